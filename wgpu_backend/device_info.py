@@ -1,0 +1,86 @@
+"""What is known of a device, as plain data that needs no device to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["discrete", "integrated", "virtual", "cpu", "unknown", "numpy"]
+Profile = Literal["full", "baseline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a kernel may use on an opened device; op code chooses variants by it.
+
+    Parameters
+    ----------
+    software : bool
+        The device is a rasteriser on the CPU: small work groups, no shared-memory tiles.
+    subgroups : bool
+        ``subgroupAdd`` and friends may be used.
+    max_binding_nbytes : int
+        Largest range of a buffer that one binding may show.
+    max_buffer_nbytes : int
+        Largest buffer.
+    max_storage_bindings : int
+        Storage buffers one kernel may bind.
+    max_workgroup_nbytes : int
+        Workgroup memory of one work group.
+    max_workgroup_invocations : int
+        Threads in one work group.
+    max_groups : int
+        Work groups along one dimension of a dispatch.
+    binding_alignment : int
+        Alignment of a binding's offset, in bytes.
+    """
+
+    software: bool = False
+    subgroups: bool = False
+    max_binding_nbytes: int = 128 << 20
+    max_buffer_nbytes: int = 256 << 20
+    max_storage_bindings: int = 8
+    max_workgroup_nbytes: int = 16384
+    max_workgroup_invocations: int = 256
+    max_groups: int = 65535
+    binding_alignment: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One adapter seen through one API, or the NumPy device.
+
+    Parameters
+    ----------
+    id : str
+        Stable short id: ``vulkan:0``, ``metal:0``, ``cpu``.
+    name : str
+        The adapter's own name.
+    vendor : str
+        Vendor in words where known.
+    kind : str
+        ``discrete``, ``integrated``, ``virtual``, ``cpu`` (a software rasteriser), ``unknown``,
+        or ``numpy`` (no GPU API at all).
+    api : str
+        ``Vulkan``, ``Metal``, ``D3D12``, ``OpenGL`` or ``NumPy``.
+    driver : str
+        Driver name and version.
+    pci_id : str
+        PCI address or vendor:device pair where known, else empty.
+    total_memory, free_memory : int or None
+        Bytes where the platform tells.
+    limits : dict of str to int
+    features : tuple of str
+    """
+
+    id: str
+    name: str
+    vendor: str = ""
+    kind: Kind = "unknown"
+    api: str = ""
+    driver: str = ""
+    pci_id: str = ""
+    total_memory: int | None = None
+    free_memory: int | None = None
+    limits: dict[str, int] = field(default_factory=dict[str, int], hash=False)
+    features: tuple[str, ...] = ()

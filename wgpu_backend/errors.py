@@ -1,0 +1,89 @@
+"""The exceptions of the package; each also is the builtin that a caller would guess.
+
+::
+
+    BackendError(Exception)
+     ├ ShapeError(ValueError)       operands do not fit together
+     ├ DTypeError(TypeError)        an element type is not supported here
+     ├ ContextError(ValueError)     tensors of two contexts meet, or one is closed
+     ├ ShaderError                  WGSL did not compile, or its interface differs
+     ├ DeviceError(RuntimeError)    no adapter, a limit exceeded
+     │  ├ DeviceLost                the driver gave the device up; open a new one
+     │  └ OutOfMemory               carries the memory report
+     ├ ModelError(ValueError)       architecture unknown, key or weight missing
+     │  └ GGUFError                 the file is damaged or hostile
+     ├ TokenizerError(ValueError)   tokenizer unknown or inconsistent
+     ├ TemplateError(ValueError)    a chat template failed or exceeded its caps
+     ├ ContextFull(ValueError)      the prompt is longer than the context
+     └ CacheFull                    no free cache block: wait or shift
+"""
+
+from __future__ import annotations
+
+
+class BackendError(Exception):
+    """Base of every error that the package raises on purpose."""
+
+
+class ShapeError(BackendError, ValueError):
+    """Operands whose shapes do not fit together."""
+
+
+class DTypeError(BackendError, TypeError):
+    """An element type that an operation does not support."""
+
+
+class ContextError(BackendError, ValueError):
+    """Tensors of two contexts met in one operation, or a context is closed."""
+
+
+class ShaderError(BackendError):
+    """A WGSL file that does not compile or whose interface differs from its op's."""
+
+
+class DeviceError(BackendError, RuntimeError):
+    """No usable adapter, or a limit of the adapter exceeded."""
+
+
+class DeviceLost(DeviceError):
+    """The driver gave the device up; everything on it is gone."""
+
+
+class OutOfMemory(DeviceError):
+    """Device memory ran out.
+
+    Parameters
+    ----------
+    message : str
+        What was asked for, and what there was.
+    report : str
+        The memory report of the device at that moment, a table for people.
+    """
+
+    def __init__(self, message: str, report: str = "") -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class ModelError(BackendError, ValueError):
+    """A model that cannot be loaded: unknown architecture, missing key or weight."""
+
+
+class GGUFError(ModelError):
+    """A GGUF file that is damaged, truncated or hostile."""
+
+
+class TokenizerError(BackendError, ValueError):
+    """A tokenizer that is unknown or inconsistent."""
+
+
+class TemplateError(BackendError, ValueError):
+    """A chat template that failed or exceeded its caps on size or time."""
+
+
+class ContextFull(BackendError, ValueError):
+    """A prompt longer than the context."""
+
+
+class CacheFull(BackendError):
+    """No free cache block is left: wait for a sequence to end, or shift one."""

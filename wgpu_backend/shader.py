@@ -1,0 +1,362 @@
+"""WGSL files as they are, specialised by rewriting their own declarations.
+
+A shader's template variables are what it declares at column 0: ``alias X = …;``, ``const X = …;``
+and ``override X = …;`` are parameters with defaults, and so is every named import::
+
+    // @import lib/reduce               included once
+    // @import quant/q4_0 as weights    the file with `buf` renamed to `weights`
+    // @unroll                          the `for` below, with literal bounds, body by body
+
+Its interface (bindings, ``struct Params``) is read from the composed text, so nobody writes it
+twice; bindings are numbered anew in order of appearance, which lets a snippet bring its own. Each
+composed line remembers the file and line it came from.
+
+This file knows text only: no device, no op.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from wgpu_backend.errors import ShaderError
+
+Access = Literal["read", "read_write", "uniform"]
+Choice = str | int | float | bool
+Origin = str
+
+_IMPORT = re.compile(r"^// @import (?P<path>[\w/]+)(?: as (?P<name>\w+))?\s*$")
+_PARAMETER = re.compile(r"^(?P<head>(?:alias|const|override) (?P<name>\w+)[^=;]*= )[^;]+;")
+_BINDING = re.compile(
+    r"@group\(0\) @binding\(\d+\) var<(?P<kind>storage, read_write|storage, read|uniform)> "
+    r"(?P<name>\w+)"
+)
+_FIELDS = re.compile(r"struct Params \{(?P<body>[^}]*)\}", re.DOTALL)
+_FIELD = re.compile(r"(?P<name>\w+)\s*:\s*(?P<type>[\w<>]+)")
+_LOOP = re.compile(
+    r"^(?P<indent>\s*)for \(var (?P<name>\w+)(?:: \w+)? = (?P<low>\w+); "
+    r"(?P=name) < (?P<high>\w+); (?P=name)(?:\+\+| \+= 1u?)\) \{$"
+)
+_COMMENT = re.compile(r"//.*$", re.MULTILINE)
+_ACCESS: dict[str, Access] = {
+    "storage, read": "read",
+    "storage, read_write": "read_write",
+    "uniform": "uniform",
+}
+_SCALARS = {"u32": "I", "i32": "i", "f32": "f", "vec4<u32>": "4I"}
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDecl:
+    """One binding as the WGSL declares it."""
+
+    name: str
+    index: int
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class ParamField:
+    """One field of ``struct Params``: WGSL type and byte offset."""
+
+    name: str
+    type: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shader:
+    """A composed shader, ready for a device.
+
+    Parameters
+    ----------
+    label : str
+        Name for people: file and the choices that differ from its defaults.
+    text : str
+        The WGSL.
+    origins : tuple of str
+        ``file:line`` of each line of `text`.
+    bindings : tuple of BindingDecl
+        In binding order.
+    params : tuple of ParamField
+        Layout of ``struct Params``; empty when there is none.
+    entry : str
+        Entry point.
+    trusted : bool
+        May run without bounds clamping: it stays inside its buffers for every input.
+    """
+
+    label: str
+    text: str
+    origins: tuple[Origin, ...] = field(repr=False)
+    bindings: tuple[BindingDecl, ...]
+    params: tuple[ParamField, ...] = ()
+    entry: str = "main"
+    trusted: bool = False
+
+    def pack(self, values: Mapping[str, float | Sequence[int]]) -> bytes:
+        """Lay `values` out as ``struct Params``.
+
+        Raises
+        ------
+        ShaderError
+            A field has no value, or a value has no field.
+        """
+        names = {f.name for f in self.params}
+        if names != set(values):
+            raise ShaderError(
+                f"{self.label}: Params needs {sorted(names)}, the op gives {sorted(values)}"
+            )
+        size = _params_size(self.params)
+        buffer = bytearray(size)
+        for f in self.params:
+            value = values[f.name]
+            parts = value if isinstance(value, Sequence) else (value,)
+            numbers = parts if f.type == "f32" else [int(p) for p in parts]
+            struct.pack_into("<" + _SCALARS[f.type], buffer, f.offset, *numbers)
+        return bytes(buffer)
+
+
+def _params_size(params: Sequence[ParamField]) -> int:
+    end = max((f.offset + struct.calcsize("<" + _SCALARS[f.type]) for f in params), default=0)
+    return -(-end // 16) * 16
+
+
+def load(
+    path: str | Path, choices: Mapping[str, Choice] | None = None, *, trusted: bool = False
+) -> Shader:
+    """Compose a shader from its file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A name below ``shaders/`` without suffix, or the path of a file elsewhere.
+    choices : mapping
+        Parameter or import name to its value. For an import, the file to take; ``"=y"`` makes the
+        import's functions those of binding ``y`` (an operand computed in place).
+    trusted : bool
+        See `Shader`.
+
+    Raises
+    ------
+    ShaderError
+        The file is missing, or declares no parameter of a chosen name.
+    """
+    return _load(path, tuple(sorted((choices or {}).items())), trusted)
+
+
+@lru_cache(maxsize=4096)
+def _load(path: str | Path, choices: tuple[tuple[str, Choice], ...], trusted: bool) -> Shader:
+    composer = _Composer(dict(choices))
+    lines = list(composer.lines(path))
+    unknown = sorted(set(composer.choices) - composer.used)
+    if unknown:
+        raise ShaderError(f"{path}.wgsl declares no {', '.join(unknown)}")
+    lines = _merged(_unrolled(lines, composer.constants), composer.merged)
+    text, bindings = _numbered("\n".join(line for line, _ in lines))
+    return Shader(
+        label=_label(path, composer.taken),
+        text=_enable(text),
+        origins=_origins(text, lines),
+        bindings=bindings,
+        params=_params(text),
+        trusted=trusted,
+    )
+
+
+class _Composer:
+    """Resolves imports and parameters of one shader; `used` remembers which choices had effect."""
+
+    def __init__(self, choices: dict[str, Choice]) -> None:
+        self.choices = choices
+        self.used: set[str] = set()
+        self.taken: list[str] = []
+        self.merged: dict[str, str] = {}
+        self.constants: dict[str, str] = {}
+        self._included: set[tuple[str, str | None]] = set()
+
+    def lines(self, path: str | Path, rename: str | None = None) -> Iterator[tuple[str, Origin]]:
+        """Yield the composed lines of a file with the origin of each."""
+        name = _display(path)
+        for number, line in enumerate(_read(path).splitlines(), 1):
+            found = _IMPORT.match(line)
+            if found:
+                yield from self._import(found["path"], found["name"], path)
+                continue
+            renamed = re.sub(r"\bbuf(?=_|\b)", rename, line) if rename else line
+            yield self._parameter(renamed), f"{name}:{number}"
+
+    def _import(
+        self, path: str, name: str | None, importer: str | Path
+    ) -> Iterator[tuple[str, Origin]]:
+        chosen = path
+        if name is not None and name in self.choices:
+            chosen = str(self.choices[name])
+            self._take(name, path, chosen)
+        if name is not None and chosen.startswith("="):
+            self.merged[name] = chosen[1:]
+            return
+        if (chosen, name) in self._included:
+            return
+        self._included.add((chosen, name))
+        yield from self.lines(_beside(importer, chosen), name)
+
+    def _parameter(self, line: str) -> str:
+        found = _PARAMETER.match(line)
+        if not found:
+            return line
+        name = found["name"]
+        if name in self.choices:
+            value = _wgsl(self.choices[name])
+            self._take(name, "", value)
+            line = f"{found['head']}{value};{line[found.end() :]}"
+        self.constants[name] = line[len(found["head"]) : line.index(";")].strip()
+        return line
+
+    def _take(self, name: str, default: str, value: str) -> None:
+        self.used.add(name)
+        if value != default:
+            self.taken.append(f"{name}={value.rpartition('/')[2]}")
+
+
+def _wgsl(value: Choice) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value}u"
+    return str(value)
+
+
+def _display(path: str | Path) -> str:
+    return str(path) if isinstance(path, Path) else f"shaders/{path}.wgsl"
+
+
+def _label(path: str | Path, taken: Sequence[str]) -> str:
+    stem = path.stem if isinstance(path, Path) else path
+    return f"{stem}({', '.join(sorted(taken))})" if taken else stem
+
+
+def _beside(importer: str | Path, path: str) -> str | Path:
+    """File meant by `path`: next to the importing file where there is one, else the package's."""
+    if isinstance(importer, Path):
+        local = importer.parent / f"{path}.wgsl"
+        if local.exists():
+            return local
+    return path
+
+
+def _read(path: str | Path) -> str:
+    try:
+        if isinstance(path, Path):
+            return path.read_text(encoding="utf-8")
+        return _package_text(path)
+    except (FileNotFoundError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise ShaderError(f"{_display(path)}: {error}") from None
+
+
+@lru_cache(maxsize=512)
+def _package_text(path: str) -> str:
+    return files("wgpu_backend.shaders").joinpath(f"{path}.wgsl").read_text(encoding="utf-8")
+
+
+def _unrolled(
+    lines: Sequence[tuple[str, Origin]], constants: Mapping[str, str]
+) -> list[tuple[str, Origin]]:
+    """Repeat the body of every loop that stands under ``// @unroll``, inner loops too."""
+    out: list[tuple[str, Origin]] = []
+    position = 0
+    while position < len(lines):
+        line, origin = lines[position]
+        if line.strip() != "// @unroll":
+            out.append((line, origin))
+            position += 1
+            continue
+        loop, end = _loop(lines, position + 1)
+        low, high = (_literal(loop[key], constants, origin) for key in ("low", "high"))
+        body = _unrolled(lines[position + 2 : end], constants)
+        suffix = "u" if loop["high"].endswith("u") or loop["high"] in constants else ""
+        for value in range(low, high):
+            pattern, text = rf"\b{loop['name']}\b", f"{value}{suffix}"
+            out.append((loop["indent"] + "{", origin))
+            out += [(re.sub(pattern, text, inner), where) for inner, where in body]
+            out.append((loop["indent"] + "}", origin))
+        position = end + 1
+    return out
+
+
+def _loop(lines: Sequence[tuple[str, Origin]], start: int) -> tuple[re.Match[str], int]:
+    head, origin = lines[start]
+    found = _LOOP.match(head)
+    if not found:
+        raise ShaderError(f"{origin}: @unroll stands above {head.strip()!r}, needs a counted for")
+    closing = found["indent"] + "}"
+    for end in range(start + 1, len(lines)):
+        if lines[end][0].rstrip() == closing:
+            return found, end
+    raise ShaderError(f"{origin}: the for under @unroll has no closing brace at its indentation")
+
+
+def _literal(text: str, constants: Mapping[str, str], origin: Origin) -> int:
+    value = constants.get(text, text).removesuffix("u")
+    if not value.isdigit():
+        raise ShaderError(f"{origin}: @unroll needs literal bounds, {text} is {value}")
+    return int(value)
+
+
+def _merged(
+    lines: Sequence[tuple[str, Origin]], merged: Mapping[str, str]
+) -> list[tuple[str, Origin]]:
+    if not merged:
+        return list(lines)
+    pattern = re.compile(rf"\b(?P<name>{'|'.join(merged)})_(?P<rest>load\w*)\b")
+
+    def replace(found: re.Match[str]) -> str:
+        return f"{merged[found['name']]}_{found['rest']}"
+
+    return [(pattern.sub(replace, line), origin) for line, origin in lines]
+
+
+def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
+    """Number the bindings in order of appearance, the uniform last."""
+    found = [m for m in _BINDING.finditer(_COMMENT.sub("", text))]
+    order = sorted(found, key=lambda m: m["kind"] == "uniform")
+    index = {m["name"]: i for i, m in enumerate(order)}
+
+    def replace(m: re.Match[str]) -> str:
+        return f"@group(0) @binding({index[m['name']]}) var<{m['kind']}> {m['name']}"
+
+    decls = tuple(BindingDecl(m["name"], index[m["name"]], _ACCESS[m["kind"]]) for m in order)
+    return _BINDING.sub(replace, text), decls
+
+
+def _params(text: str) -> tuple[ParamField, ...]:
+    found = _FIELDS.search(_COMMENT.sub("", text))
+    if not found:
+        return ()
+    fields: list[ParamField] = []
+    offset = 0
+    for m in _FIELD.finditer(found["body"]):
+        if m["type"] not in _SCALARS:
+            raise ShaderError(f"Params: {m['name']} is {m['type']}, needs {', '.join(_SCALARS)}")
+        align = 16 if m["type"].startswith("vec4") else 4
+        offset = -(-offset // align) * align
+        fields.append(ParamField(m["name"], m["type"], offset))
+        offset += align
+    return tuple(fields)
+
+
+def _enable(text: str) -> str:
+    """Switch on the f16 extension on the first line where the text uses it; line count stays."""
+    if not re.search(r"\bf16\b", _COMMENT.sub("", text)):
+        return text
+    return "enable f16; " + text
+
+
+def _origins(text: str, lines: Sequence[tuple[str, Origin]]) -> tuple[Origin, ...]:
+    return tuple(origin for _, origin in lines)
