@@ -1,0 +1,1 @@
+"""The compute graph as pure data: nodes, schedule, liveness and memory plan; no device."""

@@ -1,0 +1,149 @@
+"""Nodes of the graph: a spec, the storage it looks at, and the launch that fills it.
+
+A `Node` is a leaf (weight, input, state), a view of another node, or the result of an op. A
+`Launch` says all a device needs to run the op: operands, parameters, choices and grid. Sequence
+numbers give the order in which nodes were made; running launches in that order is always right.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from wgpu_backend.graph.spec import Spec
+
+if TYPE_CHECKING:
+    from wgpu_backend.ops.op import Op
+
+StorageKind = Literal["intermediate", "input", "weight", "state"]
+Groups = tuple[int, int, int]
+ParamValue = int | float | Sequence[int]
+_sequence = itertools.count()
+
+
+@dataclass(eq=False, slots=True)
+class Storage:
+    """The bytes behind one or more nodes; compared by identity.
+
+    Parameters
+    ----------
+    nbytes : int
+    kind : str
+        ``intermediate`` lives inside one plan; ``input`` is written before each run; ``weight`` is
+        only read; ``state`` outlives plans and is written by ops.
+    label : str
+    handle : object
+        What the backend keeps there: buffers of a device, or a NumPy array.
+    """
+
+    nbytes: int
+    kind: StorageKind
+    label: str = ""
+    handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One op, ready to be dispatched.
+
+    Parameters
+    ----------
+    out : Spec
+        Of the result; its binding is called ``y``.
+    operands : mapping of str to Node
+        By the name that the WGSL gives the binding.
+    groups : (int, int, int) or callable
+        Work groups; a callable gets the number of weight rows that one dispatch covers.
+    params : mapping
+        Fields of ``struct Params`` beyond those filled from operands' specs.
+    choices : mapping
+        Parameters of the shader, see `wgpu_backend.shader`.
+    shader : str
+        File to take when it is not the op's own.
+    into : Node or None
+        Operand whose storage the launch writes; the result is a view of it.
+    in_place : tuple of str
+        Operands that the result may overwrite when nobody else needs them.
+    work : int
+        Bytes read plus operations, a rough measure that bounds a submit.
+    """
+
+    out: Spec
+    operands: Mapping[str, Node]
+    groups: Groups | Callable[[int], Groups]
+    params: Mapping[str, ParamValue] = field(default_factory=dict[str, ParamValue])
+    choices: Mapping[str, str | int | float | bool] = field(
+        default_factory=dict[str, "str | int | float | bool"]
+    )
+    shader: str = ""
+    into: Node | None = None
+    in_place: tuple[str, ...] = ()
+    work: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An op with the arguments it was called with: what the NumPy twin is given."""
+
+    op: Op[Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+class Builder(Protocol):
+    """Makes nodes; a Context is one."""
+
+    def add(self, call: Call, launch: Launch) -> Node:
+        """Node for the result of an op."""
+        ...
+
+    def view(self, source: Node, spec: Spec) -> Node:
+        """Node that looks at the storage of another."""
+        ...
+
+
+class Node:
+    """A tensor in the graph.
+
+    Parameters
+    ----------
+    spec : Spec
+    storage : Storage
+    builder : Builder or None
+        None for weights, which adopt the builder of the operands beside them.
+    call, launch
+        How the storage is filled; None for leaves and views.
+    source : Node or None
+        For a view: the node it looks at.
+    """
+
+    __slots__ = ("builder", "call", "launch", "sequence", "source", "spec", "storage")
+
+    def __init__(
+        self,
+        spec: Spec,
+        storage: Storage,
+        *,
+        builder: Builder | None = None,
+        call: Call | None = None,
+        launch: Launch | None = None,
+        source: Node | None = None,
+    ) -> None:
+        self.spec = spec
+        self.storage = storage
+        self.builder = builder
+        self.call = call
+        self.launch = launch
+        self.source = source
+        self.sequence = next(_sequence)
+
+    def dependencies(self) -> list[Node]:
+        """Nodes that must be there before this one."""
+        nodes = [] if self.launch is None else list(self.launch.operands.values())
+        if self.launch is not None and self.launch.into is not None:
+            nodes.append(self.launch.into)
+        if self.source is not None:
+            nodes.append(self.source)
+        return nodes

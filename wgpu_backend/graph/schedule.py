@@ -1,0 +1,24 @@
+"""Which nodes run, in which order: those the outputs need, in the order they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wgpu_backend.graph.node import Node
+
+
+def schedule(outputs: Iterable[Node]) -> list[Node]:
+    """Nodes with a launch that `outputs` depend on, in a valid order.
+
+    The order of creation is valid even for ops that write into state: a read made before the
+    write runs before it.
+    """
+    seen: set[Node] = set()
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        stack += node.dependencies()
+    return sorted((n for n in seen if n.launch is not None), key=lambda n: n.sequence)

@@ -1,0 +1,176 @@
+"""How a tensor's elements lie in its storage: shape, type, strides, offset.
+
+Shapes are row-major: `shape[-1]` is contiguous in a dense tensor. Strides and offset count
+elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+def dense_strides(shape: Sequence[int]) -> Shape:
+    """Strides of a dense tensor of that shape."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Shape, dtype, strides and offset of a tensor; strides and offset in elements."""
+
+    shape: Shape
+    dtype: DType
+    strides: Shape
+    offset: int = 0
+
+    @classmethod
+    def dense(cls, shape: Sequence[int], dtype: DType) -> Spec:
+        """Spec of a fresh tensor."""
+        if any(extent < 0 for extent in shape):
+            raise ShapeError(f"shape {tuple(shape)}: an extent is negative")
+        return cls(tuple(shape), dtype, dense_strides(shape))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense tensor of this shape."""
+        return self.dtype.nbytes(self.size)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether elements follow each other in row-major order, from any offset."""
+        wanted = dense_strides(self.shape)
+        return all(
+            have == want or extent == 1
+            for have, want, extent in zip(self.strides, wanted, self.shape, strict=True)
+        )
+
+    @property
+    def span(self) -> int:
+        """One past the largest element index the tensor touches in its storage."""
+        if self.size == 0:
+            return self.offset
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides))
+
+    def axis(self, axis: int, subject: str) -> int:
+        """`axis` counted from the front.
+
+        Raises
+        ------
+        ShapeError
+            There is no such axis.
+        """
+        rank = len(self.shape)
+        if not -rank <= axis < rank:
+            raise ShapeError(f"{subject}: axis {axis}, {self.shape} has axes {-rank} to {rank - 1}")
+        return axis % rank
+
+
+def broadcast(subject: str, a: Spec, b: Spec) -> Shape:
+    """Shape that both specs broadcast to, by NumPy's rule."""
+    rank = max(len(a.shape), len(b.shape))
+    shape: list[int] = []
+    for i in range(-rank, 0):
+        m = a.shape[i] if len(a.shape) >= -i else 1
+        n = b.shape[i] if len(b.shape) >= -i else 1
+        if m != n and 1 not in (m, n):
+            raise ShapeError(f"{subject}: {a.shape} and {b.shape} do not broadcast, {m} against {n}")
+        shape.append(n if m == 1 else m)
+    return tuple(shape)
+
+
+def broadcast_strides(spec: Spec, shape: Shape) -> Shape:
+    """Strides with which `spec` reads as `shape`: zero along every repeated axis."""
+    missing = len(shape) - len(spec.shape)
+    own = tuple(s if n != 1 else 0 for n, s in zip(spec.shape, spec.strides, strict=True))
+    return (0,) * missing + own
+
+
+def reshape(spec: Spec, shape: Sequence[int]) -> Spec | None:
+    """View of a spec under another shape (one extent may be -1), or None where it needs a copy."""
+    shape = fill_extent(spec, shape)
+    strides = _reshaped_strides(spec, shape)
+    return None if strides is None else Spec(shape, spec.dtype, strides, spec.offset)
+
+
+def fill_extent(spec: Spec, shape: Sequence[int]) -> Shape:
+    """Replace the one -1 in `shape` so that sizes agree."""
+    known = math.prod(n for n in shape if n != -1)
+    unknown = sum(n == -1 for n in shape)
+    if unknown > 1 or (unknown == 1 and (known == 0 or spec.size % known)):
+        raise ShapeError(f"reshape: {spec.shape} of {spec.size} values does not fit {tuple(shape)}")
+    filled = tuple(spec.size // known if n == -1 else n for n in shape)
+    if math.prod(filled) != spec.size or any(n < 0 for n in filled):
+        raise ShapeError(
+            f"reshape: {spec.shape} has {spec.size} values, {tuple(shape)} has {math.prod(filled)}"
+        )
+    return filled
+
+
+def _merged_axes(spec: Spec) -> list[tuple[int, int]]:
+    """Extents and strides with neighbours joined that step through storage as one."""
+    merged: list[tuple[int, int]] = []
+    for extent, stride in zip(spec.shape, spec.strides, strict=True):
+        if extent == 1:
+            continue
+        if merged and merged[-1][1] == extent * stride:
+            merged[-1] = (merged[-1][0] * extent, stride)
+        else:
+            merged.append((extent, stride))
+    return merged
+
+
+def _reshaped_strides(spec: Spec, shape: Shape) -> Shape | None:
+    axes = _merged_axes(spec)
+    strides: list[int] = []
+    left, step = 1, 1
+    for extent in reversed(shape):
+        if extent == 1:
+            strides.append(step)
+            continue
+        if left == 1:
+            left, step = axes.pop() if axes else (extent, 1)
+        if left % extent:
+            return None
+        strides.append(step)
+        left //= extent
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def permute(spec: Spec, order: Sequence[int]) -> Spec:
+    """Axes in another order: axis `order[i]` becomes axis `i`, as NumPy's transpose."""
+    axes = [spec.axis(a, "permute") for a in order]
+    if sorted(axes) != list(range(len(spec.shape))):
+        raise ShapeError(f"permute: order {tuple(order)}, {spec.shape} has {len(spec.shape)} axes")
+    shape = tuple(spec.shape[a] for a in axes)
+    return Spec(shape, spec.dtype, tuple(spec.strides[a] for a in axes), spec.offset)
+
+
+def sliced(spec: Spec, axis: int, start: int, stop: int, step: int = 1) -> Spec:
+    """Values `start` to `stop` of one axis, every `step`-th; `0 <= start <= stop <= extent`."""
+    axis = spec.axis(axis, "slice")
+    extent = spec.shape[axis]
+    if not 0 <= start <= stop <= extent or step < 1:
+        raise ShapeError(f"slice: {start}:{stop}:{step} of axis {axis}, which has {extent} values")
+    shape, strides = list(spec.shape), list(spec.strides)
+    shape[axis] = -(-(stop - start) // step)
+    strides[axis] *= step
+    offset = spec.offset + (start * spec.strides[axis] if shape[axis] else 0)
+    return Spec(tuple(shape), spec.dtype, tuple(strides), offset)
