@@ -1,0 +1,211 @@
+"""Typed, checked access to a model's metadata.
+
+Keys are written as in the GGUF specification but without the architecture: ``block_count`` is
+looked up as ``llama.block_count`` in a llama file, while keys such as ``general.name`` and
+``tokenizer.ggml.model`` stand for themselves. Metadata comes from files that anybody may have
+written, so each method checks the type and the error names the file and the key. What the values
+mean together (heads that divide, sizes that match) is for the models to check.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wgpu_backend.errors import ModelError
+
+Value: TypeAlias = str | int | float | bool | list[str] | npt.NDArray[np.generic]
+"""A metadata value; numeric and bool arrays are NumPy's, arrays of strings are lists."""
+
+_GLOBAL_PREFIXES = (
+    "general.", "tokenizer.", "quantize.", "split.", "adapter.", "imatrix.", "training.",
+)  # fmt: skip
+_MAX_LAYERS = 65_536  # a file holds no more tensors than that, so no more layers either
+_MAX_UINT = 2**64 - 1  # the widest integer of the format
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Metadata of one model.
+
+    In every method a default of None means that the key is needed: ModelError if it is missing.
+
+    Parameters
+    ----------
+    source : str
+        The file, as messages name it.
+    metadata : Mapping of str to Value
+        Every key with its full name.
+    """
+
+    source: str
+    metadata: Mapping[str, Value]
+
+    @property
+    def architecture(self) -> str:
+        """Value of ``general.architecture``."""
+        name = self.metadata.get("general.architecture")
+        if name is None:
+            raise ModelError(
+                f"{self.source}: key 'general.architecture' is missing, every model needs it"
+            )
+        if not isinstance(name, str) or not name:
+            raise self._wrong_type("general.architecture", name, "a name")
+        return name
+
+    def __contains__(self, key: str) -> bool:
+        return self._full(key) in self.metadata
+
+    def string(self, key: str, default: str | None = None) -> str:
+        """Text.
+
+        Raises
+        ------
+        ModelError
+            The key is missing and there is no default, or the value is no string.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, str):
+            raise self._wrong_type(key, value, "a string")
+        return value
+
+    def uint(
+        self, key: str, default: int | None = None, *, at_least: int = 0, at_most: int = _MAX_UINT
+    ) -> int:
+        """Integer of any width and signedness within `at_least` and `at_most`, both included.
+
+        Raises
+        ------
+        ModelError
+            The key is missing and there is no default, or the value is no integer in that range.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self._wrong_type(key, value, "an unsigned integer")
+        if not at_least <= value <= at_most:
+            needs = f"at least {at_least}" if value < at_least else f"at most {at_most}"
+            raise self._error(key, f"is {value}, needs {needs}")
+        return value
+
+    def strings(self, key: str, default: list[str] | None = None) -> list[str]:
+        """Array of strings.
+
+        Raises
+        ------
+        ModelError
+            The key is missing and there is no default, or the value is no array of strings.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, list):
+            raise self._wrong_type(key, value, "an array of strings")
+        return value
+
+    def ints(self, key: str, default: list[int] | None = None) -> list[int]:
+        """Array of integers of any width.
+
+        Raises
+        ------
+        ModelError
+            The key is missing and there is no default, or the value is no array of integers.
+        """
+        if default is not None and key not in self:
+            return default
+        return self._numbers(key, "iu", "an array of integers").tolist()
+
+    def floats(self, key: str, default: list[float] | None = None) -> list[float]:
+        """Array of floats; elements may be infinite.
+
+        Raises
+        ------
+        ModelError
+            The key is missing and there is no default, or the value is no array of floats.
+        """
+        if default is not None and key not in self:
+            return default
+        return self._numbers(key, "f", "an array of floats").tolist()
+
+    def uint_per_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
+        """One unsigned integer a layer: the file holds an array, or one number for all layers.
+
+        Raises
+        ------
+        ModelError
+            As `uint`, or the array has another length, or `layers` is absurd.
+        """
+        if layers > _MAX_LAYERS:
+            raise self._error(key, f"is wanted for {layers} layers, at most {_MAX_LAYERS} fit")
+        if not isinstance(self._value(key, default), np.ndarray):
+            return [self.uint(key, default)] * layers
+        values = self.ints(key)
+        if len(values) != layers:
+            raise self._error(key, f"has {len(values)} values, the model has {layers} layers")
+        if min(values, default=0) < 0:
+            raise self._error(key, f"holds {min(values)}, needs at least 0")
+        return values
+
+    # Last, because these two names hide the builtins from annotations below them.
+
+    def bool(self, key: str, default: bool | None = None) -> bool:
+        """Truth value.
+
+        Raises
+        ------
+        ModelError
+            The key is missing and there is no default, or the value is no bool.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong_type(key, value, "a bool")
+        return value
+
+    def float(self, key: str, default: float | None = None) -> float:
+        """Finite number. An integer is refused: writers store these keys as floats.
+
+        Raises
+        ------
+        ModelError
+            The key is missing and there is no default, or the value is no finite float.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, float):
+            raise self._wrong_type(key, value, "a float")
+        if not math.isfinite(value):
+            raise self._error(key, f"is {value}, needs a finite float")
+        return value
+
+    def _full(self, key: str) -> str:
+        return key if key.startswith(_GLOBAL_PREFIXES) else f"{self.architecture}.{key}"
+
+    def _value(self, key: str, default: Value | None = None) -> Value:
+        value = self.metadata.get(self._full(key), default)
+        if value is None:
+            architecture = self.metadata.get("general.architecture", "unknown")
+            raise self._error(key, f"is missing, architecture {architecture!r} needs it")
+        return value
+
+    def _numbers(self, key: str, kinds: str, wanted: str) -> npt.NDArray[np.generic]:
+        value = self._value(key)
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
+            raise self._wrong_type(key, value, wanted)
+        return value
+
+    def _wrong_type(self, key: str, value: Value, wanted: str) -> ModelError:
+        return self._error(key, f"is {_kind(value)}, needs {wanted}")
+
+    def _error(self, key: str, message: str) -> ModelError:
+        return ModelError(f"{self.source}: key {self._full(key)!r} {message}")
+
+
+def _kind(value: Value) -> str:
+    """Name a value's type as messages do."""
+    if isinstance(value, list):
+        return "an array of strings"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype}"
+    names = {str: "a string", bool: "a bool", int: "an integer", float: "a float"}
+    return f"{names[type(value)]} ({repr(value)[:40]})"
