@@ -1,0 +1,97 @@
+# Works with GNU make 3.81 (macOS) and newer. Windows has the same steps as plain commands in README.md.
+SHELL         := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+VENV   ?= .venv
+PROMPT ?= Tell me a story about a fox named Pip and a lantern.
+MODEL  ?=
+JOBS   ?= 2
+ARGS   ?=
+
+BIN       := $(VENV)/bin
+PY        := $(BIN)/python
+RUN_STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+SECOND    := $(VENV)/swiftshader
+SOURCES   := wgpu_backend models tests examples benchmarks .ci
+PYTEST    := $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
+
+# The recipes read these as shell variables, so that no quote in a prompt can break a command line.
+export PROMPT MODEL
+# Compiled shaders of Mesa drivers stay with the environment they were compiled for.
+export MESA_SHADER_CACHE_DIR := $(abspath $(VENV))/shader-cache
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "  make run PROMPT=\"Tell me a story about a bear and a kite.\"   make test ARGS=\"-k rope\""
+
+# What is installed follows pyproject.toml alone: the package is editable, its sources need no reinstall.
+$(PY):
+	@sh .ci/venv $(VENV)
+
+$(RUN_STAMP): pyproject.toml | $(PY)
+	@echo "Installing wgpu-backend into $(VENV) …"
+	@$(PY) -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml | $(PY)
+	@echo "Installing wgpu-backend and its development tools into $(VENV) …"
+	@$(PY) -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $(RUN_STAMP) $@
+
+.PHONY: run
+run: $(RUN_STAMP) ## Tell a story with the bundled model (PROMPT="…")
+	@$(BIN)/wgpu-backend run "$$PROMPT"
+
+# llvmpipe with one thread per process is faster for small dispatches, and the processes fill the cores.
+# pytest ends with 5 when nothing matched, which is no failure for the few tests of the second driver.
+# The whole suite comes last, so that its summary is the last thing on the screen.
+.PHONY: test
+test: $(DEV_STAMP) ## Set up a GPU driver if there is none, and run every test (ARGS="-k …")
+	@$(PY) .ci/gpu_driver.py --second $(SECOND)
+	@export LP_NUM_THREADS=1; status=0; \
+	icd=$$(find $(abspath $(SECOND)) -name '*_icd.json' 2>/dev/null | head -n 1); \
+	if [ -n "$$icd" ]; then \
+		echo "On the second driver:"; \
+		VK_DRIVER_FILES=$$icd $(PYTEST) -q -m second_driver $(ARGS) || status=$$?; \
+		if [ $$status = 5 ]; then status=0; fi; \
+	fi; \
+	$(PYTEST) $(ARGS) || status=$$?; \
+	exit $$status
+
+.PHONY: lint
+lint: $(DEV_STAMP) ## Look for mistakes and departures from the style (ruff)
+	@$(BIN)/ruff check $(SOURCES)
+
+.PHONY: types
+types: $(DEV_STAMP) ## Check the types (pyright, strict)
+	@$(BIN)/pyright
+
+.PHONY: format
+format: $(DEV_STAMP) ## Format the sources in place (ruff)
+	@$(BIN)/ruff format $(SOURCES)
+
+.PHONY: format-check
+format-check: $(DEV_STAMP) ## Say which sources are not formatted
+	@$(BIN)/ruff format --check $(SOURCES)
+
+.PHONY: check
+check: format-check lint types test ## All of the above that changes nothing: what the gate runs
+
+.PHONY: bench
+bench: $(RUN_STAMP) ## Measure the bundled model, or MODEL=file.gguf
+	@$(BIN)/wgpu-backend bench $${MODEL:-wgpu_backend/bundled/story.gguf} $(ARGS)
+
+.PHONY: story-model
+story-model: $(DEV_STAMP) ## Train the bundled model again (needs torch, which this installs)
+	@$(PY) -m pip install -q --disable-pip-version-check torch
+	@$(PY) examples/train_story_model/train.py $(ARGS)
+
+.PHONY: clean
+clean: ## Remove the environment, caches and built files
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
