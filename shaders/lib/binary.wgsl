@@ -1,0 +1,51 @@
+// y = apply(a, b), value by value with broadcasting: four a thread. The op's file brings `apply`.
+// @import load/f32 as a
+// @import load/f32 as b
+// @import store/f32 as y
+// @import lib/grid
+// @import lib/strided
+
+const WG: u32 = 64u;
+const A_DENSE: bool = true;
+const B_DENSE: bool = true;
+
+struct Params {
+    size: u32,
+    a_offset: u32,
+    b_offset: u32,
+    shape: vec4<u32>,
+    a_strides: vec4<u32>,
+    b_strides: vec4<u32>,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+// Surplus lanes of the last thread read element zero: no index leaves a tensor.
+fn inside(i: u32, at: vec4<u32>) -> vec4<u32> {
+    let lanes = vec4<u32>(i, i + 1u, i + 2u, i + 3u);
+    return select(vec4<u32>(0u), at, lanes < vec4<u32>(params.size));
+}
+
+fn a_values(i: u32) -> vec4<f32> {
+    if A_DENSE {
+        return a_load4(params.a_offset + i);
+    }
+    let at = inside(i, strided4(i, params.shape, params.a_strides));
+    return a_gather4(vec4<u32>(params.a_offset) + at);
+}
+
+fn b_values(i: u32) -> vec4<f32> {
+    if B_DENSE {
+        return b_load4(params.b_offset + i);
+    }
+    let at = inside(i, strided4(i, params.shape, params.b_strides));
+    return b_gather4(vec4<u32>(params.b_offset) + at);
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG) * 4u;
+    if i < params.size {
+        y_store4(i, apply(a_values(i), b_values(i)));
+    }
+}

@@ -1,0 +1,50 @@
+// y = x / sqrt(mean(x²) + eps) · weight, row by row: one work group a row.
+// @import load/f32 as x
+// @import load/f32 as weight
+// @import lib/grid
+// @import lib/reduce
+
+const WG: u32 = 64u;
+const WEIGHTED: bool = true;
+
+struct Params {
+    rows: u32, cols: u32, x_offset: u32, weight_offset: u32, x_shape: vec4<u32>,
+    x_strides: vec4<u32>, eps: f32,
+}
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let row = group_index(group, groups);
+    if row >= params.rows {
+        return;
+    }
+    let start = params.x_offset + row_start(row);
+    var sum = 0.0;
+    for (var i = lane; i < params.cols; i += WG) {
+        let value = x_load(start + i);
+        sum += value * value;
+    }
+    let inverse = 1.0 / sqrt(group_sum(sum, lane) / f32(params.cols) + params.eps);
+    for (var i = lane; i < params.cols; i += WG) {
+        var value = x_load(start + i) * inverse;
+        if WEIGHTED {
+            value *= weight_load(params.weight_offset + i);
+        }
+        y[row * params.cols + i] = value;
+    }
+}
+
+// Rows may be strided; the values of one row are neighbours.
+fn row_start(row: u32) -> u32 {
+    let plane = row / params.x_shape.z;
+    let at = vec3<u32>(plane / params.x_shape.y, plane % params.x_shape.y, row % params.x_shape.z);
+    let steps = at * params.x_strides.xyz;
+    return steps.x + steps.y + steps.z;
+}

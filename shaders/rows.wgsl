@@ -1,0 +1,29 @@
+// y[i] = x[ids[i]]: rows gathered from a plain matrix.
+// @import load/f32 as x
+// @import lib/grid
+
+const WG: u32 = 64u;
+
+struct Params {
+    size: u32, cols: u32, first_row: u32, x_rows: u32, x_offset: u32, ids_offset: u32,
+    row_stride: u32, col_stride: u32, ids_stride: u32,
+}
+
+@group(0) @binding(0) var<storage, read> ids: array<i32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG);
+    if i >= params.size {
+        return;
+    }
+    let wanted = u32(ids[params.ids_offset + (i / params.cols) * params.ids_stride]);
+    // Ids of another part of a split matrix wrap around to large numbers here, and are skipped.
+    let row = wanted - params.first_row;
+    if row < params.x_rows {
+        let at = row * params.row_stride + (i % params.cols) * params.col_stride;
+        y[i] = f32(x_load(params.x_offset + at));
+    }
+}

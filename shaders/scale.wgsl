@@ -1,0 +1,18 @@
+// y = x · factor + bias.
+// @import load/f32 as x
+// @import store/f32 as y
+// @import lib/grid
+
+const WG: u32 = 64u;
+
+struct Params { size: u32, x_offset: u32, factor: f32, bias: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG) * 4u;
+    if i < params.size {
+        y_store4(i, x_load4(params.x_offset + i) * params.factor + params.bias);
+    }
+}

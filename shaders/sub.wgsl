@@ -1,0 +1,6 @@
+// y = a - b, with broadcasting.
+// @import lib/binary
+
+fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    return a - b;
+}
