@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 from contextlib import suppress
-from os import PathLike
+from os import PathLike, fstat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -125,8 +125,8 @@ def _map(path: Path) -> mmap.mmap:
             fault = "not a regular file, needs one" if path.exists() else "no such file"
             raise GGUFError(f"{path}: {fault}")
         with path.open("rb") as file:
+            if not fstat(file.fileno()).st_size:  # mmap refuses an empty file
+                raise GGUFError(f"{path}: 0 bytes, the header of a GGUF file has 24")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise GGUFError(f"{path}: {error.strerror}") from error
-    except ValueError as error:  # mmap's answer to an empty file
-        raise GGUFError(f"{path}: 0 bytes, the header of a GGUF file has 24") from error

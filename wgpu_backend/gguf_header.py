@@ -208,9 +208,13 @@ class _Cursor:
         buffer, position, size = self.buffer, self.position, self.size
         length_at = _U64.unpack_from
         strings: list[str] = []
-        while len(strings) < count and position + 8 <= size:
+        append = strings.append
+        for _ in range(count):
+            if position + 8 > size:
+                self.fail(f"ends after {len(strings)} strings, {count} are announced")
             (length,) = length_at(buffer, position)
-            start, position = position + 8, position + 8 + length
+            start = position + 8
+            position = start + length
             if position > size or length > _MAX_STRING_NBYTES:
                 self.fail(
                     f"string {len(strings)} has {length} bytes, {size - start} are left "
@@ -218,9 +222,7 @@ class _Cursor:
                 )
             # Tokens may be pieces of characters. Two that differ must not become the same text, as
             # with "replace"; these surrogates give the file's bytes back on encoding.
-            strings.append(buffer[start:position].decode("utf-8", "surrogateescape"))
-        if len(strings) < count:
-            self.fail(f"ends after {len(strings)} strings, {count} are announced")
+            append(buffer[start:position].decode("utf-8", "surrogateescape"))
         self.position = position
         return strings
 
