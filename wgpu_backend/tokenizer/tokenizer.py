@@ -1,0 +1,340 @@
+"""The tokenizer of a model file: text to token ids and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Self
+
+from wgpu_backend.errors import TokenizerError
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.tokenizer.encoders import MODELS, Source, TextEncoder, build_encoder
+from wgpu_backend.tokenizer.fragments import Splitter
+from wgpu_backend.tokenizer.pieces import Detokenizer, Pieces, clean_spaces
+from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS, PreTokenizer
+from wgpu_backend.tokenizer.special import SpecialTokens, read_special
+from wgpu_backend.tokenizer.vocabulary import (
+    TokenType,
+    Vocabulary,
+    read_flag,
+    read_text,
+    read_vocabulary,
+)
+
+_log = logging.getLogger("wgpu_backend.tokenizer")
+
+# A noncharacter, meant for such marks inside a program and never in text between programs.
+_SHIELD = "\ufdd0"
+_PLAIN = PreTokenizer((), byte_level=False)
+
+
+class Tokenizer:
+    """Text to token ids and back, rebuilt from the metadata of a model file.
+
+    Made by `from_metadata` or `from_gguf`.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+        The token table.
+    special : SpecialTokens
+        Its special tokens.
+    encoder : TextEncoder
+        Its algorithm.
+    rules : PreTokenizer
+        How its texts are spelled.
+    space_prefix : bool
+        Whether text starts with a space that its author did not write.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        special: SpecialTokens,
+        encoder: TextEncoder,
+        rules: PreTokenizer,
+        *,
+        space_prefix: bool,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._special = special
+        self._encoder = encoder
+        self._rules = rules
+        self._space_prefix = space_prefix
+        self._pieces = Pieces(vocabulary.texts, special.types, byte_level=rules.byte_level)
+        tokens = [(vocabulary.texts[i], i) for i in special.matched]
+        self._parsing = Splitter(tokens, special.lstrip, special.rstrip)
+        plain = [(text, i) for text, i in tokens if special.types[i] == TokenType.USER_DEFINED]
+        self._plain = Splitter(plain, special.lstrip, special.rstrip)
+        self._control = Splitter((text, i) for text, i in tokens if i in special.control)
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, object], *, pretokenizer: str | None = None
+    ) -> Self:
+        """Build the tokenizer that a model file's metadata describes.
+
+        Parameters
+        ----------
+        metadata : Mapping
+            The file's key-value pairs; string arrays are lists, others NumPy arrays or lists.
+        pretokenizer : str, optional
+            A name to use instead of ``tokenizer.ggml.pre``.
+
+        Returns
+        -------
+        Tokenizer
+
+        Raises
+        ------
+        TokenizerError
+            When the algorithm or the pre-tokenizer is unknown, or the metadata contradicts
+            itself.
+        """
+        vocabulary = read_vocabulary(metadata)
+        if vocabulary.model not in MODELS:
+            raise TokenizerError(
+                f"tokenizer: model is {vocabulary.model!r}, needs one of {', '.join(MODELS)}"
+            )
+        rules = _find_rules(metadata, vocabulary.model, pretokenizer)
+        special = read_special(metadata, vocabulary, add_bos=rules.add_bos)
+        encoder = build_encoder(Source(metadata, vocabulary, special, rules))
+        declared = read_flag(metadata, "add_space_prefix")
+        prefix = vocabulary.model == "llama" if declared is None else declared
+        return cls(vocabulary, special, encoder, rules, space_prefix=prefix)
+
+    @classmethod
+    def from_gguf(cls, path: str | PathLike[str], *, pretokenizer: str | None = None) -> Self:
+        """Build the tokenizer of a GGUF file.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        pretokenizer : str, optional
+            A name to use instead of ``tokenizer.ggml.pre``.
+
+        Returns
+        -------
+        Tokenizer
+
+        Raises
+        ------
+        GGUFError
+            When the file is damaged.
+        TokenizerError
+            As from `from_metadata`.
+        """
+        with open_gguf(path) as file:
+            return cls.from_metadata(file.metadata, pretokenizer=pretokenizer)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        return len(self._vocabulary.texts)
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids by role: bos, eos, unk, sep, pad, mask, eot, eom and fim_pre to fim_sep."""
+        return self._special.roles
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id of the token that starts a text, None where there is none."""
+        return self._special.roles.get("bos")
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id of the token that ends a text, None where there is none."""
+        return self._special.roles.get("eos")
+
+    @property
+    def eot_id(self) -> int | None:
+        """Id of the token that ends a turn, None where there is none."""
+        return self._special.roles.get("eot")
+
+    @property
+    def eog_ids(self) -> frozenset[int]:
+        """Ids after which a generation is over."""
+        return self._special.eog
+
+    @property
+    def add_bos(self) -> bool:
+        """Whether `encode` starts with BOS when it adds special tokens."""
+        return self._special.add_bos
+
+    @property
+    def add_eos(self) -> bool:
+        """Whether `encode` ends with EOS when it adds special tokens."""
+        return self._special.add_eos
+
+    def is_control(self, token: int) -> bool:
+        """Whether a token is one that no text of a user becomes: control or unknown."""
+        return token in self._special.control
+
+    def token_id(self, text: str) -> int | None:
+        """Id of the token spelled `text` in the file, None where there is none."""
+        return self._vocabulary.ids.get(text)
+
+    def token_text(self, token: int) -> str:
+        """Spelling of a token in the file, such as ``Ġthe`` or ``▁the``."""
+        return self._vocabulary.texts[self._checked(token)]
+
+    def token_bytes(self, token: int) -> bytes:
+        """Bytes that a token stands for; they need not be whole characters.
+
+        Raises
+        ------
+        TokenizerError
+            When no token has that id.
+        """
+        return self._pieces[self._checked(token)]
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Turn text into tokens.
+
+        Parameters
+        ----------
+        text : str
+            Any text; lone surrogates become U+FFFD.
+        add_special : bool, optional
+            Add BOS and EOS where the model wants them.
+        parse_special : bool, optional
+            Control tokens spelled out in the text become those tokens. Only for text that a
+            chat template made: see `shield` for the parts of it that a user wrote.
+
+        Returns
+        -------
+        list of int
+
+        Raises
+        ------
+        TokenizerError
+            When the vocabulary's tables turn out to be damaged.
+        """
+        splitter = self._parsing if parse_special else self._plain
+        ids: list[int] = []
+        first = True
+        for fragment in splitter.split(_well_formed(text)):
+            if isinstance(fragment, int):
+                ids.append(fragment)
+            else:
+                ids += self._encode_text(fragment, first, shielded=parse_special)
+            first = isinstance(fragment, int)
+        return self._wrapped(ids) if add_special else ids
+
+    def shield(self, text: str) -> str:
+        """Mark a user's text so that `encode` never parses control tokens in it.
+
+        For the messages that go into a chat template, whose result is encoded with
+        `parse_special`. The marks survive the template and are gone after encoding.
+
+        Parameters
+        ----------
+        text : str
+            Text that a user wrote.
+
+        Returns
+        -------
+        str
+            The same text, with a noncharacter inside each control token that it spells.
+        """
+        text = text.replace(_SHIELD, "")
+        for token_text, _ in self._control.present(text):
+            while token_text in text:
+                text = text.replace(token_text, token_text[:1] + _SHIELD + token_text[1:])
+                if len(token_text) == 1:
+                    break
+        return text
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True, clean: bool = False) -> str:
+        """Turn tokens into text; the inverse of `encode`.
+
+        Parameters
+        ----------
+        ids : iterable of int
+            Tokens.
+        skip_special : bool, optional
+            Leave control tokens out rather than spell them.
+        clean : bool, optional
+            Remove spaces before punctuation where llama.cpp's detokeniser does.
+
+        Returns
+        -------
+        str
+            Text, with U+FFFD for bytes that are no UTF-8.
+
+        Raises
+        ------
+        TokenizerError
+            When no token has one of the ids.
+        """
+        stream = self.stream(skip_special=skip_special)
+        hidden = self._special.control if skip_special else frozenset[int]()
+        shown = [token for token in map(self._checked, ids) if token not in hidden]
+        text = "".join(map(stream.push, shown)) + stream.flush()
+        if self._space_prefix and shown and not self.is_control(shown[0]):
+            text = text.removeprefix(" ")
+        return clean_spaces(text) if clean and self._rules.clean_spaces else text
+
+    def stream(self, *, skip_special: bool = True) -> Detokenizer:
+        """Start turning a stream of tokens into text.
+
+        Parameters
+        ----------
+        skip_special : bool, optional
+            Leave control tokens out rather than spell them.
+
+        Returns
+        -------
+        Detokenizer
+        """
+        return Detokenizer(self._pieces, self._special.control if skip_special else frozenset())
+
+    def _encode_text(self, text: str, first: bool, *, shielded: bool) -> list[int]:
+        if shielded:
+            text = text.replace(_SHIELD, "")
+        try:
+            return self._encoder.encode(text, first) if text else []
+        except Exception as error:
+            raise TokenizerError(
+                f"tokenizer: {len(text)} characters cannot be encoded, needs a sound vocabulary: "
+                f"{error}"
+            ) from error
+
+    def _wrapped(self, ids: list[int]) -> list[int]:
+        roles = self._special.roles
+        before = [roles["bos"]] if self.add_bos else []
+        if self._vocabulary.model == "bert":
+            return before + ids + [roles["sep"]] * ("sep" in roles)
+        return before + ids + ([roles["eos"]] if self.add_eos else [])
+
+    def _checked(self, token: int) -> int:
+        if 0 <= token < self.vocab_size:
+            return token
+        raise TokenizerError(f"tokenizer: token is {token}, needs an id below {self.vocab_size}")
+
+
+def _find_rules(metadata: Mapping[str, object], model: str, override: str | None) -> PreTokenizer:
+    if model not in ("gpt2", "gemma4"):
+        return _PLAIN
+    name = override or ("gemma4" if model == "gemma4" else read_text(metadata, "pre"))
+    if not name:
+        _log.warning("metadata has no tokenizer.ggml.pre, using 'default': text may be cut wrongly")
+        name = "default"
+    if name not in PRETOKENIZERS:
+        raise TokenizerError(
+            f"tokenizer: pre-tokenizer is {name!r}, needs one of "
+            f"{', '.join(sorted(PRETOKENIZERS))}; choose one by pretokenizer="
+        )
+    return PRETOKENIZERS[name]
+
+
+def _well_formed(text: str) -> str:
+    """Join pairs of surrogates and replace lone ones; JSON can carry either."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
