@@ -15,7 +15,6 @@ PY        := $(BIN)/python
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 SECOND    := $(VENV)/swiftshader
-SOURCES   := wgpu_backend models tests examples benchmarks .ci
 PYTEST    := $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
 
 # The recipes read these as shell variables, so that no quote in a prompt can break a command line.
@@ -43,6 +42,9 @@ $(DEV_STAMP): pyproject.toml | $(PY)
 	@$(PY) -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $(RUN_STAMP) $@
 
+.PHONY: setup
+setup: $(DEV_STAMP) ## Make .venv with all that development needs
+
 .PHONY: run
 run: $(RUN_STAMP) ## Tell a story with the bundled model (PROMPT="…")
 	@$(BIN)/wgpu-backend run "$$PROMPT"
@@ -65,19 +67,19 @@ test: $(DEV_STAMP) ## Set up a GPU driver if there is none, and run every test (
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## Look for mistakes and departures from the style (ruff)
-	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff check .
 
 .PHONY: types
 types: $(DEV_STAMP) ## Check the types (pyright, strict)
-	@$(BIN)/pyright
+	@$(BIN)/pyright --pythonpath $(PY)
 
 .PHONY: format
 format: $(DEV_STAMP) ## Format the sources in place (ruff)
-	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff format .
 
 .PHONY: format-check
 format-check: $(DEV_STAMP) ## Say which sources are not formatted
-	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff format --check .
 
 .PHONY: check
 check: format-check lint types test ## All of the above that changes nothing: what the gate runs

@@ -27,6 +27,8 @@ OLDEST_MESA = 25
 SOURCES = Path("/etc/apt")
 BACKPORTS_FILE = SOURCES / "sources.list.d" / "wgpu-backend-backports.sources"
 DRIVER_PACKAGES = ("mesa-vulkan-drivers", "libvulkan1")
+# What the one-line format calls the fields of the deb822 format.
+APT_OPTIONS = {"signed-by": "Signed-By", "arch": "Architectures", "trusted": "Trusted"}
 SECOND_FILES = ("libvk_swiftshader.so", "vk_swiftshader_icd.json")
 
 # In a process of its own: a broken driver may end the process that loads it.
@@ -109,7 +111,9 @@ def _one_line_stanzas(text: str) -> list[dict[str, str]]:
 
 def _options(text: str) -> dict[str, str]:
     pairs = (option.partition("=") for option in text.split())
-    return {key.title(): value.replace(",", " ") for key, _, value in pairs}
+    return {
+        APT_OPTIONS[key]: value.replace(",", " ") for key, _, value in pairs if key in APT_OPTIONS
+    }
 
 
 def privilege() -> list[str] | None:
