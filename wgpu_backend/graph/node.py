@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from wgpu_backend.device_info import Capabilities
 
 from wgpu_backend.graph.spec import Spec
-
-if TYPE_CHECKING:
-    from wgpu_backend.ops.op import Op
 
 StorageKind = Literal["intermediate", "input", "weight", "state"]
 Groups = tuple[int, int, int]
@@ -55,7 +55,11 @@ class Launch:
     operands : mapping of str to Node
         By the name that the WGSL gives the binding.
     groups : (int, int, int) or callable
-        Work groups; a callable gets the number of weight rows that one dispatch covers.
+        Work groups of a kernel whose threads work together; a callable gets the number of weight
+        rows that one dispatch covers.
+    threads : int or callable
+        Instead of `groups`, for a kernel whose threads are independent: how many there are. The
+        device decides how many make a group, and the shader's ``WG`` follows.
     params : mapping
         Fields of ``struct Params`` beyond those filled from operands' specs.
     choices : mapping
@@ -72,7 +76,8 @@ class Launch:
 
     out: Spec
     operands: Mapping[str, Node]
-    groups: Groups | Callable[[int], Groups]
+    groups: Groups | Callable[[int], Groups] | None = None
+    threads: int | Callable[[int], int] = 0
     params: Mapping[str, ParamValue] = field(default_factory=dict[str, ParamValue])
     choices: Mapping[str, str | int | float | bool] = field(
         default_factory=dict[str, "str | int | float | bool"]
@@ -83,11 +88,35 @@ class Launch:
     work: int = 0
 
 
+class Operation(Protocol):
+    """What a node knows of the op that made it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the op."""
+        ...
+
+    @property
+    def shader(self) -> str | Path:
+        """Its WGSL file."""
+        ...
+
+    @property
+    def trusted(self) -> bool:
+        """Whether its kernels stay inside their buffers unclamped."""
+        ...
+
+    @property
+    def select(self) -> Callable[[Launch, Capabilities], Launch] | None:
+        """Chooses the variant that suits a device."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """An op with the arguments it was called with: what the NumPy twin is given."""
 
-    op: Op[Any]
+    op: Operation
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 

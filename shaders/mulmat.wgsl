@@ -1,0 +1,77 @@
+// y[n, m] = sum_k weights[m, k] · x[n, k] for many columns: a work group makes a tile of 64 rows by
+// 32 columns, 32 values of k at a time through workgroup memory; a thread sums 8 rows by 4 columns.
+// @import quant/f32 as weights
+// @import vec4/f32 as x
+
+const WG: u32 = 64u;
+const TILE_M: u32 = 64u;
+const TILE_N: u32 = 32u;
+
+struct Params {
+    m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+// Tiles lie k-major in vectors of four k; one vector more a row keeps banks apart.
+var<workgroup> tile_w: array<vec4<f32>, 576>;
+var<workgroup> tile_x: array<vec4<f32>, 288>;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let first_row = (group.x + group.z * 65535u) * TILE_M;
+    let first_col = group.y * TILE_N;
+    let rows = (lane % 8u) * 8u;
+    let cols = (lane / 8u) * 4u;
+    var sums: array<vec4<f32>, 8>;
+    for (var g = 0u; g < params.groups; g++) {
+        load_weights(first_row, g, lane);
+        load_x(first_col, g, lane);
+        workgroupBarrier();
+        multiply(rows, cols, &sums);
+        workgroupBarrier();
+    }
+    for (var r = 0u; r < 8u; r++) {
+        let row = first_row + rows + r;
+        for (var c = 0u; c < 4u; c++) {
+            let col = first_col + cols + c;
+            if row < params.weights_rows && col < params.n {
+                y[col * params.m + params.first_row + row] = sums[r][c];
+            }
+        }
+    }
+}
+
+// A thread brings one row. Surplus rows repeat the last one and are not stored.
+fn load_weights(first_row: u32, g: u32, lane: u32) {
+    let row = min(first_row + lane, params.weights_rows - 1u);
+    var values: array<vec4<f32>, 8>;
+    weights_load32(params.weights_group + row * params.groups + g, &values);
+    // @unroll
+    for (var k = 0u; k < 8u; k++) {
+        tile_w[lane * 9u + k] = values[k];
+    }
+}
+
+fn load_x(first_col: u32, g: u32, lane: u32) {
+    for (var i = lane; i < TILE_N * 8u; i += WG) {
+        let col = min(first_col + i / 8u, params.n - 1u);
+        let at = params.x_offset / 4u + (col * params.groups + g) * 8u + i % 8u;
+        tile_x[(i / 8u) * 9u + i % 8u] = x_load4(at);
+    }
+}
+
+fn multiply(rows: u32, cols: u32, sums: ptr<function, array<vec4<f32>, 8>>) {
+    for (var k = 0u; k < 8u; k++) {
+        let x0 = tile_x[cols * 9u + k];
+        let x1 = tile_x[cols * 9u + 9u + k];
+        let x2 = tile_x[cols * 9u + 18u + k];
+        let x3 = tile_x[cols * 9u + 27u + k];
+        // @unroll
+        for (var r = 0u; r < 8u; r++) {
+            let w_r = tile_w[(rows + r) * 9u + k];
+            (*sums)[r] += vec4<f32>(dot(w_r, x0), dot(w_r, x1), dot(w_r, x2), dot(w_r, x3));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+"""Activations, and gated activations ``act(gate) * up``."""
+
+from __future__ import annotations
+
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, four, quads, require_dtype, require_rank
+from wgpu_backend.ops.elementwise import binary
+from wgpu_backend.ops.op import op
+
+
+def unary(name: str, x: Node) -> Launch:
+    """Launch of an op whose WGSL builds on ``lib/unary``."""
+    require_rank(name, "x", x, 0)
+    require_dtype(name, "x", x, FLOATS)
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    params = {
+        "size": out.size,
+        "shape": four(out.shape, 1),
+        "x_strides": four(x.spec.strides, 0),
+    }
+    return Launch(
+        out,
+        {"x": x},
+        threads=quads(out.size),
+        params=params,
+        choices={"DENSE": x.spec.is_dense},
+        in_place=("x",),
+        work=2 * out.nbytes,
+    )
+
+
+@op(trusted=True)
+def silu(x: Node) -> Launch:
+    """Sigmoid-weighted value: ``x / (1 + exp(-x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("silu", x)
+
+
+@op(trusted=True)
+def gelu(x: Node) -> Launch:
+    """Gaussian error linear unit, the tanh form.
+
+    Source: Hendrycks & Gimpel 2016, §2.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("gelu", x)
+
+
+@op(trusted=True)
+def gelu_erf(x: Node) -> Launch:
+    """Gaussian error linear unit, by the error function.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("gelu_erf", x)
+
+
+@op(trusted=True)
+def quick_gelu(x: Node) -> Launch:
+    """Sigmoid form of GELU: ``x / (1 + exp(-1.702 x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("quick_gelu", x)
+
+
+@op(trusted=True)
+def relu(x: Node) -> Launch:
+    """Larger of the value and zero.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("relu", x)
+
+
+@op(trusted=True)
+def tanh(x: Node) -> Launch:
+    """Hyperbolic tangent.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("tanh", x)
+
+
+@op(trusted=True)
+def sigmoid(x: Node) -> Launch:
+    """Logistic function: ``1 / (1 + exp(-x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("sigmoid", x)
+
+
+@op(trusted=True)
+def swiglu(gate: Node, up: Node) -> Launch:
+    """Gated activation: `silu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("swiglu", gate, up)
+
+
+@op(trusted=True)
+def geglu(gate: Node, up: Node) -> Launch:
+    """Gated activation: `gelu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("geglu", gate, up)
+
+
+@op(trusted=True)
+def geglu_erf(gate: Node, up: Node) -> Launch:
+    """Gated activation: `gelu_erf` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("geglu_erf", gate, up)
+
+
+@op(trusted=True)
+def geglu_quick(gate: Node, up: Node) -> Launch:
+    """Gated activation: `quick_gelu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("geglu_quick", gate, up)
+
+
+@op(trusted=True)
+def reglu(gate: Node, up: Node) -> Launch:
+    """Gated activation: `relu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("reglu", gate, up)

@@ -1,0 +1,55 @@
+"""Checks and small arithmetic that ops share: what operands must be, how specs become params."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import BF16, F16, F32, DType
+from wgpu_backend.errors import BackendError, DTypeError, ShapeError
+from wgpu_backend.graph.node import Groups, Node
+from wgpu_backend.graph.spec import Shape, Spec
+
+FLOATS = (F32, F16, BF16)
+MAX_GROUPS = 65535
+
+
+def require(condition: bool, error: type[BackendError], message: str) -> None:
+    """Raise `error` with `message` unless `condition` holds."""
+    if not condition:
+        raise error(message)
+
+
+def require_dtype(op: str, name: str, node: Node, allowed: tuple[DType, ...]) -> None:
+    """Raise DTypeError unless the operand's type is one of `allowed`."""
+    if node.spec.dtype not in allowed:
+        wanted = ", ".join(d.name for d in allowed)
+        raise DTypeError(f"{op}: {name} is {node.spec.dtype}, needs {wanted}; cast it first")
+
+
+def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> None:
+    """Raise ShapeError unless the operand has `low` to `high` axes."""
+    rank = len(node.spec.shape)
+    if not low <= rank <= high:
+        raise ShapeError(f"{op}: {name} is {node.spec.shape} with {rank} axes, needs {low} to {high}")
+
+
+def four(values: Shape, fill: int) -> tuple[int, int, int, int]:
+    """`values` with `fill` in front, four in all."""
+    padded = (fill,) * (4 - len(values)) + values
+    return padded[0], padded[1], padded[2], padded[3]
+
+
+def spread(groups: int) -> Groups:
+    """Grid over x and y for that many work groups: one dimension holds at most 65,535."""
+    if groups <= MAX_GROUPS:
+        return (max(groups, 1), 1, 1)
+    rows = -(-groups // MAX_GROUPS)
+    return (-(-groups // rows), rows, 1)
+
+
+def quads(size: int) -> int:
+    """Threads for a kernel that takes four values each."""
+    return -(-size // 4)
+
+
+def row_count(spec: Spec) -> int:
+    """Rows of a tensor: the product of all extents but the last."""
+    return spec.size // spec.shape[-1] if spec.size else 0

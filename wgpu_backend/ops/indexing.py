@@ -1,0 +1,139 @@
+"""Ops that look rows up or put them away: rows, set_rows, argmax."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import BF16, F16, F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import (
+    FLOATS,
+    quads,
+    require,
+    require_dtype,
+    require_rank,
+    row_count,
+    spread,
+)
+from wgpu_backend.ops.op import op
+
+
+@op(dense=("ids",), trusted=True)
+def rows(x: Node, ids: Node) -> Launch:
+    """Gather rows of a matrix; block formats are dequantised.
+
+    Parameters
+    ----------
+    x : (n, cols), any float or block format
+    ids : (k,), i32
+        Rows to take; the result of an id outside the matrix is undefined.
+
+    Returns
+    -------
+    (k, cols), f32.
+    """
+    require_rank("rows", "x", x, 2, 2)
+    require_rank("rows", "ids", ids, 1, 1)
+    require_dtype("rows", "ids", ids, (I32,))
+    n, cols = x.spec.shape
+    out = Spec.dense((ids.spec.shape[0], cols), F32)
+    if x.spec.dtype.quantised:
+        return Launch(
+            out,
+            {"weights": x, "ids": ids},
+            threads=out.size // 32,
+            params={"size": out.size // 32, "groups": cols // 32, "ids_stride": 1},
+            shader="rows_quant",
+            work=2 * out.nbytes,
+        )
+    return Launch(
+        out,
+        {"x": x, "ids": ids},
+        threads=out.size,
+        params={
+            "size": out.size,
+            "cols": cols,
+            "x_rows": n,
+            "row_stride": x.spec.strides[0],
+            "col_stride": x.spec.strides[1],
+            "ids_stride": 1,
+        },
+        work=2 * out.nbytes,
+    )
+
+
+@op(dense=("x", "ids"), trusted=True)
+def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
+    """Write rows into a matrix, converting to its type.
+
+    Parameters
+    ----------
+    dst : (n, cols), f32, f16 or bf16, dense; `cols` a multiple of 4
+    x : (k, cols), f32
+    ids : (k,), i32
+        Row of `dst` that each row of `x` goes to; rows outside the matrix are dropped. Of two
+        equal ids either may win.
+
+    Returns
+    -------
+    `dst` after the write.
+
+    Raises
+    ------
+    ShapeError
+        Widths differ, or `dst` is not dense.
+    """
+    require_rank("set_rows", "dst", dst, 2, 2)
+    require_rank("set_rows", "x", x, 2, 2)
+    require_dtype("set_rows", "dst", dst, (F32, F16, BF16))
+    require_dtype("set_rows", "x", x, FLOATS)
+    require_dtype("set_rows", "ids", ids, (I32,))
+    n, cols = dst.spec.shape
+    require(
+        x.spec.shape[1] == cols,
+        ShapeError,
+        f"set_rows: rows of x have {x.spec.shape[1]} values, rows of dst have {cols}",
+    )
+    require(
+        ids.spec.shape == x.spec.shape[:1],
+        ShapeError,
+        f"set_rows: {ids.spec.shape[0]} ids, x has {x.spec.shape[0]} rows",
+    )
+    require(
+        dst.spec.is_dense and cols % 4 == 0 and dst.spec.offset % 4 == 0,
+        ShapeError,
+        f"set_rows: dst has {cols} columns at offset {dst.spec.offset}, needs a dense matrix and "
+        "multiples of 4",
+    )
+    return Launch(
+        dst.spec,
+        {"x": x, "ids": ids},
+        threads=quads(x.spec.size),
+        params={"size": x.spec.size, "cols": cols, "rows": n},
+        into=dst,
+        work=2 * x.spec.nbytes,
+    )
+
+
+@op(dense=("x",), trusted=True)
+def argmax(x: Node) -> Launch:
+    """Index of the largest value of each row, the first of equals.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16 or bf16
+
+    Returns
+    -------
+    (...), i32.
+    """
+    require_rank("argmax", "x", x, 1)
+    require_dtype("argmax", "x", x, FLOATS)
+    count = row_count(x.spec)
+    return Launch(
+        Spec.dense(x.spec.shape[:-1], I32),
+        {"x": x},
+        groups=spread(count),
+        params={"rows": count, "cols": x.spec.shape[-1]},
+        work=x.spec.nbytes,
+    )

@@ -1,0 +1,151 @@
+"""Matrix products: mulmat, whose first operand is a weight in any format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Groups, Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ops.check import FLOATS, MAX_GROUPS, four, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.op import op
+
+GROUP = 32  # weights that one load of a quant snippet brings
+VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more than tiles
+LANE_COLUMNS = 4
+LANES = 8
+TILE_ROWS, TILE_COLUMNS = 64, 32
+VECTOR_ROWS = 2
+
+
+def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Pick the kernel of a product with weights: lanes, vector or tiles."""
+    if launch.shader == "matmul":
+        return launch
+    n = int(launch.out.size // launch.out.shape[-1])
+    if capabilities.software:
+        return _lanes(launch, n)
+    return _vector(launch, n) if n <= VECTOR_COLUMNS else _tiles(launch, n)
+
+
+def _lanes(launch: Launch, n: int) -> Launch:
+    columns = min(n, LANE_COLUMNS)
+
+    def groups(rows: int) -> Groups:
+        x, y, _ = spread(-(-rows // LANES))
+        return (x, y, -(-n // columns))
+
+    choices = {"COLS": columns, "WG": LANES}
+    return replace(launch, shader="mulmat_lanes", groups=groups, choices=choices)
+
+
+def _vector(launch: Launch, n: int) -> Launch:
+    def groups(rows: int) -> Groups:
+        return spread(-(-rows // VECTOR_ROWS))
+
+    choices = {"COLS": n, "ROWS": VECTOR_ROWS, "WG": 64}
+    return replace(launch, shader="mulmat_vec", groups=groups, choices=choices)
+
+
+def _tiles(launch: Launch, n: int) -> Launch:
+    def groups(rows: int) -> Groups:
+        tiles = -(-rows // TILE_ROWS)
+        return (min(tiles, MAX_GROUPS), -(-n // TILE_COLUMNS), -(-tiles // MAX_GROUPS))
+
+    return replace(launch, shader="mulmat", groups=groups, choices={"WG": 64})
+
+
+@op(select=select_mulmat, dense=("x",), trusted=True)
+def mulmat(weight: Node, x: Node) -> Launch:
+    """Multiply rows of `x` with rows of `weight`, summing in f32.
+
+    Parameters
+    ----------
+    weight : (..., m, k), any float or block format
+        Leading axes divide those of `x`: one batch of weights serves several of `x`, as one head of
+        keys serves several of queries.
+    x : (..., n, k), f32, f16 or bf16
+
+    Returns
+    -------
+    (..., n, m), f32: ``x @ weight.T``.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths differ, or leading axes do not divide.
+    """
+    require_rank("mulmat", "weight", weight, 2)
+    require_rank("mulmat", "x", x, 1)
+    require_dtype("mulmat", "x", x, FLOATS)
+    m, k = weight.spec.shape[-2:]
+    require(
+        x.spec.shape[-1] == k,
+        ShapeError,
+        f"mulmat: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}",
+    )
+    if _blockwise(weight, x):
+        return _by_groups(weight, x, m, k)
+    return _plain(weight, x, m, k)
+
+
+def _blockwise(weight: Node, x: Node) -> bool:
+    """Whether the fast kernels fit: one dense matrix of weights, whole groups of 32."""
+    spec = weight.spec
+    dense = spec.is_dense and len(spec.shape) == 2 and spec.offset % GROUP == 0
+    aligned = spec.shape[-1] % GROUP == 0 and x.spec.offset % 4 == 0
+    return spec.dtype.quantised or (dense and aligned and x.spec.dtype == F32)
+
+
+def _by_groups(weight: Node, x: Node, m: int, k: int) -> Launch:
+    require(
+        weight.spec.is_dense and len(weight.spec.shape) == 2,
+        ShapeError,
+        f"mulmat: a {weight.spec.dtype} weight is {weight.spec.shape}, needs one dense matrix",
+    )
+    require_dtype("mulmat", "x", x, (F32,))
+    n = x.spec.size // k
+    return Launch(
+        Spec.dense((*x.spec.shape[:-1], m), F32),
+        {"weights": weight, "x": x},
+        params={"m": m, "n": n, "groups": k // GROUP},
+        work=weight.spec.nbytes + 2 * m * n * k,
+    )
+
+
+def _plain(weight: Node, x: Node, m: int, k: int) -> Launch:
+    shape = x.spec.shape if len(x.spec.shape) > 1 else (1, *x.spec.shape)
+    n = shape[-2]
+    batch, repeats = _batches(weight.spec.shape[:-2], shape[:-2])
+    out = Spec.dense((*x.spec.shape[:-1], m), F32)
+    return Launch(
+        out,
+        {"a": weight, "x": x},
+        threads=out.size,
+        params={
+            "size": out.size,
+            "m": m,
+            "n": n,
+            "k": k,
+            "batch": four((*batch, 1, 1), 1),
+            "repeats": four((*repeats, 1, 1), 1),
+            "a_strides": four(weight.spec.strides, 0),
+            "x_strides": four(x.spec.strides, 0),
+        },
+        shader="matmul",
+        work=2 * out.size * k,
+    )
+
+
+def _batches(a: Shape, x: Shape) -> tuple[Shape, Shape]:
+    """Batch extents of x, and how often each batch of a repeats in it."""
+    wide = (1,) * (2 - len(a)) + a, (1,) * (2 - len(x)) + x
+    for have, want in zip(*wide, strict=True):
+        require(
+            have > 0 and want % have == 0,
+            ShapeError,
+            f"mulmat: weight has batch axes {a}, which do not divide those of x, {x}",
+        )
+    return wide[1], tuple(w // h for h, w in zip(*wide, strict=True))

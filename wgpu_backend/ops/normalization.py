@@ -1,0 +1,136 @@
+"""Row normalisations: rms_norm, layer_norm, softmax. A row is the last axis."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import (
+    FLOATS,
+    four,
+    require,
+    require_dtype,
+    require_rank,
+    row_count,
+    spread,
+)
+from wgpu_backend.ops.op import op
+
+
+def _require_row(name: str, operand: str, vector: Node | None, x: Node) -> None:
+    if vector is not None:
+        require(
+            vector.spec.shape == x.spec.shape[-1:] and vector.spec.is_dense,
+            ShapeError,
+            f"{name}: {operand} is {vector.spec.shape}, rows of x have {x.spec.shape[-1]} values",
+        )
+        require_dtype(name, operand, vector, FLOATS)
+
+
+def _rows(name: str, x: Node) -> Node:
+    require_rank(name, "x", x, 1)
+    require_dtype(name, "x", x, FLOATS)
+    return x
+
+
+@op(trusted=True)
+def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
+    """Scale each row to unit mean square, then by `weight`.
+
+    Source: Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", eq. 4.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16 or bf16; rows may be strided, values of a row are neighbours
+    weight : (cols,) or None
+    eps : float
+        Added to the mean square.
+
+    Returns
+    -------
+    Tensor of the shape of `x`, f32.
+
+    Raises
+    ------
+    ShapeError
+        `weight` is not as long as a row, or the values of a row are not neighbours.
+    """
+    _rows("rms_norm", x)
+    _require_row("rms_norm", "weight", weight, x)
+    require(
+        x.spec.strides[-1] == 1 or x.spec.shape[-1] == 1,
+        ShapeError,
+        f"rms_norm: values of a row lie {x.spec.strides[-1]} apart, need 1; call contiguous()",
+    )
+    rows = row_count(x.spec)
+    return Launch(
+        Spec.dense(x.spec.shape, F32),
+        {"x": x, "weight": weight or x},
+        groups=spread(rows),
+        params={
+            "rows": rows,
+            "cols": x.spec.shape[-1],
+            "eps": eps,
+            "x_shape": four(x.spec.shape, 1),
+            "x_strides": four(x.spec.strides, 0),
+        },
+        choices={"WEIGHTED": weight is not None},
+        work=2 * x.spec.nbytes,
+    )
+
+
+@op(dense=("x",), trusted=True)
+def layer_norm(
+    x: Node, weight: Node | None = None, bias: Node | None = None, *, eps: float
+) -> Launch:
+    """Shift and scale each row to zero mean and unit variance, then by `weight` and `bias`.
+
+    Source: Ba, Kiros & Hinton 2016, "Layer Normalization", eq. 4.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16 or bf16
+    weight, bias : (cols,) or None
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    Tensor of the shape of `x`, f32.
+    """
+    _rows("layer_norm", x)
+    _require_row("layer_norm", "weight", weight, x)
+    _require_row("layer_norm", "bias", bias, x)
+    rows = row_count(x.spec)
+    return Launch(
+        Spec.dense(x.spec.shape, F32),
+        {"x": x, "weight": weight or x, "bias": bias or x},
+        groups=spread(rows),
+        params={"rows": rows, "cols": x.spec.shape[-1], "eps": eps},
+        choices={"WEIGHTED": weight is not None, "BIASED": bias is not None},
+        work=2 * x.spec.nbytes,
+    )
+
+
+@op(dense=("x",), trusted=True)
+def softmax(x: Node) -> Launch:
+    """Exponentials of each row, divided by their sum.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16 or bf16
+
+    Returns
+    -------
+    Tensor of the shape of `x`, f32; rows sum to one.
+    """
+    _rows("softmax", x)
+    rows = row_count(x.spec)
+    return Launch(
+        Spec.dense(x.spec.shape, F32),
+        {"x": x},
+        groups=spread(rows),
+        params={"rows": rows, "cols": x.spec.shape[-1]},
+        work=2 * x.spec.nbytes,
+    )

@@ -1,0 +1,99 @@
+"""Rotary position embedding: a table of angles once a step, a rotation in every layer."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+
+
+@op(dense=("positions", "frequencies"), trusted=True)
+def rope_table(positions: Node, frequencies: Node, *, magnitude: float = 1.0) -> Launch:
+    """Cosine and sine of every position times every frequency.
+
+    Parameters
+    ----------
+    positions : (tokens,), i32
+    frequencies : (pairs,), f32
+        Radians per position.
+    magnitude : float
+        Factor of both; YaRN's attention factor.
+
+    Returns
+    -------
+    (tokens, pairs, 2), f32.
+    """
+    require_rank("rope_table", "positions", positions, 1, 1)
+    require_rank("rope_table", "frequencies", frequencies, 1, 1)
+    require_dtype("rope_table", "positions", positions, (I32,))
+    require_dtype("rope_table", "frequencies", frequencies, (F32,))
+    tokens, pairs = positions.spec.shape[0], frequencies.spec.shape[0]
+    return Launch(
+        Spec.dense((tokens, pairs, 2), F32),
+        {"positions": positions, "frequencies": frequencies},
+        threads=tokens * pairs,
+        params={"size": tokens * pairs, "pairs": pairs, "magnitude": magnitude},
+        work=8 * tokens * pairs,
+    )
+
+
+@op(dense=("table",), trusted=True)
+def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
+    """Rotate pairs of values of each head by the angles of its token.
+
+    Source: Su et al. 2021, "RoFormer", eq. 34.
+
+    Parameters
+    ----------
+    x : (tokens, heads, cols), f32 or f16; values of a head are neighbours
+    table : (tokens, pairs, 2), f32
+        From `rope_table`; values beyond ``2 * pairs`` of a head are copied.
+    interleaved : bool
+        Pairs are neighbours ``(2i, 2i + 1)``; otherwise halves ``(i, i + pairs)``, as in NeoX.
+
+    Returns
+    -------
+    Like `x`, f32, dense.
+
+    Raises
+    ------
+    ShapeError
+        The table is for another number of tokens, or rotates more values than a head has.
+    """
+    require_rank("rope", "x", x, 3, 3)
+    require_rank("rope", "table", table, 3, 3)
+    require_dtype("rope", "x", x, FLOATS)
+    tokens, heads, cols = x.spec.shape
+    pairs = table.spec.shape[1]
+    require(
+        table.spec.shape[0] == tokens,
+        ShapeError,
+        f"rope: table has {table.spec.shape[0]} tokens, x has {tokens}",
+    )
+    require(
+        2 * pairs <= cols, ShapeError, f"rope: table rotates {2 * pairs} values, heads have {cols}"
+    )
+    require(
+        x.spec.strides[2] == 1,
+        ShapeError,
+        f"rope: values of a head lie {x.spec.strides[2]} apart, need 1; call contiguous()",
+    )
+    size = tokens * heads * ((cols + 1) // 2)
+    return Launch(
+        Spec.dense(x.spec.shape, F32),
+        {"x": x, "table": table},
+        threads=size,
+        params={
+            "size": size,
+            "heads": heads,
+            "cols": cols,
+            "pairs": pairs,
+            "token_stride": x.spec.strides[0],
+            "head_stride": x.spec.strides[1],
+        },
+        choices={"INTERLEAVED": interleaved},
+        work=2 * x.spec.nbytes,
+    )
