@@ -19,8 +19,14 @@ class Capabilities:
         The device is a rasteriser on the CPU: small work groups, no shared-memory tiles.
     subgroups : bool
         ``subgroupAdd`` and friends may be used.
+    f16 : bool
+        ``enable f16;`` may be used.
+    timestamps : bool
+        The device has a clock that kernels can be timed by.
     max_binding_nbytes : int
         Largest range of a buffer that one binding may show.
+    max_uniform_nbytes : int
+        The same for a uniform binding.
     max_buffer_nbytes : int
         Largest buffer.
     max_storage_bindings : int
@@ -37,7 +43,10 @@ class Capabilities:
 
     software: bool = False
     subgroups: bool = False
+    f16: bool = False
+    timestamps: bool = False
     max_binding_nbytes: int = 128 << 20
+    max_uniform_nbytes: int = 64 << 10
     max_buffer_nbytes: int = 256 << 20
     max_storage_bindings: int = 8
     max_workgroup_nbytes: int = 16384

@@ -1,0 +1,184 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""Which devices there are: one entry for each adapter, best first, the NumPy device last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import wgpu
+
+from wgpu_backend.device.faults import divert_logs, quiet
+from wgpu_backend.device.memory import host_memory
+from wgpu_backend.device_info import DeviceInfo, Kind
+from wgpu_backend.errors import DeviceError
+
+_KINDS: dict[str, Kind] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "cpu"}
+_RANK: tuple[Kind, ...] = ("discrete", "integrated", "virtual", "unknown", "cpu", "numpy")
+_APIS = ("Vulkan", "Metal", "D3D12", "D3D11", "OpenGL", "OpenGLES")
+_VENDORS = {
+    0x1002: "AMD",
+    0x1010: "Imagination",
+    0x106B: "Apple",
+    0x10DE: "NVIDIA",
+    0x1414: "Microsoft",
+    0x13B5: "ARM",
+    0x5143: "Qualcomm",
+    0x8086: "Intel",
+    0x10005: "Mesa",
+}
+_ALIASES = {"lavapipe": "llvmpipe", "software": "llvmpipe"}
+
+
+def _numpy_device() -> DeviceInfo:
+    """Return the entry of the device that needs no GPU API."""
+    memory = host_memory()
+    total, free = memory or (None, None)
+    return DeviceInfo(
+        "cpu", "NumPy", kind="numpy", api="NumPy", total_memory=total, free_memory=free
+    )
+
+
+def _info(adapter: Any, number: int) -> DeviceInfo:
+    """Read one adapter."""
+    info = adapter.info
+    api = str(info["backend_type"])
+    kind = _KINDS.get(str(info["adapter_type"]), "unknown")
+    # A software rasteriser's memory is the host's; what a GPU has, wgpu does not tell.
+    total, free = (host_memory() if kind == "cpu" else None) or (None, None)
+    vendor_id, device_id = int(info["vendor_id"]), int(info["device_id"])
+    return DeviceInfo(
+        id=f"{api.lower()}:{number}",
+        name=str(info["device"]),
+        vendor=_VENDORS.get(vendor_id, str(info["vendor"])),
+        kind=kind,
+        api=api,
+        driver=" ".join(filter(None, (str(info["vendor"]), str(info["description"])))),
+        pci_id=f"{vendor_id:04x}:{device_id:04x}" if 0 < vendor_id < 0x10000 else "",
+        total_memory=total,
+        free_memory=free,
+        limits={str(k): int(v) for k, v in sorted(adapter.limits.items())},
+        features=tuple(sorted(str(f) for f in adapter.features)),
+    )
+
+
+def adapters() -> list[tuple[DeviceInfo, Any]]:
+    """Return every adapter of every API with its entry, as wgpu counts them."""
+    divert_logs()
+    counts: dict[str, int] = {}
+    found: list[tuple[DeviceInfo, Any]] = []
+    with quiet():
+        for adapter in wgpu.gpu.enumerate_adapters_sync():
+            api = str(adapter.info["backend_type"])
+            found.append((_info(adapter, counts.get(api, 0)), adapter))
+            counts[api] = counts.get(api, 0) + 1
+    return found
+
+
+def _api_rank(info: DeviceInfo) -> int:
+    return _APIS.index(info.api) if info.api in _APIS else len(_APIS)
+
+
+def _same(a: DeviceInfo, b: DeviceInfo) -> bool:
+    """Whether two entries look like one adapter through two APIs."""
+    one, two = a.name.casefold(), b.name.casefold()
+    return a.api != b.api and (one in two or two in one)
+
+
+def folded(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """Keep each adapter once, through the best of its APIs, best adapter first.
+
+    Two equal cards show up twice in each API: the second of one API is folded with the second of
+    the other.
+    """
+    kept: list[DeviceInfo] = []
+    taken: dict[str, set[str]] = {}
+    for info in sorted(infos, key=_api_rank):
+        seen = taken.setdefault(info.api, set())
+        twin = next((k for k in kept if _same(k, info) and k.id not in seen), None)
+        if twin is None:
+            kept.append(info)
+        else:
+            seen.add(twin.id)
+    return sorted(kept, key=lambda info: (_RANK.index(info.kind), _api_rank(info)))
+
+
+def describe(info: DeviceInfo) -> str:
+    """Write one device in a line: ``vulkan:0 NVIDIA H200 (discrete, Vulkan)``."""
+    return f"{info.id} {info.name} ({info.kind}, {info.api})"
+
+
+class DeviceList(Sequence[DeviceInfo]):
+    """The devices of this machine, best first."""
+
+    def __init__(self, infos: Sequence[DeviceInfo]) -> None:
+        self._infos = tuple(infos)
+
+    @overload
+    def __getitem__(self, index: int) -> DeviceInfo: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[DeviceInfo]: ...
+    def __getitem__(self, index: int | slice) -> DeviceInfo | Sequence[DeviceInfo]:
+        return self._infos[index]
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def __repr__(self) -> str:
+        return f"DeviceList([{', '.join(describe(info) for info in self._infos)}])"
+
+    def find(self, text: str) -> DeviceInfo:
+        """Look a device up the way a person names it.
+
+        Parameters
+        ----------
+        text : str
+            An id (``vulkan:0``, ``cpu`` for NumPy), a position in this list (``1``), a kind with
+            or without a number (``discrete``, ``discrete:1``), an API (``metal``), or a part of
+            the name, the vendor or the driver (``nvidia``, ``llvmpipe``, ``lavapipe``).
+
+        Returns
+        -------
+        DeviceInfo
+            The best device that fits.
+
+        Raises
+        ------
+        DeviceError
+            None fits; the message lists those there are.
+        """
+        wanted = text.strip().casefold()
+        wanted = _ALIASES.get(wanted, wanted)
+        for candidates in (self._by_id(wanted), self._by_kind(wanted), self._by_words(wanted)):
+            if candidates:
+                return candidates[0]
+        listing = "; ".join(describe(info) for info in self._infos)
+        raise DeviceError(f"device {text!r}: no such device, there are {listing}")
+
+    def _by_id(self, wanted: str) -> list[DeviceInfo]:
+        if wanted.isdecimal():
+            return list(self._infos[int(wanted) : int(wanted) + 1])
+        return [info for info in self._infos if info.id == wanted]
+
+    def _by_kind(self, wanted: str) -> list[DeviceInfo]:
+        kind, _, number = wanted.partition(":")
+        matching = [i for i in self._infos if kind in (i.kind, i.api.casefold())]
+        if not number:
+            return matching
+        return matching[int(number) : int(number) + 1] if number.isdecimal() else []
+
+    def _by_words(self, wanted: str) -> list[DeviceInfo]:
+        def words(info: DeviceInfo) -> str:
+            return f"{info.name}\n{info.vendor}\n{info.driver}".casefold()
+
+        return [info for info in self._infos if wanted and wanted in words(info)]
+
+
+def Devices() -> DeviceList:
+    """List what this machine can compute on, best first.
+
+    Discrete GPUs come before integrated ones, a software rasteriser (kind ``cpu``) after every
+    GPU, and the NumPy device (id ``cpu``, kind ``numpy``) last. An adapter that two APIs show is
+    listed once.
+    """
+    return DeviceList([*folded([info for info, _ in adapters()]), _numpy_device()])

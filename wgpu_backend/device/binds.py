@@ -1,0 +1,172 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""Dispatches checked against the device's limits, and their bind groups.
+
+What is checked here would otherwise be a validation error without a name, or, for an empty
+binding, the end of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wgpu_backend.device.buffers import Binding, Buffer, Pool
+from wgpu_backend.device.memory import human
+from wgpu_backend.device.pipelines import Pipeline
+from wgpu_backend.device.queue import Queue
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.shader import Access
+
+Range = tuple[Buffer, int, int]
+
+
+def padded(nbytes: int, to: int = 4) -> int:
+    """Round up to a multiple."""
+    return -(-nbytes // to) * to
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One launch of a kernel.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    bindings : tuple of Binding
+        In the order of the shader's bindings.
+    groups : tuple of int
+        Work groups along x, y and z.
+    label : str
+        Name for timings and messages.
+    work : int
+        Estimate of bytes moved plus operations done; bounds what is submitted at once.
+    """
+
+    pipeline: Pipeline
+    bindings: tuple[Binding, ...]
+    groups: tuple[int, int, int]
+    label: str = ""
+    work: int = 0
+
+    @property
+    def name(self) -> str:
+        """The label, or the shader's where there is none."""
+        return self.label or self.pipeline.label
+
+
+def resolved(subject: str, binding: Binding, pool: Pool) -> Range:
+    """Return buffer, offset and length of a binding that lies inside a live buffer.
+
+    Raises
+    ------
+    DeviceError
+        The buffer is released or another device's, or the range leaves it or is empty.
+    """
+    buffer, offset = binding.buffer, binding.offset
+    if not buffer.belongs_to(pool):
+        raise DeviceError(f"{subject}: {buffer} is of another device")
+    if not buffer.alive:
+        raise DeviceError(f"{subject}: {buffer} is used after its release")
+    nbytes = binding.nbytes or buffer.nbytes - offset
+    if offset < 0 or nbytes < 1 or offset + nbytes > buffer.nbytes:
+        raise DeviceError(
+            f"{subject}: bytes {offset} to {offset + nbytes} of {buffer}, "
+            f"which holds {buffer.nbytes}"
+        )
+    return buffer, offset, nbytes
+
+
+class Binder:
+    """Checks dispatches and makes their bind groups, equal ones once.
+
+    Parameters
+    ----------
+    queue : Queue
+    pool : Pool
+        Where the buffers must come from.
+    capabilities : Capabilities
+        The limits to hold.
+    """
+
+    def __init__(self, queue: Queue, pool: Pool, capabilities: Capabilities) -> None:
+        self.queue = queue
+        self.pool = pool
+        self._capabilities = capabilities
+        self._groups: dict[tuple[object, ...], Any] = {}
+
+    def group(self, dispatch: Dispatch) -> Any:
+        """Return the bind group of a dispatch.
+
+        Raises
+        ------
+        DeviceError
+            A binding or the number of work groups does not suit the device.
+        """
+        self._check_groups(dispatch)
+        ranges = self._ranges(dispatch)
+        layout = dispatch.pipeline.layout
+        key = (id(layout), *((id(buffer), offset, size) for buffer, offset, size in ranges))
+        if key not in self._groups:
+            self._groups[key] = self._create(dispatch, ranges)
+        return self._groups[key]
+
+    def _check_groups(self, dispatch: Dispatch) -> None:
+        most = self._capabilities.max_groups
+        if len(dispatch.groups) != 3 or not all(0 <= n <= most for n in dispatch.groups):
+            raise DeviceError(
+                f"{dispatch.name}: {dispatch.groups} work groups, each of three dimensions "
+                f"takes 0 to {most}"
+            )
+
+    def _ranges(self, dispatch: Dispatch) -> list[Range]:
+        declared = dispatch.pipeline.shader.bindings
+        if len(dispatch.bindings) != len(declared):
+            raise DeviceError(
+                f"{dispatch.name}: {len(dispatch.bindings)} bindings, "
+                f"{dispatch.pipeline.label} declares {len(declared)}"
+            )
+        ranges: list[Range] = []
+        uses: dict[int, Access] = {}
+        for decl, binding in zip(declared, dispatch.bindings, strict=True):
+            subject = f"{dispatch.name}: {decl.name}"
+            ranges.append(self._range(subject, binding, decl.access))
+            if uses.setdefault(id(binding.buffer), decl.access) != decl.access and "read_write" in (
+                uses[id(binding.buffer)],
+                decl.access,
+            ):
+                raise DeviceError(
+                    f"{subject}: {binding.buffer} is bound {uses[id(binding.buffer)]} and "
+                    f"{decl.access}, one dispatch may do one of them"
+                )
+        return ranges
+
+    def _range(self, subject: str, binding: Binding, access: Access) -> Range:
+        """Check one binding; its length is rounded up to what WGSL types are made of."""
+        buffer, offset, nbytes = resolved(subject, binding, self.pool)
+        limits = self._capabilities
+        uniform = access == "uniform"
+        most = limits.max_uniform_nbytes if uniform else limits.max_binding_nbytes
+        size = min(padded(nbytes, 16 if uniform else 4), buffer.capacity - offset)
+        if size > most:
+            raise DeviceError(
+                f"{subject}: {human(nbytes)} in one binding, the device allows {human(most)}"
+            )
+        if offset % limits.binding_alignment:
+            raise DeviceError(
+                f"{subject}: offset {offset}, a multiple of {limits.binding_alignment} is needed"
+            )
+        return buffer, offset, size
+
+    def _create(self, dispatch: Dispatch, ranges: Sequence[Range]) -> Any:
+        entries = [
+            {"binding": decl.index, "resource": {"buffer": b.raw, "offset": at, "size": size}}
+            for decl, (b, at, size) in zip(dispatch.pipeline.shader.bindings, ranges, strict=True)
+        ]
+        with self.queue.translated(dispatch.name):
+            group = self.queue.gpu.create_bind_group(
+                layout=dispatch.pipeline.layout, entries=entries
+            )
+        self.queue.counters.bind_groups += 1
+        return group

@@ -1,0 +1,239 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""Buffers and the pool they come from.
+
+A Buffer is a handle on a raw wgpu buffer. Released, the handle is dead for good; the raw buffer
+waits in the pool for the next handle of about its size, or is destroyed. Its bytes are whatever
+its last user left there.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from typing import Any
+
+import wgpu
+
+from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, human
+from wgpu_backend.device.queue import Queue
+from wgpu_backend.errors import DeviceError, OutOfMemory
+
+# Uniform buffers of at least 256 bytes suit every driver's rounding of a binding's size.
+_ROUND = 256
+# Bytes the pool keeps for reuse: activations of a few shapes of batch, not a second model.
+POOL_NBYTES = 256 << 20
+# A buffer is reused for requests down to three quarters of its size, small ones for any.
+_FIT = 0.75
+_SMALL = 4096
+# Purposes whose sizes do not come back, so that keeping the memory would help nobody; readback
+# buffers have a usage of their own besides.
+_UNPOOLED: frozenset[Purpose] = frozenset({"weights", "cache", "readback"})
+_USAGE = (
+    wgpu.BufferUsage.STORAGE
+    | wgpu.BufferUsage.UNIFORM
+    | wgpu.BufferUsage.COPY_SRC
+    | wgpu.BufferUsage.COPY_DST
+)
+_READBACK_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+
+
+class Buffer:
+    """Device memory of a fixed size.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes asked for.
+    purpose : str
+        What it is accounted as.
+    label : str
+        Name for messages.
+    capacity : int
+        Bytes set aside, at least `nbytes`.
+    alive : bool
+        False once released, or its device closed.
+    """
+
+    __slots__ = ("_pool", "alive", "capacity", "label", "nbytes", "purpose", "raw")
+
+    def __init__(self, pool: Pool, raw: Any, nbytes: int, purpose: Purpose, label: str) -> None:
+        self._pool = pool
+        self.raw = raw
+        self.nbytes = nbytes
+        self.capacity = int(raw.size)
+        self.purpose: Purpose = purpose
+        self.label = label
+        self.alive = True
+
+    def __repr__(self) -> str:
+        state = "" if self.alive else ", released"
+        return f"Buffer({self.label or self.purpose}, {human(self.nbytes)}{state})"
+
+    def belongs_to(self, pool: Pool) -> bool:
+        """Whether this buffer came from that pool, and so from its device."""
+        return self._pool is pool
+
+    def release(self) -> None:
+        """Give the memory back; again is harmless."""
+        self._pool.release(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A range of a buffer that a kernel sees.
+
+    Parameters
+    ----------
+    buffer : Buffer
+    offset : int
+        First byte, a multiple of ``Capabilities.binding_alignment``.
+    nbytes : int
+        Bytes seen; 0 means up to the end of the buffer.
+    """
+
+    buffer: Buffer
+    offset: int = 0
+    nbytes: int = 0
+
+
+class Pool:
+    """Allocates buffers, accounts for them, and keeps released ones for reuse.
+
+    Parameters
+    ----------
+    queue : Queue
+    max_buffer_nbytes : int
+        Largest buffer of the device.
+    budget_nbytes : int or None
+        Most bytes to hand out, where the platform would not refuse in time.
+    """
+
+    def __init__(self, queue: Queue, max_buffer_nbytes: int, budget_nbytes: int | None) -> None:
+        self._queue = queue
+        self._max = max_buffer_nbytes
+        self._budget = budget_nbytes
+        self._ledger = Ledger()
+        self._live: set[Buffer] = set()
+        self._free: list[tuple[int, int, Any]] = []  # capacity, serial, raw; sorted
+        self._free_nbytes = 0
+        self._serial = 0
+        self.epoch = 0  # counts releases: who has checked its buffers need not check again
+
+    def report(self) -> MemoryReport:
+        """Return who holds how much at this moment."""
+        with self._queue.lock:
+            return self._ledger.report(self._free_nbytes)
+
+    def acquire(self, nbytes: int, purpose: Purpose, label: str = "") -> Buffer:
+        """Hand a buffer out.
+
+        Raises
+        ------
+        DeviceError
+            `nbytes` is not positive or the purpose is unknown.
+        OutOfMemory
+            More than one buffer may hold, or than there is.
+        """
+        subject = f"buffer {label or purpose}"
+        if purpose not in PURPOSES:
+            raise DeviceError(f"{subject}: purpose {purpose!r}, known are {', '.join(PURPOSES)}")
+        if nbytes < 1:
+            raise DeviceError(f"{subject}: {nbytes} bytes, a buffer holds at least 1")
+        capacity = -(-nbytes // _ROUND) * _ROUND
+        with self._queue.lock:
+            self._queue.guard(subject)
+            raw = None if purpose == "readback" else self._reuse(capacity)
+            if raw is None:
+                self._check(subject, nbytes, capacity)
+                raw = self._allocate(subject, capacity, purpose)
+            buffer = Buffer(self, raw, nbytes, purpose, label)
+            self._live.add(buffer)
+            self._ledger.add(purpose, buffer.capacity)
+            return buffer
+
+    def release(self, buffer: Buffer) -> None:
+        """Take a buffer back; again, or after close, is harmless."""
+        with self._queue.lock:
+            if not buffer.alive:
+                return
+            raw = self._retire(buffer)
+            if buffer.purpose in _UNPOOLED or self._queue.lost:
+                raw.destroy()
+                return
+            self._serial += 1
+            entry = (buffer.capacity, self._serial, raw)
+            bisect.insort(self._free, entry, key=lambda free: free[:2])
+            self._free_nbytes += buffer.capacity
+            self.trim(POOL_NBYTES)
+
+    def trim(self, keep_nbytes: int = 0) -> None:
+        """Destroy free buffers, the longest unused first, until at most that many bytes stay."""
+        with self._queue.lock:
+            while self._free and self._free_nbytes > keep_nbytes:
+                oldest = min(self._free, key=lambda entry: entry[1])
+                self._free.remove(oldest)
+                self._free_nbytes -= oldest[0]
+                oldest[2].destroy()
+
+    def close(self) -> None:
+        """Destroy every buffer, the ones in use too; their handles are dead."""
+        with self._queue.lock:
+            for buffer in list(self._live):
+                self._retire(buffer).destroy()
+            self.trim()
+
+    def _retire(self, buffer: Buffer) -> Any:
+        """Make a handle dead and take its raw buffer out of the books."""
+        raw, buffer.raw, buffer.alive = buffer.raw, None, False
+        self.epoch += 1
+        self._live.discard(buffer)
+        self._ledger.remove(buffer.purpose, buffer.capacity)
+        return raw
+
+    def _reuse(self, capacity: int) -> Any | None:
+        """Take the smallest free raw buffer that fits without wasting much."""
+        at = bisect.bisect_left(self._free, capacity, key=lambda entry: entry[0])
+        if at == len(self._free):
+            return None
+        size, _, raw = self._free[at]
+        if size > _SMALL and capacity < size * _FIT:
+            return None
+        del self._free[at]
+        self._free_nbytes -= size
+        return raw
+
+    def _check(self, subject: str, nbytes: int, capacity: int) -> None:
+        """Refuse before asking what the device or the host cannot give."""
+        report = self._ledger.report(self._free_nbytes)
+        if capacity > self._max:
+            raise OutOfMemory(
+                f"{subject}: {human(nbytes)} ({nbytes} bytes) in one buffer, the device allows "
+                f"{human(self._max)} ({self._max} bytes)",
+                str(report),
+            )
+        if self._budget is not None and report.nbytes + capacity > self._budget:
+            raise OutOfMemory(
+                f"{subject}: {human(nbytes)} more than the {human(report.nbytes)} in use, "
+                f"the device has {human(self._budget)}",
+                str(report),
+            )
+
+    def _allocate(self, subject: str, capacity: int, purpose: Purpose) -> Any:
+        """Create a raw buffer; when memory is short, once more without the pool's reserve."""
+        usage = _READBACK_USAGE if purpose == "readback" else _USAGE
+        if self._budget is not None:
+            self.trim(max(0, self._budget - self._ledger.nbytes - capacity))
+        try:
+            return self._create(subject, capacity, usage)
+        except OutOfMemory:
+            if not self._free:
+                raise
+            self.trim()
+            self._queue.flush()
+            return self._create(subject, capacity, usage)
+
+    def _create(self, subject: str, capacity: int, usage: int) -> Any:
+        with self._queue.translated(subject):
+            raw = self._queue.gpu.create_buffer(size=capacity, usage=usage)
+        self._queue.counters.buffers += 1
+        return raw

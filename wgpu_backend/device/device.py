@@ -1,0 +1,326 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""An opened device: buffers, pipelines, programs, and bytes in and out."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.device.adapters import Devices, adapters
+from wgpu_backend.device.binds import Binder, Dispatch, padded, resolved
+from wgpu_backend.device.buffers import Binding, Buffer, Pool
+from wgpu_backend.device.memory import MemoryReport, Purpose, host_memory
+from wgpu_backend.device.native import load
+from wgpu_backend.device.pipelines import Pipeline, Pipelines
+from wgpu_backend.device.profiles import capabilities_of, request
+from wgpu_backend.device.program import Program
+from wgpu_backend.device.queue import Counters, Queue
+from wgpu_backend.device.readback import Slot
+from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.shader import Shader
+
+Data = bytes | bytearray | memoryview | NDArray[Any]
+
+# Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that
+# after a submit, so more than this would hold a second copy of a model on the host.
+CHUNK_NBYTES = 16 << 20
+
+
+class Device:
+    """A GPU, or a software rasteriser, ready for work.
+
+    Use it as a context manager, or `close` it. Threads may share it: everything that submits
+    takes one lock, which is not held while somebody waits for results. A forked child may not use
+    it.
+
+    Attributes
+    ----------
+    info : DeviceInfo
+    capabilities : Capabilities
+        What kernels may use, by the profile it was opened with.
+    profile : str
+        ``full`` or ``baseline``.
+    """
+
+    def __init__(self, info: DeviceInfo, gpu: Any, profile: Profile, *, native: bool) -> None:
+        self.info = info
+        self.profile: Profile = profile
+        self.capabilities: Capabilities = capabilities_of(info, gpu)
+        self._queue = Queue(gpu, load() if native else None, lambda: str(self.memory_report()))
+        self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, self._budget())
+        self._pipelines = Pipelines(self._queue, self.capabilities)
+        self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
+        self._slot: Slot | None = None
+        self._unflushed = 0
+
+    @classmethod
+    def open(
+        cls,
+        which: str | DeviceInfo | None = None,
+        *,
+        profile: Profile = "full",
+        native: bool = True,
+    ) -> Device:
+        """Open a device.
+
+        Parameters
+        ----------
+        which : str, DeviceInfo or None
+            What ``Devices().find`` understands, an entry of it, or None for the best.
+        profile : str
+            ``full`` asks for the adapter's limits and every feature that kernels can use;
+            ``baseline`` for WebGPU's default limits and no features.
+        native : bool
+            Whether to call the C library directly where that is faster.
+
+        Raises
+        ------
+        DeviceError
+            There is no such adapter, or it is the NumPy device, which needs no opening.
+        """
+        if which is None:
+            info = Devices()[0]
+        else:
+            info = Devices().find(which) if isinstance(which, str) else which
+        if info.kind == "numpy":
+            raise DeviceError(
+                "device cpu: it computes with NumPy and is not opened, a GPU or a software "
+                "rasteriser is needed; install a Vulkan driver, Mesa's lavapipe for example"
+            )
+        adapter = next((a for found, a in adapters() if found.id == info.id), None)
+        if adapter is None:
+            raise DeviceError(f"device {info.id}: {info.name} is gone")
+        return cls(info, request(info, adapter, profile), profile, native=native)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Device({self.info.id}, {self.info.name}, {self.profile})"
+
+    @property
+    def lost(self) -> bool:
+        """Whether the driver was found to have given the device up."""
+        return self._queue.lost
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._queue.closed
+
+    @property
+    def native(self) -> bool:
+        """Whether the fast path into the C library is in use."""
+        return self._queue.native is not None
+
+    @property
+    def counters(self) -> Counters:
+        """Objects made and submits done so far."""
+        return self._queue.counters
+
+    def buffer(self, nbytes: int, *, purpose: Purpose, label: str = "") -> Buffer:
+        """Allocate a buffer; its bytes are undefined, `clear` zeroes them.
+
+        Parameters
+        ----------
+        nbytes : int
+            At least 1.
+        purpose : str
+            What it is accounted as: ``weights``, ``cache``, ``activations``, ``inputs``,
+            ``params``, ``readback`` or ``staging``.
+        label : str
+            Name for messages.
+
+        Raises
+        ------
+        OutOfMemory
+            More than one buffer may hold, or than there is.
+        """
+        return self._pool.acquire(nbytes, purpose, label)
+
+    def write(self, buffer: Buffer, data: Data, offset: int = 0) -> None:
+        """Copy bytes from the host; later replays see them.
+
+        Parameters
+        ----------
+        buffer : Buffer
+        data : bytes-like or ndarray
+            Any number of bytes; up to 3 bytes after them become zero, to a multiple of 4.
+        offset : int
+            First byte in the buffer, a multiple of 4.
+
+        Raises
+        ------
+        DeviceError
+            The buffer is released, too small, or the offset not a multiple of 4.
+        """
+        view = _bytes_of(data)
+        if not view.nbytes:
+            return
+        subject = f"write {buffer.label or buffer.purpose}"
+        with self._queue.lock:
+            self._queue.guard(subject)
+            self._range(subject, buffer, offset, view.nbytes)
+            with self._queue.translated(subject):
+                for at in range(0, view.nbytes, CHUNK_NBYTES):
+                    self._write(buffer, view[at : at + CHUNK_NBYTES], offset + at)
+
+    def read(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
+        """Copy bytes to the host, after everything submitted before.
+
+        Parameters
+        ----------
+        buffer : Buffer
+        offset : int
+            First byte, a multiple of 4.
+        nbytes : int or None
+            How many; None for all up to the end.
+
+        Raises
+        ------
+        DeviceError
+            The buffer is released, or the range leaves it.
+        """
+        subject = f"read {buffer.label or buffer.purpose}"
+        if nbytes == 0:
+            return b""
+        with self._queue.lock:
+            self._queue.guard(subject)
+            size = buffer.nbytes - offset if nbytes is None else nbytes
+            self._range(subject, buffer, offset, size)
+            parts = [
+                self._read(subject, buffer, offset + at, min(CHUNK_NBYTES, size - at))
+                for at in range(0, size, CHUNK_NBYTES)
+            ]
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def clear(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> None:
+        """Set bytes to zero; offset and end are multiples of 4, or the buffer's end."""
+        subject = f"clear {buffer.label or buffer.purpose}"
+        with self._queue.lock:
+            self._queue.guard(subject)
+            size = buffer.nbytes - offset if nbytes is None else nbytes
+            self._range(subject, buffer, offset, size)
+            with self._queue.translated(subject):
+                encoder = self._queue.encoder()
+                encoder.clear_buffer(buffer.raw, offset, padded(size))
+                self._queue.submit(encoder)
+
+    def pipeline(self, shader: Shader) -> Pipeline:
+        """Return the pipeline of a shader, compiling it the first time.
+
+        Raises
+        ------
+        ShaderError
+            The WGSL does not compile; the message shows file, line and place.
+        """
+        return self._pipelines.get(shader)
+
+    def program(
+        self, dispatches: Sequence[Dispatch], *, reads: Sequence[Binding] = (), label: str = ""
+    ) -> Program:
+        """Record dispatches for replay.
+
+        Parameters
+        ----------
+        dispatches : sequence of Dispatch
+        reads : sequence of Binding
+            What each replay copies to the host at its end.
+        label : str
+            Name for messages.
+
+        Raises
+        ------
+        DeviceError
+            A binding or a number of work groups does not suit the device.
+        """
+        with self._queue.lock:
+            self._queue.guard(label or "program")
+            binder = Binder(self._queue, self._pool, self.capabilities)
+            program = Program(binder, dispatches, reads, label)
+            self._programs.add(program)
+            return program
+
+    def memory_report(self) -> MemoryReport:
+        """Return who holds how much device memory."""
+        return self._pool.report()
+
+    def trim(self) -> None:
+        """Free what the pool keeps for reuse."""
+        self._pool.trim()
+
+    def wait(self) -> None:
+        """Wait until everything submitted is done."""
+        with self._queue.lock:
+            self._queue.guard("wait")
+            with self._queue.translated("wait"):
+                self._queue.flush()
+
+    def close(self) -> None:
+        """Free everything on the device; again is harmless."""
+        with self._queue.lock:
+            if self.closed:
+                return
+            for program in list(self._programs):
+                program.close()
+            self._pool.close()
+            self._pipelines.close()
+            self._queue.close()
+
+    def lose_for_test(self) -> None:
+        """Make the driver give the device up, to try what then happens."""
+        self._queue.lose()
+
+    def _budget(self) -> int | None:
+        """Bytes a software rasteriser may hand out: what the host has."""
+        memory = host_memory() if self.capabilities.software else None
+        return None if memory is None else memory[1]
+
+    def _range(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> None:
+        if nbytes < 1:
+            raise DeviceError(f"{subject}: {nbytes} bytes at {offset}, at least 1 is needed")
+        resolved(subject, Binding(buffer, offset, nbytes), self._pool)
+        if offset % 4:
+            raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
+
+    def _write(self, buffer: Buffer, view: memoryview, offset: int) -> None:
+        """Write one chunk, and wait for the device when a chunk's worth is staged."""
+        even = view.nbytes & ~3
+        if even:
+            self._queue.gpu.queue.write_buffer(buffer.raw, offset, view[:even])
+        if even < view.nbytes:
+            tail = bytes(view[even:]).ljust(4, b"\0")
+            self._queue.gpu.queue.write_buffer(buffer.raw, offset + even, tail)
+        self._unflushed += view.nbytes
+        if self._unflushed >= CHUNK_NBYTES:
+            self._queue.flush()
+            self._unflushed = 0
+
+    def _read(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> bytes:
+        size = padded(nbytes)
+        if self._slot is None or self._slot.nbytes < size:
+            if self._slot is not None:
+                self._slot.release()
+            self._slot = None
+            self._slot = Slot(self._queue, self._pool, size)
+        with self._queue.translated(subject):
+            encoder = self._queue.encoder()
+            self._slot.copy(encoder, [(buffer, offset, nbytes)])
+            self._slot.start(self._queue.submit(encoder), size)
+        return self._slot.finish(subject)[:nbytes]
+
+
+def _bytes_of(data: Data) -> memoryview:
+    """View any contiguous data as bytes; other arrays are copied."""
+    if isinstance(data, np.ndarray):
+        flat: NDArray[Any] = np.ascontiguousarray(data).reshape(-1)
+        return memoryview(flat.view(np.uint8))
+    return memoryview(data).cast("B")

@@ -1,0 +1,98 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""What wgpu says went wrong, as the exceptions of this package.
+
+wgpu raises its own errors from some calls and logs the rest; inside `translated` both become one
+of ours: loss of the device is DeviceLost, exhaustion is OutOfMemory, anything else DeviceError.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import wgpu
+
+from wgpu_backend.errors import BackendError, DeviceError, DeviceLost, OutOfMemory
+
+_LOG = logging.getLogger("wgpu_backend.device")
+_NOISE = re.compile(r"^(Validation Error|Caused by:|In wgpu\w+.*|)$")
+_OURS = threading.local()
+
+
+def cause(error: BaseException) -> str:
+    """Return the informative lines of a wgpu error as one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return "; ".join(line for line in lines if not _NOISE.match(line)) or type(error).__name__
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether a wgpu error says that the device is gone."""
+    text = str(error)
+    return "device is lost" in text or "device was lost" in text
+
+
+def converted(error: BaseException, subject: str, report: Callable[[], str]) -> BackendError:
+    """Return our exception for a wgpu error.
+
+    Parameters
+    ----------
+    error : BaseException
+        What wgpu raised.
+    subject : str
+        What was being done, the start of the message.
+    report : callable
+        Gives the memory report, asked for only when memory ran out.
+    """
+    if is_loss(error):
+        return DeviceLost(f"{subject}: the driver gave the device up; open a new one")
+    if isinstance(error, wgpu.GPUOutOfMemoryError) or "not enough memory" in str(error).lower():
+        return OutOfMemory(f"{subject}: the device is out of memory", report())
+    return DeviceError(f"{subject}: {cause(error)}")
+
+
+class _Divert(logging.Filter):
+    """Send what wgpu logs during our own calls to our own logger, quietly."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not getattr(_OURS, "depth", 0):
+            return True
+        _LOG.debug("wgpu: %s", record.getMessage())
+        return False
+
+
+def divert_logs() -> None:
+    """Install the filter on wgpu's logger; again is harmless."""
+    logger = logging.getLogger("wgpu")
+    if not any(isinstance(f, _Divert) for f in logger.filters):
+        logger.addFilter(_Divert())
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Keep what wgpu logs in this thread out of the user's log."""
+    _OURS.depth = getattr(_OURS, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _OURS.depth -= 1
+
+
+@contextmanager
+def translated(subject: str, report: Callable[[], str]) -> Generator[None]:
+    """Raise our exceptions for wgpu's.
+
+    Raises
+    ------
+    DeviceLost, OutOfMemory, DeviceError
+        As `converted` says.
+    """
+    with quiet():
+        try:
+            yield
+        except BackendError:
+            raise
+        except (wgpu.GPUError, RuntimeError, ValueError, AttributeError, OverflowError) as error:
+            raise converted(error, subject, report) from error

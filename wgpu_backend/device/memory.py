@@ -1,0 +1,135 @@
+"""Who holds how much device memory; pure bookkeeping, no device is touched here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+Purpose = Literal["weights", "cache", "activations", "inputs", "params", "readback", "staging"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def human(nbytes: int) -> str:
+    """Write a byte count for people: ``1.5 GiB``."""
+    value = float(nbytes)
+    for unit in _UNITS[:-1]:
+        if abs(value) < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} {_UNITS[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class PurposeUse:
+    """What buffers of one purpose take.
+
+    Parameters
+    ----------
+    purpose : str
+    nbytes : int
+        Bytes live now.
+    count : int
+        Buffers live now.
+    peak_nbytes : int
+        Most bytes that were ever live at once.
+    """
+
+    purpose: Purpose
+    nbytes: int
+    count: int
+    peak_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Device memory at one moment; ``str()`` is a table.
+
+    Parameters
+    ----------
+    uses : tuple of PurposeUse
+        One for each purpose that was ever used.
+    pool_nbytes : int
+        Bytes released but kept for reuse.
+    peak_nbytes : int
+        Most bytes that were ever live at once, all purposes together.
+    """
+
+    uses: tuple[PurposeUse, ...]
+    pool_nbytes: int
+    peak_nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes live now, all purposes together."""
+        return sum(use.nbytes for use in self.uses)
+
+    @property
+    def count(self) -> int:
+        """Buffers live now."""
+        return sum(use.count for use in self.uses)
+
+    def __str__(self) -> str:
+        rows = [(u.purpose, u.count, human(u.nbytes), human(u.peak_nbytes)) for u in self.uses]
+        rows.append(("total", self.count, human(self.nbytes), human(self.peak_nbytes)))
+        rows.append(("free in pool", "", human(self.pool_nbytes), ""))
+        head = f"{'purpose':<13}{'buffers':>8}{'live':>12}{'peak':>12}"
+        return "\n".join([head, *(f"{a:<13}{b:>8}{c:>12}{d:>12}" for a, b, c, d in rows)])
+
+
+class Ledger:
+    """Running totals by purpose; the caller holds the lock."""
+
+    def __init__(self) -> None:
+        self._live: dict[Purpose, int] = {}
+        self._count: dict[Purpose, int] = {}
+        self._peak: dict[Purpose, int] = {}
+        self._total = 0
+        self._total_peak = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes live now."""
+        return self._total
+
+    def add(self, purpose: Purpose, nbytes: int) -> None:
+        """Count a buffer in."""
+        self._live[purpose] = self._live.get(purpose, 0) + nbytes
+        self._count[purpose] = self._count.get(purpose, 0) + 1
+        self._peak[purpose] = max(self._peak.get(purpose, 0), self._live[purpose])
+        self._total += nbytes
+        self._total_peak = max(self._total_peak, self._total)
+
+    def remove(self, purpose: Purpose, nbytes: int) -> None:
+        """Count a buffer out."""
+        self._live[purpose] -= nbytes
+        self._count[purpose] -= 1
+        self._total -= nbytes
+
+    def report(self, pool_nbytes: int) -> MemoryReport:
+        """Freeze the totals into plain data."""
+        uses = tuple(
+            PurposeUse(p, self._live[p], self._count[p], self._peak[p])
+            for p in PURPOSES
+            if p in self._live
+        )
+        return MemoryReport(uses, pool_nbytes, self._total_peak)
+
+
+def host_memory() -> tuple[int, int] | None:
+    """Return total and available bytes of the host, or None where the system does not tell.
+
+    A software rasteriser allocates from it, lazily: asking for more than there is succeeds and
+    kills the process at first use, so the device floor compares beforehand.
+    """
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    values = {line.split(":")[0]: line.split()[1] for line in text.splitlines() if ":" in line}
+    try:
+        return int(values["MemTotal"]) * 1024, int(values["MemAvailable"]) * 1024
+    except (KeyError, ValueError):
+        return None

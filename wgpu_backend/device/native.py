@@ -1,0 +1,161 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownLambdaType=false, reportPrivateUsage=false
+"""Direct calls into the C library, where wgpu-py has no wrapper or is slow.
+
+Only this file touches wgpu-py's private handles. `load` checks that every piece is there and gives
+None when one is not; the plain path through wgpu-py's public methods then serves, and is tested
+as much. Here are: the encode loop of a Program (0.9 µs a dispatch instead of 4.4 µs), shader modules without run-time
+checks, reading a mapped buffer without a second thread, and waiting for one submission instead of
+for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import wgpu
+
+_FUNCTIONS = (
+    "wgpuComputePassEncoderSetPipeline",
+    "wgpuComputePassEncoderSetBindGroup",
+    "wgpuComputePassEncoderDispatchWorkgroups",
+    "wgpuDeviceCreateShaderModuleTrusted",
+    "wgpuDevicePoll",
+    "wgpuDeviceDestroy",
+    "wgpuQueueSubmitForIndex",
+    "wgpuQueueGetTimestampPeriod",
+    "wgpuBufferMapAsync",
+    "wgpuBufferGetMappedRange",
+    "wgpuBufferUnmap",
+)
+# A map that has not answered after so many waits for its own submission never will.
+_MAP_WAITS = 1000
+
+
+class Native:
+    """The C library behind wgpu-py, checked for what this file needs."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._lib = api.lib  # errors are logged, not raised: for calls that defer them
+        self._safe = api.libf  # errors are raised
+        self._ffi = api.ffi
+
+    # -- shaders
+
+    def trusted_module(self, gpu: Any, label: str, code: str) -> Any:
+        """Make a shader module without bounds clamping and loop counters.
+
+        Raises
+        ------
+        wgpu.GPUValidationError
+            The code does not compile.
+        """
+        api, ffi = self._api, self._ffi
+        source = ffi.new("WGPUShaderSourceWGSL *")
+        encoded = ffi.new("char[]", code.encode())
+        source.chain.sType = self._lib.WGPUSType_ShaderSourceWGSL
+        source.code.data, source.code.length = encoded, len(code.encode())
+        name = ffi.new("char[]", label.encode())
+        descriptor = ffi.new("WGPUShaderModuleDescriptor *")
+        descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
+        descriptor.label.data, descriptor.label.length = name, len(label.encode())
+        handle = self._safe.wgpuDeviceCreateShaderModuleTrusted(gpu._internal, descriptor, 0)
+        return api.GPUShaderModule(label, handle, gpu)
+
+    # -- commands
+
+    def command(self, pipeline: Any, group: Any, counts: tuple[int, int, int]) -> tuple[Any, ...]:
+        """Turn one dispatch into what `encode` loops over."""
+        return (pipeline._internal, group._internal, *counts)
+
+    def encode(self, compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
+        """Record dispatches; their errors show when the encoder is finished."""
+        lib, null, handle = self._lib, self._ffi.NULL, compute_pass._internal
+        set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+        set_group = lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+        bound = None
+        for pipeline, group, x, y, z in commands:
+            if pipeline is not bound:
+                set_pipeline(handle, pipeline)
+                bound = pipeline
+            set_group(handle, 0, group, 0, null)
+            dispatch(handle, x, y, z)
+
+    # -- queue
+
+    def submit(self, gpu: Any, command_buffer: Any) -> Any:
+        """Submit one command buffer; what comes back can be waited for."""
+        buffers = self._ffi.new("WGPUCommandBuffer[]", [command_buffer._internal])
+        index = self._safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
+        return self._ffi.new("WGPUSubmissionIndex *", index)
+
+    def poll(self, gpu: Any, index: Any = None) -> None:
+        """Wait until the submission of that index is done, or all of them."""
+        chosen = self._ffi.NULL if index is None else index
+        self._safe.wgpuDevicePoll(gpu._internal, True, chosen)
+
+    def timestamp_period(self, gpu: Any) -> float:
+        """Nanoseconds of one tick of a timestamp."""
+        return float(self._lib.wgpuQueueGetTimestampPeriod(gpu.queue._internal))
+
+    def destroy(self, gpu: Any) -> None:
+        """Make the device lost, as a driver reset would; for tests."""
+        self._lib.wgpuDeviceDestroy(gpu._internal)
+
+
+class Mapping:
+    """One request to see a buffer's bytes on the host.
+
+    The object must live until the library has answered, which it does in `wait` at the latest;
+    owners keep it beside the buffer.
+    """
+
+    def __init__(self, native: Native, gpu: Any, buffer: Any, nbytes: int) -> None:
+        self._native, self._gpu, self._buffer, self._nbytes = native, gpu, buffer, nbytes
+        self._status: int | None = None
+        ffi, lib = native._ffi, native._lib
+
+        @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
+        def answered(status: int, _message: Any, _one: Any, _two: Any) -> None:
+            self._status = int(status)
+
+        self._callback = answered
+        info = ffi.new("WGPUBufferMapCallbackInfo *")
+        info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        info.callback = answered
+        native._safe.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
+
+    def wait(self, index: Any) -> bytes:
+        """Wait for the submission of that index and copy the bytes out.
+
+        Raises
+        ------
+        RuntimeError
+            The buffer could not be mapped, as after device loss.
+        """
+        for _ in range(_MAP_WAITS):
+            if self._status is not None:
+                break
+            self._native.poll(self._gpu, index)
+        lib, ffi, raw = self._native._lib, self._native._ffi, self._buffer._internal
+        if self._status != lib.WGPUMapAsyncStatus_Success:
+            raise RuntimeError(f"buffer not mapped, status {self._status}")
+        pointer = lib.wgpuBufferGetMappedRange(raw, 0, self._nbytes)
+        data = bytes(ffi.buffer(pointer, self._nbytes))
+        lib.wgpuBufferUnmap(raw)
+        return data
+
+
+def load() -> Native | None:
+    """Return the fast path if this wgpu-py has all of it, else None."""
+    api = getattr(getattr(wgpu, "backends", None), "wgpu_native", None)
+    api = getattr(api, "_api", None)
+    if api is None or not all(hasattr(api, n) for n in ("lib", "libf", "ffi", "GPUShaderModule")):
+        return None
+    if not all(hasattr(api.lib, name) for name in _FUNCTIONS):
+        return None
+    return Native(api)

@@ -1,0 +1,154 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""Shaders become pipelines; compile errors point at the file the line came from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import wgpu
+
+from wgpu_backend.device.faults import cause, is_loss
+from wgpu_backend.device.queue import Queue
+from wgpu_backend.device.wgsl_bounds import check_bounds
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.errors import ShaderError
+from wgpu_backend.shader import Access, Shader
+
+_PLACE = re.compile(r"┌─ (?:wgsl)?:(?P<line>\d+):(?P<column>\d+)")
+_HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")
+_DETAIL = re.compile(r"^\s*= (?P<text>.*)$", re.MULTILINE)
+_BUFFER_TYPES: dict[Access, str] = {
+    "read": "read-only-storage",
+    "read_write": "storage",
+    "uniform": "uniform",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """A compiled shader of one device.
+
+    Parameters
+    ----------
+    shader : Shader
+        What it was compiled from; its bindings are the order of ``Dispatch.bindings``.
+    """
+
+    shader: Shader
+    raw: Any = field(repr=False)
+    layout: Any = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """The shader's name for people."""
+        return self.shader.label
+
+
+def aimed(error: BaseException, shader: Shader) -> ShaderError:
+    """Re-aim a compile error at the file and line the shader was composed from.
+
+    Returns
+    -------
+    ShaderError
+        ``label: file:line: what``, the line itself, and a caret under the place.
+    """
+    text = str(error)
+    place = _PLACE.search(text)
+    headline = _HEADLINE.search(text)
+    details = _DETAIL.findall(text)
+    what = "; ".join([headline["text"].strip() if headline else cause(error), *details])
+    lines = shader.text.splitlines()
+    number = int(place["line"]) if place else 0
+    if place is None or not 0 < number <= len(lines):
+        return ShaderError(f"{shader.label}: {what}")
+    origin = shader.origins[number - 1] if number <= len(shader.origins) else f"line {number}"
+    gutter = f"{number} │ "
+    caret = " " * (len(gutter) + int(place["column"]) - 1) + "^"
+    return ShaderError(f"{shader.label}: {origin}: {what}\n{gutter}{lines[number - 1]}\n{caret}")
+
+
+class Pipelines:
+    """The pipelines of one device, each compiled once.
+
+    Parameters
+    ----------
+    queue : Queue
+    capabilities : Capabilities
+        What shaders are checked against beforehand.
+    """
+
+    def __init__(self, queue: Queue, capabilities: Capabilities) -> None:
+        self._queue = queue
+        self._capabilities = capabilities
+        self._cache: dict[tuple[object, ...], Pipeline] = {}
+        self._layouts: dict[tuple[tuple[int, Access], ...], Any] = {}
+
+    def get(self, shader: Shader) -> Pipeline:
+        """Return the pipeline of a shader, compiling it the first time.
+
+        Raises
+        ------
+        ShaderError
+            The WGSL does not compile, differs from its declared bindings, or is beyond what the
+            compiler survives.
+        """
+        key = (shader.text, shader.entry, shader.bindings, shader.trusted)
+        with self._queue.lock:
+            self._queue.guard(shader.label)
+            pipeline = self._cache.get(key)
+            if pipeline is None:
+                check_bounds(shader, self._capabilities)
+                with self._queue.translated(shader.label):
+                    pipeline = self._compile(shader)
+                self._cache[key] = pipeline
+                self._queue.counters.pipelines += 1
+            return pipeline
+
+    def close(self) -> None:
+        """Drop every pipeline."""
+        self._cache.clear()
+        self._layouts.clear()
+
+    def _compile(self, shader: Shader) -> Pipeline:
+        layout = self._layout(shader)
+        gpu = self._queue.gpu
+        try:
+            raw = gpu.create_compute_pipeline(
+                label=shader.label,
+                layout=gpu.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": self._module(shader), "entry_point": shader.entry},
+            )
+        except wgpu.GPUOutOfMemoryError:
+            raise
+        except wgpu.GPUError as error:
+            if is_loss(error):
+                raise
+            raise aimed(error, shader) from error
+        return Pipeline(shader, raw, layout)
+
+    def _module(self, shader: Shader) -> Any:
+        native, gpu = self._queue.native, self._queue.gpu
+        if shader.trusted and native is not None:
+            return native.trusted_module(gpu, shader.label, shader.text)
+        return gpu.create_shader_module(label=shader.label, code=shader.text)
+
+    def _layout(self, shader: Shader) -> Any:
+        """Return the bind-group layout, one for all shaders that bind alike.
+
+        Read-only storage is declared as such: wgpu puts a barrier after every dispatch that might
+        have written a buffer.
+        """
+        key = tuple((b.index, b.access) for b in shader.bindings)
+        if key not in self._layouts:
+            entries = [
+                {
+                    "binding": index,
+                    "visibility": wgpu.ShaderStage.COMPUTE,
+                    "buffer": {"type": _BUFFER_TYPES[access]},
+                }
+                for index, access in key
+            ]
+            self._layouts[key] = self._queue.gpu.create_bind_group_layout(entries=entries)
+        return self._layouts[key]

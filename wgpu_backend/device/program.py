@@ -1,0 +1,278 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""A recorded list of dispatches that replays without making anything.
+
+Pipelines and bind groups are ready when the Program is; a replay encodes the flat list again
+(wgpu's command buffers can be used once), submits it in bounded portions, and has what was asked
+for copied into host-visible buffers that stay.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from wgpu_backend.device.binds import Binder, Dispatch, Range, padded, resolved
+from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.readback import Slot
+from wgpu_backend.device.timings import Command, Timing, measure
+from wgpu_backend.errors import DeviceError
+
+# A driver gives a device up when one submit runs too long (2 s on Windows). 256 dispatches of the
+# usual microseconds to milliseconds stay below; long ones say their work.
+MAX_DISPATCHES_PER_SUBMIT = 256
+# Bytes moved plus operations done by one submit: a third of a second at 100 G/s, a slow GPU.
+MAX_WORK_PER_SUBMIT = 1 << 35
+# Replays whose results may be under way at once; the next one first takes the oldest's.
+READBACK_SLOTS = 3
+
+
+class Pending:
+    """What a replay will have read, some time.
+
+    Parameters
+    ----------
+    slot : Slot or None
+        Where the bytes arrive; None when the Program reads nothing.
+    sizes : sequence of int
+        Bytes of each read.
+    label : str
+        The Program's, for messages.
+    """
+
+    def __init__(self, slot: Slot | None, sizes: Sequence[int], label: str) -> None:
+        self._slot = slot
+        self._sizes = sizes
+        self._label = label
+        self._data: list[bytes] | None = None if slot else []
+        self._lock = threading.Lock()
+
+    def wait(self) -> list[bytes]:
+        """Return the bytes of each of the Program's reads, in order; again gives the same.
+
+        Without reads there is nothing to wait for: the list is empty at once.
+
+        Raises
+        ------
+        DeviceLost
+            The device was lost before they were there.
+        DeviceError
+            The Program or the device was closed before.
+        """
+        with self._lock:
+            if self._data is None:
+                if self._slot is None:
+                    raise DeviceError(f"{self._label}: closed before its results were read")
+                data = self._slot.finish(self._label)
+                self._slot = None
+                self._data = split(data, self._sizes)
+            return self._data
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the results are on the host, so that the slot is free."""
+        return self._data is not None
+
+    def drop(self) -> None:
+        """Forget the slot; what has not been read never will be."""
+        self._slot = None
+
+
+def split(data: bytes, sizes: Sequence[int]) -> list[bytes]:
+    """Cut what lies in a slot into the reads; each starts at a multiple of 4."""
+    parts: list[bytes] = []
+    at = 0
+    for size in sizes:
+        parts.append(data[at : at + size])
+        at += padded(size)
+    return parts
+
+
+def portions(dispatches: Sequence[Dispatch]) -> list[list[Dispatch]]:
+    """Cut dispatches into what is submitted at once; at least one portion, maybe empty."""
+    result: list[list[Dispatch]] = [[]]
+    work = 0
+    for dispatch in dispatches:
+        full = len(result[-1]) == MAX_DISPATCHES_PER_SUBMIT
+        if result[-1] and (full or work + dispatch.work > MAX_WORK_PER_SUBMIT):
+            result.append([])
+            work = 0
+        result[-1].append(dispatch)
+        work += dispatch.work
+    return result
+
+
+class Program:
+    """Dispatches ready to run again and again; immutable.
+
+    Made by ``Device.program``. Each dispatch sees what the ones before it wrote.
+
+    Parameters
+    ----------
+    binder : Binder
+        Makes the bind groups; of this Program alone, it keeps them.
+    dispatches : sequence of Dispatch
+    reads : sequence of Binding
+        Ranges copied to the host after the last dispatch.
+    label : str
+        Name for messages.
+    """
+
+    def __init__(
+        self,
+        binder: Binder,
+        dispatches: Sequence[Dispatch],
+        reads: Sequence[Binding] = (),
+        label: str = "",
+    ) -> None:
+        self.label = label or "program"
+        self.dispatches = tuple(dispatches)
+        # Native commands are bare handles: what keeps the groups alive is the binder.
+        self._binder: Binder | None = binder
+        self._queue, self._pool = binder.queue, binder.pool
+        self._reads = [self._readable(binding) for binding in reads]
+        self._sizes = tuple(nbytes for _, _, nbytes in self._reads)
+        self._portions = [
+            [self._command(dispatch, binder.group(dispatch)) for dispatch in portion]
+            for portion in portions(self.dispatches)
+        ]
+        bound = [b.buffer for d in self.dispatches for b in d.bindings]
+        self._buffers = {*bound, *(buffer for buffer, _, _ in self._reads)}
+        self._epoch = -1
+        self._slots: list[Slot] = []
+        self._under_way: list[Pending | None] = []
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Program({self.label}, {len(self.dispatches)} dispatches)"
+
+    @property
+    def submits(self) -> int:
+        """How many submits one replay makes."""
+        return len(self._portions)
+
+    def replay(self) -> Pending:
+        """Run every dispatch in order, without waiting for the end.
+
+        Returns
+        -------
+        Pending
+            Gives the reads; when `READBACK_SLOTS` replays are unread, the oldest is read first.
+
+        Raises
+        ------
+        DeviceError
+            The Program or its device is closed, or a buffer it uses was released.
+        DeviceLost
+            The driver gave the device up.
+        """
+        with self._queue.lock:
+            self._check()
+            at = self._free_slot()
+            slot = None if at is None else self._slots[at]
+            with self._queue.translated(self.label):
+                index = self._submit(slot)
+                if slot is not None:
+                    slot.start(index, slot.nbytes)
+            pending = Pending(slot, self._sizes, self.label)
+            if at is not None:
+                self._under_way[at] = pending
+            return pending
+
+    def timed(self) -> list[Timing]:
+        """Run once, measuring each dispatch, and wait for the end.
+
+        The device's clock is read before and after each dispatch where it has one; elsewhere each
+        is submitted alone, and the host's clock includes the submit.
+
+        Raises
+        ------
+        DeviceError, DeviceLost
+            As `replay`.
+        """
+        with self._queue.lock:
+            self._check()
+            with self._queue.translated(self.label):
+                seconds = [
+                    s
+                    for portion in self._portions
+                    for s in measure(self._queue, self._pool, portion)
+                ]
+        named = zip(self.dispatches, seconds, strict=True)
+        return [Timing(d.name, d.pipeline.label, s) for d, s in named]
+
+    def close(self) -> None:
+        """Drop bind groups and readback buffers; again is harmless."""
+        with self._queue.lock:
+            self._closed = True
+            self._portions = []
+            self._binder = None
+            for pending in self._under_way:
+                if pending is not None:
+                    pending.drop()
+            for slot in self._slots:
+                slot.release()
+            self._slots, self._under_way = [], []
+
+    def _readable(self, binding: Binding) -> Range:
+        """Check one read; copies start and end at multiples of 4."""
+        subject = f"{self.label}: read"
+        buffer, offset, nbytes = resolved(subject, binding, self._pool)
+        if offset % 4:
+            raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
+        return buffer, offset, nbytes
+
+    def _command(self, dispatch: Dispatch, group: Any) -> Command:
+        native = self._queue.native
+        if native is not None:
+            return native.command(dispatch.pipeline.raw, group, dispatch.groups)
+        return (dispatch.pipeline.raw, group, *dispatch.groups)
+
+    def _check(self) -> None:
+        """Refuse to replay what would abort the process.
+
+        Whether all buffers live is asked again only when some buffer was released since.
+        """
+        self._queue.guard(self.label)
+        if self._closed:
+            raise DeviceError(f"{self.label}: the program is closed")
+        if self._epoch != self._pool.epoch:
+            for buffer in self._buffers:
+                if not buffer.alive:
+                    raise DeviceError(f"{self.label}: {buffer} is used after its release")
+            self._epoch = self._pool.epoch
+
+    def _free_slot(self) -> int | None:
+        """Return the index of a slot to read into, or None when nothing is read."""
+        if not self._reads:
+            return None
+        for at, pending in enumerate(self._under_way):
+            if pending is None or pending.arrived:
+                return at
+        if len(self._slots) == READBACK_SLOTS:
+            return self._wait_for_oldest()
+        nbytes = sum(padded(size) for size in self._sizes)
+        self._slots.append(Slot(self._queue, self._pool, nbytes))
+        self._under_way.append(None)
+        return len(self._slots) - 1
+
+    def _wait_for_oldest(self) -> int:
+        oldest = self._under_way.pop(0)
+        self._slots.append(self._slots.pop(0))
+        self._under_way.append(oldest)
+        if oldest is not None:
+            oldest.wait()
+        return READBACK_SLOTS - 1
+
+    def _submit(self, slot: Slot | None) -> Any:
+        """Encode and submit every portion; the last one copies the reads."""
+        queue, index = self._queue, None
+        last = len(self._portions) - 1
+        for number, portion in enumerate(self._portions):
+            encoder = queue.encoder()
+            queue.encode(encoder, portion)
+            if slot is not None and number == last:
+                slot.copy(encoder, self._reads)
+            index = queue.submit(encoder)
+        queue.counters.dispatches += len(self.dispatches)
+        return index

@@ -1,0 +1,175 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""The one way to the device: everything submitted passes here and is checked first.
+
+wgpu-native aborts the process when a command buffer is submitted after device loss, submitted
+twice, or refers to a destroyed buffer. So a command buffer is made here from an encoder, submitted
+at once and dropped; finishing the encoder is a call that fails politely on a lost device; and who
+destroys or checks buffers does it under `lock`.
+
+Threads may share a device: `lock` is held while commands are encoded and submitted, not while
+somebody waits for results.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from wgpu_backend.device.faults import quiet, translated
+from wgpu_backend.device.native import Native
+from wgpu_backend.errors import DeviceError, DeviceLost
+
+
+@dataclass(slots=True)
+class Counters:
+    """How many objects a device has made so far, and how often it was sent work."""
+
+    buffers: int = 0
+    pipelines: int = 0
+    bind_groups: int = 0
+    submits: int = 0
+    dispatches: int = 0
+
+
+class Queue:
+    """The guarded queue of one wgpu device.
+
+    Parameters
+    ----------
+    gpu : wgpu.GPUDevice
+    native : Native or None
+        The fast path, or None for wgpu-py's own methods only.
+    report : callable
+        Gives the memory report for OutOfMemory.
+    """
+
+    def __init__(self, gpu: Any, native: Native | None, report: Callable[[], str]) -> None:
+        self.gpu = gpu
+        self.native = native
+        self.lock = threading.RLock()
+        self.counters = Counters()
+        self.lost = False
+        self.closed = False
+        self._report = report
+        self._pid = os.getpid()
+
+    def guard(self, subject: str) -> None:
+        """Refuse to go on with a device that cannot be used.
+
+        Raises
+        ------
+        DeviceError
+            The device is closed, or this process is a fork of the one that opened it.
+        DeviceLost
+            The driver gave the device up.
+        """
+        if self._pid != os.getpid():
+            raise DeviceError(
+                f"{subject}: process {os.getpid()} is a fork of {self._pid}, which opened the "
+                "device; start processes with the spawn method and open a device in each"
+            )
+        if self.closed:
+            raise DeviceError(f"{subject}: the device is closed")
+        if self.lost:
+            raise DeviceLost(f"{subject}: the driver gave the device up; open a new one")
+
+    def translated(self, subject: str) -> AbstractContextManager[None]:
+        """Raise our exceptions for wgpu's, and remember a loss."""
+        return _Watched(self, subject, self._report)
+
+    def encoder(self) -> Any:
+        """Start recording commands; hand the encoder to `submit`."""
+        return self.gpu.create_command_encoder()
+
+    def encode(
+        self, encoder: Any, commands: Sequence[tuple[Any, ...]], timestamps: Any = None
+    ) -> None:
+        """Record a compute pass of (pipeline, bind group, x, y, z); errors show in `submit`."""
+        if not commands:
+            return
+        compute_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
+        if self.native is not None:
+            self.native.encode(compute_pass, commands)
+        else:
+            _encode(compute_pass, commands)
+        compute_pass.end()
+
+    def submit(self, encoder: Any) -> Any:
+        """Finish an encoder and submit what it recorded, once.
+
+        Returns
+        -------
+        object or None
+            What `wait` takes to wait for this submission alone.
+        """
+        commands = encoder.finish()  # raises if the device is lost, where submitting would abort
+        self.counters.submits += 1
+        if self.native is not None:
+            return self.native.submit(self.gpu, commands)
+        self.gpu.queue.submit([commands])
+        return None
+
+    def wait(self, index: Any = None) -> None:
+        """Wait until a submission, or everything submitted, is done."""
+        if self.native is not None:
+            self.native.poll(self.gpu, index)
+        else:
+            self.gpu._poll_wait()  # pyright: ignore[reportPrivateUsage]  # the public one raises TypeError in wgpu-py 0.32
+
+    def tick_seconds(self) -> float:
+        """Seconds of one tick of the device's clock; only the fast path knows it."""
+        return (self.native.timestamp_period(self.gpu) if self.native else 1.0) * 1e-9
+
+    def flush(self) -> None:
+        """Submit what is pending and wait: staging memory of earlier writes is freed."""
+        self.wait(self.submit(self.encoder()))
+
+    def close(self) -> None:
+        """Let go of the device; buffers and bind groups are gone already."""
+        self.closed = True
+        gpu, self.gpu = self.gpu, None
+        with quiet():
+            gpu._release()  # pyright: ignore[reportPrivateUsage]  # a cycle would keep it until the next collection
+
+    def lose(self) -> None:
+        """Make the device lost, as a driver reset would; for tests."""
+        with quiet():
+            if self.native is not None:
+                self.native.destroy(self.gpu)
+            else:
+                self.gpu.destroy()
+
+
+def _encode(compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
+    """Record dispatches through wgpu-py's methods."""
+    bound = None
+    for pipeline, group, x, y, z in commands:
+        if pipeline is not bound:
+            compute_pass.set_pipeline(pipeline)
+            bound = pipeline
+        compute_pass.set_bind_group(0, group)
+        compute_pass.dispatch_workgroups(x, y, z)
+
+
+class _Watched:
+    """`faults.translated` that marks the queue when the device turns out to be lost."""
+
+    __slots__ = ("_inner", "_queue")
+
+    def __init__(self, queue: Queue, subject: str, report: Callable[[], str]) -> None:
+        self._queue = queue
+        self._inner = translated(subject, report)
+
+    def __enter__(self) -> None:
+        self._inner.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        try:
+            return self._inner.__exit__(*error)
+        except DeviceLost:
+            self._queue.lost = True
+            raise

@@ -1,0 +1,71 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+"""Bytes from the device to the host through buffers that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wgpu_backend.device.binds import Range, padded
+from wgpu_backend.device.buffers import Pool
+from wgpu_backend.device.native import Mapping
+from wgpu_backend.device.queue import Queue
+
+
+class Slot:
+    """One host-visible buffer: `copy` into it, submit, `start`, and `finish` when needed.
+
+    Parameters
+    ----------
+    queue : Queue
+    pool : Pool
+    nbytes : int
+        Bytes it holds, a multiple of 4.
+    """
+
+    def __init__(self, queue: Queue, pool: Pool, nbytes: int) -> None:
+        self._queue = queue
+        self.nbytes = nbytes
+        self.buffer = pool.acquire(nbytes, "readback")
+        self._wanted = 0
+        self._index: Any = None
+        self._mapping: Mapping | None = None
+
+    def copy(self, encoder: Any, ranges: Sequence[Range]) -> None:
+        """Record copies of ranges into the slot, one after the other."""
+        at = 0
+        for buffer, offset, nbytes in ranges:
+            size = padded(nbytes)
+            encoder.copy_buffer_to_buffer(buffer.raw, offset, self.buffer.raw, at, size)
+            at += size
+
+    def start(self, index: Any, nbytes: int) -> None:
+        """Ask for the first `nbytes` bytes as they are after a submission."""
+        self._index, self._wanted = index, nbytes
+        native = self._queue.native
+        if native is not None:
+            self._mapping = Mapping(native, self._queue.gpu, self.buffer.raw, nbytes)
+
+    def finish(self, subject: str) -> bytes:
+        """Wait for the bytes.
+
+        Raises
+        ------
+        DeviceLost
+            The device was lost before they were there.
+        """
+        self._queue.guard(subject)
+        with self._queue.translated(subject):
+            if self._mapping is not None:
+                data = self._mapping.wait(self._index)
+                self._mapping = None
+                return data
+            raw = self.buffer.raw
+            raw.map_sync("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
+            data = bytes(raw.read_mapped(0, self._wanted, copy=False))
+            raw.unmap()
+            return data
+
+    def release(self) -> None:
+        """Give the buffer back."""
+        self.buffer.release()
