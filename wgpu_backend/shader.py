@@ -151,6 +151,29 @@ def load(
     return _load(path, tuple(sorted((choices or {}).items())), trusted)
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a shader lets one choose: named imports with their defaults, and parameters."""
+
+    modules: Mapping[str, str]
+    parameters: frozenset[str]
+
+
+@lru_cache(maxsize=1024)
+def imports(path: str | Path) -> Declared:
+    """Read what a shader declares, its imports followed with their defaults.
+
+    Raises
+    ------
+    ShaderError
+        A file is missing.
+    """
+    composer = _Composer({})
+    for _ in composer.lines(path):
+        pass
+    return Declared(composer.modules, frozenset(composer.constants))
+
+
 @lru_cache(maxsize=4096)
 def _load(path: str | Path, choices: tuple[tuple[str, Choice], ...], trusted: bool) -> Shader:
     composer = _Composer(dict(choices))
@@ -179,6 +202,7 @@ class _Composer:
         self.taken: list[str] = []
         self.merged: dict[str, str] = {}
         self.constants: dict[str, str] = {}
+        self.modules: dict[str, str] = {}
         self._included: set[tuple[str, str | None]] = set()
 
     def lines(self, path: str | Path, rename: str | None = None) -> Iterator[tuple[str, Origin]]:
@@ -196,6 +220,8 @@ class _Composer:
         self, path: str, name: str | None, importer: str | Path
     ) -> Iterator[tuple[str, Origin]]:
         chosen = path
+        if name is not None:
+            self.modules[name] = path
         if name is not None and name in self.choices:
             chosen = str(self.choices[name])
             self._take(name, path, chosen)
@@ -314,7 +340,7 @@ def _merged(
 ) -> list[tuple[str, Origin]]:
     if not merged:
         return list(lines)
-    pattern = re.compile(rf"\b(?P<name>{'|'.join(merged)})_(?P<rest>load\w*)\b")
+    pattern = re.compile(rf"\b(?P<name>{'|'.join(merged)})_(?P<rest>(?:load|gather)\w*)\b")
 
     def replace(found: re.Match[str]) -> str:
         return f"{merged[found['name']]}_{found['rest']}"

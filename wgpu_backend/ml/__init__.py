@@ -1,0 +1,1 @@
+"""Backend, Context and Tensor: the three interfaces that models are written against."""

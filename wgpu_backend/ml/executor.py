@@ -1,0 +1,108 @@
+"""What a backend's engine room offers: storage, and graphs recorded for replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.memory import MemoryPlan
+from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.spec import Spec
+
+Array = NDArray[Any]
+
+
+class Result(Protocol):
+    """Outputs on their way to the host."""
+
+    def wait(self) -> list[Array]:
+        """Outputs in the order they were recorded, each of its shape; f16 stays f16."""
+        ...
+
+
+class Recorded(Protocol):
+    """A graph that runs again and again without op code.
+
+    Attributes
+    ----------
+    plan : MemoryPlan
+    dispatches : int
+        Dispatches one run encodes; 0 on the NumPy device.
+    """
+
+    plan: MemoryPlan
+    dispatches: int
+
+    def run(self, inputs: Mapping[str, Array]) -> Result:
+        """Write the named inputs and run; does not wait."""
+        ...
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """Run with a clock: op, shader and seconds of each dispatch."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory of the run back."""
+        ...
+
+
+class Executor(Protocol):
+    """Holds the bytes of tensors and runs graphs over them."""
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Device it runs on."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What kernels may use."""
+        ...
+
+    def weight(self, spec: Spec, data: memoryview, label: str) -> Storage:
+        """Storage of a weight, filled from its bytes in a GGUF file."""
+        ...
+
+    def state(self, spec: Spec, label: str) -> Storage:
+        """Zeroed storage that outlives graphs."""
+        ...
+
+    def free(self, storage: Storage) -> None:
+        """Release the bytes of a state; again is harmless."""
+        ...
+
+    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> Recorded:
+        """Make a graph ready to run; with `shared`, intermediates lie in memory all share."""
+        ...
+
+    def read(self, node: Node) -> Array:
+        """Values of a computed node or a weight; block formats come dequantised as f32."""
+        ...
+
+    def memory_report(self) -> str:
+        """Who holds how much, as a table."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; again is harmless."""
+        ...
+
+
+def checked_input(name: str, spec: Spec, values: Array) -> Array:
+    """`values` if they fit the input's spec.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        They do not; the message has both sides.
+    """
+    if values.shape != spec.shape:
+        raise ShapeError(f"input {name}: got {values.shape}, needs {spec.shape}")
+    if values.dtype != spec.dtype.numpy:
+        raise DTypeError(f"input {name}: got {values.dtype}, needs {spec.dtype.numpy}")
+    return np.ascontiguousarray(values)

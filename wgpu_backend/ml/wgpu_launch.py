@@ -1,0 +1,132 @@
+"""From a launch to dispatches: snippets by dtype, parameters by name, one dispatch a weight part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import BF16, F16, F32, I32, U32
+from wgpu_backend.errors import DTypeError, ShaderError
+from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.wgpu_storage import Part
+from wgpu_backend.ops.check import four, spread
+from wgpu_backend.shader import Choice, Shader, imports, load
+
+SOFTWARE_WG, GPU_WG = 8, 64
+_PLAIN = (F32, F16, BF16, I32, U32)
+_AUTO = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One dispatch before it has buffers: shader, packed parameters, grid, and the part it reads."""
+
+    shader: Shader
+    params: bytes
+    groups: Groups
+    part: int
+    work: int
+
+
+def kernels(
+    op: Operation,
+    launch: Launch,
+    capabilities: Capabilities,
+    parts_of: Callable[[Node], tuple[Part, ...]],
+) -> Iterator[Kernel]:
+    """Dispatches that a launch needs on a device: one for each part of a split operand."""
+    if op.select is not None:
+        launch = op.select(launch, capabilities)
+    shader, width = _shader(op, launch, capabilities)
+    split = max(launch.operands.values(), key=lambda n: len(parts_of(n)), default=None)
+    parts = parts_of(split) if split is not None else ()
+    for index in range(max(len(parts), 1)):
+        part = parts[index] if parts else None
+        rows = part.rows if part else 0
+        yield Kernel(
+            shader,
+            shader.pack(_params(op, launch, shader, part)) if shader.params else b"",
+            _groups(launch, rows, width),
+            index,
+            launch.work // max(len(parts), 1),
+        )
+
+
+def _groups(launch: Launch, rows: int, width: int) -> Groups:
+    if launch.groups is None:
+        threads = launch.threads(rows) if callable(launch.threads) else launch.threads
+        return spread(-(-threads // width))
+    return launch.groups(rows) if callable(launch.groups) else launch.groups
+
+
+def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[Shader, int]:
+    path: str | Path = launch.shader or op.shader
+    declared = imports(path)
+    choices: dict[str, Choice] = dict(launch.choices)
+    for name, spec in _typed(launch).items():
+        if name in declared.modules and name not in choices:
+            choices[name] = _snippet(op.name, name, declared.modules[name], spec)
+    width = GPU_WG
+    if "WG" in declared.parameters:
+        width = int(choices.setdefault("WG", SOFTWARE_WG if capabilities.software else GPU_WG))
+    return load(path, choices, trusted=op.trusted), width
+
+
+def _typed(launch: Launch) -> dict[str, Spec]:
+    return {**{name: node.spec for name, node in launch.operands.items()}, "y": launch.out}
+
+
+@lru_cache(maxsize=1024)
+def _snippet_name(folder: str, dtype: str) -> str:
+    return f"{folder}/{dtype}"
+
+
+def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
+    folder = default.partition("/")[0]
+    if folder != "quant" and spec.dtype not in _PLAIN:
+        raise DTypeError(f"{op}: {name} is {spec.dtype}, which only products and rows can read")
+    return _snippet_name(folder, spec.dtype.name)
+
+
+def _params(
+    op: Operation, launch: Launch, shader: Shader, part: Part | None
+) -> dict[str, ParamValue]:
+    """Values of the shader's fields: the op's own, then those that specs and parts tell."""
+    values: dict[str, ParamValue] = {}
+    specs = _typed(launch)
+    for field in shader.params:
+        if field.name in launch.params:
+            values[field.name] = launch.params[field.name]
+        elif field.name == "first_row":
+            values[field.name] = part.first_row if part else 0
+        else:
+            values[field.name] = _told(op, field.name, specs, launch, part)
+    return values
+
+
+def _told(
+    op: Operation, field: str, specs: Mapping[str, Spec], launch: Launch, part: Part | None
+) -> ParamValue:
+    found = _AUTO.match(field)
+    if not found:
+        raise ShaderError(f"{op.name}: Params has {field}, the op gives {sorted(launch.params)}")
+    name, what = found["operand"], found["what"]
+    if launch.choices.get(name) == "=y":
+        name = "y"  # an operand merged into the result lies where the result lies
+    if name not in specs:
+        raise ShaderError(f"{op.name}: Params has {field}, operands are {sorted(specs)}")
+    spec = specs[name]
+    if what == "offset":
+        return 0 if name == "y" and launch.into is None else spec.offset
+    if what == "group":
+        return spec.offset // 32
+    if what == "rows":
+        return part.rows if part else spec.shape[-2]
+    return four(spec.shape, 1) if what == "shape" else four(spec.strides, 0)
+
+

@@ -1,0 +1,149 @@
+"""Where tensors lie on a device: weights in shared buffers, split and taken apart; states alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.device import Device
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.planes import plane_nbytes, planes
+
+ALIGNMENT = 256
+# A thread of a kernel may read up to a vector beyond the last value; the buffer goes on that far.
+SLACK = 32
+SHARED_BUFFER_NBYTES = 64 << 20
+CHUNK_NBYTES = 8 << 20
+# Parts and chunks begin at even rows, so that two-byte scales begin at whole words.
+ROW_STEP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a tensor that one dispatch can bind: a range of a buffer for each plane."""
+
+    first_row: int
+    rows: int
+    planes: dict[str, Binding]
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to what a binding's offset may be."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+class WeightStore:
+    """Puts weights side by side into shared buffers, which are only ever read."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._buffers: list[Buffer] = []
+        self._used = 0
+
+    def add(self, spec: Spec, data: memoryview, label: str) -> tuple[Part, ...]:
+        """Upload one weight, in as many parts as the device's bindings need.
+
+        Raises
+        ------
+        DeviceError
+            Not even a few rows fit into one binding.
+        """
+        rows, cols = (1, spec.size) if len(spec.shape) < 2 else (-1, spec.shape[-1])
+        row_nbytes = spec.dtype.nbytes(cols)
+        rows = len(data) // row_nbytes if rows < 0 else rows
+        source = np.frombuffer(data, np.uint8).reshape(rows, row_nbytes)
+        return tuple(
+            self._part(spec.dtype, source[first:stop], first, label)
+            for first, stop in self._ranges(rows, row_nbytes, label)
+        )
+
+    def _ranges(self, rows: int, row_nbytes: int, label: str) -> Iterator[tuple[int, int]]:
+        limits = self._device.capabilities
+        largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
+        count = largest // row_nbytes
+        if count < rows:
+            count -= count % ROW_STEP
+        if count < 1:
+            raise DeviceError(
+                f"{label}: {ROW_STEP} rows take {ROW_STEP * row_nbytes} bytes, one binding of the "
+                f"device shows {limits.max_binding_nbytes}"
+            )
+        for first in range(0, rows, count):
+            yield first, min(first + count, rows)
+
+    def _part(
+        self, dtype: DType, source: np.ndarray[tuple[int, int], np.dtype[np.uint8]], first: int,
+        label: str,
+    ) -> Part:  # fmt: skip
+        rows, row_nbytes = source.shape
+        blocks = row_nbytes // dtype.block_nbytes
+        where = {
+            name: self._reserve(rows * blocks * nbytes, label)
+            for name, nbytes in plane_nbytes(dtype).items()
+        }
+        step = max(ROW_STEP, CHUNK_NBYTES // row_nbytes // ROW_STEP * ROW_STEP)
+        for start in range(0, rows, step):
+            chunk = source[start : start + step].reshape(-1, dtype.block_nbytes)
+            for name, plane in planes(dtype, chunk).items():
+                at = where[name]
+                offset = at.offset + start * blocks * plane.shape[1]
+                self._device.write(at.buffer, np.ascontiguousarray(plane), offset)
+        return Part(first, rows, where)
+
+    def _reserve(self, nbytes: int, label: str) -> Binding:
+        """Next range of a shared buffer; a large plane gets a buffer of its own."""
+        size = aligned(nbytes + SLACK)
+        if size > SHARED_BUFFER_NBYTES // 4:
+            buffer = self._device.buffer(size, purpose="weights", label=label)
+            self._buffers.insert(0, buffer)
+            return Binding(buffer, 0, size)
+        if not self._buffers or self._used + size > self._buffers[-1].nbytes or self._used == 0:
+            capacity = min(SHARED_BUFFER_NBYTES, self._device.capabilities.max_buffer_nbytes)
+            self._buffers.append(
+                self._device.buffer(capacity, purpose="weights", label="weights")
+            )
+            self._used = 0
+        offset, self._used = self._used, self._used + size
+        return Binding(self._buffers[-1], offset, size)
+
+    def close(self) -> None:
+        """Release the buffers; again is harmless."""
+        for buffer in self._buffers:
+            buffer.release()
+        self._buffers.clear()
+        self._used = 0
+
+
+class SharedSlots:
+    """Buffers for intermediates that all recorded graphs of a backend take turns in."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._buffers: list[Buffer] = []
+
+    def take(self, sizes: tuple[int, ...]) -> list[Buffer]:
+        """Buffers of at least these sizes, no two the same."""
+        free = sorted(self._buffers, key=lambda b: -b.nbytes)
+        taken: dict[int, Buffer] = {}
+        for index in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+            if free and free[0].nbytes >= sizes[index]:
+                taken[index] = free.pop(0)
+            else:
+                taken[index] = self._new(sizes[index])
+        return [taken[i] for i in range(len(sizes))]
+
+    def _new(self, nbytes: int) -> Buffer:
+        buffer = self._device.buffer(nbytes, purpose="activations", label="shared slot")
+        self._buffers.append(buffer)
+        return buffer
+
+    def close(self) -> None:
+        """Release the buffers; again is harmless."""
+        for buffer in self._buffers:
+            buffer.release()
+        self._buffers.clear()
