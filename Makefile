@@ -17,7 +17,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 SECOND    := $(VENV)/swiftshader
 PYTEST    := $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
 
-# The recipes read these as shell variables, so that no quote in a prompt can break a command line.
+# The recipes read these as shell variables, and as they were typed, so that no quote or dollar sign in
+# a prompt can break a command line.
+override PROMPT := $(value PROMPT)
 export PROMPT MODEL
 # Compiled shaders of Mesa drivers stay with the environment they were compiled for.
 export MESA_SHADER_CACHE_DIR := $(abspath $(VENV))/shader-cache

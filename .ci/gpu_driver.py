@@ -185,7 +185,7 @@ def ensure_driver() -> None:
     names = "; ".join(str(adapter) for adapter in found)
     say(f"GPU driver: {names or 'none, tests that need one are skipped'}")
     if not any(adapter.is_current for adapter in found):
-        say(f"GPU driver: to get one, as root: apt-get install {' '.join(DRIVER_PACKAGES)}")
+        say(f"GPU driver: for a current one, as root: apt-get install {' '.join(DRIVER_PACKAGES)}")
 
 
 def fetch_second(folder: Path) -> None:
@@ -214,12 +214,11 @@ def _unpack_second(folder: Path) -> bool:
 
 def _download_second(folder: str) -> bool:
     download = ["apt-get", "-q", "download", "chromium-common"]
-    known = ["apt-cache", "show", "chromium-common"]
-    if subprocess.run(known, capture_output=True, check=False).returncode:
-        root = privilege()
-        if root is None or not Apt(root).run("update"):
-            return False
-    return _quietly(download, cwd=folder)
+    if _quietly(download, cwd=folder):
+        return True
+    # The package lists are missing, or older than the archive.
+    root = privilege()
+    return root is not None and Apt(root).run("update") and _quietly(download, cwd=folder)
 
 
 def main() -> None:
