@@ -4,7 +4,7 @@ import struct
 import gguf
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
+from gguf import GGUFValueType, GGUFWriter
 
 from tests.builders import WEIGHT_TYPES, Crafted, array, dequantised, key, tensor, text, tiny_model
 from wgpu_backend import dtypes
@@ -117,8 +117,8 @@ def test_metadata_and_tensors_keep_the_order_of_the_file(tmp_path):
             writer.add_tensor(name, np.ones(3, "f4"))
 
     with open_gguf(written(tmp_path / "m.gguf", fill)) as file:
-        assert ["general.architecture", "z", "a", "m"] == list(file.metadata)
-        assert ["z", "a", "m"] == list(file.tensors)
+        assert list(file.metadata) == ["general.architecture", "z", "a", "m"]
+        assert list(file.tensors) == ["z", "a", "m"]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -140,7 +140,7 @@ def test_both_versions_are_read(version):
 @pytest.mark.parametrize("kind", ALL_TYPES, ids=lambda kind: kind.name)
 def test_every_type_of_the_format_has_its_size(kind):
     block, block_nbytes = gguf.GGML_QUANT_SIZES[kind]
-    data = os.urandom(6 * block_nbytes)
+    data = np.random.default_rng(kind).bytes(6 * block_nbytes)
     crafted = Crafted(tensors=[tensor("t", (2 * block, 3), kind, 0)], data=data)
     file = parse_gguf(crafted.encode(), check_types=False)
     info = file.tensors["t"]
@@ -188,20 +188,20 @@ def test_tensors_hold_what_the_writer_was_given(tmp_path):
 
 def test_a_scalar_tensor_has_no_dimensions():
     file = parse_gguf(Crafted(tensors=[tensor("t", (), 0, 0)], data=bytes(4)).encode())
-    assert ((), 4) == (file.tensors["t"].shape, file.tensors["t"].nbytes)
+    assert (file.tensors["t"].shape, file.tensors["t"].nbytes) == ((), 4)
 
 
 @pytest.mark.parametrize("alignment", [8, 64, 4096])
 def test_alignment_of_the_file_is_followed(tmp_path, alignment):
     def fill(writer):
         writer.add_custom_alignment(alignment)
-        writer.add_tensor("a", np.full(3, 1, "f4"))
-        writer.add_tensor("b", np.full(3, 2, "f4"))
+        writer.add_tensor("a", np.full(1, 1, "f4"))
+        writer.add_tensor("b", np.full(1, 2, "f4"))
 
     with open_gguf(written(tmp_path / "m.gguf", fill)) as file:
         assert alignment == file.alignment
         assert alignment == file.tensors["b"].offset - file.tensors["a"].offset
-        assert np.full(3, 2, "<f4").tobytes() == bytes(file.data("b"))
+        assert np.full(1, 2, "<f4").tobytes() == bytes(file.data("b"))
 
 
 def test_the_last_tensor_needs_no_padding():
@@ -312,7 +312,3 @@ def test_a_damaged_file_is_closed_again(tmp_path):
         with pytest.raises(GGUFError):
             open_gguf(path)
     path.unlink()
-
-
-def test_the_reference_enum_has_no_type_that_the_reader_lacks():
-    assert set(ALL_TYPES) == set(GGMLQuantizationType)
