@@ -1,10 +1,11 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 """Which devices there are: one entry for each adapter, best first, the NumPy device last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
 import wgpu
 
@@ -39,7 +40,7 @@ def _numpy_device() -> DeviceInfo:
     )
 
 
-def _info(adapter: Any, number: int) -> DeviceInfo:
+def _info(adapter: wgpu.GPUAdapter, number: int) -> DeviceInfo:
     """Read one adapter."""
     info = adapter.info
     api = str(info["backend_type"])
@@ -62,11 +63,11 @@ def _info(adapter: Any, number: int) -> DeviceInfo:
     )
 
 
-def adapters() -> list[tuple[DeviceInfo, Any]]:
+def adapters() -> list[tuple[DeviceInfo, wgpu.GPUAdapter]]:
     """Return every adapter of every API with its entry, as wgpu counts them."""
     divert_logs()
     counts: dict[str, int] = {}
-    found: list[tuple[DeviceInfo, Any]] = []
+    found: list[tuple[DeviceInfo, wgpu.GPUAdapter]] = []
     with quiet():
         for adapter in wgpu.gpu.enumerate_adapters_sync():
             api = str(adapter.info["backend_type"])

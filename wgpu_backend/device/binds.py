@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import wgpu
 
 from wgpu_backend.device.buffers import Binding, Buffer, Pool
 from wgpu_backend.device.memory import human
+from wgpu_backend.device.native import let_go
 from wgpu_backend.device.pipelines import Pipeline
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device_info import Capabilities
@@ -94,9 +96,9 @@ class Binder:
         self.queue = queue
         self.pool = pool
         self._capabilities = capabilities
-        self._groups: dict[tuple[object, ...], Any] = {}
+        self._groups: dict[tuple[object, ...], wgpu.GPUBindGroup] = {}
 
-    def group(self, dispatch: Dispatch) -> Any:
+    def group(self, dispatch: Dispatch) -> wgpu.GPUBindGroup:
         """Return the bind group of a dispatch.
 
         Raises
@@ -111,6 +113,11 @@ class Binder:
         if key not in self._groups:
             self._groups[key] = self._create(dispatch, ranges)
         return self._groups[key]
+
+    def close(self) -> None:
+        """Drop every bind group."""
+        let_go(self._groups.values())
+        self._groups.clear()
 
     def _check_groups(self, dispatch: Dispatch) -> None:
         most = self._capabilities.max_groups
@@ -159,7 +166,7 @@ class Binder:
             )
         return buffer, offset, size
 
-    def _create(self, dispatch: Dispatch, ranges: Sequence[Range]) -> Any:
+    def _create(self, dispatch: Dispatch, ranges: Sequence[Range]) -> wgpu.GPUBindGroup:
         entries = [
             {"binding": decl.index, "resource": {"buffer": b.raw, "offset": at, "size": size}}
             for decl, (b, at, size) in zip(dispatch.pipeline.shader.bindings, ranges, strict=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import Any
 
 import wgpu
 
@@ -54,11 +53,13 @@ class Buffer:
         False once released, or its device closed.
     """
 
-    __slots__ = ("_pool", "alive", "capacity", "label", "nbytes", "purpose", "raw")
+    __slots__ = ("_pool", "_raw", "alive", "capacity", "label", "nbytes", "purpose")
 
-    def __init__(self, pool: Pool, raw: Any, nbytes: int, purpose: Purpose, label: str) -> None:
+    def __init__(
+        self, pool: Pool, raw: wgpu.GPUBuffer, nbytes: int, purpose: Purpose, label: str
+    ) -> None:
         self._pool = pool
-        self.raw = raw
+        self._raw: wgpu.GPUBuffer | None = raw
         self.nbytes = nbytes
         self.capacity = int(raw.size)
         self.purpose: Purpose = purpose
@@ -68,6 +69,24 @@ class Buffer:
     def __repr__(self) -> str:
         state = "" if self.alive else ", released"
         return f"Buffer({self.label or self.purpose}, {human(self.nbytes)}{state})"
+
+    @property
+    def raw(self) -> wgpu.GPUBuffer:
+        """The wgpu buffer, for this floor alone.
+
+        Raises
+        ------
+        DeviceError
+            The buffer was released.
+        """
+        if self._raw is None:
+            raise DeviceError(f"{self} is used after its release")
+        return self._raw
+
+    def detach(self) -> wgpu.GPUBuffer:
+        """Take the wgpu buffer away: the handle is dead."""
+        raw, self._raw, self.alive = self.raw, None, False
+        return raw
 
     def belongs_to(self, pool: Pool) -> bool:
         """Whether this buffer came from that pool, and so from its device."""
@@ -114,7 +133,7 @@ class Pool:
         self._budget = budget_nbytes
         self._ledger = Ledger()
         self._live: set[Buffer] = set()
-        self._free: list[tuple[int, int, Any]] = []  # capacity, serial, raw; sorted
+        self._free: list[tuple[int, int, wgpu.GPUBuffer]] = []  # capacity, serial, raw; sorted
         self._free_nbytes = 0
         self._serial = 0
         self.epoch = 0  # counts releases: who has checked its buffers need not check again
@@ -182,15 +201,14 @@ class Pool:
                 self._retire(buffer).destroy()
             self.trim()
 
-    def _retire(self, buffer: Buffer) -> Any:
+    def _retire(self, buffer: Buffer) -> wgpu.GPUBuffer:
         """Make a handle dead and take its raw buffer out of the books."""
-        raw, buffer.raw, buffer.alive = buffer.raw, None, False
         self.epoch += 1
         self._live.discard(buffer)
         self._ledger.remove(buffer.purpose, buffer.capacity)
-        return raw
+        return buffer.detach()
 
-    def _reuse(self, capacity: int) -> Any | None:
+    def _reuse(self, capacity: int) -> wgpu.GPUBuffer | None:
         """Take the smallest free raw buffer that fits without wasting much."""
         at = bisect.bisect_left(self._free, capacity, key=lambda entry: entry[0])
         if at == len(self._free):
@@ -218,7 +236,7 @@ class Pool:
                 str(report),
             )
 
-    def _allocate(self, subject: str, capacity: int, purpose: Purpose) -> Any:
+    def _allocate(self, subject: str, capacity: int, purpose: Purpose) -> wgpu.GPUBuffer:
         """Create a raw buffer; when memory is short, once more without the pool's reserve."""
         usage = _READBACK_USAGE if purpose == "readback" else _USAGE
         if self._budget is not None:
@@ -232,7 +250,7 @@ class Pool:
             self._queue.flush()
             return self._create(subject, capacity, usage)
 
-    def _create(self, subject: str, capacity: int, usage: int) -> Any:
+    def _create(self, subject: str, capacity: int, usage: int) -> wgpu.GPUBuffer:
         with self._queue.translated(subject):
             raw = self._queue.gpu.create_buffer(size=capacity, usage=usage)
         self._queue.counters.buffers += 1

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import wgpu
 from numpy.typing import NDArray
 
 from wgpu_backend.device.adapters import Devices, adapters
@@ -47,7 +48,9 @@ class Device:
         ``full`` or ``baseline``.
     """
 
-    def __init__(self, info: DeviceInfo, gpu: Any, profile: Profile, *, native: bool) -> None:
+    def __init__(
+        self, info: DeviceInfo, gpu: wgpu.GPUDevice, profile: Profile, *, native: bool
+    ) -> None:
         self.info = info
         self.profile: Profile = profile
         self.capabilities: Capabilities = capabilities_of(info, gpu)
@@ -322,5 +325,5 @@ def _bytes_of(data: Data) -> memoryview:
     """View any contiguous data as bytes; other arrays are copied."""
     if isinstance(data, np.ndarray):
         flat: NDArray[Any] = np.ascontiguousarray(data).reshape(-1)
-        return memoryview(flat.view(np.uint8))
+        return memoryview(flat.view(np.uint8).data)
     return memoryview(data).cast("B")

@@ -72,8 +72,10 @@ class MemoryReport:
         return sum(use.count for use in self.uses)
 
     def __str__(self) -> str:
-        rows = [(u.purpose, u.count, human(u.nbytes), human(u.peak_nbytes)) for u in self.uses]
-        rows.append(("total", self.count, human(self.nbytes), human(self.peak_nbytes)))
+        rows = [
+            (str(u.purpose), str(u.count), human(u.nbytes), human(u.peak_nbytes)) for u in self.uses
+        ]
+        rows.append(("total", str(self.count), human(self.nbytes), human(self.peak_nbytes)))
         rows.append(("free in pool", "", human(self.pool_nbytes), ""))
         head = f"{'purpose':<13}{'buffers':>8}{'live':>12}{'peak':>12}"
         return "\n".join([head, *(f"{a:<13}{b:>8}{c:>12}{d:>12}" for a, b, c, d in rows)])

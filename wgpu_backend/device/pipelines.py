@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 import wgpu
 
 from wgpu_backend.device.faults import cause, is_loss
+from wgpu_backend.device.native import let_go
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.wgsl_bounds import check_bounds
 from wgpu_backend.device_info import Capabilities
@@ -37,8 +37,8 @@ class Pipeline:
     """
 
     shader: Shader
-    raw: Any = field(repr=False)
-    layout: Any = field(repr=False)
+    raw: wgpu.GPUComputePipeline = field(repr=False)
+    layout: wgpu.GPUBindGroupLayout = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -83,7 +83,7 @@ class Pipelines:
         self._queue = queue
         self._capabilities = capabilities
         self._cache: dict[tuple[object, ...], Pipeline] = {}
-        self._layouts: dict[tuple[tuple[int, Access], ...], Any] = {}
+        self._layouts: dict[tuple[tuple[int, Access], ...], wgpu.GPUBindGroupLayout] = {}
 
     def get(self, shader: Shader) -> Pipeline:
         """Return the pipeline of a shader, compiling it the first time.
@@ -108,6 +108,8 @@ class Pipelines:
 
     def close(self) -> None:
         """Drop every pipeline."""
+        let_go(pipeline.raw for pipeline in self._cache.values())
+        let_go(self._layouts.values())
         self._cache.clear()
         self._layouts.clear()
 
@@ -128,19 +130,19 @@ class Pipelines:
             raise aimed(error, shader) from error
         return Pipeline(shader, raw, layout)
 
-    def _module(self, shader: Shader) -> Any:
+    def _module(self, shader: Shader) -> wgpu.GPUShaderModule:
         native, gpu = self._queue.native, self._queue.gpu
         if shader.trusted and native is not None:
             return native.trusted_module(gpu, shader.label, shader.text)
         return gpu.create_shader_module(label=shader.label, code=shader.text)
 
-    def _layout(self, shader: Shader) -> Any:
+    def _layout(self, shader: Shader) -> wgpu.GPUBindGroupLayout:
         """Return the bind-group layout, one for all shaders that bind alike.
 
         Read-only storage is declared as such: wgpu puts a barrier after every dispatch that might
         have written a buffer.
         """
-        key = tuple((b.index, b.access) for b in shader.bindings)
+        key: tuple[tuple[int, Access], ...] = tuple((b.index, b.access) for b in shader.bindings)
         if key not in self._layouts:
             entries = [
                 {

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import wgpu
 
 from wgpu_backend.device.faults import quiet, translated
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
@@ -46,7 +46,7 @@ BASELINE_LIMITS = {
 }
 
 
-def request(info: DeviceInfo, adapter: Any, profile: Profile) -> Any:
+def request(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -> wgpu.GPUDevice:
     """Open an adapter as a profile says.
 
     Returns
@@ -62,12 +62,12 @@ def request(info: DeviceInfo, adapter: Any, profile: Profile) -> Any:
         raise DeviceError(f"device {info.id}: profile {profile!r}, known are full and baseline")
     full = profile == "full"
     features = [f for f in USEFUL_FEATURES if f in adapter.features] if full else []
-    limits = dict(adapter.limits) if full else BASELINE_LIMITS
+    limits: dict[str, int | None] = {**(info.limits if full else BASELINE_LIMITS)}
     with translated(f"device {info.id}", str), quiet():
         return adapter.request_device_sync(required_features=features, required_limits=limits)
 
 
-def capabilities_of(info: DeviceInfo, gpu: Any) -> Capabilities:
+def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
     """Read what kernels may use off an opened device."""
     limits: dict[str, int] = gpu.limits
     alignment = max(

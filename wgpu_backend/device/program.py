@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+
+import wgpu
 
 from wgpu_backend.device.binds import Binder, Dispatch, Range, padded, resolved
 from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.queue import Command
 from wgpu_backend.device.readback import Slot
-from wgpu_backend.device.timings import Command, Timing, measure
+from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
 
-# A driver gives a device up when one submit runs too long (2 s on Windows). 256 dispatches of the
-# usual microseconds to milliseconds stay below; long ones say their work.
-MAX_DISPATCHES_PER_SUBMIT = 256
+# A driver gives a device up when one submit runs too long (2 s on Windows). Dispatches that could
+# take milliseconds say their work; this many others fit, and a decode step stays one submit, which
+# matters on lavapipe: its submit blocks while the one before still runs.
+MAX_DISPATCHES_PER_SUBMIT = 1024
 # Bytes moved plus operations done by one submit: a third of a second at 100 G/s, a slow GPU.
 MAX_WORK_PER_SUBMIT = 1 << 35
 # Replays whose results may be under way at once; the next one first takes the oldest's.
@@ -128,7 +131,7 @@ class Program:
         self.label = label or "program"
         self.dispatches = tuple(dispatches)
         # Native commands are bare handles: what keeps the groups alive is the binder.
-        self._binder: Binder | None = binder
+        self._binder = binder
         self._queue, self._pool = binder.queue, binder.pool
         self._reads = [self._readable(binding) for binding in reads]
         self._sizes = tuple(nbytes for _, _, nbytes in self._reads)
@@ -206,7 +209,7 @@ class Program:
         with self._queue.lock:
             self._closed = True
             self._portions = []
-            self._binder = None
+            self._binder.close()
             for pending in self._under_way:
                 if pending is not None:
                     pending.drop()
@@ -222,7 +225,7 @@ class Program:
             raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
         return buffer, offset, nbytes
 
-    def _command(self, dispatch: Dispatch, group: Any) -> Command:
+    def _command(self, dispatch: Dispatch, group: wgpu.GPUBindGroup) -> Command:
         native = self._queue.native
         if native is not None:
             return native.command(dispatch.pipeline.raw, group, dispatch.groups)
@@ -264,9 +267,10 @@ class Program:
             oldest.wait()
         return READBACK_SLOTS - 1
 
-    def _submit(self, slot: Slot | None) -> Any:
+    def _submit(self, slot: Slot | None) -> object:
         """Encode and submit every portion; the last one copies the reads."""
-        queue, index = self._queue, None
+        queue = self._queue
+        index: object = None
         last = len(self._portions) - 1
         for number, portion in enumerate(self._portions):
             encoder = queue.encoder()

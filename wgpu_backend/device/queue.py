@@ -14,14 +14,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
+import wgpu
+
 from wgpu_backend.device.faults import quiet, translated
-from wgpu_backend.device.native import Native
+from wgpu_backend.device.native import Native, let_go, wait_for_all
 from wgpu_backend.errors import DeviceError, DeviceLost
+
+Command = tuple[Any, ...]
+"""One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""
 
 
 @dataclass(slots=True)
@@ -47,7 +53,9 @@ class Queue:
         Gives the memory report for OutOfMemory.
     """
 
-    def __init__(self, gpu: Any, native: Native | None, report: Callable[[], str]) -> None:
+    def __init__(
+        self, gpu: wgpu.GPUDevice, native: Native | None, report: Callable[[], str]
+    ) -> None:
         self.gpu = gpu
         self.native = native
         self.lock = threading.RLock()
@@ -81,12 +89,15 @@ class Queue:
         """Raise our exceptions for wgpu's, and remember a loss."""
         return _Watched(self, subject, self._report)
 
-    def encoder(self) -> Any:
+    def encoder(self) -> wgpu.GPUCommandEncoder:
         """Start recording commands; hand the encoder to `submit`."""
         return self.gpu.create_command_encoder()
 
     def encode(
-        self, encoder: Any, commands: Sequence[tuple[Any, ...]], timestamps: Any = None
+        self,
+        encoder: wgpu.GPUCommandEncoder,
+        commands: Sequence[Command],
+        timestamps: Mapping[str, object] | None = None,
     ) -> None:
         """Record a compute pass of (pipeline, bind group, x, y, z); errors show in `submit`."""
         if not commands:
@@ -98,7 +109,7 @@ class Queue:
             _encode(compute_pass, commands)
         compute_pass.end()
 
-    def submit(self, encoder: Any) -> Any:
+    def submit(self, encoder: wgpu.GPUCommandEncoder) -> object:
         """Finish an encoder and submit what it recorded, once.
 
         Returns
@@ -113,12 +124,12 @@ class Queue:
         self.gpu.queue.submit([commands])
         return None
 
-    def wait(self, index: Any = None) -> None:
+    def wait(self, index: object = None) -> None:
         """Wait until a submission, or everything submitted, is done."""
         if self.native is not None:
             self.native.poll(self.gpu, index)
         else:
-            self.gpu._poll_wait()  # pyright: ignore[reportPrivateUsage]  # the public one raises TypeError in wgpu-py 0.32
+            wait_for_all(self.gpu)
 
     def tick_seconds(self) -> float:
         """Seconds of one tick of the device's clock; only the fast path knows it."""
@@ -131,9 +142,8 @@ class Queue:
     def close(self) -> None:
         """Let go of the device; buffers and bind groups are gone already."""
         self.closed = True
-        gpu, self.gpu = self.gpu, None
         with quiet():
-            gpu._release()  # pyright: ignore[reportPrivateUsage]  # a cycle would keep it until the next collection
+            let_go([self.gpu])
 
     def lose(self) -> None:
         """Make the device lost, as a driver reset would; for tests."""
@@ -144,7 +154,7 @@ class Queue:
                 self.gpu.destroy()
 
 
-def _encode(compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
+def _encode(compute_pass: wgpu.GPUComputePassEncoder, commands: Sequence[Command]) -> None:
     """Record dispatches through wgpu-py's methods."""
     bound = None
     for pipeline, group, x, y, z in commands:
@@ -167,9 +177,14 @@ class _Watched:
     def __enter__(self) -> None:
         self._inner.__enter__()
 
-    def __exit__(self, *error: Any) -> bool | None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
         try:
-            return self._inner.__exit__(*error)
+            return self._inner.__exit__(kind, error, trace)
         except DeviceLost:
             self._queue.lost = True
             raise

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
+
+import wgpu
 
 from wgpu_backend.device.binds import Range, padded
 from wgpu_backend.device.buffers import Pool
@@ -28,10 +30,10 @@ class Slot:
         self.nbytes = nbytes
         self.buffer = pool.acquire(nbytes, "readback")
         self._wanted = 0
-        self._index: Any = None
+        self._index: object = None
         self._mapping: Mapping | None = None
 
-    def copy(self, encoder: Any, ranges: Sequence[Range]) -> None:
+    def copy(self, encoder: wgpu.GPUCommandEncoder, ranges: Sequence[Range]) -> None:
         """Record copies of ranges into the slot, one after the other."""
         at = 0
         for buffer, offset, nbytes in ranges:
@@ -39,7 +41,7 @@ class Slot:
             encoder.copy_buffer_to_buffer(buffer.raw, offset, self.buffer.raw, at, size)
             at += size
 
-    def start(self, index: Any, nbytes: int) -> None:
+    def start(self, index: object, nbytes: int) -> None:
         """Ask for the first `nbytes` bytes as they are after a submission."""
         self._index, self._wanted = index, nbytes
         native = self._queue.native
@@ -62,7 +64,7 @@ class Slot:
                 return data
             raw = self.buffer.raw
             raw.map_sync("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
-            data = bytes(raw.read_mapped(0, self._wanted, copy=False))
+            data = bytes(cast("memoryview", raw.read_mapped(0, self._wanted, copy=False)))
             raw.unmap()
             return data
 

@@ -11,16 +11,12 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import wgpu
 
 from wgpu_backend.device.buffers import Pool
-from wgpu_backend.device.queue import Queue
+from wgpu_backend.device.queue import Command, Queue
 from wgpu_backend.device.readback import Slot
-
-Command = tuple[Any, ...]
-"""One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""
 
 # Two stamps of 8 bytes for a dispatch.
 _STAMPS_NBYTES = 16
@@ -75,7 +71,7 @@ def _by_device_clock(queue: Queue, pool: Pool, commands: Sequence[Command]) -> l
     try:
         encoder = queue.encoder()
         for number, command in enumerate(commands):
-            writes = {
+            writes: dict[str, object] = {
                 "query_set": stamps,
                 "beginning_of_pass_write_index": 2 * number,
                 "end_of_pass_write_index": 2 * number + 1,
