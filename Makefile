@@ -14,6 +14,7 @@ BIN       := $(VENV)/bin
 PY        := $(BIN)/python
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
+STORY     := wgpu_backend/bundled/story.gguf
 SECOND    := $(VENV)/swiftshader
 PYTEST    := $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
 
@@ -88,12 +89,12 @@ check: format-check lint types test ## All of the above that changes nothing: wh
 
 .PHONY: bench
 bench: $(RUN_STAMP) ## Measure the bundled model, or MODEL=file.gguf
-	@$(BIN)/wgpu-backend bench $${MODEL:-wgpu_backend/bundled/story.gguf} $(ARGS)
+	@$(BIN)/wgpu-backend bench "$${MODEL:-$(STORY)}" $(ARGS)
 
 .PHONY: story-model
 story-model: $(DEV_STAMP) ## Train the bundled model again (needs torch, which this installs)
 	@$(PY) -m pip install -q --disable-pip-version-check torch
-	@$(PY) examples/train_story_model/train.py $(ARGS)
+	@$(PY) examples/train_story_model/train.py --out $(STORY) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the environment, caches and built files
