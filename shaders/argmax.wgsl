@@ -47,10 +47,10 @@ fn main(
     }
 }
 
-fn take_better(to: u32, from: u32) {
-    let better = values[from] > values[to];
-    if better || (values[from] == values[to] && places[from] < places[to]) {
-        values[to] = values[from];
-        places[to] = places[from];
+fn take_better(left: u32, right: u32) {
+    let better = values[right] > values[left];
+    if better || (values[right] == values[left] && places[right] < places[left]) {
+        values[left] = values[right];
+        places[left] = places[right];
     }
 }

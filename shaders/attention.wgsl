@@ -34,9 +34,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let head = group.x;
     let token = group.y;
     let kv_head = head / (params.heads / params.kv_heads);
-    let from = params.q_offset + token * params.q_token_stride + head * params.q_head_stride;
+    let source = params.q_offset + token * params.q_token_stride + head * params.q_head_stride;
     for (var i = lane; i < Q_SIZE; i += WG) {
-        query[i] = q_load(from + i) * params.scale;
+        query[i] = q_load(source + i) * params.scale;
     }
     workgroupBarrier();
     let range = positions_of(token, group.z);

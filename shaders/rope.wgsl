@@ -26,12 +26,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let pair = i % threads;
     let row = i / threads;
     let token = row / params.heads;
-    let from = params.x_offset + token * params.token_stride + (row % params.heads) * params.head_stride;
-    let to = row * params.cols;
+    let source = params.x_offset + token * params.token_stride + (row % params.heads) * params.head_stride;
+    let target_at = row * params.cols;
     if pair >= params.pairs {
-        y[to + 2u * pair] = x_load(from + 2u * pair);
+        y[target_at + 2u * pair] = x_load(source + 2u * pair);
         if 2u * pair + 1u < params.cols {
-            y[to + 2u * pair + 1u] = x_load(from + 2u * pair + 1u);
+            y[target_at + 2u * pair + 1u] = x_load(source + 2u * pair + 1u);
         }
         return;
     }
@@ -44,8 +44,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let at = params.table_offset + (token * params.pairs + pair) * 2u;
     let cosine = table_load(at);
     let sine = table_load(at + 1u);
-    let a = x_load(from + first);
-    let b = x_load(from + second);
-    y[to + first] = a * cosine - b * sine;
-    y[to + second] = a * sine + b * cosine;
+    let a = x_load(source + first);
+    let b = x_load(source + second);
+    y[target_at + first] = a * cosine - b * sine;
+    y[target_at + second] = a * sine + b * cosine;
 }

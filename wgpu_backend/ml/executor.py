@@ -46,6 +46,10 @@ class Recorded(Protocol):
         """Run with a clock: op, shader and seconds of each dispatch."""
         ...
 
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """After a run: make these storages states of their own, and close."""
+        ...
+
     def close(self) -> None:
         """Give the memory of the run back."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -43,18 +43,22 @@ def kernels(
     if op.select is not None:
         launch = op.select(launch, capabilities)
     shader, width = _shader(op, launch, capabilities)
-    split = max(launch.operands.values(), key=lambda n: len(parts_of(n)), default=None)
-    parts = parts_of(split) if split is not None else ()
-    for index in range(max(len(parts), 1)):
-        part = parts[index] if parts else None
-        rows = part.rows if part else 0
+    parts: Sequence[Part | None] = max(map(parts_of, launch.operands.values()), key=len, default=())
+    parts = parts if len(parts) > 1 else (None,)
+    for index, part in enumerate(parts):
+        rows = part.rows if part else _weight_rows(launch)
         yield Kernel(
             shader,
             shader.pack(_params(op, launch, shader, part)) if shader.params else b"",
             _groups(launch, rows, width),
             index,
-            launch.work // max(len(parts), 1),
+            launch.work // len(parts),
         )
+
+
+def _weight_rows(launch: Launch) -> int:
+    weights = launch.operands.get("weights")
+    return weights.spec.shape[-2] if weights is not None else 0
 
 
 def _groups(launch: Launch, rows: int, width: int) -> Groups:

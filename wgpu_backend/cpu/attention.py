@@ -1,0 +1,80 @@
+"""NumPy twins of `wgpu_backend.ops.attention`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wgpu_backend.cpu.twin import Array, twin
+
+
+@twin
+def paged_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    *,
+    block: int,
+    scale: float,
+    kv_heads: int,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> Array:
+    """Causal attention token by token over the slots of its sequence."""
+    tokens, heads, _ = q.shape
+    keys = k.reshape(len(k), kv_heads, -1)
+    values = v.reshape(len(v), kv_heads, -1)
+    y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
+    for token in range(tokens):
+        end = int(positions[token]) + 1
+        seen = np.arange(max(end - window, 0) if window else 0, end)
+        if not len(seen):
+            continue
+        slots = table[max(int(sequences[token]), 0), seen // block] * block + seen % block
+        grouped = q[token].reshape(kv_heads, heads // kv_heads, -1)
+        scores = np.einsum("hgd,nhd->hgn", grouped, keys[slots]) * np.float32(scale)
+        if softcap:
+            scores = softcap * np.tanh(scores / np.float32(softcap))
+        e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        e /= e.sum(axis=-1, keepdims=True)
+        y[token] = np.einsum("hgn,nhd->hgd", e, values[slots]).reshape(heads, -1)
+    return y
+
+
+@twin
+def paged_attention_splits(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    *,
+    block: int,
+    splits: int,
+    scale: float,
+    kv_heads: int,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> Array:
+    """Put the whole result into the first split; the others are empty."""
+    operands = (q, k, v, positions, sequences, table)
+    options = {"scale": scale, "kv_heads": kv_heads, "window": window, "softcap": softcap}
+    whole = paged_attention(*operands, block=block, **options)
+    tokens, heads, cols = whole.shape
+    y = np.zeros((tokens, heads, splits, cols + 4), np.float32)
+    y[..., cols] = np.finfo(np.float32).min
+    y[:, :, 0, :cols] = whole
+    y[:, :, 0, cols : cols + 2] = (0.0, 1.0)
+    return y
+
+
+@twin
+def attention_merge(x: Array) -> Array:
+    """Join splits by their largest scores and totals."""
+    cols = x.shape[-1] - 4
+    factor = np.exp(x[..., cols] - x[..., cols].max(axis=-1, keepdims=True))
+    total = (x[..., cols + 1] * factor).sum(axis=-1)
+    return (x[..., :cols] * factor[..., None]).sum(axis=-2) / np.maximum(total, 1e-37)[..., None]

@@ -1,0 +1,45 @@
+"""The registry of NumPy twins: a function named as its op, with the op's parameters.
+
+Tensors arrive as arrays (f16 and bf16 widened to f32, weights dequantised) and leave as arrays that
+are converted to the dtype of the op's result. A twin of an op that writes into an operand writes
+into that array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import BackendError
+
+Array = NDArray[Any]
+Twin = Callable[..., Array]
+_TWINS: dict[str, Twin] = {}
+
+
+def twin(function: Twin) -> Twin:
+    """Register a function as the twin of the op of its name."""
+    _TWINS[function.__name__] = function
+    return function
+
+
+def twin_of(name: str) -> Twin:
+    """NumPy twin of an op.
+
+    Raises
+    ------
+    BackendError
+        The op has none, so the NumPy device cannot run it.
+    """
+    if name not in _TWINS:
+        package = import_module("wgpu_backend.cpu")
+        for module in iter_modules(package.__path__):
+            import_module(f"wgpu_backend.cpu.{module.name}")
+    try:
+        return _TWINS[name]
+    except KeyError:
+        raise BackendError(f"op {name}: it has no NumPy twin, so it needs a GPU") from None

@@ -1,0 +1,57 @@
+"""Bytes of a tensor as NumPy values: strides applied, bf16 widened, blocks dequantised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType, quants
+from numpy.typing import NDArray
+
+from wgpu_backend.dtypes import BF16, DType
+from wgpu_backend.graph.spec import Spec
+
+Array = NDArray[Any]
+
+
+def decode(data: bytes | memoryview, spec: Spec) -> Array:
+    """Copy a tensor's values out of its storage; f16 stays f16, bf16 becomes f32."""
+    assert spec.dtype.numpy is not None
+    flat = np.frombuffer(data, spec.dtype.numpy, count=len(data) // spec.dtype.numpy.itemsize)
+    view = strided(flat, spec)
+    return widened(view) if spec.dtype == BF16 else view.copy()
+
+
+def strided(flat: Array, spec: Spec) -> Array:
+    """View of a flat array with a spec's shape, strides and offset."""
+    if spec.size == 0:
+        return np.empty(spec.shape, flat.dtype)
+    strides = tuple(s * flat.itemsize for s in spec.strides)
+    return np.lib.stride_tricks.as_strided(flat[spec.offset :], spec.shape, strides)
+
+
+def widened(bits: Array) -> NDArray[np.float32]:
+    """bf16 bits, held as u16, as f32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def narrowed(values: Array) -> NDArray[np.uint16]:
+    """f32 rounded to the nearest bf16, ties to even; the bits as u16."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return np.where(is_nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def dequantise(dtype: DType, data: bytes | memoryview, spec: Spec) -> Array:
+    """Values of a weight as f32, from its bytes in a GGUF file."""
+    raw = np.frombuffer(data, np.uint8)
+    if dtype == BF16:
+        return widened(raw.view(np.uint16)).reshape(spec.shape)
+    if not dtype.quantised:
+        assert dtype.numpy is not None
+        values = raw.view(dtype.numpy).reshape(spec.shape)
+        return values.astype(np.float32) if values.dtype == np.float16 else values.copy()
+    assert dtype.ggml is not None
+    blocks = raw.reshape(-1, dtype.block_nbytes)
+    return quants.dequantize(blocks, GGMLQuantizationType(dtype.ggml)).reshape(spec.shape)

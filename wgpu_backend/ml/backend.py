@@ -1,0 +1,226 @@
+"""Backend: a model's file on a device. It loads weights, hands them out, and makes contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wgpu_backend.config import Config
+from wgpu_backend.device_info import DeviceInfo, Profile
+from wgpu_backend.errors import BackendError, ModelError
+from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.tensor import Tensor, leaf
+
+Progress = Callable[[float], None]
+
+
+class LoadCancelled(BackendError):
+    """Loading was called off by its `cancelled` callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendParams:
+    """How to open a backend.
+
+    Parameters
+    ----------
+    device : str, DeviceInfo or None
+        What ``Devices().find`` understands, an entry of it, or None for the best.
+    profile : str
+        ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
+    native : bool
+        Call the graphics library directly where that is faster.
+    """
+
+    device: str | DeviceInfo | None = None
+    profile: Profile = "full"
+    native: bool = True
+
+
+MakeExecutor = Callable[[BackendParams], Executor]
+_BACKENDS: dict[str, MakeExecutor] = {}
+
+
+def register_backend(name: str, make: MakeExecutor) -> None:
+    """Make a kind of backend known under a name.
+
+    Raises
+    ------
+    ValueError
+        The name is taken.
+    """
+    if name in _BACKENDS:
+        raise ValueError(f"backend {name}: registered already")
+    _BACKENDS[name] = make
+
+
+def make_executor(name: str, params: BackendParams) -> Executor:
+    """Executor of a kind of backend, without a model.
+
+    Raises
+    ------
+    BackendError
+        There is no such kind.
+    """
+    try:
+        make = _BACKENDS[name]
+    except KeyError:
+        known = ", ".join(sorted(_BACKENDS))
+        raise BackendError(f"backend {name!r}: known are {known}") from None
+    return make(params)
+
+
+def new_backend(
+    path: str | Path, params: BackendParams | None = None, *, name: str = "wgpu"
+) -> Backend:
+    """Open a model's file on a device; `Backend.load` then brings the weights.
+
+    Parameters
+    ----------
+    path : str or Path
+        GGUF file.
+    params : BackendParams or None
+    name : str
+        Kind of backend: ``wgpu``, ``cpu``, or one registered.
+
+    Raises
+    ------
+    GGUFError
+        The file is damaged.
+    DeviceError
+        There is no such device.
+    """
+    file = open_gguf(path)
+    try:
+        return Backend(file, make_executor(name, params or BackendParams()))
+    except BaseException:
+        file.close()
+        raise
+
+
+class Backend:
+    """Weights of one model on one device.
+
+    Use it as a context manager, or `close` it.
+    """
+
+    def __init__(self, file: GGUFFile, executor: Executor) -> None:
+        self.file = file
+        self.executor = executor
+        self._weights: dict[str, Tensor] = {}
+        self._closed = False
+
+    def __enter__(self) -> Backend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def config(self) -> Config:
+        """Keys and values of the model's file."""
+        return self.file.config
+
+    @property
+    def device(self) -> DeviceInfo:
+        """Device the weights lie on."""
+        return self.executor.info
+
+    def backend_devices(self) -> list[DeviceInfo]:
+        """Devices this backend uses."""
+        return [self.executor.info]
+
+    def load(
+        self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
+    ) -> None:
+        """Bring the weights to the device, tensor by tensor.
+
+        Parameters
+        ----------
+        progress : callable or None
+            Called with the share of bytes done, 0 to 1.
+        cancelled : callable or None
+            Asked between tensors; true ends loading.
+
+        Raises
+        ------
+        LoadCancelled
+            `cancelled` said so.
+        OutOfMemory
+            The weights do not fit.
+        """
+        total = sum(info.nbytes for info in self.file.tensors.values()) or 1
+        done = 0
+        for name, info in self.file.tensors.items():
+            if cancelled is not None and cancelled():
+                raise LoadCancelled(f"{self.file.path}: loading was cancelled at {name}")
+            if name not in self._weights:
+                self._weights[name] = self._upload(info)
+            done += info.nbytes
+            if progress is not None:
+                progress(done / total)
+
+    def _upload(self, info: TensorInfo) -> Tensor:
+        spec = Spec.dense(info.shape, info.dtype)
+        data = self.file.data(info.name)
+        return leaf(spec, self.executor.weight(spec, data, info.name))
+
+    def get(self, name: str) -> Tensor | None:
+        """Weight by name, or None where the model has none."""
+        return self._weights.get(name)
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """Weights by name, as far as they are loaded."""
+        return self._weights
+
+    def require(self, name: str) -> Tensor:
+        """Weight by name.
+
+        Raises
+        ------
+        ModelError
+            The file has none.
+        """
+        found = self.get(name)
+        if found is None:
+            raise ModelError(f"{self.file.path}: tensor {name} is missing")
+        return found
+
+    def new_context(self) -> Context:
+        """Context for one graph or for many."""
+        return Context(self.executor)
+
+    def memory_report(self) -> str:
+        """Who holds how much device memory, as a table."""
+        return self.executor.memory_report()
+
+    def close(self) -> None:
+        """Release the weights and the device; again is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        self._weights.clear()
+        self.executor.close()
+        self.file.close()
+
+
+def _wgpu(params: BackendParams) -> Executor:
+    from wgpu_backend.device.device import Device
+    from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+    return WgpuExecutor(Device.open(params.device, profile=params.profile, native=params.native))
+
+
+def _cpu(params: BackendParams) -> Executor:
+    from wgpu_backend.ml.numpy_executor import NumpyExecutor
+
+    return NumpyExecutor()
+
+
+register_backend("wgpu", _wgpu)
+register_backend("cpu", _cpu)

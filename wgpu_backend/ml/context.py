@@ -1,0 +1,193 @@
+"""Context: where tensors of one graph are made, computed and kept until it closes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from wgpu_backend.dtypes import BF16, F32, I32, DType
+from wgpu_backend.errors import ContextError, DTypeError
+from wgpu_backend.graph.node import Call, Launch, Node, Storage
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.executor import Array, Executor, Recorded
+from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
+
+
+class Context:
+    """Makes tensors and computes them.
+
+    Use it as a context manager, or `close` it; closing gives back all device memory that its
+    tensors hold.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._forward: list[Node] = []
+        self._states: list[Storage] = []
+        self._closed = False
+        self.memo: dict[Any, Tensor] = {}
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What ops call: see `wgpu_backend.graph.node.Builder`.
+
+    def add(self, call: Call, launch: Launch) -> Tensor:
+        """Node for the result of an op."""
+        self._check()
+        if launch.into is not None:
+            return Tensor(
+                launch.out, launch.into.storage, builder=self, call=call, launch=launch
+            )
+        storage = Storage(launch.out.nbytes, "intermediate")
+        return Tensor(launch.out, storage, builder=self, call=call, launch=launch)
+
+    def view(self, source: Node, spec: Spec) -> Tensor:
+        """Node that looks at the storage of another."""
+        return Tensor(spec, source.storage, builder=self, source=source)
+
+    # Leaves.
+
+    def input(self, name: str, shape: Sequence[int], dtype: DType = F32) -> Tensor:
+        """Tensor that a recorded graph gets anew on every run, by `name`."""
+        self._check()
+        spec = Spec.dense(shape, dtype)
+        return leaf(spec, Storage(spec.nbytes, "input", name, spec), self)
+
+    def state(self, shape: Sequence[int], dtype: DType = F32, label: str = "state") -> Tensor:
+        """Zeroed tensor that ops may write into, kept until the context closes."""
+        self._check()
+        spec = Spec.dense(shape, dtype)
+        storage = self._executor.state(spec, label)
+        self._states.append(storage)
+        return leaf(spec, storage, self)
+
+    def zeros(self, *shape: int, dtype: DType = F32) -> Tensor:
+        """Tensor of zeros."""
+        return self.state(shape, dtype, "zeros")
+
+    def empty(self, *shape: int, dtype: DType = F32) -> Tensor:
+        """Tensor to be written by ops; its values are zeros until then."""
+        return self.state(shape, dtype, "empty")
+
+    def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> Tensor:
+        """Tensor with the values of an array, converted to `dtype`.
+
+        Parameters
+        ----------
+        values : array-like
+        dtype : DType or None
+            None keeps i32, and takes f32 for everything else.
+
+        Raises
+        ------
+        DTypeError
+            `dtype` is a block format: give its bytes to `from_bytes`.
+        """
+        array = np.asarray(values)
+        wanted = dtype or (I32 if array.dtype.kind in "iu" else F32)
+        if wanted.numpy is None or wanted == BF16:
+            raise DTypeError(f"from_numpy: {wanted} has no NumPy type; give from_bytes its bytes")
+        return self._constant(array.astype(wanted.numpy).tobytes(), wanted, array.shape)
+
+    def from_floats(self, values: Sequence[float], *shape: int) -> Tensor:
+        """f32 tensor with these values."""
+        data = np.asarray(values, np.float32).tobytes()
+        return self._constant(data, F32, shape_of(values, shape, "from_floats"))
+
+    def from_ints(self, values: Sequence[int], *shape: int) -> Tensor:
+        """i32 tensor with these values."""
+        data = np.asarray(values, np.int32).tobytes()
+        return self._constant(data, I32, shape_of(values, shape, "from_ints"))
+
+    def from_bytes(self, dtype: DType, data: bytes, *shape: int) -> Tensor:
+        """Tensor with these bytes as they are.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many bytes as the shape needs.
+        """
+        spec = Spec.dense(shape, dtype)
+        shape_of(data, (spec.nbytes,), f"from_bytes {dtype} {tuple(shape)}, in bytes")
+        if dtype.quantised:
+            storage = self._executor.weight(spec, memoryview(data), "from_bytes")
+            return leaf(spec, storage, self)
+        return self._constant(bytes(data), dtype, shape)
+
+    def _constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Tensor:
+        self._check()
+        spec = Spec.dense(shape, dtype)
+        return leaf(spec, Storage(spec.nbytes, "input", "", data), self)
+
+    # Computing.
+
+    def forward(self, *tensors: Tensor) -> Context:
+        """Add tensors to what the next `compute` or `record` runs, for the writes they do."""
+        self._forward += tensors
+        return self
+
+    def record(self, *outputs: Tensor) -> Recorded:
+        """Graph of these outputs, ready to run many times with other values of its inputs."""
+        self._check()
+        return self._executor.record([*outputs, *self._taken(outputs)])
+
+    def compute(self, *tensors: Tensor) -> None:
+        """Run the graph of these tensors; their values stay until the context closes."""
+        self._check()
+        wanted = [*tensors, *self._taken(tensors)]
+        wanted = [t for t in wanted if t.storage.kind == "intermediate" or t.launch is not None]
+        if not wanted:
+            return
+        recorded = self._executor.record(wanted, shared=False)
+        recorded.run({}).wait()
+        self._keep(wanted, recorded)
+
+    def values(self, tensor: Tensor) -> Array:
+        """Values of a tensor on the host, computed first where they have not been."""
+        self._check()
+        if tensor.storage.kind == "input" and isinstance(tensor.storage.handle, bytes):
+            return _host(tensor)
+        if tensor.storage.kind == "intermediate" or tensor.launch is not None:
+            self.compute(tensor)
+        return self._executor.read(tensor)
+
+    def _taken(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        forward = [n for n in self._forward if n not in tensors]
+        self._forward.clear()
+        return forward  # pyright: ignore[reportReturnType]
+
+    def _keep(self, nodes: Sequence[Node], recorded: Recorded) -> None:
+        """Turn computed nodes into leaves, whose storage lives as long as the context."""
+        kept = {n.storage for n in nodes if n.storage.kind == "intermediate"}
+        for node, launch in recorded.plan.steps:
+            if node.storage in kept or launch.into is not None:
+                node.launch = node.call = None
+        recorded.keep(list(kept))
+        self._states += kept
+
+    def close(self) -> None:
+        """Give back what the context's tensors hold; again is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        for storage in self._states:
+            self._executor.free(storage)
+        self._states.clear()
+        self.memo.clear()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ContextError("context: it is closed; make a new one")
+
+
+def _host(tensor: Tensor) -> Array:
+    from wgpu_backend.cpu.values import decode
+
+    return decode(tensor.storage.handle, tensor.spec)

@@ -1,0 +1,218 @@
+"""Runs graphs with NumPy: the device of last resort, and the reference of the tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wgpu_backend.cpu.twin import twin_of
+from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
+from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.dtypes import BF16, F16
+from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.memory import MemoryPlan, plan
+from wgpu_backend.graph.node import Call, Launch, Node, Storage
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.executor import Array, checked_input
+
+NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="numpy", api="NumPy")
+
+
+class NumpyExecutor:
+    """Executor on the host, with weights dequantised to f32."""
+
+    info = NUMPY_DEVICE
+    capabilities = Capabilities(software=True)
+
+    def __init__(self) -> None:
+        self._nbytes: dict[str, int] = {"weights": 0, "cache": 0}
+        self._states: set[Storage] = set()
+
+    def weight(self, spec: Spec, data: memoryview, label: str) -> Storage:
+        """Keep a weight as f32."""
+        values = dequantise(spec.dtype, data, spec)
+        self._nbytes["weights"] += values.nbytes
+        return Storage(values.nbytes, "weight", label, values)
+
+    def state(self, spec: Spec, label: str) -> Storage:
+        """Zeroed storage that outlives graphs."""
+        self._nbytes["cache"] += spec.nbytes
+        storage = Storage(spec.nbytes, "state", label, np.zeros(spec.size, spec.dtype.numpy))
+        self._states.add(storage)
+        return storage
+
+    def free(self, storage: Storage) -> None:
+        """Release the bytes of a state; again is harmless."""
+        if storage in self._states:
+            self._states.remove(storage)
+            self._nbytes["cache"] -= storage.nbytes
+        storage.handle = None
+
+    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> NumpyRecorded:
+        """Make a graph ready to run; intermediates live only while it runs."""
+        return NumpyRecorded(outputs)
+
+    def read(self, node: Node) -> Array:
+        """Values of a computed node or a weight."""
+        if node.storage.handle is None:
+            raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
+        return value_of(node).copy() if node.spec.dtype != F16 else stored(node).copy()
+
+    def memory_report(self) -> str:
+        """Who holds how much."""
+        return "\n".join(f"{name:12} {n / 2**20:10.1f} MiB" for name, n in self._nbytes.items())
+
+    def close(self) -> None:
+        """Nothing is held but arrays."""
+        self._nbytes = dict.fromkeys(self._nbytes, 0)
+
+
+def stored(node: Node) -> Array:
+    """View of a node's values as they are stored."""
+    handle = node.storage.handle
+    if isinstance(handle, bytes):
+        handle = np.frombuffer(handle, node.spec.dtype.numpy)
+    if node.storage.kind == "weight":
+        return handle
+    return strided(handle, node.spec)
+
+
+def value_of(node: Node) -> Array:
+    """Values of a node as twins take them: f16 and bf16 as f32."""
+    values = stored(node)
+    if node.storage.kind == "weight":
+        return values
+    if node.spec.dtype == BF16:
+        return widened(values)
+    return values.astype(np.float32) if node.spec.dtype == F16 else values
+
+
+def _argument(argument: Any, into: Node | None) -> Any:  # noqa: ANN401
+    if not isinstance(argument, Node):
+        return argument
+    if argument is into and argument.spec.dtype != BF16:
+        return stored(argument)
+    return value_of(argument)
+
+
+def execute(node: Node, launch: Launch, call: Call) -> None:
+    """Run one op's twin and keep its result."""
+    args = [_argument(a, launch.into) for a in call.args]
+    kwargs = {name: _argument(a, launch.into) for name, a in call.kwargs.items()}
+    # Overflow to inf and its consequences are what a GPU does too.
+    with np.errstate(all="ignore"):
+        result = twin_of(call.op.name)(*args, **kwargs)
+    if launch.into is None:
+        node.storage.handle = _narrowed(result, launch.out)
+    elif launch.into.spec.dtype == BF16:
+        stored(launch.into)[...] = narrowed(result)
+
+
+def _narrowed(result: Array, out: Spec) -> Array:
+    with np.errstate(over="ignore"):
+        flat = narrowed(result) if out.dtype == BF16 else result.astype(out.dtype.numpy)
+    return np.ascontiguousarray(flat).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyResult:
+    """Outputs, there already."""
+
+    arrays: list[Array]
+
+    def wait(self) -> list[Array]:
+        """Outputs in the order they were recorded."""
+        return self.arrays
+
+
+class NumpyRecorded:
+    """A schedule, run node by node."""
+
+    dispatches = 0
+
+    def __init__(self, outputs: Sequence[Node]) -> None:
+        self.plan: MemoryPlan = plan(schedule(outputs), outputs, reuse=False)
+        self._outputs = tuple(outputs)
+        nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
+        self._inputs = {
+            n.storage.label: n.storage
+            for n in [*nodes, *outputs]
+            if n.storage.kind == "input" and n.storage.label
+        }
+        self._specs = {name: storage.handle for name, storage in self._inputs.items()}
+        self._last = self._last_uses()
+
+    def _last_uses(self) -> dict[int, list[Storage]]:
+        """Storages that nothing needs after each step."""
+        last: dict[Storage, int] = {}
+        for step, (node, launch) in enumerate(self.plan.steps):
+            for storage in [node.storage, *(o.storage for o in launch.operands.values())]:
+                last[storage] = step
+        kept = {n.storage for n in self._outputs}
+        ends: dict[int, list[Storage]] = {}
+        for storage, step in last.items():
+            if storage.kind == "intermediate" and storage not in kept:
+                ends.setdefault(step, []).append(storage)
+        return ends
+
+    def run(self, inputs: Mapping[str, Array]) -> NumpyResult:
+        """Run with the named inputs."""
+        if inputs.keys() != self._inputs.keys():
+            raise ContextError(f"run: inputs are {sorted(self._inputs)}, got {sorted(inputs)}")
+        for name, values in inputs.items():
+            checked = checked_input(name, self._specs[name], values)
+            self._inputs[name].handle = checked.reshape(-1)
+        try:
+            self._execute(lambda node, launch: None)
+            arrays = [decode(stored(n).tobytes(), Spec.dense(n.spec.shape, n.spec.dtype)) for n in self._outputs]
+        finally:
+            for name, storage in self._inputs.items():
+                storage.handle = self._specs[name]
+        return NumpyResult(arrays)
+
+    def _execute(self, done: Callable[[Node, Launch], None]) -> None:
+        for step, (node, launch) in enumerate(self.plan.steps):
+            assert node.call is not None
+            execute(node, launch, node.call)
+            done(node, launch)
+            for storage in self._last.get(step, ()):
+                storage.handle = None
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """Run with a clock, with the inputs of zeros."""
+        timings: list[tuple[str, str, float]] = []
+        start = time.perf_counter()
+
+        def done(node: Node, launch: Launch) -> None:
+            nonlocal start
+            now = time.perf_counter()
+            assert node.call is not None
+            timings.append((node.call.op.name, "numpy", now - start))
+            start = now
+
+        for name, storage in self._inputs.items():
+            spec = self._specs[name]
+            storage.handle = np.zeros(spec.size, spec.dtype.numpy)
+        try:
+            self._execute(done)
+        finally:
+            for name, storage in self._inputs.items():
+                storage.handle = self._specs[name]
+        return timings
+
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """After a run: make these storages states of their own, and close."""
+        for storage in storages:
+            storage.kind = "state"
+        self.close()
+
+    def close(self) -> None:
+        """Forget the values of intermediates."""
+        for node, _ in self.plan.steps:
+            if node.storage.kind == "intermediate":
+                node.storage.handle = None

@@ -1,0 +1,247 @@
+"""Tensor: a node that knows its Context, with every op as a method.
+
+Shapes are row-major: ``shape[-1]`` is contiguous in a dense tensor. Ops make nodes; nothing is
+computed before `Context.compute` or `numpy`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
+
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ContextError, ShapeError
+from wgpu_backend.graph import spec as specs
+from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ml.executor import Array
+from wgpu_backend.ops import activation, attention, copying, elementwise, indexing, matmul
+from wgpu_backend.ops import normalization, position
+from wgpu_backend.ops.op import Op
+
+if TYPE_CHECKING:
+    from wgpu_backend.ml.context import Context
+
+P = ParamSpec("P")
+
+
+class Method(Generic[P]):
+    """An op as a method: its first operand is the tensor."""
+
+    def __init__(self, op: Op[Concatenate[Node, P]]) -> None:
+        self._op = op
+        self.__doc__ = op.__doc__
+
+    @overload
+    def __get__(self, tensor: None, owner: type) -> Op[Concatenate[Node, P]]: ...
+    @overload
+    def __get__(self, tensor: Tensor, owner: type) -> Callable[P, Tensor]: ...
+    def __get__(self, tensor: Tensor | None, owner: type) -> Any:
+        if tensor is None:
+            return self._op
+
+        def bound(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+            return cast("Tensor", self._op(tensor, *args, **kwargs))
+
+        return bound
+
+
+class Tensor(Node):
+    """An array on a device, or the promise of one."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> Shape:
+        """Extents, the contiguous axis last."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.spec.dtype
+
+    @property
+    def strides(self) -> Shape:
+        """Elements from one value to the next along each axis."""
+        return self.spec.strides
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.spec.size
+
+    @property
+    def context(self) -> Context:
+        """Context the tensor belongs to.
+
+        Raises
+        ------
+        ContextError
+            It is a weight, which belongs to the backend.
+        """
+        if self.builder is None:
+            raise ContextError(f"{self.storage.label}: a weight belongs to no context")
+        return cast("Context", self.builder)
+
+    def __repr__(self) -> str:
+        label = f", {self.storage.label}" if self.storage.label else ""
+        return f"Tensor({self.shape}, {self.dtype}{label})"
+
+    def dim(self, axis: int) -> int:
+        """Extent of an axis."""
+        return self.shape[self.spec.axis(axis, "dim")]
+
+    def stride(self, axis: int) -> int:
+        """Elements from one value to the next along an axis."""
+        return self.strides[self.spec.axis(axis, "stride")]
+
+    def numpy(self) -> Array:
+        """Values on the host, computed first where they have not been.
+
+        Returns
+        -------
+        ndarray
+            bf16 and block formats come as f32.
+        """
+        return self.context.values(self)
+
+    def _view(self, spec: Spec) -> Tensor:
+        if self.builder is None:
+            return Tensor(spec, self.storage, source=self)
+        return cast("Tensor", self.builder.view(self, spec))
+
+    def reshape(self, *shape: int) -> Tensor:
+        """Same values under another shape; one extent may be -1. Copies where strides demand it."""
+        found = specs.reshape(self.spec, shape)
+        return self._view(found) if found else self.contiguous().reshape(*shape)
+
+    def permute(self, *order: int) -> Tensor:
+        """View with the axes in another order: axis ``order[i]`` becomes axis i."""
+        return self._view(specs.permute(self.spec, order))
+
+    def transpose(self, *order: int) -> Tensor:
+        """Return `permute`, with the axes reversed when no order is given."""
+        return self.permute(*(order or range(len(self.shape) - 1, -1, -1)))
+
+    def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
+        """View of the values `start` to `stop` of one axis, every `step`-th."""
+        return self._view(specs.sliced(self.spec, axis, start, stop, step))
+
+    def chunk(self, axis: int, size: int) -> list[Tensor]:
+        """Views of `size` values each along an axis; the last may be shorter."""
+        extent = self.dim(axis)
+        return [self.slice(axis, i, min(i + size, extent)) for i in range(0, extent, size)]
+
+    def chunk_sections(self, axis: int, *sections: int) -> list[Tensor]:
+        """Views of the given numbers of values along an axis, which they add up to."""
+        if sum(sections) != self.dim(axis):
+            raise ShapeError(
+                f"chunk_sections: sections add up to {sum(sections)}, axis {axis} has "
+                f"{self.dim(axis)} values"
+            )
+        ends = [sum(sections[: i + 1]) for i in range(len(sections))]
+        return [self.slice(axis, e - n, e) for e, n in zip(ends, sections, strict=True)]
+
+    add = Method(elementwise.add)
+    sub = Method(elementwise.sub)
+    mul = Method(elementwise.mul)
+    div = Method(elementwise.div)
+    scale = Method(elementwise.scale)
+    mulmat = Method(matmul.mulmat)
+    rms_norm = Method(normalization.rms_norm)
+    layer_norm = Method(normalization.layer_norm)
+    softmax = Method(normalization.softmax)
+    silu = Method(activation.silu)
+    gelu = Method(activation.gelu)
+    gelu_erf = Method(activation.gelu_erf)
+    quick_gelu = Method(activation.quick_gelu)
+    relu = Method(activation.relu)
+    tanh = Method(activation.tanh)
+    sigmoid = Method(activation.sigmoid)
+    swiglu = Method(activation.swiglu)
+    geglu = Method(activation.geglu)
+    geglu_erf = Method(activation.geglu_erf)
+    geglu_quick = Method(activation.geglu_quick)
+    reglu = Method(activation.reglu)
+    rope_table = Method(position.rope_table)
+    rope = Method(position.rope)
+    rows = Method(indexing.rows)
+    set_rows = Method(indexing.set_rows)
+    argmax = Method(indexing.argmax)
+    contiguous = Method(copying.contiguous)
+    cast = Method(copying.cast)
+    concat = Method(copying.concat)
+    paged_attention = Method(attention.paged_attention)
+
+    def _operand(self, other: Tensor | float) -> Tensor:
+        return other if isinstance(other, Tensor) else self.context.from_floats([float(other)], 1)
+
+    def __add__(self, other: Tensor | float) -> Tensor:
+        return self.add(self._operand(other))
+
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self.sub(self._operand(other))
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        return self.mul(self._operand(other))
+
+    def __truediv__(self, other: Tensor | float) -> Tensor:
+        return self.div(self._operand(other))
+
+    def __neg__(self) -> Tensor:
+        return self.scale(factor=-1.0)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        axes = list(range(len(other.shape)))
+        return other.permute(*axes[:-2], axes[-1], axes[-2]).mulmat(self)
+
+    def __getitem__(self, index: int | builtins.slice | tuple[int | builtins.slice, ...]) -> Tensor:
+        """Basic indexing: integers and slices with positive steps."""
+        items = index if isinstance(index, tuple) else (index,)
+        if len(items) > len(self.shape):
+            raise ShapeError(f"index: {len(items)} indices, {self.shape} has {len(self.shape)} axes")
+        found, kept = self.spec, list(range(len(self.shape)))
+        for axis, item in enumerate(items):
+            start, stop, step = _bounds(item, self.shape[axis])
+            found = specs.sliced(found, axis, start, stop, step)
+            if not isinstance(item, builtins.slice):
+                kept.remove(axis)
+        shape = tuple(found.shape[a] for a in kept)
+        strides = tuple(found.strides[a] for a in kept)
+        return self._view(Spec(shape, found.dtype, strides, found.offset))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(self.dim(0)))
+
+    def __len__(self) -> int:
+        return self.dim(0)
+
+
+def _bounds(item: int | builtins.slice, extent: int) -> tuple[int, int, int]:
+    if isinstance(item, builtins.slice):
+        start, stop, step = item.indices(extent)
+        return start, max(start, stop), step
+    if not -extent <= item < extent:
+        raise ShapeError(f"index: {item}, the axis has {extent} values")
+    return item % extent, item % extent + 1, 1
+
+
+def leaf(spec: Spec, storage: Storage, context: Context | None = None) -> Tensor:
+    """Tensor over storage that no op fills."""
+    return Tensor(spec, storage, builder=context)
+
+
+def shape_of(values: Sequence[Any], shape: Sequence[int], subject: str) -> Shape:
+    """`shape`, if it holds as many values as there are; all of them on one axis when empty."""
+    wanted = tuple(shape) or (len(values),)
+    count = 1
+    for extent in wanted:
+        count *= extent
+    if count != len(values):
+        raise ShapeError(f"{subject}: {len(values)} values, shape {wanted} holds {count}")
+    return wanted

@@ -1,0 +1,268 @@
+"""Runs graphs on a device: a plan becomes buffers, pipelines and a Program, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from wgpu_backend.cpu.values import decode, dequantise
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.device import Device
+from wgpu_backend.device.program import Pending, Program
+from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.memory import MemoryPlan, plan
+from wgpu_backend.graph.node import Launch, Node, Storage
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.executor import Array, checked_input
+from wgpu_backend.ml.wgpu_launch import Kernel, kernels
+from wgpu_backend.ml.wgpu_storage import SLACK, Part, SharedSlots, WeightStore, aligned
+
+
+class WgpuExecutor:
+    """Executor on a wgpu device, which it owns."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._weights = WeightStore(device)
+        self._slots = SharedSlots(device)
+        self._sources: dict[Storage, tuple[DType, memoryview]] = {}
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Device it runs on."""
+        return self.device.info
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What kernels may use."""
+        return self.device.capabilities
+
+    def weight(self, spec: Spec, data: memoryview, label: str) -> Storage:
+        """Upload a weight."""
+        storage = Storage(spec.nbytes, "weight", label)
+        storage.handle = self._weights.add(spec, data, label)
+        self._sources[storage] = (spec.dtype, data)
+        return storage
+
+    def state(self, spec: Spec, label: str) -> Storage:
+        """Zeroed storage that outlives graphs."""
+        size = aligned(spec.nbytes + SLACK)
+        buffer = self.device.buffer(size, purpose="cache", label=label)
+        self.device.clear(buffer)
+        storage = Storage(spec.nbytes, "state", label)
+        storage.handle = (Part(0, _rows(spec), {"": Binding(buffer, 0, size)}),)
+        return storage
+
+    def free(self, storage: Storage) -> None:
+        """Release the bytes of a state; again is harmless."""
+        for part in storage.handle or ():
+            for binding in part.planes.values():
+                binding.buffer.release()
+        storage.handle = None
+
+    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> WgpuRecorded:
+        """Make a graph ready to run."""
+        return WgpuRecorded(self, outputs, shared=shared)
+
+    def take_slots(self, sizes: tuple[int, ...], *, shared: bool) -> list[Buffer]:
+        """Buffers for the slots of a plan."""
+        if shared:
+            return self._slots.take(sizes)
+        return [self.device.buffer(n, purpose="activations", label="slot") for n in sizes]
+
+    def read(self, node: Node) -> Array:
+        """Values of a computed node or a weight."""
+        if node.storage in self._sources:
+            dtype, data = self._sources[node.storage]
+            return dequantise(dtype, data, node.spec)
+        if node.storage.handle is None:
+            raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
+        (binding,) = node.storage.handle[0].planes.values()
+        return decode(self.device.read(binding.buffer, binding.offset, binding.nbytes), node.spec)
+
+    def memory_report(self) -> str:
+        """Who holds how much, as a table."""
+        return str(self.device.memory_report())
+
+    def close(self) -> None:
+        """Release everything and the device; again is harmless."""
+        self._sources.clear()
+        self._slots.close()
+        self._weights.close()
+        self.device.close()
+
+
+def _rows(spec: Spec) -> int:
+    return spec.shape[-2] if len(spec.shape) > 1 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class WgpuResult:
+    """Outputs on their way to the host."""
+
+    pending: Pending
+    specs: tuple[Spec, ...]
+
+    def wait(self) -> list[Array]:
+        """Outputs in the order they were recorded."""
+        parts = zip(self.pending.wait(), self.specs, strict=True)
+        return [decode(data, Spec.dense(spec.shape, spec.dtype)) for data, spec in parts]
+
+
+class WgpuRecorded:
+    """A graph as a Program, with its inputs in one buffer and its parameters in another."""
+
+    def __init__(self, executor: WgpuExecutor, outputs: Sequence[Node], *, shared: bool) -> None:
+        self._device = executor.device
+        self.plan: MemoryPlan = plan(schedule(outputs), outputs)
+        self._specs = tuple(n.spec for n in outputs)
+        self._owned: list[Buffer] = []
+        self._named: dict[str, tuple[Spec, int]] = {}
+        self._parts: dict[Storage, tuple[Part, ...]] = {}
+        slots = executor.take_slots(self.plan.slot_nbytes, shared=shared)
+        if not shared:
+            self._owned += slots
+        self._place_intermediates(slots)
+        self._inputs = self._place_inputs(outputs)
+        self.program = self._program(outputs)
+        self.dispatches = self._count
+
+    def _place_intermediates(self, slots: Sequence[Buffer]) -> None:
+        for storage, slot in self.plan.slot_of.items():
+            binding = Binding(slots[slot], 0, aligned(storage.nbytes + SLACK))
+            self._parts[storage] = (Part(0, 1, {"": binding}),)
+
+    def _place_inputs(self, outputs: Sequence[Node]) -> bytearray:
+        """Put the inputs into one buffer: named ones in front, rewritten by one write each run."""
+        nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
+        found = {n.storage: n for n in [*nodes, *outputs] if n.storage.kind == "input"}
+        ordered = sorted(found, key=lambda s: s.label == "")
+        offsets: dict[Storage, int] = {}
+        end = self._named_nbytes = 0
+        for storage in ordered:
+            offsets[storage] = end
+            end += aligned(storage.nbytes + SLACK)
+            if storage.label:
+                self._named_nbytes = end
+        if not ordered:
+            return bytearray()
+        buffer = self._device.buffer(end, purpose="inputs", label="inputs")
+        self._owned.append(buffer)
+        for storage, offset in offsets.items():
+            size = aligned(storage.nbytes + SLACK)
+            self._parts[storage] = (Part(0, 1, {"": Binding(buffer, offset, size)}),)
+            if storage.label:
+                spec = Spec.dense(storage.handle.shape, storage.handle.dtype)
+                self._named[storage.label] = (spec, offset)
+            else:
+                self._device.write(buffer, storage.handle, offset)
+        self._inputs_buffer = buffer
+        return bytearray(self._named_nbytes)
+
+    def _parts_of(self, node: Node) -> tuple[Part, ...]:
+        if node.storage in self._parts:
+            return self._parts[node.storage]
+        if node.storage.handle is None:
+            raise ContextError(f"{node.storage.label or node.spec.shape}: its storage was released")
+        return node.storage.handle
+
+    def _program(self, outputs: Sequence[Node]) -> Program:
+        made: list[tuple[Node, Launch, Kernel]] = []
+        for node, launch in self.plan.steps:
+            assert node.call is not None
+            made += [
+                (node, launch, kernel)
+                for kernel in kernels(
+                    node.call.op, launch, self._device.capabilities, self._parts_of
+                )
+            ]
+        params = self._upload_params([kernel.params for _, _, kernel in made])
+        dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
+        self._count = len(dispatches)
+        reads = [self._reading(node) for node in outputs]
+        return self._device.program(dispatches, reads=reads, label="graph")
+
+    def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
+        """Equal parameter blocks share a slot of one uniform buffer."""
+        slots: dict[bytes, int] = {}
+        for block in packed:
+            if block and block not in slots:
+                slots[block] = len(slots) * 256
+        if not slots:
+            return [None] * len(packed)
+        buffer = self._device.buffer(len(slots) * 256, purpose="params", label="params")
+        self._owned.append(buffer)
+        self._device.write(buffer, b"".join(block.ljust(256, b"\0") for block in slots))
+        return [
+            Binding(buffer, slots[block], -(-len(block) // 16) * 16) if block else None
+            for block in packed
+        ]
+
+    def _dispatch(
+        self, node: Node, launch: Launch, kernel: Kernel, params: Binding | None
+    ) -> Dispatch:
+        assert node.call is not None
+        bindings: list[Binding] = []
+        for decl in kernel.shader.bindings:
+            if decl.access == "uniform":
+                assert params is not None
+                bindings.append(params)
+            else:
+                bindings.append(self._binding(node, launch, decl.name, kernel.part))
+        return Dispatch(
+            self._device.pipeline(kernel.shader),
+            tuple(bindings),
+            kernel.groups,
+            node.call.op.name,
+            kernel.work,
+        )
+
+    def _binding(self, node: Node, launch: Launch, name: str, part: int) -> Binding:
+        """Range of the buffer behind a binding: an operand, one of its planes, or the result."""
+        operand, plane = name, ""
+        if name != "y" and name not in launch.operands:
+            operand, _, plane = name.rpartition("_")
+        target = node if operand == "y" else launch.operands[operand]
+        parts = self._parts_of(target)
+        return parts[min(part, len(parts) - 1)].planes[plane]
+
+    def _reading(self, node: Node) -> Binding:
+        (binding,) = self._parts_of(node)[0].planes.values()
+        nbytes = -(-node.spec.nbytes // 4) * 4
+        return Binding(binding.buffer, binding.offset, max(nbytes, 4))
+
+    def run(self, inputs: Mapping[str, Array]) -> WgpuResult:
+        """Write the named inputs and run; does not wait."""
+        if inputs.keys() != self._named.keys():
+            raise ContextError(f"run: inputs are {sorted(self._named)}, got {sorted(inputs)}")
+        for name, values in inputs.items():
+            spec, offset = self._named[name]
+            data = checked_input(name, spec, values).tobytes()
+            self._inputs[offset : offset + len(data)] = data
+        if self._named_nbytes:
+            self._device.write(self._inputs_buffer, self._inputs)
+        return WgpuResult(self.program.replay(), self._specs)
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """Run with a clock: op, shader and seconds of each dispatch."""
+        return [(t.label, t.shader, t.seconds) for t in self.program.timed()]
+
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """After a run: make these storages states of their own, and close."""
+        for storage in storages:
+            storage.kind, storage.handle = "state", self._parts[storage]
+            for binding in storage.handle[0].planes.values():
+                self._owned.remove(binding.buffer)
+        self.close()
+
+    def close(self) -> None:
+        """Give memory back; again is harmless."""
+        self.program.close()
+        for buffer in self._owned:
+            buffer.release()
+        self._owned.clear()
+
+
