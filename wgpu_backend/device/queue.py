@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -97,7 +97,7 @@ class Queue:
         self,
         encoder: wgpu.GPUCommandEncoder,
         commands: Sequence[Command],
-        timestamps: Mapping[str, object] | None = None,
+        timestamps: wgpu.ComputePassTimestampWrites | None = None,
     ) -> None:
         """Record a compute pass of (pipeline, bind group, x, y, z); errors show in `submit`."""
         if not commands:

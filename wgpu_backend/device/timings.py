@@ -71,11 +71,11 @@ def _by_device_clock(queue: Queue, pool: Pool, commands: Sequence[Command]) -> l
     try:
         encoder = queue.encoder()
         for number, command in enumerate(commands):
-            writes: dict[str, object] = {
-                "query_set": stamps,
-                "beginning_of_pass_write_index": 2 * number,
-                "end_of_pass_write_index": 2 * number + 1,
-            }
+            writes = wgpu.ComputePassTimestampWrites(
+                query_set=stamps,
+                beginning_of_pass_write_index=2 * number,
+                end_of_pass_write_index=2 * number + 1,
+            )
             queue.encode(encoder, [command], writes)
         encoder.resolve_query_set(stamps, 0, count, resolved, 0)
         encoder.copy_buffer_to_buffer(resolved, 0, slot.buffer.raw, 0, 8 * count)
