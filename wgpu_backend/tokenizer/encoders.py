@@ -1,6 +1,3 @@
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
 """Text to tokens, by the algorithm that the vocabulary was made with.
 
 Each builder rebuilds a Hugging Face tokenizer from the token table alone. Control tokens are left
@@ -146,7 +143,7 @@ def _byte_pairs(source: Source) -> TextEncoder:
             byte_fallback=not rules.byte_level,
         )
     )
-    backend.pre_tokenizer = pre_tokenizers.Sequence(cuts)  # pyright: ignore
+    backend.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     return TextEncoder(backend, None if rules.byte_level else _escape_spaces)
 
 
@@ -234,10 +231,10 @@ def _word_pieces(source: Source) -> TextEncoder:
     )
     lowercase = read_flag(source.metadata, "normalizer.lowercase") is not False
     accents = read_flag(source.metadata, "normalizer.strip_accents")
-    backend.normalizer = normalizers.BertNormalizer(  # pyright: ignore
+    backend.normalizer = normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=lowercase if accents is None else accents
     )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return TextEncoder(backend)
 
 
