@@ -5,7 +5,9 @@ import re
 import sys
 from pathlib import Path
 
+import gguf
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "train_story_model"
@@ -177,3 +179,35 @@ def test_a_hero_and_a_thing_asked_for_are_told_about(grammar):
 
 def test_the_bundled_model_is_small():
     assert 0 < BUNDLED.stat().st_size <= MAX_BUNDLED_BYTES
+
+
+@pytest.fixture(scope="module")
+def bundled_fields():
+    reader = gguf.GGUFReader(str(BUNDLED))
+    return {name: field.contents() for name, field in reader.fields.items()}
+
+
+def test_the_bundled_model_says_what_it_is(bundled_fields):
+    assert bundled_fields["general.architecture"] == "llama"
+    assert bundled_fields["general.name"] == "Story"
+    assert bundled_fields["general.license"] == "MIT"
+    assert bundled_fields["tokenizer.ggml.pre"] == "gpt-2"
+    assert len(bundled_fields["tokenizer.ggml.tokens"]) == bundled_fields["llama.vocab_size"]
+
+
+def test_the_bundled_chat_template_ignores_the_system_message(bundled_fields):
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": " A story about a fox. "},
+        {"role": "assistant", "content": "Once there was a fox."},
+        {"role": "user", "content": "Again!"},
+    ]
+    template = ImmutableSandboxedEnvironment().from_string(
+        bundled_fields["tokenizer.chat_template"]
+    )
+    rendered = template.render(messages=messages, bos_token="<|begin|>", add_generation_prompt=True)
+
+    assert rendered == (
+        "<|begin|><|user|>A story about a fox.<|end|><|assistant|>Once there was a fox.<|end|>"
+        "<|user|>Again!<|end|><|assistant|>"
+    )
