@@ -9,6 +9,7 @@ its last user left there.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import wgpu
@@ -123,14 +124,17 @@ class Pool:
     queue : Queue
     max_buffer_nbytes : int
         Largest buffer of the device.
-    budget_nbytes : int or None
-        Most bytes to hand out, where the platform would not refuse in time.
+    budget : callable
+        Given the bytes handed out, gives the most there may be, or None: for platforms that would
+        not refuse in time.
     """
 
-    def __init__(self, queue: Queue, max_buffer_nbytes: int, budget_nbytes: int | None) -> None:
+    def __init__(
+        self, queue: Queue, max_buffer_nbytes: int, budget: Callable[[int], int | None]
+    ) -> None:
         self._queue = queue
         self._max = max_buffer_nbytes
-        self._budget = budget_nbytes
+        self._budget = budget
         self._ledger = Ledger()
         self._live: set[Buffer] = set()
         self._free: list[tuple[int, int, wgpu.GPUBuffer]] = []  # capacity, serial, raw; sorted
@@ -229,18 +233,17 @@ class Pool:
                 f"{human(self._max)} ({self._max} bytes)",
                 str(report),
             )
-        if self._budget is not None and report.nbytes + capacity > self._budget:
+        budget = self._budget(report.nbytes)
+        if budget is not None and report.nbytes + capacity > budget:
             raise OutOfMemory(
-                f"{subject}: {human(nbytes)} more than the {human(report.nbytes)} in use, "
-                f"the device has {human(self._budget)}",
+                f"{subject}: {human(nbytes)} beside {human(report.nbytes)} in use, "
+                f"the device has {human(budget)}",
                 str(report),
             )
 
     def _allocate(self, subject: str, capacity: int, purpose: Purpose) -> wgpu.GPUBuffer:
         """Create a raw buffer; when memory is short, once more without the pool's reserve."""
         usage = _READBACK_USAGE if purpose == "readback" else _USAGE
-        if self._budget is not None:
-            self.trim(max(0, self._budget - self._ledger.nbytes - capacity))
         try:
             return self._create(subject, capacity, usage)
         except OutOfMemory:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,9 @@ class Device:
         self.profile: Profile = profile
         self.capabilities: Capabilities = capabilities_of(info, gpu)
         self._queue = Queue(gpu, load() if native else None, lambda: str(self.memory_report()))
-        self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, self._budget())
+        self._pool = Pool(
+            self._queue, self.capabilities.max_buffer_nbytes, _budget(self.capabilities)
+        )
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._slot: Slot | None = None
@@ -282,11 +284,6 @@ class Device:
         """Make the driver give the device up, to try what then happens."""
         self._queue.lose()
 
-    def _budget(self) -> int | None:
-        """Bytes a software rasteriser may hand out: what the host has."""
-        memory = host_memory() if self.capabilities.software else None
-        return None if memory is None else memory[1]
-
     def _range(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> None:
         if nbytes < 1:
             raise DeviceError(f"{subject}: {nbytes} bytes at {offset}, at least 1 is needed")
@@ -319,6 +316,23 @@ class Device:
             self._slot.copy(encoder, [(buffer, offset, nbytes)])
             self._slot.start(self._queue.submit(encoder), size)
         return self._slot.finish(subject)[:nbytes]
+
+
+def _budget(capabilities: Capabilities) -> Callable[[int], int | None]:
+    """Return what bounds a software rasteriser: the host's memory, which it takes lazily.
+
+    What was handed out may not have been touched yet and still counts as available, so the total
+    stays below what was available at the start, too.
+    """
+    start = host_memory() if capabilities.software else None
+
+    def budget(live_nbytes: int) -> int | None:
+        now = host_memory() if start is not None else None
+        if start is None or now is None:
+            return None
+        return min(start[1], live_nbytes + now[1])
+
+    return budget
 
 
 def _bytes_of(data: Data) -> memoryview:

@@ -1,0 +1,162 @@
+"""Llama and its kin: Llama 2 and 3, Mistral, TinyLlama, Vicuna.
+
+Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", §2.2: pre-norm blocks
+with RMSNorm, SwiGLU and rotary embeddings; grouped-query attention as in Ainslie et al. 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.config import Config
+from wgpu_backend.errors import ModelError
+from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import Model, architecture
+from wgpu_backend.nn import weight
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Sizes of the model."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head: int
+    eps: float
+
+    @classmethod
+    def from_config(cls, config: Config) -> Options:
+        """Read and check the sizes a file gives."""
+        layers = config.uint("block_count")
+        hidden = config.uint("embedding_length")
+        heads = config.uint("attention.head_count")
+        kv_heads = config.uint("attention.head_count_kv", heads)
+        if not heads or not kv_heads or heads % kv_heads:
+            raise ModelError(
+                f"{config.source}: {heads} attention heads, not a multiple of {kv_heads} KV heads"
+            )
+        head = config.uint("attention.key_length", hidden // heads)
+        eps = config.float("attention.layer_norm_rms_epsilon")
+        if config.uint("expert_count", 0):
+            raise ModelError(f"{config.source}: it has experts, which {cls.__module__} has not")
+        return cls(layers, hidden, heads, kv_heads, head, eps)
+
+
+class SelfAttention(nn.Module):
+    """Grouped-query attention with rotated queries and keys."""
+
+    query: nn.Linear = weight("attn_q")
+    key: nn.Linear = weight("attn_k")
+    value: nn.Linear = weight("attn_v")
+    output: nn.Linear = weight("attn_output")
+    query_norm: nn.RMSNorm | None = weight("attn_q_norm")
+    key_norm: nn.RMSNorm | None = weight("attn_k_norm")
+
+    def forward(
+        self, layer: int, x: Tensor, batch: Batch, options: Options, rotary: nn.Rotary
+    ) -> Tensor:
+        """Attend: (tokens, hidden) to (tokens, hidden)."""
+        tokens = x.shape[0]
+        q = self.query(x).reshape(tokens, options.heads, options.head)
+        k = self.key(x).reshape(tokens, options.kv_heads, options.head)
+        v = self.value(x).reshape(tokens, options.kv_heads, -1)
+        if self.query_norm is not None:
+            q = self.query_norm(q, options.eps)
+        if self.key_norm is not None:
+            k = self.key_norm(k, options.eps)
+        q, k = rotary(q, batch.positions), rotary(k, batch.positions)
+        y = nn.attend(layer, q, k, v, batch, scale=options.head**-0.5)
+        return self.output(y)
+
+
+class MLP(nn.Module):
+    """SwiGLU feed-forward."""
+
+    gate: nn.Linear = weight("ffn_gate")
+    up: nn.Linear = weight("ffn_up")
+    down: nn.Linear = weight("ffn_down")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(tokens, hidden) to (tokens, hidden)."""
+        return self.down(self.gate(x).swiglu(self.up(x)))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each behind a norm and beside the residual."""
+
+    attention_norm: nn.RMSNorm = weight("attn_norm")
+    attention: SelfAttention = weight("")
+    mlp_norm: nn.RMSNorm = weight("ffn_norm")
+    mlp: MLP = weight("")
+
+    def forward(
+        self,
+        layer: int,
+        x: Tensor,
+        batch: Batch,
+        options: Options,
+        rotary: nn.Rotary,
+        wanted: Tensor | None,
+    ) -> Tensor:
+        """One block; with `wanted`, only those rows go on after attention."""
+        normed = self.attention_norm(x, options.eps)
+        y = self.attention.forward(layer, normed, batch, options, rotary)
+        if wanted is not None:
+            x, y = x.rows(wanted), y.rows(wanted)
+        x = x.add(y)
+        return x.add(self.mlp.forward(self.mlp_norm(x, options.eps)))
+
+
+@architecture("llama")
+class Llama(Model):
+    """Llama."""
+
+    rope_interleaved = True
+
+    token_embedding: nn.Embedding = weight("token_embd")
+    layers: list[Layer] = weight("blk")
+    output_norm: nn.RMSNorm = weight("output_norm")
+    output: nn.Linear = weight("output", alt="token_embd")
+    rope_factors: Tensor | None = weight("rope_freqs.weight")
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.options = Options.from_config(self.config)
+        if len(self.layers) != self.options.layers:
+            raise self.fail(
+                f"it has {len(self.layers)} layers, block_count says {self.options.layers}"
+            )
+        factors = self.rope_factors and backend.executor.read(self.rope_factors)
+        self.rotary = nn.Rotary(
+            nn.RopeOptions.from_config(
+                self.config, self.options.head, interleaved=self.rope_interleaved
+            ),
+            factors,
+        )
+
+    def cache_layers(self) -> Sequence[LayerShape]:
+        """Keys and values of the KV heads."""
+        kv = self.options.kv_heads
+        return [
+            LayerShape(kv * self.options.head, layer.attention.value.weight.shape[0])
+            for layer in self.layers
+        ]
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """States of the wanted rows after the last norm."""
+        x = self.token_embedding(batch.tokens)
+        for i, layer in enumerate(self.layers):
+            wanted = batch.outputs if i == len(self.layers) - 1 else None
+            x = layer.forward(i, x, batch, self.options, self.rotary, wanted)
+        return self.output_norm(x, self.options.eps)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of every vocabulary entry."""
+        return self.output(hidden)

@@ -1,0 +1,1 @@
+"""Keys and values of past tokens, in pages."""

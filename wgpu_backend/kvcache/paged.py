@@ -1,0 +1,161 @@
+"""The causal cache: keys and values of every layer in blocks that sequences share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.dtypes import F16, F32, DType
+from wgpu_backend.errors import BackendError, DTypeError
+from wgpu_backend.graph.node import Storage
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kvcache.blocks import BlockTable
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.tensor import Tensor, leaf
+
+BLOCK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Values that one position takes in a layer's cache."""
+
+    key: int
+    value: int
+
+
+class PagedCache:
+    """Keys and values of past tokens.
+
+    The first half is for models, the second for what manages sequences.
+
+    Parameters
+    ----------
+    executor : Executor
+    layers : sequence of LayerShape
+    positions : int
+        Positions over all sequences; rounded up to whole blocks.
+    dtype : DType
+        f16 or f32.
+
+    Raises
+    ------
+    OutOfMemory
+        The cache does not fit; nothing stays allocated.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        layers: Sequence[LayerShape],
+        positions: int,
+        dtype: DType = F16,
+    ) -> None:
+        if dtype not in (F16, F32):
+            raise DTypeError(f"cache: {dtype}, needs f16 or f32")
+        self.block = BLOCK
+        self._executor = executor
+        blocks = -(-positions // BLOCK)
+        self.positions = blocks * BLOCK
+        self._table = BlockTable(blocks, BLOCK)
+        self._storages: list[Storage] = []
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        try:
+            for i, shape in enumerate(layers):
+                self._keys.append(self._state(shape.key, dtype, f"cache.{i}.key"))
+                self._values.append(self._state(shape.value, dtype, f"cache.{i}.value"))
+        except BackendError:
+            self.close()
+            raise
+
+    def _state(self, cols: int, dtype: DType, label: str) -> Tensor:
+        spec = Spec.dense((self.positions, cols), dtype)
+        storage = self._executor.state(spec, label)
+        self._storages.append(storage)
+        return leaf(spec, storage)
+
+    # For models.
+
+    def put(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Write a batch's keys and values, and give the whole cache of the layer.
+
+        Parameters
+        ----------
+        layer : int
+        key, value : (tokens, heads, cols), f32
+        slots : (tokens,), i32
+
+        Returns
+        -------
+        (positions, heads * cols) for keys and for values
+        """
+        tokens = slots.shape[0]
+        keys = self._keys[layer].set_rows(key.reshape(tokens, -1), slots)
+        values = self._values[layer].set_rows(value.reshape(tokens, -1), slots)
+        return keys, values
+
+    # For what manages sequences.
+
+    def length(self, sequence: int) -> int:
+        """Positions of a sequence that are cached."""
+        return self._table.length(sequence)
+
+    @property
+    def free_positions(self) -> int:
+        """Positions in blocks that nobody holds."""
+        return self._table.free * self.block
+
+    def extend(self, sequence: int, tokens: int) -> NDArray[np.int32]:
+        """Slots for the next positions of a sequence; CacheFull where none are left."""
+        return np.array(self._table.extend(sequence, tokens), np.int32)
+
+    def table(self, sequences: Sequence[int], width: int) -> NDArray[np.int32]:
+        """Block table of these sequences, `width` blocks each; unused entries are 0."""
+        table = np.zeros((len(sequences), width), np.int32)
+        for row, sequence in enumerate(sequences):
+            blocks = self._table.blocks_of(sequence)
+            table[row, : len(blocks)] = blocks
+        return table
+
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        """Share the first positions of one sequence with another."""
+        pairs = self._table.share(source, target, length)
+        if pairs:
+            self._copy_slots(pairs)
+
+    def remove(self, sequence: int, begin: int = 0) -> None:
+        """Forget the positions of a sequence from `begin` on."""
+        if begin <= 0:
+            self._table.drop(sequence)
+            return
+        self._table.truncate(sequence, begin)
+        if self._table.shared_tail(sequence):
+            # The next write must not reach a block that others read: move to a copy of it.
+            self.copy_prefix(sequence, _SPARE, begin)
+            self.copy_prefix(_SPARE, sequence, begin)
+            self._table.drop(_SPARE)
+
+    def can_resume(self, sequence: int, position: int) -> bool:
+        """Whether generation may go on at `position`."""
+        return position <= self.length(sequence)
+
+    def _copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        with Context(self._executor) as context:
+            old = context.from_ints([a for a, _ in pairs])
+            new = context.from_ints([b for _, b in pairs])
+            states = [*self._keys, *self._values]
+            context.compute(*(s.set_rows(s.rows(old), new) for s in states))
+
+    def close(self) -> None:
+        """Release the device memory; again is harmless."""
+        for storage in self._storages:
+            self._executor.free(storage)
+        self._storages.clear()
+
+
+_SPARE = -1  # name of a sequence that lives only while a block is copied

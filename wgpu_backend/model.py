@@ -1,0 +1,108 @@
+"""Model: what every architecture is, and how one is found by the name in a file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import ClassVar, TypeVar
+
+from wgpu_backend.batch import Batch
+from wgpu_backend.config import Config
+from wgpu_backend.errors import ModelError
+from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.module import Module, populate
+
+
+class Model(Module, ABC):
+    """An architecture with weights.
+
+    A subclass declares its weights as fields, reads its options in `__init__` from
+    ``self.config`` after calling ``super().__init__(backend)``, and computes in `hidden`.
+
+    Parameters
+    ----------
+    backend : Backend
+        With weights loaded.
+
+    Raises
+    ------
+    ModelError
+        A weight or a key is missing or does not fit.
+    """
+
+    architectures: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        try:
+            populate(self, backend.get)
+        except ModelError as error:
+            raise ModelError(f"{backend.file.path}: {error}") from None
+
+    @property
+    def config(self) -> Config:
+        """Keys and values of the model's file."""
+        return self.backend.config
+
+    @abstractmethod
+    def cache_layers(self) -> Sequence[LayerShape]:
+        """What each layer keeps of a position."""
+
+    @abstractmethod
+    def hidden(self, batch: Batch) -> Tensor:
+        """States of the wanted rows after the last norm: (outputs, cols), f32."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of every vocabulary entry: (outputs, vocabulary), f32."""
+
+    def fail(self, message: str) -> ModelError:
+        """Error that names the model's file."""
+        return ModelError(f"{self.backend.file.path}: {message}")
+
+
+M = TypeVar("M", bound=type[Model])
+_ARCHITECTURES: dict[str, type[Model]] = {}
+
+
+def architecture(*names: str) -> Callable[[M], M]:
+    """Register a model class under names of ``general.architecture``."""
+
+    def register(model: M) -> M:
+        model.architectures = names
+        for name in names:
+            if name in _ARCHITECTURES:
+                raise ValueError(f"architecture {name}: registered already")
+            _ARCHITECTURES[name] = model
+        return model
+
+    return register
+
+
+def architectures() -> dict[str, type[Model]]:
+    """Every known architecture: those of the package's own `models` folder, and registered ones."""
+    package = import_module("wgpu_backend.models")
+    for module in iter_modules(package.__path__):
+        import_module(f"wgpu_backend.models.{module.name}")
+    return dict(sorted(_ARCHITECTURES.items()))
+
+
+def model_class(config: Config) -> type[Model]:
+    """Class for the architecture a file names.
+
+    Raises
+    ------
+    ModelError
+        Nobody registered it.
+    """
+    known = architectures()
+    if config.architecture not in known:
+        raise ModelError(
+            f"{config.source}: architecture {config.architecture!r} is unknown; "
+            f"known are {', '.join(known)}"
+        )
+    return known[config.architecture]
