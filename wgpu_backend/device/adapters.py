@@ -172,7 +172,9 @@ class DeviceList(Sequence[DeviceInfo]):
         def words(info: DeviceInfo) -> str:
             return f"{info.name}\n{info.vendor}\n{info.driver}".casefold()
 
-        return [info for info in self._infos if wanted and wanted in words(info)]
+        if not wanted or (wanted.isdecimal() and len(wanted) < 3):
+            return []  # a position: as words it would fit half of all names
+        return [info for info in self._infos if wanted in words(info)]
 
 
 def Devices() -> DeviceList:

@@ -208,7 +208,21 @@ class Device:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def clear(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> None:
-        """Set bytes to zero; offset and end are multiples of 4, or the buffer's end."""
+        """Set bytes to zero, up to a multiple of 4 of them.
+
+        Parameters
+        ----------
+        buffer : Buffer
+        offset : int
+            First byte, a multiple of 4.
+        nbytes : int or None
+            How many; None for all up to the end.
+
+        Raises
+        ------
+        DeviceError
+            The buffer is released, or the range leaves it.
+        """
         subject = f"clear {buffer.label or buffer.purpose}"
         with self._queue.lock:
             self._queue.guard(subject)
