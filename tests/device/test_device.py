@@ -44,7 +44,7 @@ def test_an_odd_write_zeroes_up_to_the_next_word(either: Device):
     buffer = either.buffer(8, purpose="inputs")
     either.write(buffer, b"\xff" * 8)
     either.write(buffer, b"\x01\x02\x03")
-    assert b"\x01\x02\x03\x00\xff\xff\xff\xff" == either.read(buffer)
+    assert either.read(buffer) == b"\x01\x02\x03\x00\xff\xff\xff\xff"
     buffer.release()
 
 
@@ -60,14 +60,14 @@ def test_arrays_of_any_type_and_stride_are_written(device: Device, dtype: type[n
 def test_nothing_is_written_and_read(device: Device):
     buffer = device.buffer(4, purpose="inputs")
     device.write(buffer, np.empty(0, np.float32))
-    assert b"" == device.read(buffer, 0, 0)
+    assert device.read(buffer, 0, 0) == b""
     buffer.release()
 
 
 def test_clear_zeroes_what_it_is_told(either: Device):
     buffer = floats(either, 4, start=1)
     either.clear(buffer, 4, 8)
-    assert [1, 0, 0, 4] == np.frombuffer(either.read(buffer), np.float32).tolist()
+    assert np.frombuffer(either.read(buffer), np.float32).tolist() == [1, 0, 0, 4]
     either.clear(buffer)
     assert bytes(16) == either.read(buffer)
     buffer.release()
@@ -85,13 +85,13 @@ def test_the_full_profile_has_what_the_adapter_has(device: Device, adapter: Devi
 def test_the_baseline_profile_has_what_every_device_has(adapter: DeviceInfo):
     with Device.open(adapter, profile="baseline") as baseline:
         found = baseline.capabilities
-        assert not (found.subgroups or found.f16 or found.timestamps)
+        assert (found.subgroups, found.f16, found.timestamps) == (False, False, False)
         assert BASELINE_LIMITS["max-storage-buffer-binding-size"] == found.max_binding_nbytes
         assert BASELINE_LIMITS["max-buffer-size"] == found.max_buffer_nbytes
-        assert 8 == found.max_storage_bindings
-        assert 16384 == found.max_workgroup_nbytes
-        assert 256 == found.max_workgroup_invocations
-        assert 256 == found.binding_alignment
+        assert found.max_storage_bindings == 8
+        assert found.max_workgroup_nbytes == 16384
+        assert found.max_workgroup_invocations == 256
+        assert found.binding_alignment == 256
 
 
 def test_an_unknown_profile_is_refused(adapter: DeviceInfo):

@@ -16,7 +16,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.shader import Access, Shader
 
-_PLACE = re.compile(r"┌─ (?:wgsl)?:(?P<line>\d+):(?P<column>\d+)")
+_PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
 _HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")
 _DETAIL = re.compile(r"^\s*= (?P<text>.*)$", re.MULTILINE)
 _BUFFER_TYPES: dict[Access, str] = {
