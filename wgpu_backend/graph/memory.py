@@ -14,6 +14,10 @@ from dataclasses import dataclass, replace
 from wgpu_backend.graph.node import Launch, Node, Storage
 
 
+# A thread of a kernel may read or write up to a vector beyond the last value.
+SLACK = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Life:
     """First and last step at which a storage holds something wanted, both inclusive."""
@@ -159,7 +163,7 @@ def _place(
 
 
 def _rounded(nbytes: int, granularity: int) -> int:
-    return max(1, -(-nbytes // granularity)) * granularity
+    return -(-(nbytes + SLACK) // granularity) * granularity
 
 
 def _live_peak(lives: Mapping[Storage, Life], granularity: int) -> int:

@@ -12,13 +12,13 @@ from wgpu_backend.device.program import Pending, Program
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
-from wgpu_backend.graph.memory import MemoryPlan, plan
+from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.executor import Array, checked_input
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
-from wgpu_backend.ml.wgpu_storage import SLACK, Part, SharedSlots, WeightStore, aligned
+from wgpu_backend.ml.wgpu_storage import Part, SharedSlots, WeightStore, aligned
 
 
 class WgpuExecutor:

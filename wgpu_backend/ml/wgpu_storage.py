@@ -11,12 +11,11 @@ from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.planes import plane_nbytes, planes
 
 ALIGNMENT = 256
-# A thread of a kernel may read up to a vector beyond the last value; the buffer goes on that far.
-SLACK = 32
 SHARED_BUFFER_NBYTES = 64 << 20
 CHUNK_NBYTES = 8 << 20
 # Parts and chunks begin at even rows, so that two-byte scales begin at whole words.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.module import Module, weight
+from wgpu_backend.nn.module import Module
+from wgpu_backend.nn.module import weight as tagged
 
 
 class Linear(Module):
     """``x @ weight.T + bias``."""
 
-    weight: Tensor = weight("weight")
-    bias: Tensor | None = weight("bias")
+    weight: Tensor = tagged("weight")
+    bias: Tensor | None = tagged("bias")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map (..., k) to (..., m)."""
@@ -21,7 +22,7 @@ class Linear(Module):
 class Embedding(Module):
     """Rows of a matrix."""
 
-    weight: Tensor = weight("weight")
+    weight: Tensor = tagged("weight")
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Rows for (tokens,) i32 ids: (tokens, cols), f32."""
@@ -31,7 +32,7 @@ class Embedding(Module):
 class RMSNorm(Module):
     """Rows scaled to unit mean square."""
 
-    weight: Tensor = weight("weight")
+    weight: Tensor = tagged("weight")
 
     def __call__(self, x: Tensor, eps: float) -> Tensor:
         """Normalise (..., cols)."""
@@ -41,8 +42,8 @@ class RMSNorm(Module):
 class LayerNorm(Module):
     """Rows shifted and scaled to zero mean and unit variance."""
 
-    weight: Tensor = weight("weight")
-    bias: Tensor | None = weight("bias")
+    weight: Tensor = tagged("weight")
+    bias: Tensor | None = tagged("bias")
 
     def __call__(self, x: Tensor, eps: float) -> Tensor:
         """Normalise (..., cols)."""

@@ -1,0 +1,221 @@
+"""Runs forward passes: a graph is recorded once for each shape of batch, then replayed.
+
+The runner knows token ids, sequences and the cache; it knows nothing of text. A step whose shape
+has been seen fills a few arrays, writes them with one call and replays; no op code runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from wgpu_backend.batch import Batch, BatchShape
+from wgpu_backend.dtypes import I32
+from wgpu_backend.errors import ContextFull
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Array, Recorded, Result
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import Model
+from wgpu_backend.ops.attention import Pages
+
+CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes
+SHORTEST = 256  # fewer positions than this are not worth a graph of their own
+
+Build = Callable[[Batch, Tensor], Sequence[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is made of the hidden states, by a name that tells recorded graphs apart.
+
+    Parameters
+    ----------
+    name : str
+    build : callable
+        From the batch and (outputs, cols) states to the tensors that are read back.
+    """
+
+    name: str
+    build: Build = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Tokens of one sequence for a pass, and which of them results are wanted for."""
+
+    sequence: int
+    tokens: Sequence[int]
+    outputs: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class Clock:
+    """Where the host's time goes, summed over steps; seconds."""
+
+    steps: int = 0
+    recorded: int = 0
+    host: float = 0.0
+    waiting: float = 0.0
+
+
+def bucket(count: int, least: int = 1) -> int:
+    """Smallest power of two that holds `count`, at least `least`."""
+    return max(least, 1 << max(count - 1, 0).bit_length())
+
+
+class Runner:
+    """Runs a model over a cache.
+
+    Parameters
+    ----------
+    model : Model
+    cache : PagedCache
+    chunk : int
+        Tokens of one pass at most.
+    """
+
+    def __init__(self, model: Model, cache: PagedCache, chunk: int = CHUNK) -> None:
+        self.model = model
+        self.cache = cache
+        self.chunk = chunk
+        self.clock = Clock()
+        self._executor = model.backend.executor
+        self._recorded: dict[tuple[BatchShape, Head], tuple[Context, Recorded]] = {}
+
+    def prefill(
+        self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
+    ) -> list[Array]:
+        """Run a prompt in chunks; results are for its last token.
+
+        Raises
+        ------
+        CacheFull
+            The cache has no room for it.
+        """
+        for start in range(0, len(tokens) - self.chunk, self.chunk):
+            part = tokens[start : start + self.chunk]
+            self.run([Work(sequence, part, (0,))], NOTHING, {}).wait()
+        rest = tokens[(len(tokens) - 1) // self.chunk * self.chunk :]
+        return self.run([Work(sequence, rest, (len(rest) - 1,))], head, extra).wait()
+
+    def run(self, works: Sequence[Work], head: Head, extra: Mapping[str, Array]) -> TimedResult:
+        """One pass over tokens of several sequences; does not wait.
+
+        Parameters
+        ----------
+        works : sequence of Work
+        head : Head
+        extra : mapping
+            Values of the inputs that `head` declared.
+
+        Returns
+        -------
+        TimedResult
+            ``wait()`` gives the head's tensors, padded rows included.
+        """
+        begin = time.perf_counter()
+        shape = self._shape(works)
+        recorded = self.recorded(shape, head)
+        result = recorded.run({**self._inputs(works, shape), **extra})
+        self.clock.steps += 1
+        self.clock.host += time.perf_counter() - begin
+        return TimedResult(result, self.clock)
+
+    def _shape(self, works: Sequence[Work]) -> BatchShape:
+        tokens = sum(len(w.tokens) for w in works)
+        if tokens > self.chunk:
+            raise ContextFull(f"run: {tokens} tokens in one pass, at most {self.chunk}")
+        longest = max(self.cache.length(w.sequence) + len(w.tokens) for w in works)
+        return BatchShape(
+            bucket(tokens),
+            bucket(sum(len(w.outputs) for w in works)),
+            bucket(len(works)),
+            min(bucket(longest, SHORTEST), self.cache.positions),
+        )
+
+    def recorded(self, shape: BatchShape, head: Head) -> Recorded:
+        """Graph of a shape, recorded the first time."""
+        key = (shape, head)
+        if key not in self._recorded:
+            self.clock.recorded += 1
+            context = Context(self._executor)
+            batch = self._batch(context, shape)
+            outputs = head.build(batch, self.model.hidden(batch))
+            self._recorded[key] = (context, context.record(*outputs))
+        return self._recorded[key][1]
+
+    def _batch(self, context: Context, shape: BatchShape) -> Batch:
+        width = -(-shape.longest // self.cache.block)
+
+        def ints(name: str, *extents: int) -> Tensor:
+            return context.input(name, extents, I32)
+
+        positions = ints("positions", shape.tokens)
+        sequences = ints("sequences", shape.tokens)
+        table = ints("table", shape.sequences, width)
+        return Batch(
+            context,
+            shape,
+            tokens=ints("tokens", shape.tokens),
+            positions=positions,
+            slots=ints("slots", shape.tokens),
+            outputs=ints("outputs", shape.outputs),
+            pages=Pages(positions, sequences, table, self.cache.block),
+            cache=self.cache,
+        )
+
+    def _inputs(self, works: Sequence[Work], shape: BatchShape) -> dict[str, Array]:
+        """Arrays of a batch; also takes the slots, so a full cache is found out here."""
+        tokens = np.zeros(shape.tokens, np.int32)
+        positions, slots = (np.full(shape.tokens, -1, np.int32) for _ in range(2))
+        sequences = np.zeros(shape.tokens, np.int32)
+        outputs = np.zeros(shape.outputs, np.int32)
+        at = wanted = 0
+        for row, work in enumerate(works):
+            count, first = len(work.tokens), self.cache.length(work.sequence)
+            here = slice(at, at + count)
+            tokens[here] = work.tokens
+            positions[here] = np.arange(first, first + count)
+            slots[here] = self.cache.extend(work.sequence, count)
+            sequences[here] = row
+            outputs[wanted : wanted + len(work.outputs)] = np.add(work.outputs, at)
+            at, wanted = at + count, wanted + len(work.outputs)
+        width = -(-shape.longest // self.cache.block)
+        rows = [w.sequence for w in works] + [_NOBODY] * (shape.sequences - len(works))
+        inputs = {
+            "tokens": tokens, "positions": positions, "slots": slots, "outputs": outputs,
+            "sequences": sequences, "table": self.cache.table(rows, width),
+        }  # fmt: skip
+        return cast("dict[str, Array]", inputs)
+
+    def close(self) -> None:
+        """Release what recorded graphs hold; again is harmless."""
+        for context, recorded in self._recorded.values():
+            recorded.close()
+            context.close()
+        self._recorded.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class TimedResult:
+    """Results of a pass; waiting for them is put on the clock."""
+
+    result: Result
+    clock: Clock
+
+    def wait(self) -> list[Array]:
+        """Tensors of the head."""
+        begin = time.perf_counter()
+        arrays = self.result.wait()
+        self.clock.waiting += time.perf_counter() - begin
+        return arrays
+
+
+_NOBODY = -2  # a sequence that holds no blocks, for padded rows of the table
+NOTHING = Head("nothing", lambda batch, hidden: [hidden])
+HIDDEN = Head("hidden", lambda batch, hidden: [hidden])
