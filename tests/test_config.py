@@ -120,6 +120,10 @@ def test_layers_and_values_have_to_agree(config):
         config.uint_per_layer("factors", 2)
 
 
+def test_as_many_layers_as_a_file_has_tensors(config):
+    assert len(config.uint_per_layer("block_count", 65_536)) == 65_536
+
+
 def test_an_absurd_layer_count_allocates_nothing(config):
     with pytest.raises(ModelError, match="4294967295 layers, at most 65536"):
         config.uint_per_layer("block_count", 2**32 - 1)

@@ -1,5 +1,6 @@
 import os
 import struct
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -87,6 +88,11 @@ def test_empty_arrays_are_read():
     file = parse_gguf(Crafted(keys=keys).encode())
     assert file.metadata["numbers"].tolist() == []
     assert file.metadata["words"] == []
+
+
+def test_strings_may_end_with_the_file():
+    keys = [key("words", 9, array(8, 3, text("") * 3))]
+    assert parse_gguf(Crafted(keys=keys).encode()).metadata["words"] == ["", "", ""]
 
 
 def test_tokens_that_are_no_text_keep_their_bytes_and_stay_apart():
@@ -239,6 +245,14 @@ def test_closing_twice_is_harmless(tmp_path):
     file.close()
     with pytest.raises(ModelError, match="closed"):
         file.data("output_norm.weight")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no list of mappings here")
+def test_closing_unmaps_the_file(tmp_path):
+    path = tiny_model(tmp_path / "mapped.gguf")
+    with open_gguf(path):
+        assert str(path) in Path("/proc/self/maps").read_text()
+    assert str(path) not in Path("/proc/self/maps").read_text()
 
 
 def test_views_outlive_the_file(tmp_path):

@@ -126,7 +126,7 @@ BAD = {
         with_tensors(tensors=[tensor("t", (2**31, 2**31), 0, 0)]),
         "'t': ends at byte 184467440737",
     ),
-    "TENSORS_BAD_TYPE": (with_tensor("t", (4,), 42, 0), "'t': type 42 is not supported"),
+    "TENSORS_BAD_TYPE": (with_tensor("t", (4,), 99, 0), "'t': type 99 is not supported"),
     "TENSORS_BAD_OFFSET": (with_tensor("t", (4,), 0, MINUS_ONE), f"'t': offset {MINUS_ONE}"),
     "TENSORS_DUPLICATE_NAME": (
         with_tensor("my_tensor_0", (4,), 0, 0),
@@ -146,7 +146,10 @@ BAD = {
     ),
     # llama.cpp reads tensors without elements since 2026; here they are refused, because wgpu ends
     # the process when an empty buffer is bound.
-    "TENSORS_ZERO_DIM": (with_tensor("t", (4, 0), 0, 0), "'t': shape (0, 4), needs 1 to 2^63 - 1"),
+    "TENSORS_ZERO_DIM": (
+        with_tensors(tensors=[tensor("t", (4, 0), 0, 0)]),
+        "'t': shape (0, 4), needs 1 to 2^63 - 1",
+    ),
 }
 GOOD = {
     "HEADER_EMPTY": (Crafted(), 0, 0),
@@ -194,6 +197,14 @@ MORE = {
         Crafted(keys=[key("k", 9, array(8, 2, text("a") + text("b", 2**40)))]),
         "string 1 has 1099511627776 bytes, 1 are left",
     ),
+    "array of strings past the end": (
+        Crafted(keys=[key("k", 9, array(8, 2, text("a" * 20) + text("b", 3)))]),
+        "string 1 has 3 bytes, 1 are left",
+    ),
+    "array of more strings than fit": (
+        Crafted(keys=[key("k", 9, array(8, 3, text("a") + text("b")))]),
+        "'k': needs 24 bytes at offset 49, 18 are left",
+    ),
     "array ends early": (
         Crafted(keys=[key("k", 9, array(8, 2, text("abcdefghi")))]),
         "'k': ends after 1 strings, 2 are announced",
@@ -210,6 +221,10 @@ MORE = {
     "dimensions by the billion": (
         with_tensor("t", (4,), 0, 0, n_dims=2**32 - 1),
         "'t': 4294967295 dimensions, at most 4",
+    ),
+    "one element too many": (
+        with_tensors(tensors=[tensor("t", (2**62, 2), 0, 0)]),
+        "'t': shape (2, 4611686018427387904), needs 1 to 2^63 - 1 elements",
     ),
     "half a block": (
         with_tensor("t", (16,), 2, 0),
@@ -237,6 +252,27 @@ def test_further_damage_is_named(kind):
         parse_gguf(raw, "m.gguf")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_limits_are_the_last_values_that_pass():
+    names = [key(f"{index}", 0, b"\1") for index in range(65_535)]
+    crafted = Crafted(keys=[*names, key("k" * 65_535, 0, b"\1")])
+    assert len(parse_gguf(crafted.encode()).metadata) == 65_536
+    infos = [tensor(f"{index}", (1,), 0, 32 * index) for index in range(65_535)]
+    infos.append(tensor("t" * 63, (1,), 0, 32 * 65_535))
+    crafted = Crafted(tensors=infos, data=bytes(32 * 65_536))
+    assert len(parse_gguf(crafted.encode()).tensors) == 65_536
+
+
+@pytest.mark.parametrize("counts", [{"n_keys": 65_537}, {"n_tensors": 65_537}])
+def test_one_more_than_a_limit_does_not(counts):
+    with pytest.raises(GGUFError, match="count: 65537, at most 65536"):
+        parse_gguf(Crafted(**counts).encode())
+
+
+def test_one_byte_more_than_a_name_may_have():
+    with pytest.raises(GGUFError, match="tensor 0: string of 64 bytes, at most 63"):
+        parse_gguf(Crafted(tensors=[tensor("t" * 64, (1,), 0, 0)], data=bytes(4)).encode())
 
 
 def test_names_of_any_length_and_kind_make_one_short_line():
