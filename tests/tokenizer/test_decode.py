@@ -1,0 +1,71 @@
+"""From tokens to text, whole and as a stream."""
+
+import pytest
+
+from tests.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs, sentencepiece
+from wgpu_backend.errors import TokenizerError
+from wgpu_backend.tokenizer import Tokenizer
+
+CHAT = [("<s>", CONTROL), ("</s>", CONTROL), ("<think>", USER_DEFINED)]
+KEYS = {"bos_token_id": 257, "add_bos_token": True}
+
+
+@pytest.fixture
+def tokenizer():
+    return Tokenizer.from_metadata(byte_pairs(special=CHAT, **KEYS))
+
+
+def test_a_stream_never_splits_a_character(tokenizer):
+    ids = tokenizer.encode("a😀é", add_special=False)
+    stream = tokenizer.stream()
+    assert [stream.push(token) for token in ids] == ["a", "", "", "", "😀", "", "é"]
+    assert stream.flush() == ""
+
+
+def test_a_stream_that_ends_within_a_character_says_so(tokenizer):
+    stream = tokenizer.stream()
+    ids = tokenizer.encode("😀", add_special=False)
+    assert [stream.push(token) for token in ids[:3]] == ["", "", ""]
+    assert stream.flush() == "�"
+
+
+def test_bytes_that_are_no_text_become_replacement_characters(tokenizer):
+    first = tokenizer.encode("😀", add_special=False)[0]
+    letter = tokenizer.encode("a", add_special=False)[0]
+    assert tokenizer.token_bytes(first) == b"\xf0"
+    assert tokenizer.decode([first, letter, first]) == "�a�"
+
+
+def test_control_tokens_are_hidden_and_user_defined_ones_shown(tokenizer):
+    ids = [257, *tokenizer.encode("<think>a", add_special=False), 258]
+    assert tokenizer.decode(ids) == "<think>a"
+    assert tokenizer.decode(ids, skip_special=False) == "<s><think>a</s>"
+    stream = tokenizer.stream()
+    assert [stream.push(token) for token in ids] == ["", "<think>", "a", ""]
+
+
+def test_decoding_undoes_encoding_with_special_tokens(tokenizer):
+    for text in ("", " ", "hello  world ", "\x00\u2028", "▁", "<s>"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_the_prefixed_space_is_removed_once():
+    spm = Tokenizer.from_metadata(sentencepiece({"▁": -1.0, "a": -2.0, "▁a": -0.5}))
+    for text in ("a", " a", "  a", "a a", ""):
+        assert spm.decode(spm.encode(text)) == text
+    assert spm.decode(spm.encode("a"), skip_special=False) == "<s> a"
+    stream = spm.stream()
+    assert stream.push(spm.token_id("▁a")) == " a"  # a stream goes on from a prompt
+
+
+def test_spaces_before_punctuation_are_cleaned_on_request(tokenizer):
+    ids = tokenizer.encode("it 's a dog . ' x ' you 're")
+    assert tokenizer.decode(ids) == "it 's a dog . ' x ' you 're"
+    assert tokenizer.decode(ids, clean=True) == "it's a dog.'x'you're"
+
+
+@pytest.mark.parametrize("token", [-1, 260])
+def test_an_id_beyond_the_vocabulary_is_refused(tokenizer, token):
+    for read in (tokenizer.token_bytes, tokenizer.token_text, lambda i: tokenizer.decode([i])):
+        with pytest.raises(TokenizerError, match=f"token is {token}, needs an id below 260"):
+            read(token)

@@ -1,0 +1,87 @@
+"""Whole vocabularies against the ids that llama.cpp records for them."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.tokenizer import Tokenizer
+
+VOCABULARIES = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
+NAMES = ["bert-bge", "deepseek-llm", "gpt-2", "llama-bpe", "llama-spm", "phi-3"]
+NAMES += ["qwen2", "starcoder"]
+SEPARATOR = "\n__ggml_vocab_test__\n"
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def path(request):
+    path = VOCABULARIES / f"ggml-vocab-{request.param}.gguf"
+    if not path.exists():
+        pytest.skip("the shared vocabularies are not beside this checkout")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(path):
+    return Tokenizer.from_gguf(path)
+
+
+def vectors(path):
+    texts = Path(f"{path}.inp").read_bytes().decode().split(SEPARATOR)
+    lines = Path(f"{path}.out").read_text("utf-8").split("\n")
+    return [(text, list(map(int, line.split()))) for text, line in zip(texts, lines, strict=False)]
+
+
+def test_every_recorded_vector(path, tokenizer):
+    cases = vectors(path)
+    assert len(cases) >= 46
+    got = [tokenizer.encode(text, add_special=False) for text, _ in cases]
+    assert [ids for _, ids in cases] == got
+
+
+def test_decoding_gives_the_text_back(path, tokenizer):
+    if "bert" in path.name:
+        pytest.skip("WordPiece forgets case and spaces")
+    texts = [text for text, _ in vectors(path)]
+    assert texts == [tokenizer.decode(tokenizer.encode(text)) for text in texts]
+
+
+def test_streaming_gives_what_decoding_gives(path, tokenizer):
+    for text, ids in vectors(path):
+        stream = tokenizer.stream()
+        streamed = "".join(map(stream.push, ids)) + stream.flush()
+        assert streamed in (tokenizer.decode(ids), " " + tokenizer.decode(ids)), text
+
+
+def test_no_text_becomes_a_control_token(tokenizer):
+    texts = [
+        tokenizer.token_text(token)
+        for token in range(tokenizer.vocab_size)
+        if tokenizer.is_control(token)
+    ][:300]
+    assert texts
+    for text in texts:
+        for around in (text, f"a {text} b", text * 2):
+            ids = tokenizer.encode(around, add_special=False)
+            # WordPiece says that it does not know a word by its unknown token.
+            known = [token for token in ids if token != tokenizer.special_ids.get("unk")]
+            assert not any(map(tokenizer.is_control, known)), around
+            shielded = tokenizer.encode(tokenizer.shield(around), False, parse_special=True)
+            assert ids == shielded
+
+
+def test_long_runs_of_one_character_take_linear_time(tokenizer):
+    for char in "a \n.1漢\u200d\u0301":
+        text = char * (250_000 // len(char.encode()))
+        start = time.process_time()
+        assert tokenizer.encode(text, add_special=False) or char in " \n\u200d\u0301"
+        assert time.process_time() - start < 2, repr(char)  # 0.1 to 0.5 on a quiet machine
+
+
+def test_building_takes_a_second(path):
+    with open_gguf(path) as file:
+        metadata = file.metadata
+    start = time.process_time()
+    Tokenizer.from_metadata(metadata)
+    assert time.process_time() - start < 2  # 0.5 for the largest on a quiet machine
