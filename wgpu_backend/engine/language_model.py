@@ -1,0 +1,378 @@
+"""A loaded language model: what Python programs and the command line use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.device_info import DeviceInfo, Profile
+from wgpu_backend.dtypes import F16, DType, named
+from wgpu_backend.engine.generation import Session, Stats, TokenStream, pieces
+from wgpu_backend.engine.prompt import Message, Prompter
+from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
+from wgpu_backend.engine.sampling import StepSampler
+from wgpu_backend.errors import ContextFull, ModelError, OutOfMemory, TokenizerError
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.ml.backend import Backend, BackendParams, Progress, new_backend
+from wgpu_backend.model import Model, model_class
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.tokenizer import Tokenizer
+
+DEFAULT_CONTEXT = 4096
+
+
+def bundled() -> Path:
+    """Path of the story model that comes with the package."""
+    return Path(__file__).parent.parent / "bundled" / "story.gguf"
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    device: str | DeviceInfo | None = None,
+    profile: Profile = "full",
+    num_ctx: int | None = None,
+    kv_dtype: str | DType = F16,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> LanguageModel:
+    """Load a model.
+
+    Parameters
+    ----------
+    path : str, Path or None
+        GGUF file; None for the bundled story model.
+    device : str, DeviceInfo or None
+        What ``Devices().find`` understands; None for the best adapter there is, or the NumPy
+        device where there is none.
+    profile : str
+        ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
+    num_ctx : int or None
+        Positions of the context; None for the model's own, at most 4096.
+    kv_dtype : str or DType
+        Type of the cache: ``f16`` or ``f32``.
+    progress : callable or None
+        Called with the share of weights loaded, 0 to 1.
+    cancelled : callable or None
+        Asked between tensors; true ends loading.
+
+    Returns
+    -------
+    LanguageModel
+        Close it, or use it as a context manager.
+
+    Raises
+    ------
+    GGUFError, ModelError, TokenizerError
+        The file is damaged, or is of a kind that is not known.
+    DeviceError, OutOfMemory
+        There is no such device, or the model does not fit on it.
+    """
+    name, info = choose_device(device)
+    backend = new_backend(path or bundled(), BackendParams(info, profile), name=name)
+    try:
+        model_class(backend.config)  # an unknown architecture is told before anything is loaded
+        backend.load(progress, cancelled)
+        dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
+        return LanguageModel(backend, num_ctx, dtype)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
+    """Kind of backend and device for what a user named; the best there is for None.
+
+    Raises
+    ------
+    DeviceError
+        Nothing goes by that name.
+    """
+    from wgpu_backend.device.adapters import Devices
+
+    if isinstance(which, DeviceInfo):
+        info = which
+    else:
+        devices = Devices()
+        info = devices[0] if which is None else devices.find(which)
+    return ("cpu" if info.kind == "numpy" else "wgpu"), info
+
+
+class LanguageModel:
+    """A model with its tokenizer, cache and recorded steps.
+
+    Attributes
+    ----------
+    backend : Backend
+    model : Model
+    tokenizer : Tokenizer
+    prompter : Prompter
+        Renders conversations.
+    runner : Runner
+        Runs passes; its clock tells host time.
+    stats : Stats
+        Of the last generation.
+    """
+
+    def __init__(self, backend: Backend, num_ctx: int | None, kv_dtype: DType) -> None:
+        self.backend = backend
+        self.tokenizer = Tokenizer.from_metadata(backend.file.metadata)
+        self.model: Model = model_class(backend.config)(backend)
+        self._check_vocabulary()
+        self.num_ctx = self._context(num_ctx)
+        self.cache = self._cache(kv_dtype)
+        self.prompter = Prompter(backend.config, self.tokenizer)
+        self.runner = Runner(self.model, self.cache)
+        self.stats = Stats()
+        self._session = Session()
+        self._heads = {"logits": Head("logits", lambda _, hidden: [self.model.logits(hidden)])}
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def device(self) -> DeviceInfo:
+        """Device the model runs on."""
+        return self.backend.device
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding, which may be more than the tokenizer's tokens."""
+        return self.backend.require("token_embd.weight").shape[0]
+
+    def _check_vocabulary(self) -> None:
+        rows = self.vocabulary
+        if self.tokenizer.vocab_size > rows:
+            raise TokenizerError(
+                f"{self.backend.file.path}: the tokenizer has {self.tokenizer.vocab_size} tokens, "
+                f"token_embd has {rows} rows"
+            )
+
+    def _context(self, wanted: int | None) -> int:
+        own = self.backend.config.uint("context_length", DEFAULT_CONTEXT)
+        if wanted is None:
+            return min(own, DEFAULT_CONTEXT)
+        if wanted < 1:
+            raise ContextFull(f"num_ctx: {wanted}, needs at least 1")
+        return wanted
+
+    def _cache(self, kv_dtype: DType) -> PagedCache:
+        layers = self.model.cache_layers()
+        try:
+            return PagedCache(self.backend.executor, layers, self.num_ctx, kv_dtype)
+        except OutOfMemory as error:
+            each = sum(kv_dtype.nbytes(shape.key + shape.value) for shape in layers)
+            raise OutOfMemory(
+                f"num_ctx: {self.num_ctx} positions of {each} bytes do not fit: {error}; "
+                "choose a smaller num_ctx",
+                error.report,
+            ) from None
+
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        *,
+        stream: Literal[False] = False,
+        system: str | None = None,
+        raw: bool = False,
+        options: SamplingOptions | None = None,
+        num_predict: int = -1,
+        stop: Sequence[str] = (),
+    ) -> str: ...
+    @overload
+    def generate(
+        self,
+        prompt: str,
+        *,
+        stream: Literal[True],
+        system: str | None = None,
+        raw: bool = False,
+        options: SamplingOptions | None = None,
+        num_predict: int = -1,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str]: ...
+    def generate(
+        self,
+        prompt: str,
+        *,
+        stream: bool = False,
+        system: str | None = None,
+        raw: bool = False,
+        options: SamplingOptions | None = None,
+        num_predict: int = -1,
+        stop: Sequence[str] = (),
+    ) -> str | Iterator[str]:
+        """Answer a prompt.
+
+        Parameters
+        ----------
+        prompt : str
+        stream : bool
+            Give an iterator of pieces instead of the whole text.
+        system : str or None
+            System message.
+        raw : bool
+            Continue the prompt as it is, without the chat template. Models without a template
+            always do.
+        options : SamplingOptions or None
+        num_predict : int
+            Most tokens to make; negative for as many as the context holds.
+        stop : sequence of str
+            Texts that end the answer.
+
+        Raises
+        ------
+        ContextFull
+            The prompt is longer than the context.
+        """
+        if raw or self.prompter.template is None:
+            ids = self.prompter.raw(prompt)
+        else:
+            messages = [{"role": "system", "content": system}] if system else []
+            ids = self.prompter.chat([*messages, {"role": "user", "content": prompt}])
+        text = self._text(ids, options, num_predict, stop)
+        return text if stream else "".join(text)
+
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        stream: Literal[False] = False,
+        options: SamplingOptions | None = None,
+        num_predict: int = -1,
+        stop: Sequence[str] = (),
+    ) -> str: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        stream: Literal[True],
+        options: SamplingOptions | None = None,
+        num_predict: int = -1,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str]: ...
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        stream: bool = False,
+        options: SamplingOptions | None = None,
+        num_predict: int = -1,
+        stop: Sequence[str] = (),
+    ) -> str | Iterator[str]:
+        """Answer a conversation; what the cache holds of it is not computed again.
+
+        Parameters
+        ----------
+        messages : sequence of mappings
+            Each with ``role`` and ``content``.
+        stream, options, num_predict, stop
+            See `generate`.
+
+        Raises
+        ------
+        TemplateError
+            The model has no chat template, or it refuses the messages.
+        ContextFull
+            The conversation is longer than the context.
+        """
+        text = self._text(self.prompter.chat(messages), options, num_predict, stop)
+        return text if stream else "".join(text)
+
+    def tokens(
+        self, prompt: Sequence[int], options: SamplingOptions | None = None, num_predict: int = -1
+    ) -> Iterator[int]:
+        """Tokens that follow a prompt of tokens."""
+        stream = self._stream(options, num_predict)
+        return stream.run(self._known(prompt))
+
+    def _stream(self, options: SamplingOptions | None, num_predict: int) -> TokenStream:
+        sampler = StepSampler(options or SamplingOptions(), self.vocabulary)
+        stream = TokenStream(
+            self.runner, self._session, sampler, self.tokenizer.eog_ids, num_predict
+        )
+        self.stats = stream.stats
+        return stream
+
+    def _text(
+        self,
+        ids: Sequence[int],
+        options: SamplingOptions | None,
+        num_predict: int,
+        stop: Sequence[str],
+    ) -> Iterator[str]:
+        stream = self._stream(options, num_predict)
+        return pieces(stream.run(ids), self.tokenizer.stream(), stop, stream.stats)
+
+    def _known(self, tokens: Sequence[int]) -> Sequence[int]:
+        rows = self.vocabulary
+        wrong = [t for t in tokens if not 0 <= t < rows]
+        if wrong:
+            raise ModelError(f"tokens: {wrong[0]} is no token, the vocabulary has {rows}")
+        return tokens
+
+    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Scores of every vocabulary entry after each token: (tokens, vocabulary).
+
+        Raises
+        ------
+        ContextFull
+            There are more tokens than the context holds.
+        ModelError
+            A token is not in the vocabulary.
+        """
+        limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * self.vocabulary)
+        return self._rows(self._known(tokens), self._heads["logits"], max(1, limit // 2))
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors for texts: the mean of the last states, (texts, hidden).
+
+        The file's ``pooling_type`` decides: 1 or none mean, 2 first token, 3 last token.
+
+        Raises
+        ------
+        ContextFull
+            A text has more tokens than the context holds.
+        """
+        pooling = self.backend.config.uint("pooling_type", 1)
+        rows: list[NDArray[np.float32]] = []
+        for text in texts:
+            states = self._rows(self.tokenizer.encode(text), HIDDEN, self.runner.chunk)
+            pooled = {2: states[0], 3: states[-1]}.get(pooling, states.mean(axis=0))
+            rows.append(pooled / max(float(np.linalg.norm(pooled)), 1e-12))
+        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+    def _rows(self, tokens: Sequence[int], head: Head, limit: int) -> NDArray[np.float32]:
+        """Results of `head` for every token, in passes of at most `limit` tokens."""
+        if not 0 < len(tokens) <= self.cache.positions:
+            raise ContextFull(f"{len(tokens)} tokens, the context holds 1 to {self.cache.positions}")
+        self._session.tokens.clear()
+        self.cache.remove(self._session.sequence)
+        step = min(self.runner.chunk, limit)
+        parts: list[NDArray[np.float32]] = []
+        for start in range(0, len(tokens), step):
+            part = tokens[start : start + step]
+            work = Work(self._session.sequence, part, range(len(part)))
+            parts.append(self.runner.run([work], head, {}).wait()[0][: len(part)])
+        self._session.tokens += tokens
+        return np.concatenate(parts)
+
+    def memory_report(self) -> str:
+        """Who holds how much device memory, as a table."""
+        return self.backend.memory_report()
+
+    def close(self) -> None:
+        """Release the device; again is harmless."""
+        self.runner.close()
+        self.cache.close()
+        self.backend.close()
