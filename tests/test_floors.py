@@ -23,7 +23,7 @@ FLOORS = (
     ("graph",),
     ("ops", "cpu"),
     ("ml", "array"),
-    ("batch", "kvcache"),
+    ("batch", "kvcache", "testing"),
     ("nn",),
     ("model",),
     ("models",),

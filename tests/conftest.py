@@ -1,0 +1,107 @@
+"""Devices for tests: one executor of each kind, opened once a session and shared.
+
+A pipeline costs some 30 ms on a software rasteriser and is cached by its device, so tests do not
+open devices of their own without need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.testing import Build, check_op
+
+# What each kind of executor overrides: `wide` takes the kernels meant for hardware on whatever
+# device there is, `split` spreads weights over many bindings.
+KINDS: dict[str, dict[str, object]] = {
+    "full": {},
+    "baseline": {},
+    "wide": {"software": False},
+    "split": {"max_binding_nbytes": 64 << 10},
+    "split wide": {"max_binding_nbytes": 64 << 10, "software": False},
+}
+GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
+
+Executors = Callable[[str], WgpuExecutor]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if GPU_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("gpu")
+
+
+def opened(kind: str) -> WgpuExecutor:
+    profile = "baseline" if kind == "baseline" else "full"
+    try:
+        executor = make_executor("wgpu", BackendParams(profile=profile))
+    except DeviceError as error:
+        pytest.skip(f"needs an adapter: {error}")
+    assert isinstance(executor, WgpuExecutor)
+    device = executor.device
+    device.capabilities = dataclasses.replace(device.capabilities, **KINDS[kind])
+    return executor
+
+
+@pytest.fixture(scope="session")
+def executors() -> Iterator[Executors]:
+    """Executor by kind, opened at its first use."""
+    known: dict[str, WgpuExecutor] = {}
+    with ExitStack() as stack:
+
+        def executor(kind: str) -> WgpuExecutor:
+            if kind not in known:
+                known[kind] = opened(kind)
+                stack.callback(known[kind].close)
+            return known[kind]
+
+        yield executor
+
+
+@pytest.fixture(scope="session", params=["full", "baseline"])
+def gpu(request: pytest.FixtureRequest, executors: Executors) -> WgpuExecutor:
+    """Each profile in turn."""
+    return executors(request.param)
+
+
+@pytest.fixture(scope="session", params=["full", "baseline", "wide"])
+def any_gpu(request: pytest.FixtureRequest, executors: Executors) -> WgpuExecutor:
+    """Each profile, and the kernels for hardware."""
+    return executors(request.param)
+
+
+@pytest.fixture(scope="session")
+def full(executors: Executors) -> WgpuExecutor:
+    return executors("full")
+
+
+@pytest.fixture(scope="session", params=["split", "split wide"])
+def split(request: pytest.FixtureRequest, executors: Executors) -> WgpuExecutor:
+    """Weights of more than 64 KiB lie in several parts."""
+    return executors(request.param)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers seeded by the name of the test."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def check(record_property: Callable[[str, object], None]) -> Callable[..., float]:
+    """`check_op` whose NMSE ends up in the junit report of the run."""
+
+    def checked(executor: WgpuExecutor, build: Build, *, limit: float = 1e-7) -> float:
+        found = check_op(executor, build, limit=limit)
+        record_property("nmse", found)
+        return found
+
+    return checked

@@ -1,0 +1,77 @@
+"""Operands for tests of ops: any dtype, and equal values laid out in different ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.builders import quantised
+from wgpu_backend.cpu.values import narrowed
+from wgpu_backend.dtypes import ALL, BF16, F16, F32, DType
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+
+FLOATS = (F32, F16, BF16)
+WEIGHTS = tuple(d for d in ALL if d.name not in ("i32", "u32"))
+PLAIN_WEIGHTS = (F32, F16, BF16)
+# Of results that were rounded to a type: where two devices round a tie-like value differently the
+# square of one step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.
+ROUNDED = {F32: 1e-12, F16: 1e-8, BF16: 1e-6}
+
+
+def tensor(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
+    """Dense tensor of a plain type."""
+    if dtype == BF16:
+        return ctx.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
+    return ctx.from_numpy(values, dtype)
+
+
+def permuted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
+    """Stored with its axes reversed."""
+    axes = range(values.ndim)[::-1]
+    return tensor(ctx, values.transpose(), dtype).permute(*axes)
+
+
+def sliced(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
+    """Cut out of a larger tensor, on the first axis and the last."""
+    if values.ndim == 0:
+        return tensor(ctx, np.stack([values + 1, values, values - 1]), dtype)[1]
+    wide = np.pad(values, [(1, 2), *[(0, 0)] * (values.ndim - 2), (3, 2)][-values.ndim :])
+    view = tensor(ctx, wide, dtype).slice(-1, 3, 3 + values.shape[-1])
+    return view if values.ndim == 1 else view.slice(0, 1, 1 + values.shape[0])
+
+
+def stepped(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
+    """Every third row of a tensor."""
+    if values.ndim == 0:
+        return tensor(ctx, values, dtype)
+    return tensor(ctx, np.repeat(values, 3, axis=0), dtype).slice(0, 1, 3 * len(values), 3)
+
+
+def shifted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
+    """Dense, but beginning one value into its storage."""
+    flat = np.concatenate([np.full(1, 7, values.dtype), values.reshape(-1)])
+    return tensor(ctx, flat, dtype).slice(0, 1, flat.size).reshape(*values.shape)
+
+
+Layout = Callable[..., Tensor]
+LAYOUTS: dict[str, Layout] = {
+    f.__name__: f for f in (tensor, permuted, sliced, stepped, shifted)
+}
+
+
+def weight_bytes(
+    rng: np.random.Generator, rows: int, cols: int, dtype: DType, std: float = 1.0
+) -> bytes:
+    """A random matrix as it lies in a GGUF file."""
+    return quantised(rng, (rows, cols), dtype.name, std).tobytes()
+
+
+def weight(executor, rows: int, cols: int, dtype: DType, data: bytes) -> Tensor:
+    """A matrix the executor holds as a weight, as those of a model are."""
+    from wgpu_backend.graph.spec import Spec
+    from wgpu_backend.ml.tensor import leaf
+
+    spec = Spec.dense((rows, cols), dtype)
+    return leaf(spec, executor.weight(spec, memoryview(data), "weight"))

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
+from wgpu_backend.dtypes import I32
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.ml.context import Context
+
+UNARY = ("silu", "gelu", "gelu_erf", "quick_gelu", "relu", "tanh", "sigmoid")
+GATED = ("swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu")
+# exp is good to 3 + 2|x| ulp in WGSL: at |x| = 10 that is 3e-6 of the value, squared 1e-11.
+LIMIT = 1e-11
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (33,), (257,), (2, 3, 5, 7)], ids=str)
+@pytest.mark.parametrize("name", UNARY)
+def test_activations_agree_with_numpy(gpu, check, rng, name, shape):
+    x = rng.uniform(-4, 4, shape).astype("f4")
+    check(gpu, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LIMIT)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_every_value_of_the_curve_is_close(gpu, name):
+    """NMSE hides small values: here each is within 1e-5 of itself, or of 1e-6."""
+    x = np.concatenate([np.linspace(-12, 12, 4097), np.geomspace(1e-6, 1, 99)]).astype("f4")
+    with Context(gpu) as ctx:
+        got = getattr(tensor(ctx, x), name)().numpy()
+
+    from wgpu_backend.cpu.twin import twin_of
+
+    want = twin_of(name)(x.astype("f8"))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_large_values_saturate(gpu, check, name):
+    x = np.array([-1e4, -1000, -200, -88, -44, 44, 88, 200, 1000, 1e4], "f4")
+    check(gpu, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LIMIT)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_activations_take_views_of_every_type(gpu, check, rng, dtype, layout):
+    x = rng.standard_normal((3, 5, 9), "f4")
+    limit = max(ROUNDED[dtype], LIMIT)
+    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).silu(), limit=limit)
+
+
+@pytest.mark.parametrize("shape", [(1,), (33,), (257,), (3, 1, 5)], ids=str)
+@pytest.mark.parametrize("name", GATED)
+def test_gated_activations_agree_with_numpy(gpu, check, rng, name, shape):
+    gate, up = 3 * rng.standard_normal(shape, "f4"), rng.standard_normal(shape, "f4")
+    check(gpu, lambda ctx: getattr(tensor(ctx, gate), name)(tensor(ctx, up)), limit=LIMIT)
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_halves_of_one_tensor_gate_each_other(gpu, check, rng, name):
+    x = rng.standard_normal((7, 2 * 33), "f4")
+
+    def gated(ctx):
+        gate, up = tensor(ctx, x).chunk(-1, 33)
+        return getattr(gate, name)(up)
+
+    check(gpu, gated, limit=LIMIT)
+
+
+def test_integers_are_refused(full):
+    with Context(full) as ctx, pytest.raises(DTypeError, match="gelu: x is i32, needs f32, f16"):
+        ctx.zeros(3, dtype=I32).gelu()
+
+
+def test_gate_and_up_must_broadcast(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="swiglu: .* 4 against 3"):
+        ctx.zeros(4).swiglu(ctx.zeros(3))
+
+
+def test_more_than_four_axes_are_refused(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="5 axes, needs 0 to 4"):
+        ctx.zeros(1, 1, 1, 1, 2).tanh()

@@ -1,0 +1,229 @@
+import numpy as np
+import pytest
+
+from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_bytes
+from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q8_0, U32
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
+from wgpu_backend.ml.context import Context
+
+# Dequantised values are a product and a sum of f32: the last bit may differ, no more.
+LAST_BIT = 1e-13
+
+
+@pytest.mark.parametrize("cols", [256, 768])
+@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
+def test_rows_of_every_format(any_gpu, check, rng, dtype, cols):
+    data = weight_bytes(rng, 33, cols, dtype)
+    ids = np.array([32, 0, 5, 5, 31, 1])
+    check(
+        any_gpu,
+        lambda ctx: ctx.from_bytes(dtype, data, 33, cols).rows(ctx.from_numpy(ids)),
+        limit=LAST_BIT,
+    )
+
+
+@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
+def test_rows_of_a_weight_in_parts(split, check, rng, dtype):
+    data = weight_bytes(rng, 777, 256, dtype)
+    ids = rng.integers(0, 777, 99)
+    ids[:3] = 776, 0, 400
+
+    def looked_up(ctx):
+        return weight(ctx._executor, 777, 256, dtype, data).rows(ctx.from_numpy(ids))
+
+    check(split, looked_up, limit=LAST_BIT)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("cols", [1, 3, 33])
+def test_rows_of_views(gpu, check, rng, cols, layout, dtype):
+    x, ids = rng.standard_normal((7, cols), "f4"), np.array([6, 0, 3])
+    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).rows(ctx.from_numpy(ids)), limit=0)
+
+
+@pytest.mark.parametrize("layout", ["stepped", "sliced", "shifted"])
+def test_ids_may_be_views(gpu, check, rng, layout):
+    x, ids = rng.standard_normal((7, 5), "f4"), np.array([6, 0, 3])
+    check(gpu, lambda ctx: tensor(ctx, x).rows(LAYOUTS[layout](ctx, ids, I32)), limit=0)
+
+
+def test_rows_of_a_slice_of_a_block_weight(gpu, check, rng):
+    data = weight_bytes(rng, 9, 64, Q4_0)
+    check(
+        gpu,
+        lambda ctx: ctx.from_bytes(Q4_0, data, 9, 64)[3:8].rows(ctx.from_numpy([4, 0])),
+        limit=LAST_BIT,
+    )
+
+
+def test_no_ids_give_no_rows(gpu, check, rng):
+    x = rng.standard_normal((7, 5), "f4")
+    check(gpu, lambda ctx: tensor(ctx, x).rows(ctx.from_numpy(np.zeros(0, "i4"))), limit=0)
+
+
+def test_columns_of_a_block_weight_are_refused(full, rng):
+    data = weight_bytes(rng, 9, 64, Q4_0)
+    with Context(full) as ctx, pytest.raises(ShapeError, match="rows: .*q4_0.* dense"):
+        ctx.from_bytes(Q4_0, data, 9, 64).slice(1, 0, 32).rows(ctx.from_numpy([4, 0]))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("cols", [4, 36, 256])
+def test_set_rows_writes_and_converts(gpu, check, rng, cols, dtype):
+    x, ids = rng.standard_normal((5, cols), "f4"), np.array([8, 0, 3, 4, 6])
+
+    def written(ctx):
+        return ctx.zeros(9, cols, dtype=dtype).set_rows(tensor(ctx, x), ctx.from_numpy(ids))
+
+    check(gpu, written, limit=0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_set_rows_takes_views_of_every_type(gpu, check, rng, layout, dtype):
+    x, ids = rng.standard_normal((3, 12), "f4"), np.array([1, 4, 2])
+    source = LAYOUTS[layout]
+
+    def written(ctx):
+        return ctx.zeros(5, 12).set_rows(source(ctx, x, dtype), ctx.from_numpy(ids))
+
+    check(gpu, written, limit=0)
+
+
+def test_set_rows_writes_into_a_view(gpu, check, rng):
+    x, ids = rng.standard_normal((2, 4), "f4"), np.array([2, 0])
+
+    def written(ctx):
+        cache = ctx.zeros(9, 4)
+        ctx.compute(cache[4:7].set_rows(tensor(ctx, x), ctx.from_numpy(ids)))
+        return cache
+
+    check(gpu, written, limit=0)
+
+
+@pytest.mark.parametrize("outside", [-1, 9, 2**31 - 1, -(2**31)])
+def test_rows_with_ids_outside_are_dropped(gpu, check, rng, outside):
+    x, ids = rng.standard_normal((3, 8), "f4"), np.array([5, outside, 0])
+
+    def written(ctx):
+        return ctx.zeros(9, 8).set_rows(tensor(ctx, x), ctx.from_numpy(ids))
+
+    check(gpu, written, limit=0)
+
+
+def test_other_rows_keep_their_values(gpu, check, rng):
+    x, y = rng.standard_normal((9, 8), "f4"), rng.standard_normal((2, 8), "f4")
+
+    def written(ctx):
+        cache = ctx.zeros(9, 8, dtype=F16)
+        ctx.compute(cache.set_rows(tensor(ctx, x), ctx.from_numpy(np.arange(9))))
+        return cache.set_rows(tensor(ctx, y), ctx.from_numpy([7, 1]))
+
+    check(gpu, written, limit=0)
+
+
+def test_set_rows_refuses_other_widths(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="x have 12 values, .* dst have 8"):
+        ctx.zeros(9, 8).set_rows(ctx.zeros(2, 12), ctx.from_ints([0, 1]))
+
+
+def test_set_rows_refuses_another_number_of_ids(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="set_rows: 3 ids, x has 2 rows"):
+        ctx.zeros(9, 8).set_rows(ctx.zeros(2, 8), ctx.from_ints([0, 1, 2]))
+
+
+@pytest.mark.parametrize("cols", [3, 6])
+def test_set_rows_refuses_rows_of_odd_length(full, cols):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=f"dst has {cols} columns .* of 4"):
+        ctx.zeros(9, cols).set_rows(ctx.zeros(2, cols), ctx.from_ints([0, 1]))
+
+
+def test_set_rows_refuses_a_strided_matrix(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="needs a dense matrix"):
+        ctx.zeros(8, 8).permute(1, 0).set_rows(ctx.zeros(2, 8), ctx.from_ints([0, 1]))
+
+
+def test_set_rows_refuses_to_write_into_a_constant(full):
+    with Context(full) as ctx, pytest.raises(ContextError, match="set_rows: dst is an input"):
+        ctx.from_numpy(np.zeros((3, 4), "f4")).set_rows(ctx.zeros(1, 4), ctx.from_ints([0]))
+
+
+def test_set_rows_refuses_to_read_what_it_writes(full):
+    with Context(full) as ctx:
+        cache = ctx.zeros(8, 4)
+        with pytest.raises(ContextError, match="set_rows: x is a view of dst"):
+            cache.set_rows(cache[:2], ctx.from_ints([6, 7]))
+
+
+@pytest.mark.parametrize("dtype", [I32, Q8_0], ids=str)
+def test_set_rows_refuses_types_it_cannot_write(full, dtype):
+    with Context(full) as ctx, pytest.raises(DTypeError, match=f"dst is {dtype}, needs f32, f16"):
+        ctx.state((2, 32), dtype).set_rows(ctx.zeros(1, 32), ctx.from_ints([0]))
+
+
+def test_ids_must_be_integers(full):
+    with Context(full) as ctx:
+        with pytest.raises(DTypeError, match="rows: ids is f32, needs i32"):
+            ctx.zeros(3, 4).rows(ctx.zeros(2))
+        with pytest.raises(DTypeError, match="set_rows: ids is u32, needs i32"):
+            ctx.zeros(3, 4).set_rows(ctx.zeros(2, 4), ctx.zeros(2, dtype=U32))
+
+
+def test_rows_are_taken_from_matrices(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="rows: x .* 3 axes, needs 2 to 2"):
+        ctx.zeros(3, 4, 5).rows(ctx.from_ints([0]))
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (33,), (257,), (3, 64), (2, 3, 65), (2, 1, 3, 999)])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_argmax_agrees_with_numpy(any_gpu, check, rng, dtype, shape):
+    x = rng.standard_normal(shape, "f4")
+    check(any_gpu, lambda ctx: tensor(ctx, x, dtype).argmax(), limit=0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_argmax_of_views(gpu, check, rng, layout):
+    x = rng.standard_normal((3, 5, 33), "f4")
+    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x).argmax(), limit=0)
+
+
+def test_argmax_takes_the_first_of_equals(any_gpu, check, rng):
+    x = rng.integers(0, 3, (65, 257)).astype("f4")
+    check(any_gpu, lambda ctx: tensor(ctx, x).argmax(), limit=0)
+
+
+def test_argmax_of_infinities(any_gpu, check):
+    x = np.full((4, 99), -np.inf, "f4")
+    x[1, 77], x[2, 3], x[3, 98] = -3e38, np.inf, -1
+    check(any_gpu, lambda ctx: tensor(ctx, x).argmax(), limit=0)
+
+
+def test_argmax_of_more_rows_than_65535(full, check, rng):
+    x = rng.standard_normal((65535 * 2 + 7, 3), "f4")
+    check(full, lambda ctx: tensor(ctx, x).argmax(), limit=0)
+
+
+def test_argmax_refuses_integers(full):
+    with Context(full) as ctx, pytest.raises(DTypeError, match="argmax: x is i32, needs f32"):
+        ctx.zeros(3, dtype=I32).argmax()
+
+
+def test_argmax_refuses_rows_without_values(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="argmax: rows of x have 0 values"):
+        ctx.zeros(3, 0).argmax()
+
+
+def test_argmax_refuses_a_scalar(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="0 axes, needs 1 to 4"):
+        ctx.zeros().argmax()
+
+
+def test_rows_widen_halves_exactly(gpu, check, rng):
+    for dtype in (F32, F16, BF16):
+        data = weight_bytes(rng, 3, 33, dtype)
+        check(
+            gpu,
+            lambda ctx, d=dtype, b=data: ctx.from_bytes(d, b, 3, 33).rows(ctx.from_numpy([2, 1])),
+            limit=0,
+        )
