@@ -8,7 +8,7 @@ import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 @twin
@@ -32,8 +32,8 @@ def gelu(x: Array) -> Array:
 
 @twin
 def gelu_erf(x: Array) -> Array:
-    """GELU, by the error function."""
-    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+    """GELU, by the error function; its complement, as 1 + erf cancels for negative numbers."""
+    return 0.5 * x * _erfc(-x / math.sqrt(2))
 
 
 @twin
