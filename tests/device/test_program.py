@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -18,8 +19,7 @@ def chain(device: Device, length: int, reads: bool = True) -> tuple[Program, Buf
     pipeline = device.pipeline(shader())
     buffers = [floats(device, 10) for _ in range(length + 1)]
     steps = [
-        double(pipeline, a, b, f"step {n}")
-        for n, (a, b) in enumerate(zip(buffers, buffers[1:], strict=False))
+        double(pipeline, a, b, f"step {n}") for n, (a, b) in enumerate(itertools.pairwise(buffers))
     ]
     last = [Binding(buffers[-1])] if reads else []
     return device.program(steps, reads=last, label="chain"), buffers[0]

@@ -100,4 +100,4 @@ def test_the_largest_that_is_allowed_compiles(device: Device):
     device.pipeline(body("a[0] = " + "(" * 95 + "1" + ")" * 95 + ";"))
     device.pipeline(body("if (a[0] == 1" + " && a[1] == 2" * 240 + ") {}"))
     device.pipeline(body("if (a[0] == 1) {}" + " else if (a[0] == 2) {}" * 200))
-    device.pipeline(body("var x: array<i32, 16384>; a[0] = x[a[1]];"))
+    device.pipeline(body("var x: array<i32, 2048>; a[0] = x[a[1]];"))

@@ -163,8 +163,7 @@ class Pool:
         if nbytes < 1:
             raise DeviceError(f"{subject}: {nbytes} bytes, a buffer holds at least 1")
         capacity = -(-nbytes // _ROUND) * _ROUND
-        with self._queue.lock:
-            self._queue.guard(subject)
+        with self._queue.entered(subject):
             raw = None if purpose == "readback" else self._reuse(capacity)
             if raw is None:
                 self._check(subject, nbytes, capacity)
@@ -176,6 +175,8 @@ class Pool:
 
     def release(self, buffer: Buffer) -> None:
         """Take a buffer back; again, or after close, is harmless."""
+        if self._queue.forked:
+            return
         with self._queue.lock:
             if not buffer.alive:
                 return

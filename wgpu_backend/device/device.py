@@ -171,8 +171,7 @@ class Device:
         if not view.nbytes:
             return
         subject = f"write {buffer.label or buffer.purpose}"
-        with self._queue.lock:
-            self._queue.guard(subject)
+        with self._queue.entered(subject):
             self._range(subject, buffer, offset, view.nbytes)
             with self._queue.translated(subject):
                 for at in range(0, view.nbytes, CHUNK_NBYTES):
@@ -197,8 +196,7 @@ class Device:
         subject = f"read {buffer.label or buffer.purpose}"
         if nbytes == 0:
             return b""
-        with self._queue.lock:
-            self._queue.guard(subject)
+        with self._queue.entered(subject):
             size = buffer.nbytes - offset if nbytes is None else nbytes
             self._range(subject, buffer, offset, size)
             parts = [
@@ -224,8 +222,7 @@ class Device:
             The buffer is released, or the range leaves it.
         """
         subject = f"clear {buffer.label or buffer.purpose}"
-        with self._queue.lock:
-            self._queue.guard(subject)
+        with self._queue.entered(subject):
             size = buffer.nbytes - offset if nbytes is None else nbytes
             self._range(subject, buffer, offset, size)
             with self._queue.translated(subject):
@@ -261,8 +258,7 @@ class Device:
         DeviceError
             A binding or a number of work groups does not suit the device.
         """
-        with self._queue.lock:
-            self._queue.guard(label or "program")
+        with self._queue.entered(label or "program"):
             binder = Binder(self._queue, self._pool, self.capabilities)
             program = Program(binder, dispatches, reads, label)
             self._programs.add(program)
@@ -278,13 +274,13 @@ class Device:
 
     def wait(self) -> None:
         """Wait until everything submitted is done."""
-        with self._queue.lock:
-            self._queue.guard("wait")
-            with self._queue.translated("wait"):
-                self._queue.flush()
+        with self._queue.entered("wait"), self._queue.translated("wait"):
+            self._queue.flush()
 
     def close(self) -> None:
-        """Free everything on the device; again is harmless."""
+        """Free everything on the device; again is harmless, and a forked child leaves it be."""
+        if self._queue.forked:
+            return
         with self._queue.lock:
             if self.closed:
                 return

@@ -95,8 +95,7 @@ class Pipelines:
             compiler survives.
         """
         key = (shader.text, shader.entry, shader.bindings, shader.trusted)
-        with self._queue.lock:
-            self._queue.guard(shader.label)
+        with self._queue.entered(shader.label):
             pipeline = self._cache.get(key)
             if pipeline is None:
                 check_bounds(shader, self._capabilities)

@@ -169,7 +169,7 @@ class Program:
         DeviceLost
             The driver gave the device up.
         """
-        with self._queue.lock:
+        with self._queue.entered(self.label):
             self._check()
             at = self._free_slot()
             slot = None if at is None else self._slots[at]
@@ -193,7 +193,7 @@ class Program:
         DeviceError, DeviceLost
             As `replay`.
         """
-        with self._queue.lock:
+        with self._queue.entered(self.label):
             self._check()
             with self._queue.translated(self.label):
                 seconds = [
@@ -206,6 +206,8 @@ class Program:
 
     def close(self) -> None:
         """Drop bind groups and readback buffers; again is harmless."""
+        if self._queue.forked:
+            return
         with self._queue.lock:
             self._closed = True
             self._portions = []
@@ -236,7 +238,6 @@ class Program:
 
         Whether all buffers live is asked again only when some buffer was released since.
         """
-        self._queue.guard(self.label)
         if self._closed:
             raise DeviceError(f"{self.label}: the program is closed")
         if self._epoch != self._pool.epoch:

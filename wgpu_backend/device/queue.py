@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import wgpu
 
-from wgpu_backend.device.faults import quiet, translated
+from wgpu_backend.device.faults import is_loss, quiet, translated
 from wgpu_backend.device.native import Native, let_go, wait_for_all
-from wgpu_backend.errors import DeviceError, DeviceLost
+from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
 
 Command = tuple[Any, ...]
 """One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""
@@ -65,6 +65,24 @@ class Queue:
         self._report = report
         self._pid = os.getpid()
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that opened the device.
+
+        The driver's threads are not here and any lock may be held for ever: nothing may be
+        called, not even to free what there is.
+        """
+        return self._pid != os.getpid()
+
+    @contextmanager
+    def entered(self, subject: str) -> Generator[None]:
+        """Hold the lock on a device that `guard` lets through."""
+        if self.forked:
+            self.guard(subject)
+        with self.lock:
+            self.guard(subject)
+            yield
+
     def guard(self, subject: str) -> None:
         """Refuse to go on with a device that cannot be used.
 
@@ -75,7 +93,7 @@ class Queue:
         DeviceLost
             The driver gave the device up.
         """
-        if self._pid != os.getpid():
+        if self.forked:
             raise DeviceError(
                 f"{subject}: process {os.getpid()} is a fork of {self._pid}, which opened the "
                 "device; start processes with the spawn method and open a device in each"
@@ -86,8 +104,18 @@ class Queue:
             raise DeviceLost(f"{subject}: the driver gave the device up; open a new one")
 
     def translated(self, subject: str) -> AbstractContextManager[None]:
-        """Raise our exceptions for wgpu's, and remember a loss."""
+        """Raise our exceptions for wgpu's, and find out whether the device was lost."""
         return _Watched(self, subject, self._report)
+
+    def find_loss(self) -> bool:
+        """Ask wgpu whether the device is lost, by a call that fails politely if so."""
+        if not self.lost and not self.closed:
+            with quiet():
+                try:
+                    self.encoder().finish()
+                except wgpu.GPUError as error:
+                    self.lost = is_loss(error)
+        return self.lost
 
     def encoder(self) -> wgpu.GPUCommandEncoder:
         """Start recording commands; hand the encoder to `submit`."""
@@ -168,10 +196,10 @@ def _encode(compute_pass: wgpu.GPUComputePassEncoder, commands: Sequence[Command
 class _Watched:
     """`faults.translated` that marks the queue when the device turns out to be lost."""
 
-    __slots__ = ("_inner", "_queue")
+    __slots__ = ("_inner", "_queue", "_subject")
 
     def __init__(self, queue: Queue, subject: str, report: Callable[[], str]) -> None:
-        self._queue = queue
+        self._queue, self._subject = queue, subject
         self._inner = translated(subject, report)
 
     def __enter__(self) -> None:
@@ -188,3 +216,7 @@ class _Watched:
         except DeviceLost:
             self._queue.lost = True
             raise
+        except DeviceError as failure:  # losses show in many ways, mapping fails without a word
+            if isinstance(failure, OutOfMemory) or not self._queue.find_loss():
+                raise
+            self._queue.guard(self._subject)

@@ -21,8 +21,9 @@ MAX_NESTING = 100
 MAX_FUNCTIONS = 500
 MAX_ELSE_IFS = 200
 MAX_OPERATORS = 500
-# A kernel's registers and what spills from them; drivers hang on sizes in the gigabytes.
-MAX_PRIVATE_NBYTES = 64 << 10
+# A kernel's registers and what spills from them: lavapipe compiles 16 KiB in a second, 64 KiB in
+# half a minute, and never comes back from a gigabyte.
+MAX_PRIVATE_NBYTES = 16 << 10
 
 _LINE_COMMENT = re.compile(r"//[^\n]*")
 _BLOCK_COMMENT = re.compile(r"/\*(?:(?!/\*|\*/).)*\*/", re.DOTALL)
