@@ -14,6 +14,7 @@
      │  └ GGUFError                 the file is damaged or hostile
      ├ TokenizerError(ValueError)   tokenizer unknown or inconsistent
      ├ TemplateError(ValueError)    a chat template failed or exceeded its caps
+     ├ OptionError(ValueError)      an option is out of its range
      ├ ContextFull(ValueError)      the prompt is longer than the context
      └ CacheFull                    no free cache block: wait or shift
 """
@@ -79,6 +80,10 @@ class TokenizerError(BackendError, ValueError):
 
 class TemplateError(BackendError, ValueError):
     """A chat template that failed or exceeded its caps on size or time."""
+
+
+class OptionError(BackendError, ValueError):
+    """An option that is out of its range or not a number."""
 
 
 class ContextFull(BackendError, ValueError):

@@ -1,0 +1,29 @@
+"""Choosing the next token from logits: options, the NumPy sampler, and where it can run.
+
+::
+
+    logits ─ penalise ─ top_k ─ typical_p ─ top_p ─ min_p ─ temperature ─ pick ─▶ token
+    float32 ──────────────────────────────▶ ◀──── integers (`weights`) ─────▶
+
+The order is llama.cpp's. Everything after `top_k` compares and adds integers only, so a device that
+does the same arrives at the same token, to the last bit. This floor knows NumPy and no device.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend.sample.candidates import Candidates, largest
+from wgpu_backend.sample.knobs import Knobs, knobs_of
+from wgpu_backend.sample.options import SamplingOptions
+from wgpu_backend.sample.plan import Plan, plan
+from wgpu_backend.sample.sampler import Sampler
+
+__all__ = [
+    "Candidates",
+    "Knobs",
+    "Plan",
+    "Sampler",
+    "SamplingOptions",
+    "knobs_of",
+    "largest",
+    "plan",
+]

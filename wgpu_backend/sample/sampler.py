@@ -1,0 +1,106 @@
+"""Sampler: options, a stream of random numbers, and the choice of one token at a time."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import ArrayLike, NDArray
+
+from wgpu_backend.errors import BackendError, OptionError, ShapeError
+from wgpu_backend.sample.candidates import largest
+from wgpu_backend.sample.knobs import Knobs, knobs_of
+from wgpu_backend.sample.options import RANDOM_SEED, SamplingOptions
+from wgpu_backend.sample.transforms import penalise, pick, typical_p
+
+
+class Sampler:
+    """Chooses tokens of one sequence.
+
+    Parameters
+    ----------
+    options : SamplingOptions
+    vocab_size : int
+        Logits there are each time.
+
+    Attributes
+    ----------
+    options : SamplingOptions
+    knobs : Knobs
+        The options as numbers.
+    seed : int
+        The one in use, drawn where the options leave it open.
+
+    Raises
+    ------
+    OptionError
+        `vocab_size` is not positive.
+    """
+
+    def __init__(self, options: SamplingOptions, vocab_size: int) -> None:
+        if vocab_size < 1:
+            raise OptionError(f"vocab_size: {vocab_size}, needs at least 1")
+        self.options = options
+        self.knobs: Knobs = knobs_of(options)
+        self.vocab_size = vocab_size
+        drawn = options.seed is None or options.seed == RANDOM_SEED
+        self.seed: int = secrets.randbits(63) if drawn else int(options.seed or 0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the stream of random numbers anew."""
+        self._random = Generator(PCG64(self.seed))
+
+    def draw(self) -> int:
+        """Take the next random number, uniform in [0, 2^32): one for each token."""
+        return int(self._random.integers(1 << 32, dtype=np.uint32))
+
+    def recent(self, history: Sequence[int]) -> Sequence[int]:
+        """Tokens that the penalties look at: the last of `history`, or none."""
+        if not self.options.penalised:
+            return ()
+        count = self.options.repeat_last_n
+        return history if count < 0 else history[-count:]
+
+    def sample(self, logits: ArrayLike, history: Sequence[int] = ()) -> int:
+        """Choose a token.
+
+        Parameters
+        ----------
+        logits : (vocab_size,), float32
+            Minus infinity rules a token out.
+        history : sequence of int
+            Tokens of the sequence so far, the oldest first.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        ShapeError
+            There are not `vocab_size` logits.
+        BackendError
+            A logit is NaN or infinite, or all tokens are ruled out.
+        """
+        draw = self.draw()
+        values = self._penalised(np.asarray(logits, np.float32), history)
+        top = values.max()
+        if not np.isfinite(top):
+            raise BackendError(f"sample: the largest of {len(values)} logits is {top}, needs finite")
+        if self.options.greedy:
+            return int(np.argmax(values))
+        candidates = largest(values, self.options.top_k)
+        if self.options.typical_p < 1:
+            candidates = typical_p(candidates, self.options.typical_p)
+        return pick(candidates, self.knobs, draw)
+
+    def _penalised(
+        self, logits: NDArray[np.float32], history: Sequence[int]
+    ) -> NDArray[np.float32]:
+        if logits.shape != (self.vocab_size,):
+            raise ShapeError(f"sample: logits are {logits.shape}, needs ({self.vocab_size},)")
+        seen = self.recent(history)
+        return penalise(logits, seen, self.knobs) if len(seen) else logits
