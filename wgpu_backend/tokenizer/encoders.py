@@ -203,17 +203,15 @@ def _scored_merges(source: Source) -> list[tuple[str, str]]:
     types, scores = source.special.types, source.vocabulary.scores
     mergeable = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED, TokenType.UNDEFINED)
     vocab = {text: i for text, i in source.vocabulary.ids.items() if types[i] in mergeable}
-    found: list[tuple[float, str, str]] = []
-    for text, token in vocab.items():
-        rank = -scores[token]
+    merges: list[tuple[str, str]] = []
+    for text in sorted(vocab, key=lambda text: scores[vocab[text]], reverse=True):
         for cut in range(1, len(text)):
             left = text[:cut]
             if left in vocab:
                 right = text[cut:]
                 if right in vocab:
-                    found.append((rank, left, right))
-    found.sort(key=lambda merge: merge[0])
-    return [(left, right) for _, left, right in found]
+                    merges.append((left, right))
+    return merges
 
 
 def _word_pieces(source: Source) -> TextEncoder:
