@@ -133,7 +133,9 @@ class Llama(Model):
             raise self.fail(
                 f"it has {len(self.layers)} layers, block_count says {self.options.layers}"
             )
-        factors = self.rope_factors and backend.executor.read(self.rope_factors)
+        factors = None
+        if self.rope_factors is not None:
+            factors = backend.executor.read(self.rope_factors)
         self.rotary = nn.Rotary(
             nn.RopeOptions.from_config(
                 self.config, self.options.head, interleaved=self.rope_interleaved

@@ -6,7 +6,8 @@ Yang et al. 2024, "Qwen2 Technical Report", §2.2. The biases are where the file
 from __future__ import annotations
 
 from wgpu_backend.model import architecture
-from wgpu_backend.models.llama import Llama
+
+from .llama import Llama
 
 
 @architecture("qwen2")

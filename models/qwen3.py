@@ -5,24 +5,10 @@ Yang et al. 2025, "Qwen3 Technical Report", §2. The norms are where the file ha
 
 from __future__ import annotations
 
-from wgpu_backend import nn
+from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import architecture
-from wgpu_backend.models.llama import Layer as LlamaLayer
-from wgpu_backend.models.llama import Llama, SelfAttention
-from wgpu_backend.nn import weight
 
-
-class NormedAttention(SelfAttention):
-    """Attention whose head norms must be there."""
-
-    query_norm: nn.RMSNorm = weight("attn_q_norm")
-    key_norm: nn.RMSNorm = weight("attn_k_norm")
-
-
-class Layer(LlamaLayer):
-    """Llama's block around that attention."""
-
-    attention: NormedAttention = weight("")
+from .llama import Llama
 
 
 @architecture("qwen3")
@@ -31,4 +17,8 @@ class Qwen3(Llama):
 
     rope_interleaved = False
 
-    layers: list[Layer] = weight("blk")
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        for i, layer in enumerate(self.layers):
+            if layer.attention.query_norm is None or layer.attention.key_norm is None:
+                raise self.fail(f"blk.{i}: attn_q_norm or attn_k_norm is missing, qwen3 has both")

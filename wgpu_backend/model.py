@@ -85,9 +85,10 @@ def architecture(*names: str) -> Callable[[M], M]:
 
 def architectures() -> dict[str, type[Model]]:
     """Every known architecture: those of the package's own `models` folder, and registered ones."""
-    package = import_module("wgpu_backend.models")
+    # By listing a folder: nothing below the models knows one of them by name.
+    package = import_module(f"{__package__}.models")
     for module in iter_modules(package.__path__):
-        import_module(f"wgpu_backend.models.{module.name}")
+        import_module(f"{package.__name__}.{module.name}")
     return dict(sorted(_ARCHITECTURES.items()))
 
 

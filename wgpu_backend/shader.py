@@ -349,8 +349,8 @@ def _merged(
 
 
 def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
-    """Number the bindings in order of appearance, the uniform last."""
-    found = [m for m in _BINDING.finditer(_COMMENT.sub("", text))]
+    """Give the bindings numbers in order of appearance, the uniform last."""
+    found = _BINDING.finditer(_COMMENT.sub("", text))
     order = sorted(found, key=lambda m: m["kind"] == "uniform")
     index = {m["name"]: i for i, m in enumerate(order)}
 

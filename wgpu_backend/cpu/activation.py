@@ -26,8 +26,8 @@ def silu(x: Array) -> Array:
 
 @twin
 def gelu(x: Array) -> Array:
-    """GELU, the tanh form."""
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x)))
+    """GELU, the tanh form; (1 + tanh(u)) / 2 is written as a sigmoid, which does not cancel."""
+    return x * sigmoid(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
 
 
 @twin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
+from wgpu_backend.ops.attention import Scores
 
 
 @twin
@@ -16,14 +17,11 @@ def paged_attention(
     sequences: Array,
     table: Array,
     *,
-    block: int,
-    scale: float,
-    kv_heads: int,
-    window: int = 0,
-    softcap: float = 0.0,
+    scores: Scores,
 ) -> Array:
     """Causal attention token by token over the slots of its sequence."""
     tokens, heads, _ = q.shape
+    kv_heads, window, block = scores.kv_heads, scores.window, scores.block
     keys = k.reshape(len(k), kv_heads, -1)
     values = v.reshape(len(v), kv_heads, -1)
     y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
@@ -34,10 +32,10 @@ def paged_attention(
             continue
         slots = table[max(int(sequences[token]), 0), seen // block] * block + seen % block
         grouped = q[token].reshape(kv_heads, heads // kv_heads, -1)
-        scores = np.einsum("hgd,nhd->hgn", grouped, keys[slots]) * np.float32(scale)
-        if softcap:
-            scores = softcap * np.tanh(scores / np.float32(softcap))
-        e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        products = np.einsum("hgd,nhd->hgn", grouped, keys[slots]) * np.float32(scores.scale)
+        if scores.softcap:
+            products = scores.softcap * np.tanh(products / np.float32(scores.softcap))
+        e = np.exp(products - products.max(axis=-1, keepdims=True))
         e /= e.sum(axis=-1, keepdims=True)
         y[token] = np.einsum("hgn,nhd->hgd", e, values[slots]).reshape(heads, -1)
     return y
@@ -52,17 +50,12 @@ def paged_attention_splits(
     sequences: Array,
     table: Array,
     *,
-    block: int,
+    scores: Scores,
     splits: int,
-    scale: float,
-    kv_heads: int,
-    window: int = 0,
-    softcap: float = 0.0,
 ) -> Array:
     """Put the whole result into the first split; the others are empty."""
     operands = (q, k, v, positions, sequences, table)
-    options = {"scale": scale, "kv_heads": kv_heads, "window": window, "softcap": softcap}
-    whole = paged_attention(*operands, block=block, **options)
+    whole = paged_attention(*operands, scores=scores)
     tokens, heads, cols = whole.shape
     y = np.zeros((tokens, heads, splits, cols + 4), np.float32)
     y[..., cols] = np.finfo(np.float32).min

@@ -10,7 +10,7 @@ from wgpu_backend.cpu.twin import Array, twin
 @twin
 def mulmat(weight: Array, x: Array) -> Array:
     """Return ``x @ weight.T``, batches of `weight` repeated to those of `x`."""
-    for axis in range(weight.ndim - 2):
-        at = axis + x.ndim - weight.ndim
-        weight = np.repeat(weight, x.shape[at] // weight.shape[axis], axis=axis)
-    return np.matmul(x, np.swapaxes(weight, -1, -2))
+    batch = weight.shape[:-2]
+    for axis, wanted in zip(range(-3, -3 - len(batch), -1), reversed(x.shape[:-2])):
+        weight = np.repeat(weight, wanted // weight.shape[axis], axis=axis)
+    return np.matmul(x, np.swapaxes(weight, -1, -2)).reshape(*x.shape[:-1], weight.shape[-2])

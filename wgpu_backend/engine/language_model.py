@@ -355,7 +355,9 @@ class LanguageModel:
     def _rows(self, tokens: Sequence[int], head: Head, limit: int) -> NDArray[np.float32]:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
         if not 0 < len(tokens) <= self.cache.positions:
-            raise ContextFull(f"{len(tokens)} tokens, the context holds 1 to {self.cache.positions}")
+            raise ContextFull(
+                f"{len(tokens)} tokens, the context holds 1 to {self.cache.positions}"
+            )
         self._session.tokens.clear()
         self.cache.remove(self._session.sequence)
         step = min(self.runner.chunk, limit)

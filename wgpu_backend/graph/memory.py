@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from wgpu_backend.graph.node import Launch, Node, Storage
 
-
 # A thread of a kernel may read or write up to a vector beyond the last value.
 SLACK = 32
 

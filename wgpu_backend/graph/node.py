@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from wgpu_backend.device_info import Capabilities
-
 from wgpu_backend.graph.spec import Spec
 
 StorageKind = Literal["intermediate", "input", "weight", "state"]

@@ -66,7 +66,11 @@ class Spec:
         """One past the largest element index the tensor touches in its storage."""
         if self.size == 0:
             return self.offset
-        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides))
+        return (
+            self.offset
+            + 1
+            + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        )
 
     def axis(self, axis: int, subject: str) -> int:
         """`axis` counted from the front.
@@ -90,7 +94,9 @@ def broadcast(subject: str, a: Spec, b: Spec) -> Shape:
         m = a.shape[i] if len(a.shape) >= -i else 1
         n = b.shape[i] if len(b.shape) >= -i else 1
         if m != n and 1 not in (m, n):
-            raise ShapeError(f"{subject}: {a.shape} and {b.shape} do not broadcast, {m} against {n}")
+            raise ShapeError(
+                f"{subject}: {a.shape} and {b.shape} do not broadcast, {m} against {n}"
+            )
         shape.append(n if m == 1 else m)
     return tuple(shape)
 

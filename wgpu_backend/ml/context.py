@@ -42,9 +42,7 @@ class Context:
         """Node for the result of an op."""
         self._check()
         if launch.into is not None:
-            return Tensor(
-                launch.out, launch.into.storage, builder=self, call=call, launch=launch
-            )
+            return Tensor(launch.out, launch.into.storage, builder=self, call=call, launch=launch)
         storage = Storage(launch.out.nbytes, "intermediate")
         return Tensor(launch.out, storage, builder=self, call=call, launch=launch)
 

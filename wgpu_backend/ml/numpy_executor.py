@@ -77,9 +77,7 @@ def stored(node: Node) -> Array:
     handle = node.storage.handle
     if isinstance(handle, bytes):
         handle = np.frombuffer(handle, node.spec.dtype.numpy)
-    if node.storage.kind == "weight":
-        return handle
-    return strided(handle, node.spec)
+    return strided(handle.reshape(-1), node.spec)
 
 
 def value_of(node: Node) -> Array:
@@ -169,7 +167,10 @@ class NumpyRecorded:
             self._inputs[name].handle = checked.reshape(-1)
         try:
             self._execute(lambda node, launch: None)
-            arrays = [decode(stored(n).tobytes(), Spec.dense(n.spec.shape, n.spec.dtype)) for n in self._outputs]
+            arrays = [
+                decode(stored(n).tobytes(), Spec.dense(n.spec.shape, n.spec.dtype))
+                for n in self._outputs
+            ]
         finally:
             for name, storage in self._inputs.items():
                 storage.handle = self._specs[name]

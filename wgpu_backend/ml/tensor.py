@@ -8,22 +8,43 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, cast, overload
+
+from numpy.typing import ArrayLike
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph import spec as specs
-from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.node import Builder, Node, Storage
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ml.executor import Array
-from wgpu_backend.ops import activation, attention, copying, elementwise, indexing, matmul
-from wgpu_backend.ops import normalization, position
+from wgpu_backend.ops import (
+    activation,
+    attention,
+    copying,
+    elementwise,
+    indexing,
+    matmul,
+    normalization,
+    position,
+)
 from wgpu_backend.ops.op import Op
 
-if TYPE_CHECKING:
-    from wgpu_backend.ml.context import Context
-
 P = ParamSpec("P")
+
+
+class Owner(Protocol):
+    """What a tensor asks of its context; see `wgpu_backend.ml.context.Context`."""
+
+    memo: dict[Any, Tensor]
+
+    def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> Tensor:
+        """Tensor with the values of an array."""
+        ...
+
+    def values(self, tensor: Tensor) -> Array:
+        """Values of a tensor on the host."""
+        ...
 
 
 class Method(Generic[P]):
@@ -73,7 +94,7 @@ class Tensor(Node):
         return self.spec.size
 
     @property
-    def context(self) -> Context:
+    def context(self) -> Owner:
         """Context the tensor belongs to.
 
         Raises
@@ -83,7 +104,7 @@ class Tensor(Node):
         """
         if self.builder is None:
             raise ContextError(f"{self.storage.label}: a weight belongs to no context")
-        return cast("Context", self.builder)
+        return cast("Owner", self.builder)
 
     def __repr__(self) -> str:
         label = f", {self.storage.label}" if self.storage.label else ""
@@ -176,7 +197,7 @@ class Tensor(Node):
     paged_attention = Method(attention.paged_attention)
 
     def _operand(self, other: Tensor | float) -> Tensor:
-        return other if isinstance(other, Tensor) else self.context.from_floats([float(other)], 1)
+        return other if isinstance(other, Tensor) else self.context.from_numpy([float(other)])
 
     def __add__(self, other: Tensor | float) -> Tensor:
         return self.add(self._operand(other))
@@ -204,7 +225,9 @@ class Tensor(Node):
         """Basic indexing: integers and slices with positive steps."""
         items = index if isinstance(index, tuple) else (index,)
         if len(items) > len(self.shape):
-            raise ShapeError(f"index: {len(items)} indices, {self.shape} has {len(self.shape)} axes")
+            raise ShapeError(
+                f"index: {len(items)} indices, {self.shape} has {len(self.shape)} axes"
+            )
         found, kept = self.spec, list(range(len(self.shape)))
         for axis, item in enumerate(items):
             start, stop, step = _bounds(item, self.shape[axis])
@@ -231,7 +254,7 @@ def _bounds(item: int | builtins.slice, extent: int) -> tuple[int, int, int]:
     return item % extent, item % extent + 1, 1
 
 
-def leaf(spec: Spec, storage: Storage, context: Context | None = None) -> Tensor:
+def leaf(spec: Spec, storage: Storage, context: Builder | None = None) -> Tensor:
     """Tensor over storage that no op fills."""
     return Tensor(spec, storage, builder=context)
 

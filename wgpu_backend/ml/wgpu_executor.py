@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
 from wgpu_backend.cpu.values import decode, dequantise
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
@@ -264,5 +265,3 @@ class WgpuRecorded:
         for buffer in self._owned:
             buffer.release()
         self._owned.clear()
-
-

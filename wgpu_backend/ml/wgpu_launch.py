@@ -1,4 +1,4 @@
-"""From a launch to dispatches: snippets by dtype, parameters by name, one dispatch a weight part."""
+"""From a launch to dispatches: snippets by dtype, parameters by name, one for each weight part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AUTO = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One dispatch before it has buffers: shader, packed parameters, grid, and the part it reads."""
+    """One dispatch before it has buffers: shader, packed parameters, grid, part of the weights."""
 
     shader: Shader
     params: bytes
@@ -132,5 +132,3 @@ def _told(
     if what == "rows":
         return part.rows if part else spec.shape[-2]
     return four(spec.shape, 1) if what == "shape" else four(spec.strides, 0)
-
-

@@ -103,9 +103,7 @@ class WeightStore:
             return Binding(buffer, 0, size)
         if not self._buffers or self._used + size > self._buffers[-1].nbytes or self._used == 0:
             capacity = min(SHARED_BUFFER_NBYTES, self._device.capabilities.max_buffer_nbytes)
-            self._buffers.append(
-                self._device.buffer(capacity, purpose="weights", label="weights")
-            )
+            self._buffers.append(self._device.buffer(capacity, purpose="weights", label="weights"))
             self._used = 0
         offset, self._used = self._used, self._used + size
         return Binding(self._buffers[-1], offset, size)

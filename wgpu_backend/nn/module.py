@@ -18,7 +18,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.tensor import Tensor
@@ -105,7 +105,7 @@ def _field(kind: Any, tag: Tag, find: Find, prefix: str) -> Any:  # noqa: ANN401
         return _modules(get_args(kind)[0], find, candidates[0]) or None
     for name in candidates:
         inner = name if not tag.names[0] else f"{name}."
-        value = find(name) if kind is Tensor else _module(kind, find, inner)
+        value = find(name) if kind is Tensor else _module(cast("type[Module]", kind), find, inner)
         if value is not None:
             return value
     return None

@@ -104,7 +104,7 @@ class RopeOptions:
         low = max(0.0, math.floor(self._pair_of(self.beta_fast)))
         high = min(self.dims - 1.0, math.ceil(self._pair_of(self.beta_slow)))
         steps = (np.arange(pairs) - low) / max(0.001, high - low)
-        return 1 - np.clip(steps, 0, 1)
+        return np.clip(1 - steps, 0.0, 1.0).astype(np.float64)
 
     def _pair_of(self, rotations: float) -> float:
         """Pair, as a fraction, that turns so often within the original context."""
@@ -133,7 +133,5 @@ class Rotary:
         context, key = positions.context, (self, positions)
         if key not in context.memo:
             frequencies = context.from_numpy(self._frequencies)
-            context.memo[key] = positions.rope_table(
-                frequencies, magnitude=self.options.magnitude
-            )
+            context.memo[key] = positions.rope_table(frequencies, magnitude=self.options.magnitude)
         return context.memo[key]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F16, F32, I32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.node import Launch, Node, ParamValue
+from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
@@ -37,6 +37,27 @@ class Pages:
     sequences: Node
     table: Node
     block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How attention reads its cache and makes scores; see `attention`.
+
+    Parameters
+    ----------
+    block : int
+        Positions in a block of the cache.
+    scale : float
+    kv_heads : int
+    window : int
+    softcap : float
+    """
+
+    block: int
+    scale: float
+    kv_heads: int
+    window: int = 0
+    softcap: float = 0.0
 
 
 def select_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -88,19 +109,18 @@ def attention(
     tokens, heads = q.spec.shape[:2]
     positions = min(longest, window) if window else longest
     splits = min(positions // SPLIT_POSITIONS, ENOUGH_GROUPS // max(tokens * heads, 1))
-    options = {"scale": scale, "kv_heads": kv_heads, "window": window, "softcap": softcap}
     operands = (q, k, v, pages.positions, pages.sequences, pages.table)
+    scores = Scores(pages.block, scale, kv_heads, window, softcap)
     if splits <= 1:
-        return paged_attention(*operands, block=pages.block, **options)
-    parts = paged_attention_splits(*operands, block=pages.block, splits=splits, **options)
-    return attention_merge(parts)
+        return paged_attention(*operands, scores=scores)
+    return attention_merge(paged_attention_splits(*operands, scores=scores, splits=splits))
 
 
-def _paged(operands: Mapping[str, Node], params: Mapping[str, ParamValue], splits: int) -> Launch:
+def _paged(operands: Mapping[str, Node], scores: Scores, splits: int) -> Launch:
     q, k, v = (operands[name] for name in "qkv")
     _require_cache(operands)
     tokens, heads, cols = q.spec.shape
-    kv_heads = int(params["kv_heads"])  # pyright: ignore[reportArgumentType]
+    kv_heads = scores.kv_heads
     require(
         kv_heads > 0 and heads % kv_heads == 0,
         ShapeError,
@@ -124,7 +144,7 @@ def _paged(operands: Mapping[str, Node], params: Mapping[str, ParamValue], split
         operands,
         groups=(heads, tokens, splits),
         params={
-            **params,
+            **asdict(scores),
             "heads": heads,
             "k_quads": cols // 4,
             "v_quads": v_cols // 4,
@@ -175,20 +195,13 @@ def paged_attention(
     sequences: Node,
     table: Node,
     *,
-    block: int,
-    scale: float,
-    kv_heads: int,
-    window: int = 0,
-    softcap: float = 0.0,
+    scores: Scores,
 ) -> Launch:
     """Attention in one pass; see `attention`."""
     operands = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
     }  # fmt: skip
-    params = {
-        "block": block, "scale": scale, "kv_heads": kv_heads, "window": window, "softcap": softcap,
-    }  # fmt: skip
-    return _paged(operands, params, 1)
+    return _paged(operands, scores, 1)
 
 
 @op(shader="attention", select=select_lanes, trusted=True)
@@ -200,12 +213,8 @@ def paged_attention_splits(
     sequences: Node,
     table: Node,
     *,
-    block: int,
+    scores: Scores,
     splits: int,
-    scale: float,
-    kv_heads: int,
-    window: int = 0,
-    softcap: float = 0.0,
 ) -> Launch:
     """Attention over each of `splits` ranges of positions, for `attention_merge`.
 
@@ -217,10 +226,7 @@ def paged_attention_splits(
     operands = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
     }  # fmt: skip
-    params = {
-        "block": block, "scale": scale, "kv_heads": kv_heads, "window": window, "softcap": softcap,
-    }  # fmt: skip
-    return _paged(operands, params, splits)
+    return _paged(operands, scores, splits)
 
 
 @op(trusted=True)

@@ -28,7 +28,9 @@ def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> Non
     """Raise ShapeError unless the operand has `low` to `high` axes."""
     rank = len(node.spec.shape)
     if not low <= rank <= high:
-        raise ShapeError(f"{op}: {name} is {node.spec.shape} with {rank} axes, needs {low} to {high}")
+        raise ShapeError(
+            f"{op}: {name} is {node.spec.shape} with {rank} axes, needs {low} to {high}"
+        )
 
 
 def four(values: Shape, fill: int) -> tuple[int, int, int, int]:

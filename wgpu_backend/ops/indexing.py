@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from wgpu_backend.dtypes import BF16, F16, F32, I32
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Spec, dense_strides
 from wgpu_backend.ops.check import (
     FLOATS,
     quads,
@@ -38,6 +38,12 @@ def rows(x: Node, ids: Node) -> Launch:
     cols = x.spec.shape[1]
     out = Spec.dense((ids.spec.shape[0], cols), F32)
     if x.spec.dtype.quantised:
+        require(
+            x.spec.is_dense,
+            ShapeError,
+            f"rows: a {x.spec.dtype} matrix is {x.spec.shape} of strides {x.spec.strides}, "
+            f"needs whole rows, strides {dense_strides(x.spec.shape)}",
+        )
         return Launch(
             out,
             {"weights": x, "ids": ids},
@@ -80,13 +86,16 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     Raises
     ------
     ShapeError
-        Widths differ, or `dst` is not dense.
+        Widths differ, `dst` is not dense, or `x` looks at it.
+    ContextError
+        `dst` is a weight or an input, which ops do not write.
     """
     require_rank("set_rows", "dst", dst, 2, 2)
     require_rank("set_rows", "x", x, 2, 2)
     require_dtype("set_rows", "dst", dst, (F32, F16, BF16))
     require_dtype("set_rows", "x", x, FLOATS)
     require_dtype("set_rows", "ids", ids, (I32,))
+    _require_writable(dst, x)
     n, cols = dst.spec.shape
     require(
         x.spec.shape[1] == cols,
@@ -114,6 +123,21 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     )
 
 
+def _require_writable(dst: Node, x: Node) -> None:
+    kind = dst.storage.kind
+    require(
+        kind in ("state", "intermediate"),
+        ContextError,
+        f"set_rows: dst is {'a weight' if kind == 'weight' else 'an input'}, needs a state",
+    )
+    require(
+        x.storage is not dst.storage,
+        ShapeError,
+        f"set_rows: x is a view of dst, {x.spec.shape} of {dst.spec.shape}, needs storage of its "
+        "own; call contiguous()",
+    )
+
+
 @op(dense=("x",), trusted=True)
 def argmax(x: Node) -> Launch:
     """Index of the largest value of each row, the first of equals.
@@ -125,9 +149,15 @@ def argmax(x: Node) -> Launch:
     Returns
     -------
     (...), i32.
+
+    Raises
+    ------
+    ShapeError
+        Rows are empty.
     """
     require_rank("argmax", "x", x, 1)
     require_dtype("argmax", "x", x, FLOATS)
+    require(x.spec.shape[-1] > 0, ShapeError, "argmax: rows of x have 0 values, need at least 1")
     count = row_count(x.spec)
     return Launch(
         Spec.dense(x.spec.shape[:-1], I32),

@@ -9,7 +9,15 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.check import FLOATS, MAX_GROUPS, four, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.check import (
+    FLOATS,
+    MAX_GROUPS,
+    four,
+    require,
+    require_dtype,
+    require_rank,
+    spread,
+)
 from wgpu_backend.ops.op import op
 
 GROUP = 32  # weights that one load of a quant snippet brings
@@ -95,8 +103,7 @@ def _blockwise(weight: Node, x: Node) -> bool:
     """Whether the fast kernels fit: one dense matrix of weights, whole groups of 32."""
     spec = weight.spec
     dense = spec.is_dense and len(spec.shape) == 2 and spec.offset % GROUP == 0
-    aligned = spec.shape[-1] % GROUP == 0 and x.spec.offset % 4 == 0
-    return spec.dtype.quantised or (dense and aligned and x.spec.dtype == F32)
+    return spec.dtype.quantised or (dense and spec.shape[-1] % GROUP == 0 and x.spec.dtype == F32)
 
 
 def _by_groups(weight: Node, x: Node, m: int, k: int) -> Launch:

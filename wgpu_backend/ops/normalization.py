@@ -66,7 +66,7 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     rows = row_count(x.spec)
     return Launch(
         Spec.dense(x.spec.shape, F32),
-        {"x": x, "weight": weight or x},
+        {"x": x, "weight": x if weight is None else weight},
         groups=spread(rows),
         params={
             "rows": rows,
@@ -105,7 +105,11 @@ def layer_norm(
     rows = row_count(x.spec)
     return Launch(
         Spec.dense(x.spec.shape, F32),
-        {"x": x, "weight": weight or x, "bias": bias or x},
+        {
+            "x": x,
+            "weight": x if weight is None else weight,
+            "bias": x if bias is None else bias,
+        },
         groups=spread(rows),
         params={"rows": rows, "cols": x.spec.shape[-1], "eps": eps},
         choices={"WEIGHTED": weight is not None, "BIASED": bias is not None},

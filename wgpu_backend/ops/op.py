@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, overload
+from typing import Any, Generic, ParamSpec, cast, overload
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import ContextError
@@ -42,7 +42,7 @@ class Op(Generic[P]):
     select : callable or None
         Chooses the variant of a launch that suits a device.
     dense : iterable of str
-        Parameters whose operand is made contiguous first.
+        Parameters whose operand is made contiguous first, beginning at a whole vector of four.
     trusted : bool
         The kernels stay inside their buffers without bounds clamping.
     """
@@ -79,14 +79,15 @@ class Op(Generic[P]):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         dense = self._dense
         done = tuple(
-            _dense(builder, a) if name in dense else a for name, a in zip(self._names, args)
+            _dense(builder, a) if name in dense else a
+            for name, a in zip(self._names, args, strict=False)
         )
         return done, {k: _dense(builder, v) if k in dense else v for k, v in kwargs.items()}
 
 
 def _dense(builder: Builder, value: Any) -> Any:  # noqa: ANN401
-    """`value` itself, or a dense copy where it is a strided node."""
-    if not isinstance(value, Node) or value.spec.is_dense:
+    """`value` itself, or a dense copy where it is a strided node or begins inside a vector."""
+    if not isinstance(value, Node) or (value.spec.is_dense and value.spec.offset % 4 == 0):
         return value
     contiguous = REGISTRY["contiguous"]
     return builder.add(Call(contiguous, (value,), {}), contiguous.record(value))
@@ -97,7 +98,9 @@ def _builder(name: str, values: Iterable[Any]) -> Builder:
         id(v.builder): v.builder for v in values if isinstance(v, Node) and v.builder is not None
     }
     if len(builders) != 1:
-        what = "tensors of two contexts" if builders else "no tensor of a context among its operands"
+        what = (
+            "tensors of two contexts" if builders else "no tensor of a context among its operands"
+        )
         raise ContextError(f"{name}: {what}; copy one over, or make an input in the same context")
     return next(iter(builders.values()))
 
@@ -136,7 +139,7 @@ def op(
         made = Op(
             record, name=name, shader=shader or name, select=select, dense=dense, trusted=trusted
         )
-        REGISTRY[name] = made
+        REGISTRY[name] = cast("Op[Any]", made)
         return made
 
     return make if record is None else make(record)

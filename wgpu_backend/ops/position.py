@@ -61,7 +61,8 @@ def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
     Raises
     ------
     ShapeError
-        The table is for another number of tokens, or rotates more values than a head has.
+        The table is for another number of tokens, rotates more values than a head has, or has
+        other than two values a pair.
     """
     require_rank("rope", "x", x, 3, 3)
     require_rank("rope", "table", table, 3, 3)
@@ -72,6 +73,11 @@ def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
         table.spec.shape[0] == tokens,
         ShapeError,
         f"rope: table has {table.spec.shape[0]} tokens, x has {tokens}",
+    )
+    require(
+        table.spec.shape[2] == 2,
+        ShapeError,
+        f"rope: table is {table.spec.shape}, needs cosine and sine, 2 values, last",
     )
     require(
         2 * pairs <= cols, ShapeError, f"rope: table rotates {2 * pairs} values, heads have {cols}"
