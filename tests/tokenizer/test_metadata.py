@@ -62,6 +62,15 @@ def test_metadata_that_contradicts_itself(source, message):
     assert message in str(caught.value)
 
 
+def test_a_damaged_character_map_is_found_in_use():
+    # A trie of one entry whose offset points far outside.
+    charsmap = np.frombuffer(b"\x04\0\0\0" + b"\xff\xff\xff\xff" + b"ab\0", np.uint8)
+    tokens, types = ["<pad>", "</s>", "<unk>", "a"], [CONTROL, CONTROL, 2, NORMAL]
+    source = metadata("t5", tokens, types, precompiled_charsmap=charsmap)
+    with pytest.raises(TokenizerError, match="1 characters cannot be encoded"):
+        Tokenizer.from_metadata(source).encode("a")
+
+
 def test_a_text_with_two_ids_is_refused_unless_it_is_padding():
     tokens = ["a", "b", "ab", "a"]
     keys = {"pre": "gpt-2", "merges": ["a b"]}

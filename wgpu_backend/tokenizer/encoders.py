@@ -117,13 +117,33 @@ def build_encoder(source: Source) -> TextEncoder:
     """
     try:
         return _BUILDERS[source.vocabulary.model](source)
-    except TokenizerError:
-        raise
-    except Exception as error:  # the library raises bare Exceptions for tables it cannot use
+    except BaseException as error:
+        if not is_library_failure(error):
+            raise
         raise TokenizerError(
             f"tokenizer: {source.vocabulary.model} with {len(source.vocabulary.texts)} tokens and "
             f"{len(source.vocabulary.merges)} merges cannot be built, needs them to agree: {error}"
         ) from error
+
+
+def is_library_failure(error: BaseException) -> bool:
+    """Whether an exception is how the library says that it cannot use a table.
+
+    It raises bare Exceptions, and where its own code panics a PanicException, which is none.
+    Our own errors say more than a wrapped one would, and pass.
+
+    Parameters
+    ----------
+    error : BaseException
+        What came out of the library.
+
+    Returns
+    -------
+    bool
+    """
+    if isinstance(error, TokenizerError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _byte_pairs(source: Source) -> TextEncoder:

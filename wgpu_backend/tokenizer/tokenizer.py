@@ -9,7 +9,13 @@ from typing import Self
 
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.gguf_file import open_gguf
-from wgpu_backend.tokenizer.encoders import MODELS, Source, TextEncoder, build_encoder
+from wgpu_backend.tokenizer.encoders import (
+    MODELS,
+    Source,
+    TextEncoder,
+    build_encoder,
+    is_library_failure,
+)
 from wgpu_backend.tokenizer.fragments import Splitter
 from wgpu_backend.tokenizer.pieces import Detokenizer, Pieces, clean_spaces
 from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS, PreTokenizer
@@ -297,7 +303,9 @@ class Tokenizer:
             text = text.replace(_SHIELD, "")
         try:
             return self._encoder.encode(text, first) if text else []
-        except Exception as error:
+        except BaseException as error:
+            if not is_library_failure(error):
+                raise
             raise TokenizerError(
                 f"tokenizer: {len(text)} characters cannot be encoded, needs a sound vocabulary: "
                 f"{error}"
