@@ -40,9 +40,9 @@ class Native:
 
     def __init__(self, api: Any) -> None:
         self._api = api
-        self._lib = api.lib  # errors are logged, not raised: for calls that defer them
-        self._safe = api.libf  # errors are raised
-        self._ffi = api.ffi
+        self.lib = api.lib  # errors are logged, not raised: for calls that defer them
+        self.safe = api.libf  # errors are raised
+        self.ffi = api.ffi
 
     def trusted_module(self, gpu: Any, label: str, code: str) -> Any:
         """Make a shader module without bounds clamping and loop counters.
@@ -52,16 +52,16 @@ class Native:
         wgpu.GPUValidationError
             The code does not compile.
         """
-        api, ffi = self._api, self._ffi
+        api, ffi = self._api, self.ffi
         source = ffi.new("WGPUShaderSourceWGSL *")
         encoded = ffi.new("char[]", code.encode())
-        source.chain.sType = self._lib.WGPUSType_ShaderSourceWGSL
+        source.chain.sType = self.lib.WGPUSType_ShaderSourceWGSL
         source.code.data, source.code.length = encoded, len(code.encode())
         name = ffi.new("char[]", label.encode())
         descriptor = ffi.new("WGPUShaderModuleDescriptor *")
         descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         descriptor.label.data, descriptor.label.length = name, len(label.encode())
-        handle = self._safe.wgpuDeviceCreateShaderModuleTrusted(gpu._internal, descriptor, 0)
+        handle = self.safe.wgpuDeviceCreateShaderModuleTrusted(gpu._internal, descriptor, 0)
         return api.GPUShaderModule(label, handle, gpu)
 
     def command(self, pipeline: Any, group: Any, counts: tuple[int, int, int]) -> tuple[Any, ...]:
@@ -70,7 +70,7 @@ class Native:
 
     def encode(self, compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
         """Record dispatches; their errors show when the encoder is finished."""
-        lib, null, handle = self._lib, self._ffi.NULL, compute_pass._internal
+        lib, null, handle = self.lib, self.ffi.NULL, compute_pass._internal
         set_pipeline = lib.wgpuComputePassEncoderSetPipeline
         set_group = lib.wgpuComputePassEncoderSetBindGroup
         dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
@@ -84,47 +84,56 @@ class Native:
 
     def submit(self, gpu: Any, command_buffer: Any) -> Any:
         """Submit one command buffer; what comes back can be waited for."""
-        buffers = self._ffi.new("WGPUCommandBuffer[]", [command_buffer._internal])
-        index = self._safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
-        return self._ffi.new("WGPUSubmissionIndex *", index)
+        buffers = self.ffi.new("WGPUCommandBuffer[]", [command_buffer._internal])
+        index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
+        return self.ffi.new("WGPUSubmissionIndex *", index)
 
     def poll(self, gpu: Any, index: Any = None) -> None:
         """Wait until the submission of that index is done, or all of them."""
-        chosen = self._ffi.NULL if index is None else index
-        self._safe.wgpuDevicePoll(gpu._internal, True, chosen)
+        chosen = self.ffi.NULL if index is None else index
+        self.safe.wgpuDevicePoll(gpu._internal, True, chosen)
 
     def timestamp_period(self, gpu: Any) -> float:
         """Nanoseconds of one tick of a timestamp."""
-        return float(self._lib.wgpuQueueGetTimestampPeriod(gpu.queue._internal))
+        return float(self.lib.wgpuQueueGetTimestampPeriod(gpu.queue._internal))
 
     def destroy(self, gpu: Any) -> None:
         """Make the device lost, as a driver reset would; for tests."""
-        self._lib.wgpuDeviceDestroy(gpu._internal)
+        self.lib.wgpuDeviceDestroy(gpu._internal)
+
+
+# Callbacks that the library may yet call, each with the list it answers into. They may not be freed
+# before, whoever forgets the buffer, nor by themselves while they run: the next Mapping clears up.
+_UNANSWERED: list[tuple[list[int], object]] = []
+
+
+def _keep(answers: list[int], callback: object) -> None:
+    for entry in list(_UNANSWERED):
+        if entry[0]:
+            _UNANSWERED.remove(entry)
+    _UNANSWERED.append((answers, callback))
 
 
 class Mapping:
-    """One request to see a buffer's bytes on the host.
-
-    The object must live until the library has answered, which it does in `wait` at the latest;
-    owners keep it beside the buffer.
-    """
+    """One request to see a buffer's bytes on the host."""
 
     def __init__(self, native: Native, gpu: Any, buffer: Any, nbytes: int) -> None:
         self._native, self._gpu, self._buffer, self._nbytes = native, gpu, buffer, nbytes
-        self._status: int | None = None
-        ffi, lib = native._ffi, native._lib
+        answers: list[int] = []
+        self._answers = answers
+        ffi, lib = native.ffi, native.lib
 
         @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
         def answered(status: int, _message: Any, _one: Any, _two: Any) -> None:
-            self._status = int(status)
+            answers.append(int(status))
 
-        self._callback = answered
+        _keep(answers, answered)
         info = ffi.new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = answered
-        native._safe.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
+        native.safe.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
 
-    def wait(self, index: Any) -> bytes:
+    def wait(self, index: object) -> bytes:
         """Wait for the submission of that index and copy the bytes out.
 
         Raises
@@ -133,12 +142,12 @@ class Mapping:
             The buffer could not be mapped, as after device loss.
         """
         for _ in range(_MAP_WAITS):
-            if self._status is not None:
+            if self._answers:
                 break
             self._native.poll(self._gpu, index)
-        lib, ffi, raw = self._native._lib, self._native._ffi, self._buffer._internal
-        if self._status != lib.WGPUMapAsyncStatus_Success:
-            raise RuntimeError(f"buffer not mapped, status {self._status}")
+        lib, ffi, raw = self._native.lib, self._native.ffi, self._buffer._internal
+        if self._answers != [lib.WGPUMapAsyncStatus_Success]:
+            raise RuntimeError(f"buffer not mapped, status {self._answers}")
         pointer = lib.wgpuBufferGetMappedRange(raw, 0, self._nbytes)
         data = bytes(ffi.buffer(pointer, self._nbytes))
         lib.wgpuBufferUnmap(raw)

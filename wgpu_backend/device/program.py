@@ -39,14 +39,15 @@ class Pending:
         Where the bytes arrive; None when the Program reads nothing.
     sizes : sequence of int
         Bytes of each read.
-    label : str
-        The Program's, for messages.
+    program : Program
+        Whose slot it is, and who lives until the bytes are there.
     """
 
-    def __init__(self, slot: Slot | None, sizes: Sequence[int], label: str) -> None:
+    def __init__(self, slot: Slot | None, sizes: Sequence[int], program: Program) -> None:
         self._slot = slot
         self._sizes = sizes
-        self._label = label
+        self._label = program.label
+        self._program = program if slot else None
         self._data: list[bytes] | None = None if slot else []
         self._lock = threading.Lock()
 
@@ -67,7 +68,7 @@ class Pending:
                 if self._slot is None:
                     raise DeviceError(f"{self._label}: closed before its results were read")
                 data = self._slot.finish(self._label)
-                self._slot = None
+                self._slot = self._program = None
                 self._data = split(data, self._sizes)
             return self._data
 
@@ -78,7 +79,7 @@ class Pending:
 
     def drop(self) -> None:
         """Forget the slot; what has not been read never will be."""
-        self._slot = None
+        self._slot = self._program = None
 
 
 def split(data: bytes, sizes: Sequence[int]) -> list[bytes]:
@@ -146,6 +147,10 @@ class Program:
         self._under_way: list[Pending | None] = []
         self._closed = False
 
+    def __del__(self) -> None:
+        if hasattr(self, "_slots"):  # one that was refused has none
+            self.close()
+
     def __repr__(self) -> str:
         return f"Program({self.label}, {len(self.dispatches)} dispatches)"
 
@@ -177,7 +182,7 @@ class Program:
                 index = self._submit(slot)
                 if slot is not None:
                     slot.start(index, slot.nbytes)
-            pending = Pending(slot, self._sizes, self.label)
+            pending = Pending(slot, self._sizes, self)
             if at is not None:
                 self._under_way[at] = pending
             return pending

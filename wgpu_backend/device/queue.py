@@ -171,7 +171,7 @@ class Queue:
         """Let go of the device; buffers and bind groups are gone already."""
         self.closed = True
         with quiet():
-            let_go([self.gpu])
+            let_go([self.gpu, self.gpu.adapter])
 
     def lose(self) -> None:
         """Make the device lost, as a driver reset would; for tests."""

@@ -1,0 +1,142 @@
+"""What is opened is closed: objects and memory return to where they were."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import wgpu
+
+from tests.device.kernels import double, floats, numbers, shader
+from wgpu_backend.device import Binding, Device, native
+from wgpu_backend.device.queue import Queue
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.errors import DeviceError, OutOfMemory
+
+pytestmark = pytest.mark.gpu
+
+
+def counts() -> dict[str, int]:
+    """How many objects wgpu-native keeps, by kind."""
+    native_counts = wgpu.diagnostics.wgpu_native_counts.get_dict()
+    return {kind: int(entry["count"]) for kind, entry in native_counts.items()}
+
+
+def use(device: Device) -> None:
+    a, b = floats(device, 64), floats(device, 64)
+    steps = [double(device.pipeline(shader()), a, b)]
+    program = device.program(steps, reads=[Binding(b)])
+    assert numbers(program.replay().wait()[0])[3] == 6.0
+    program.timed()
+    device.read(a)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_opening_and_closing_leaks_nothing(adapter: DeviceInfo, fast: bool):
+    def round_trip() -> None:
+        with Device.open(adapter, native=fast) as opened:
+            use(opened)
+
+    round_trip()
+    gc.collect()
+    before = counts()
+    gc.disable()  # closing frees by itself, not the next collection
+    try:
+        for _ in range(100):
+            round_trip()
+        assert counts() == before
+    finally:
+        gc.enable()
+
+
+def test_closing_frees_what_somebody_still_holds(adapter: DeviceInfo):
+    gc.collect()
+    before = counts()
+    opened = Device.open(adapter)
+    pipeline = opened.pipeline(shader())
+    a, b = floats(opened, 64), floats(opened, 64)
+    program = opened.program([double(pipeline, a, b)], reads=[Binding(b)])
+    pending = program.replay()
+    opened.close()
+    after = counts()
+    assert {kind: after[kind] for kind in ("Buffer", "BindGroup", "ComputePipeline", "Queue")} == {
+        kind: before[kind] for kind in ("Buffer", "BindGroup", "ComputePipeline", "Queue")
+    }
+    del pending
+
+
+def test_a_program_leaks_nothing(fresh: Device):
+    use(fresh)
+    gc.collect()
+    before = counts()
+    for _ in range(20):
+        a, b = floats(fresh, 64), floats(fresh, 64)
+        steps = [double(fresh.pipeline(shader()), a, b)]
+        with_reads = fresh.program(steps, reads=[Binding(b)])
+        with_reads.replay().wait()
+        with_reads.close()
+        a.release()
+        b.release()
+    fresh.trim()
+    after = counts()
+    assert after["BindGroup"] == before["BindGroup"]
+    assert after["Buffer"] <= before["Buffer"]
+
+
+def test_without_the_fast_path_the_plain_one_serves(
+    adapter: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "_FUNCTIONS", ("wgpuThatIsNotThere",))
+        assert native.load() is None
+        with Device.open(adapter) as opened:
+            assert not opened.native
+            use(opened)
+    assert native.load() is not None
+
+
+def test_memory_that_the_driver_refuses_is_our_exception(
+    fresh: Device, monkeypatch: pytest.MonkeyPatch
+):
+    fresh.buffer(1000, purpose="cache")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise wgpu.GPUOutOfMemoryError("Not enough memory left.")
+
+    monkeypatch.setattr(wgpu.GPUDevice, "create_buffer", refuse)
+    monkeypatch.setattr(type(gpu_of(fresh)), "create_buffer", refuse)
+    with pytest.raises(OutOfMemory, match=r"buffer blk\.0: the device is out of memory") as caught:
+        fresh.buffer(1 << 20, purpose="weights", label="blk.0")
+    assert "cache" in caught.value.report
+    assert fresh.memory_report().count == 1
+
+
+def test_short_of_memory_the_pool_gives_up_its_reserve(
+    fresh: Device, monkeypatch: pytest.MonkeyPatch
+):
+    fresh.buffer(1 << 20, purpose="activations").release()
+    create = type(gpu_of(fresh)).create_buffer
+
+    def refuse_beside_a_reserve(self: object, **options: object) -> object:
+        if fresh.memory_report().pool_nbytes:
+            raise wgpu.GPUOutOfMemoryError("Not enough memory left.")
+        return create(self, **options)
+
+    monkeypatch.setattr(type(gpu_of(fresh)), "create_buffer", refuse_beside_a_reserve)
+    assert fresh.buffer(8 << 20, purpose="weights").alive
+
+
+def gpu_of(device: Device) -> wgpu.GPUDevice:
+    queue: Queue = device._queue
+    return queue.gpu
+
+
+def test_a_driver_that_refuses_to_open_is_our_exception(
+    adapter: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("Request device failed (3): no")
+
+    monkeypatch.setattr(wgpu.GPUAdapter, "request_device_sync", refuse)
+    with pytest.raises(DeviceError, match=f"device {adapter.id}: .*no"):
+        Device.open(adapter)
