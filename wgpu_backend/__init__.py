@@ -68,7 +68,7 @@ _HOMES = {
     "sample": ("SamplingOptions",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "Backend", "BackendError", "BackendParams", "CacheFull", "Context", "ContextError",
     "ContextFull", "DTypeError", "DeviceError", "DeviceInfo", "DeviceLost", "Devices", "GGUFError",
     "LanguageModel", "Model", "ModelError", "OutOfMemory", "SamplingOptions", "ShaderError",
