@@ -27,6 +27,7 @@ from wgpu_backend.ops import (
     matmul,
     normalization,
     position,
+    sampling,
 )
 from wgpu_backend.ops.op import Op
 
@@ -191,10 +192,18 @@ class Tensor(Node):
     rows = Method(indexing.rows)
     set_rows = Method(indexing.set_rows)
     argmax = Method(indexing.argmax)
+    top_k_of_parts = Method(sampling.top_k_of_parts)
+    top_k_of_ids = Method(sampling.top_k_of_ids)
+    penalise = Method(sampling.penalise)
+    sample = Method(sampling.sample)
     contiguous = Method(copying.contiguous)
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+
+    def top_k(self, *, k: int) -> Tensor:
+        """Ids of the largest values of each row; see `wgpu_backend.ops.sampling.top_k`."""
+        return cast("Tensor", sampling.top_k(self, k=k))
 
     def _operand(self, other: Tensor | float) -> Tensor:
         return other if isinstance(other, Tensor) else self.context.from_numpy([float(other)])

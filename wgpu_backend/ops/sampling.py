@@ -20,6 +20,7 @@ MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values t
 KNOBS = 8
 PENALISE_COLUMNS = 2048
 ENOUGH_COLUMNS = 1024  # a row this short is not worth a second dispatch
+FEWEST = 16  # with fewer winners a part, work groups would be too short to pay for their start
 
 
 def top_k(x: Node, *, k: int) -> Node:
@@ -42,7 +43,7 @@ def top_k(x: Node, *, k: int) -> Node:
     """
     require_rank("top_k", "x", x, 2, 2)
     cols = x.spec.shape[1]
-    part = isqrt(max(k, 1) * cols) + 1
+    part = isqrt(max(k, FEWEST) * cols) + 1
     if cols <= max(ENOUGH_COLUMNS, 2 * part):
         return top_k_of_parts(x, k=k, part=cols)
     winners = top_k_of_parts(x, k=k, part=part)

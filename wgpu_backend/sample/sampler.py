@@ -89,7 +89,9 @@ class Sampler:
         values = self._penalised(np.asarray(logits, np.float32), history)
         top = values.max()
         if not np.isfinite(top):
-            raise BackendError(f"sample: the largest of {len(values)} logits is {top}, needs finite")
+            raise BackendError(
+                f"sample: the largest of {len(values)} logits is {top}, needs finite"
+            )
         if self.options.greedy:
             return int(np.argmax(values))
         candidates = largest(values, self.options.top_k)

@@ -1,0 +1,11 @@
+// Columns of a row of sampling knobs: the fields of `wgpu_backend.sample.knobs.Knobs`, in order.
+
+const KNOBS: u32 = 8u;
+const TOP_K: u32 = 0u;
+const TOP_P: u32 = 1u;
+const GAP: u32 = 2u;
+const SHARPNESS: u32 = 3u;
+const REPEAT: u32 = 4u;
+const INVERSE_REPEAT: u32 = 5u;
+const PRESENCE: u32 = 6u;
+const FREQUENCY: u32 = 7u;
