@@ -57,6 +57,13 @@ def test_arrays_of_any_type_and_stride_are_written(device: Device, dtype: type[n
     buffer.release()
 
 
+def test_a_strided_view_is_written(device: Device):
+    buffer = device.buffer(4, purpose="inputs")
+    device.write(buffer, memoryview(b"a.b.c.d.")[::2])
+    assert device.read(buffer) == b"abcd"
+    buffer.release()
+
+
 def test_nothing_is_written_and_read(device: Device):
     buffer = device.buffer(4, purpose="inputs")
     device.write(buffer, np.empty(0, np.float32))

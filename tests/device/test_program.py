@@ -302,3 +302,21 @@ def test_threads_share_a_device(either: Device):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.mark.gpu
+def test_a_pipeline_of_another_device_is_refused(device: Device, fresh: Device):
+    foreign = fresh.pipeline(shader())
+    a, b = floats(device, 4), floats(device, 4)
+    with pytest.raises(DeviceError, match="double: its pipeline was compiled on another device"):
+        device.program([double(foreign, a, b)])
+
+
+@pytest.mark.gpu
+def test_a_readback_buffer_cannot_be_bound(device: Device):
+    a, b = floats(device, 4), device.buffer(16, purpose="readback", label="result")
+    with pytest.raises(DeviceError, match="double: "):
+        device.program([double(device.pipeline(shader()), a, b)])
+    with pytest.raises(DeviceError, match="read result: "):
+        device.read(b)
+    b.release()

@@ -106,6 +106,7 @@ class Binder:
         DeviceError
             A binding or the number of work groups does not suit the device.
         """
+        self._check_pipeline(dispatch)
         self._check_groups(dispatch)
         ranges = self._ranges(dispatch)
         layout = dispatch.pipeline.layout
@@ -118,6 +119,10 @@ class Binder:
         """Drop every bind group."""
         let_go(self._groups.values())
         self._groups.clear()
+
+    def _check_pipeline(self, dispatch: Dispatch) -> None:
+        if dispatch.pipeline.owner is not self.queue:
+            raise DeviceError(f"{dispatch.name}: its pipeline was compiled on another device")
 
     def _check_groups(self, dispatch: Dispatch) -> None:
         most = self._capabilities.max_groups

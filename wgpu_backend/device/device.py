@@ -140,7 +140,7 @@ class Device:
             At least 1.
         purpose : str
             What it is accounted as: ``weights``, ``cache``, ``activations``, ``inputs``,
-            ``params``, ``readback`` or ``staging``.
+            ``params``, ``staging``, or ``readback``, which the host maps and no kernel can bind.
         label : str
             Name for messages.
 
@@ -346,8 +346,9 @@ def _budget(capabilities: Capabilities) -> Callable[[int], int | None]:
 
 
 def _bytes_of(data: Data) -> memoryview:
-    """View any contiguous data as bytes; other arrays are copied."""
+    """View contiguous data as bytes; other data is copied."""
     if isinstance(data, np.ndarray):
         flat: NDArray[Any] = np.ascontiguousarray(data).reshape(-1)
         return memoryview(flat.view(np.uint8).data)
-    return memoryview(data).cast("B")
+    view = memoryview(data)
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())

@@ -94,5 +94,12 @@ def translated(subject: str, report: Callable[[], str]) -> Generator[None]:
             yield
         except BackendError:
             raise
-        except (wgpu.GPUError, RuntimeError, ValueError, AttributeError, OverflowError) as error:
+        except (
+            wgpu.GPUError,
+            RuntimeError,
+            ValueError,
+            AttributeError,
+            TypeError,
+            OverflowError,
+        ) as error:
             raise converted(error, subject, report) from error

@@ -39,6 +39,7 @@ class Pipeline:
     shader: Shader
     raw: wgpu.GPUComputePipeline = field(repr=False)
     layout: wgpu.GPUBindGroupLayout = field(repr=False)
+    owner: Queue = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -127,7 +128,7 @@ class Pipelines:
             if is_loss(error):
                 raise
             raise aimed(error, shader) from error
-        return Pipeline(shader, raw, layout)
+        return Pipeline(shader, raw, layout, self._queue)
 
     def _module(self, shader: Shader) -> wgpu.GPUShaderModule:
         native, gpu = self._queue.native, self._queue.gpu

@@ -4,7 +4,9 @@
 wgpu-native aborts the process when a command buffer is submitted after device loss, submitted
 twice, or refers to a destroyed buffer. So a command buffer is made here from an encoder, submitted
 at once and dropped; finishing the encoder is a call that fails politely on a lost device; and who
-destroys or checks buffers does it under `lock`.
+destroys or checks buffers does it under `lock`. What stays out of reach is a driver that resets
+between the check and the submit, microseconds later, or while somebody waits: a server keeps the
+engine in a process of its own for that.
 
 Threads may share a device: `lock` is held while commands are encoded and submitted, not while
 somebody waits for results.
