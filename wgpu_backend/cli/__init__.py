@@ -1,0 +1,68 @@
+"""The command line: `wgpu-backend …`.
+
+::
+
+    main ─ app ─┬ run ─ chat, repl ─ commands ─ reply      answers
+                ├ devices, show, tokens, vectors           what there is, and what goes in and out
+                └ bench, profile ─ roof                    how fast
+
+Commands import what they need when they run, so that help comes at once. The answer of a command
+is all that goes to stdout; notes, bars and errors go to stderr. Exit codes: 0; 1 when the work
+failed; 2 when the command line names something that cannot be used; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+
+from wgpu_backend.cli.failures import BROKEN_PIPE, INTERRUPTED, Debugging, told
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str or None
+        Words after the name of the program; None for those the process was started with.
+
+    Returns
+    -------
+    int
+        Exit code.
+    """
+    from typer.main import get_command
+
+    from wgpu_backend.cli.app import app
+
+    debugging = Debugging()
+    words = list(sys.argv[1:] if argv is None else argv)
+    _tolerate_narrow_encodings()
+    try:
+        code: object = get_command(app).main(
+            words, prog_name="wgpu-backend", standalone_mode=False, obj=debugging
+        )
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+    except Exception as error:  # the last line of defence: no traceback reaches a user unasked
+        return told(error, traceback=debugging.on)
+    return code if isinstance(code, int) else 0
+
+
+def _tolerate_narrow_encodings() -> None:
+    """Let a character that the terminal cannot show become `?` instead of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _silence_stdout() -> None:
+    """Let what is still buffered go nowhere, or Python complains about the pipe at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

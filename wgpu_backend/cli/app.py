@@ -1,0 +1,169 @@
+"""The commands: names, options and help. What they do is imported when one runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from wgpu_backend.cli.options import (
+    Cache,
+    Context,
+    Debug,
+    Device,
+    Json,
+    Model,
+    OutFile,
+    Profile,
+    Settings,
+)
+
+app = typer.Typer(
+    help="Run GGUF language models on any GPU: every tensor op a WGSL compute shader.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from wgpu_backend import __version__
+        from wgpu_backend.cli.console import answer
+
+        answer(f"wgpu-backend {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def run(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="GGUF file; the story model if left out."),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="What to answer; a chat if left out.")
+    ] = None,
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="0 always takes the most likely token.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", help="Choose among this many; 0 for all.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="… that together reach this probability.")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option("--min-p", help="… at least this probable beside the best.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same answer.")] = None,
+    num_predict: Annotated[
+        int, typer.Option("--num-predict", help="Most tokens to make; -1 for no limit.")
+    ] = -1,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say what it took.")] = False,
+    num_ctx: Context = None,
+    device: Device = None,
+    profile: Profile = "full",
+    kv: Cache = "f16",
+    debug: Debug = False,
+) -> int:
+    """Answer a prompt, or chat where none is given; piped text comes before the prompt."""
+    from wgpu_backend.cli.run import Wanted, run
+
+    sampling = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+    }
+    wanted = Wanted(system, sampling, num_predict, raw)
+    return run((model, prompt), wanted, Settings(device, profile, kv, num_ctx, verbose))
+
+
+@app.command()
+def devices(as_json: Json = False, debug: Debug = False) -> None:
+    """List the devices of this machine, best first."""
+    from wgpu_backend.cli.devices import print_devices
+
+    print_devices(as_json=as_json)
+
+
+@app.command()
+def show(
+    model: Model,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
+    template: Annotated[
+        bool, typer.Option("--template", help="Write the chat template as it is.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a GGUF file holds."""
+    from wgpu_backend.cli.show import print_model
+
+    print_model(model, tensors=tensors, template=template)
+
+
+@app.command()
+def tokenize(
+    model: Model,
+    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    ids: Annotated[bool, typer.Option("--ids", help="Only the ids, as a JSON list.")] = False,
+    special: Annotated[
+        bool, typer.Option("--special", help="Control tokens in the text are those tokens.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Show text as the model sees it."""
+    from wgpu_backend.cli.tokens import print_tokens
+
+    print_tokens(model, text, ids_only=ids, special=special)
+
+
+@app.command()
+def logits(
+    model: Model,
+    out: OutFile,
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", metavar="IDS", help="Token ids: 1,2,3.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="Text, not templated.")
+    ] = None,
+    device: Device = None,
+    profile: Profile = "full",
+    kv: Cache = "f16",
+    num_ctx: Context = None,
+    debug: Debug = False,
+) -> None:
+    """Save the scores of every next token as a .npy file, float32, tokens × vocabulary."""
+    from wgpu_backend.cli.vectors import write_logits
+
+    write_logits(model, tokens, prompt, out, Settings(device, profile, kv, num_ctx))
+
+
+@app.command()
+def embed(
+    model: Model,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
+    device: Device = None,
+    profile: Profile = "full",
+    kv: Cache = "f16",
+    num_ctx: Context = None,
+    debug: Debug = False,
+) -> None:
+    """Write an embedding of each text: one JSON list a line."""
+    from wgpu_backend.cli.vectors import print_embeddings
+
+    print_embeddings(model, texts, Settings(device, profile, kv, num_ctx))

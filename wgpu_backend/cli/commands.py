@@ -1,0 +1,153 @@
+"""What may be typed in a chat instead of a prompt: `/set`, `/show` and the others."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+
+from wgpu_backend.cli.chat import Chat
+from wgpu_backend.cli.console import answer, note, print_facts
+from wgpu_backend.cli.reply import write_stats
+from wgpu_backend.cli.show import facts, template_of
+
+HELP = '''\
+  /set parameter NAME VALUE   choose how answers are made; without NAME, list what there is
+  /set system TEXT            set the system message; without TEXT, remove it
+  /set verbose, /set quiet    say after each answer what it took, or do not
+  /show info                  what the model is
+  /show parameters            how answers are made
+  /show template              the chat template
+  /show system                the system message
+  /show stats                 what the last answer took, and the memory of the device
+  /clear                      forget the conversation
+  /bye                        leave, as Ctrl-D does
+  /?, /help                   this list
+
+  """                         begins and ends a text of several lines
+  Ctrl-C                      stops an answer
+'''
+
+
+class Leave(Exception):
+    """The user wants to go."""
+
+
+def obey(line: str, chat: Chat) -> None:
+    """Do what a line beginning with a slash says.
+
+    Raises
+    ------
+    Leave
+        It was ``/bye``.
+    OptionError
+        A parameter does not exist or does not take the value.
+    """
+    word, _, rest = line.strip().partition(" ")
+    command = _COMMANDS.get(word)
+    if command is None:
+        note(f"{word}: no such command, /? lists them")
+        return
+    command(chat, rest.strip())
+
+
+def _leave(chat: Chat, rest: str) -> None:
+    raise Leave
+
+
+def _help(chat: Chat, rest: str) -> None:
+    answer(HELP)
+
+
+def _clear(chat: Chat, rest: str) -> None:
+    chat.messages.clear()
+    note("the conversation is forgotten")
+
+
+def _set(chat: Chat, rest: str) -> None:
+    what, _, value = rest.partition(" ")
+    if what == "parameter":
+        _set_parameter(chat, _words(value))
+    elif what == "system":
+        chat.system = _unquoted(value.strip())
+        note("the system message is set" if chat.system else "the system message is removed")
+    elif what in ("verbose", "quiet") and not value:
+        chat.verbose = what == "verbose"
+    else:
+        note("/set: needs parameter, system, verbose or quiet")
+
+
+def _set_parameter(chat: Chat, words: list[str]) -> None:
+    if not words:
+        _show_parameters(chat)
+        return
+    chat.set_parameter(words[0], words[1:])
+    note(f"{words[0]} is {chat.parameters()[words[0]]}")
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quotation mark without its twin is just a character
+        return text.split()
+
+
+def _unquoted(text: str) -> str:
+    for mark in ('"""', '"'):
+        if len(text) >= 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
+            return text[len(mark) : -len(mark)]
+    return text
+
+
+def _show(chat: Chat, rest: str) -> None:
+    shown = _SHOWN.get(rest)
+    if shown is None:
+        note(f"/show: needs {', '.join(_SHOWN)}")
+        return
+    shown(chat)
+
+
+def _show_info(chat: Chat) -> None:
+    device = chat.model.device
+    print_facts(
+        [
+            *facts(chat.model.backend.file),
+            ("device", f"{device.id} {device.name}"),
+            ("context here", f"{chat.model.num_ctx} positions"),
+        ]
+    )
+
+
+def _show_parameters(chat: Chat) -> None:
+    print_facts((name, str(value)) for name, value in chat.parameters().items())
+
+
+def _show_template(chat: Chat) -> None:
+    answer((template_of(chat.model.backend.config) or "none") + "\n")
+
+
+def _show_system(chat: Chat) -> None:
+    answer((chat.system or "none") + "\n")
+
+
+def _show_stats(chat: Chat) -> None:
+    write_stats(chat.model.stats)
+    sys.stderr.write(f"\n{chat.model.memory_report()}\n")
+
+
+_SHOWN: dict[str, Callable[[Chat], None]] = {
+    "info": _show_info,
+    "parameters": _show_parameters,
+    "template": _show_template,
+    "system": _show_system,
+    "stats": _show_stats,
+}
+_COMMANDS: dict[str, Callable[[Chat, str], None]] = {
+    "/set": _set,
+    "/show": _show,
+    "/clear": _clear,
+    "/bye": _leave,
+    "/exit": _leave,
+    "/help": _help,
+    "/?": _help,
+}

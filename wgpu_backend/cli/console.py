@@ -1,0 +1,138 @@
+"""Where words go: answers to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PROGRAM = "wgpu-backend"
+# What a terminal would act on: C0 without tab and newline, DEL, and C1.
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_WIDE = 1000  # into a file or a pipe nothing is cut
+
+
+def harmless(text: str) -> str:
+    """Text without the characters that make a terminal do things; files and models may hold any."""
+    return text.translate(_CONTROLS)
+
+
+def note(text: str) -> None:
+    """Say something beside the answer, in a line of stderr."""
+    sys.stdout.flush()
+    sys.stderr.write(f"{PROGRAM}: {harmless(text)}\n")
+    sys.stderr.flush()
+
+
+def answer(text: str) -> None:
+    """Write a part of the answer at once; text for people's eyes is made harmless."""
+    sys.stdout.write(harmless(text) if is_terminal(sys.stdout) else text)
+    sys.stdout.flush()
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person looks at a stream."""
+    return stream.isatty()
+
+
+def console() -> Console:
+    """Console on stdout for tables; as wide as they need where nobody looks."""
+    from rich.console import Console
+
+    unlimited = not is_terminal(sys.stdout) and "COLUMNS" not in os.environ
+    return Console(width=_WIDE if unlimited else None, highlight=False, markup=False, emoji=False)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    title: str = "",
+) -> None:
+    """Print a table on stdout.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Headings.
+    rows : iterable of sequence of str
+    right : sequence of str
+        Headings of the columns that are flush right.
+    title : str
+        Line above.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        title=title or None,
+        title_justify="left",
+    )
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left")
+    for row in rows:
+        table.add_row(*(Text(harmless(cell)) for cell in row))
+    _print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print names and what they stand for, one below the other, on stdout."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        table.add_row(Text(harmless(name), style="bold"), Text(harmless(value)))
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    """Print a table without the spaces that fill its last column."""
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(table)
+    lines = captured.get().splitlines()
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def human_bytes(nbytes: int) -> str:
+    """Byte count for people: ``1.5 GiB``."""
+    value = float(nbytes)
+    for unit in _UNITS[:-1]:
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} {_UNITS[-1]}"
+
+
+def human_count(count: int) -> str:
+    """Count for people: ``2.53 M``."""
+    value, suffix = float(count), ""
+    for suffix in ("", " K", " M", " B", " T"):
+        if value < 1000 or suffix == " T":
+            break
+        value /= 1000
+    return f"{value:.3g}{suffix}"
+
+
+def human_seconds(seconds: float) -> str:
+    """Duration for people: ``1.25 s``, ``12.5 ms``, ``830 µs``."""
+    if seconds >= 60:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s"
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"

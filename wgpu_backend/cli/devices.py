@@ -1,0 +1,65 @@
+"""`wgpu-backend devices`: what this machine can compute on."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from wgpu_backend.cli.console import answer, human_bytes, note, print_table
+from wgpu_backend.device.adapters import Devices
+from wgpu_backend.device_info import DeviceInfo
+
+_PACKAGES = {
+    "debian": "apt install mesa-vulkan-drivers libvulkan1",
+    "fedora": "dnf install mesa-vulkan-drivers vulkan-loader",
+    "rhel": "dnf install mesa-vulkan-drivers vulkan-loader",
+    "suse": "zypper install libvulkan1 libvulkan_lvp",
+    "arch": "pacman -S vulkan-icd-loader vulkan-swrast",
+    "alpine": "apk add mesa-vulkan-swrast vulkan-loader",
+}
+_KINDS = {
+    "discrete": "discrete GPU",
+    "integrated": "integrated GPU",
+    "virtual": "virtual GPU",
+    "cpu": "software",
+    "unknown": "GPU",
+    "numpy": "CPU",
+}
+
+
+def print_devices(*, as_json: bool) -> None:
+    """List the devices, best first: a table, or JSON with limits and features."""
+    devices = Devices()
+    if as_json:
+        answer(json.dumps([asdict(info) for info in devices], indent=2) + "\n")
+        return
+    columns = ("id", "name", "kind", "API", "driver", "memory")
+    print_table(columns, [_row(info) for info in devices], right=("memory",))
+    if devices[0].kind == "numpy":
+        note(f"no GPU adapter; {driver_hint()}")
+
+
+def driver_hint() -> str:
+    """What to install here to get a GPU driver."""
+    system = platform.system()
+    if system != "Linux":
+        return f"the graphics driver of {system} brings one, update it"
+    command = next((_PACKAGES[name] for name in _distribution() if name in _PACKAGES), "")
+    return f"to get one: {command or 'install a Vulkan driver, Mesa for example'}"
+
+
+def _distribution() -> Sequence[str]:
+    """Ids of this Linux and of those it is like."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return ()
+    words = f"{release.get('ID', '')} {release.get('ID_LIKE', '')}"
+    return words.replace("opensuse", "suse").split()
+
+
+def _row(info: DeviceInfo) -> tuple[str, ...]:
+    memory = human_bytes(info.total_memory) if info.total_memory else ""
+    return info.id, info.name, _KINDS[info.kind], info.api, info.driver, memory

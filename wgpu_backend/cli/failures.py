@@ -1,0 +1,69 @@
+"""What went wrong, in one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback as traces
+from dataclasses import dataclass
+
+from wgpu_backend.cli.console import note
+from wgpu_backend.errors import BackendError, OptionError, OutOfMemory
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+@dataclass(slots=True)
+class Debugging:
+    """Whether `--debug` was given: errors then come with their traceback."""
+
+    on: bool = False
+
+
+class UsageError(Exception):
+    """The command line names something that cannot be used: a file, a device, a token."""
+
+
+def told(error: Exception, *, traceback: bool = False) -> int:
+    """Say on stderr what went wrong.
+
+    Parameters
+    ----------
+    error : Exception
+    traceback : bool
+        Say where, too.
+
+    Returns
+    -------
+    int
+        Exit code.
+    """
+    from typer.exceptions import TyperException
+
+    if traceback:
+        sys.stderr.write("".join(traces.format_exception(error)))
+    if isinstance(error, TyperException):
+        note(one_line(error.format_message()).rstrip("."))
+        return error.exit_code
+    note(one_line(message_of(error)))
+    if traceback and isinstance(error, OutOfMemory) and error.report:
+        sys.stderr.write(f"{error.report}\n")
+    return USAGE if isinstance(error, UsageError | OptionError) else FAILED
+
+
+def message_of(error: Exception) -> str:
+    """Sentence for an error; one that nobody foresaw is called what it is."""
+    if isinstance(error, BackendError | UsageError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}" if str(error) else "out of memory"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"internal error: {type(error).__name__}: {error}; --debug shows where"
+
+
+def one_line(text: str) -> str:
+    """Fold a text into one line."""
+    return " ".join(text.split())

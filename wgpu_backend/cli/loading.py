@@ -1,0 +1,89 @@
+"""A model on a device, with a bar while it loads."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wgpu_backend.cli.console import PROGRAM, is_terminal, note
+from wgpu_backend.cli.devices import driver_hint
+from wgpu_backend.cli.failures import UsageError, one_line
+from wgpu_backend.cli.interrupts import Interrupts
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.engine.language_model import LanguageModel, choose_device, load
+from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
+from wgpu_backend.ml.backend import LoadCancelled
+
+NUMPY = "cpu"
+
+
+def open_model(path: Path, settings: Settings) -> LanguageModel:
+    """Load a model, with a bar where a person looks.
+
+    Raises
+    ------
+    UsageError
+        There is no such device.
+    KeyboardInterrupt
+        The user called it off.
+    """
+    logging.basicConfig(format=f"{PROGRAM}: %(message)s", level=logging.WARNING)
+    info = find_device(settings)
+    try:
+        return _load(path, info, settings)
+    except (DeviceLost, OutOfMemory):
+        raise
+    except DeviceError as error:
+        if settings.device or info.kind == "numpy":
+            raise
+        note(f"{one_line(str(error))}; using the CPU with NumPy, which is slow")
+        return _load(path, choose_device(NUMPY)[1], settings)
+
+
+def _load(path: Path, info: DeviceInfo, settings: Settings) -> LanguageModel:
+    with Interrupts() as interrupts, _bar(path.name) as progress:
+        try:
+            return load(
+                path,
+                device=info,
+                profile=settings.profile,
+                num_ctx=settings.num_ctx,
+                kv_dtype=settings.kv,
+                progress=progress,
+                cancelled=lambda: interrupts.asked,
+            )
+        except LoadCancelled:
+            raise KeyboardInterrupt from None
+
+
+def find_device(settings: Settings) -> DeviceInfo:
+    """Device that a user named, or the best; says so where it is not what one hopes for."""
+    if settings.device:
+        try:
+            return choose_device(settings.device)[1]
+        except DeviceError as error:
+            raise UsageError(str(error)) from None
+    info = choose_device(None)[1]
+    if info.kind == "numpy":
+        note(f"no GPU adapter, using the CPU with NumPy, which is slow; {driver_hint()}")
+    elif info.kind == "cpu" and (settings.verbose or is_terminal(sys.stderr)):
+        note(f"no GPU, using the software rasteriser {info.id} {info.name}")
+    return info
+
+
+@contextmanager
+def _bar(name: str) -> Generator[Callable[[float], None] | None]:
+    """Progress bar on stderr that goes when it is full; nothing where nobody looks."""
+    if not is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"Loading {name}", total=1.0)
+        yield lambda share: progress.update(task, completed=share)

@@ -1,0 +1,43 @@
+"""Which model a user means: by its file, or by its name."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from wgpu_backend.cli.failures import UsageError, message_of
+
+BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
+STORY = "story"
+
+
+def known_model(name: str) -> bool:
+    """Whether a word names a model: the bundled one, a file, or what can only be meant as one."""
+    return name == STORY or name.endswith(".gguf") or _exists(name)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL: a prompt
+        return False
+
+
+def model_path(name: str) -> Path:
+    """File of a model that a user named.
+
+    Raises
+    ------
+    UsageError
+        It is not there, no file, or not readable.
+    """
+    path = BUNDLED if name == STORY else Path(name)
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path}: a directory, needs a GGUF file")
+        with path.open("rb"):
+            return path
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(message_of(error)) from None

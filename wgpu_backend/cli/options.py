@@ -1,0 +1,77 @@
+"""Options that several commands have, declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from wgpu_backend.cli.failures import Debugging
+
+MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
+
+ProfileName = Literal["full", "baseline"]
+CacheType = Literal["f16", "f32"]
+
+
+def _debug(context: typer.Context, value: bool) -> bool:
+    debugging = context.find_root().obj
+    if value and isinstance(debugging, Debugging):
+        debugging.on = True
+    return value
+
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="GGUF file, or `story`.")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        "-d",
+        metavar="NAME",
+        envvar="WGPU_BACKEND_DEVICE",
+        help="Id, kind, or part of a name, as `devices` lists them.",
+    ),
+]
+Profile = Annotated[
+    ProfileName,
+    typer.Option("--profile", help="`baseline` uses WebGPU's default limits and no features."),
+]
+Cache = Annotated[CacheType, typer.Option("--kv", help="Type of the cache of keys and values.")]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--num-ctx", min=1, max=MAX_CONTEXT, metavar="TOKENS", help="Positions of the context."
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", callback=_debug, help="Show where an error comes from."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+OutFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", dir_okay=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a model is to be opened.
+
+    Parameters
+    ----------
+    device : str or None
+        What the user calls the device; None for the best.
+    profile : str
+    kv : str
+        Type of the cache: ``f16`` or ``f32``.
+    num_ctx : int or None
+        Positions of the context; None for the model's own, at most 4096.
+    verbose : bool
+        Say which device runs even where nobody looks.
+    """
+
+    device: str | None = None
+    profile: ProfileName = "full"
+    kv: CacheType = "f16"
+    num_ctx: int | None = None
+    verbose: bool = False

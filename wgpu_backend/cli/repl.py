@@ -1,0 +1,66 @@
+"""A chat on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.formatted_text import HTML
+from prompt_toolkit.output import create_output
+
+from wgpu_backend.cli.commands import Leave, obey
+from wgpu_backend.cli.console import note
+from wgpu_backend.cli.failures import told
+from wgpu_backend.cli.reply import write_stats
+from wgpu_backend.errors import BackendError
+
+if TYPE_CHECKING:
+    from wgpu_backend.cli.chat import Chat
+
+FENCE = '"""'
+_HINT = HTML("<gray>Type a message, /? for help</gray>")
+
+
+def converse(chat: Chat) -> None:
+    """Read prompts and commands until the user leaves."""
+    session: PromptSession[str] = PromptSession(output=create_output(always_prefer_tty=True))
+    if not chat.templated:
+        note("no chat template is used: each prompt is continued as it is, on its own")
+    while True:
+        try:
+            _turn(chat, read(session))
+        except KeyboardInterrupt:
+            note("Ctrl-D or /bye leaves")
+        except (EOFError, Leave):
+            return
+        except BackendError as error:
+            told(error)
+
+
+def _turn(chat: Chat, text: str) -> None:
+    if text.startswith("/") and "\n" not in text:
+        obey(text, chat)
+    elif text.strip():
+        chat.ask(text)
+        if chat.verbose:
+            write_stats(chat.model.stats)
+
+
+def read(session: PromptSession[str]) -> str:
+    """One prompt: a line, or several between ``\"\"\"`` marks.
+
+    Raises
+    ------
+    EOFError
+        The user pressed Ctrl-D.
+    KeyboardInterrupt
+        The user pressed Ctrl-C.
+    """
+    line = session.prompt(">>> ", placeholder=_HINT)
+    if not line.lstrip().startswith(FENCE):
+        return line
+    lines = [line.lstrip().removeprefix(FENCE)]
+    while not lines[-1].rstrip().endswith(FENCE):
+        lines.append(session.prompt("... "))
+    lines[-1] = lines[-1].rstrip().removesuffix(FENCE)
+    return "\n".join(lines).strip("\n")

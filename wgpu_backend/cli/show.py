@@ -1,0 +1,112 @@
+"""`wgpu-backend show`: what a GGUF file holds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from wgpu_backend.cli.console import (
+    answer,
+    human_bytes,
+    human_count,
+    print_facts,
+    print_table,
+)
+from wgpu_backend.cli.names import model_path
+from wgpu_backend.config import Config
+from wgpu_backend.gguf_file import GGUFFile, open_gguf
+
+TEMPLATE = "tokenizer.chat_template"
+
+
+def print_model(name: str, *, tensors: bool, template: bool) -> None:
+    """Write what a file holds, or its tensors one by one, or its chat template as it is."""
+    with open_gguf(model_path(name), check_types=False) as file:
+        if template:
+            answer(template_of(file.config) + "\n")
+        elif tensors:
+            print_tensors(file)
+        else:
+            print_facts(facts(file))
+
+
+def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
+    """Name and value of what one wants to know of a model first."""
+    config = file.config
+    if "general.name" in config:
+        yield "name", config.string("general.name")
+    yield "architecture", config.architecture
+    yield "parameters", human_count(parameters(file))
+    yield "quantisation", quantisation(file)
+    for label, key in (
+        ("context length", "context_length"),
+        ("embedding length", "embedding_length"),
+        ("layers", "block_count"),
+        ("heads", "attention.head_count"),
+        ("heads of keys", "attention.head_count_kv"),
+    ):
+        if key in config:
+            yield label, _number(config, key)
+    yield "tokenizer", _tokenizer(config)
+    text = template_of(config)
+    yield "chat template", f"{len(text)} characters (--template)" if text else "none"
+    yield "tensors", tensor_summary(file)
+    yield "file", f"{human_bytes(file.path.stat().st_size)}, GGUF version {file.version}"
+    if "general.license" in config:
+        yield "license", config.string("general.license")
+
+
+def parameters(file: GGUFFile) -> int:
+    """Weights of a model."""
+    return sum(math.prod(info.shape) for info in file.tensors.values())
+
+
+def weight_nbytes(file: GGUFFile) -> int:
+    """Bytes of all weights as they are in the file."""
+    return sum(info.nbytes for info in file.tensors.values())
+
+
+def quantisation(file: GGUFFile) -> str:
+    """Type that most bytes of a model are of, and how many bits a weight takes."""
+    nbytes: Counter[str] = Counter()
+    for info in file.tensors.values():
+        nbytes[info.dtype.name] += info.nbytes
+    if not nbytes:
+        return "no tensors"
+    bits = 8 * nbytes.total() / max(parameters(file), 1)
+    return f"{nbytes.most_common(1)[0][0].upper()}, {bits:.2f} bits a weight"
+
+
+def tensor_summary(file: GGUFFile) -> str:
+    """How many tensors there are of each type."""
+    counts = Counter(info.dtype.name for info in file.tensors.values())
+    kinds = ", ".join(f"{n} {name.upper()}" for name, n in counts.most_common())
+    return f"{len(file.tensors)} ({kinds})" if kinds else "0"
+
+
+def template_of(config: Config) -> str:
+    """Chat template of a model, empty where it has none."""
+    return config.string(TEMPLATE, "")
+
+
+def print_tensors(file: GGUFFile) -> None:
+    """Write one line for each tensor."""
+    rows = [
+        (i.name, i.dtype.name.upper(), " × ".join(map(str, i.shape)), human_bytes(i.nbytes))
+        for i in file.tensors.values()
+    ]
+    print_table(("tensor", "type", "shape", "size"), rows, right=("shape", "size"))
+
+
+def _number(config: Config, key: str) -> str:
+    """Value that may be one for all layers or one for each."""
+    value = config.metadata[f"{config.architecture}.{key}"]
+    return str(value) if isinstance(value, int | float | str) else "by layer"
+
+
+def _tokenizer(config: Config) -> str:
+    model = config.string("tokenizer.ggml.model", "none")
+    pre = config.string("tokenizer.ggml.pre", "")
+    tokens = len(config.strings("tokenizer.ggml.tokens", []))
+    return f"{model}{f' ({pre})' if pre else ''}, {tokens:,} tokens"

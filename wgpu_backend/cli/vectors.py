@@ -1,0 +1,64 @@
+"""`wgpu-backend logits` and `embed`: numbers out of a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from wgpu_backend.cli.console import answer, note
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.loading import open_model
+from wgpu_backend.cli.names import model_path
+from wgpu_backend.cli.options import Settings
+
+
+def token_list(text: str) -> list[int]:
+    """Token ids out of ``1,2,3``.
+
+    Raises
+    ------
+    UsageError
+        It is not such a list.
+    """
+    words = [word.strip() for word in text.split(",")]
+    wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
+    if wrong:
+        raise UsageError(f"--tokens: {wrong[0]!r} is no token id, needs numbers like 1,2,3")
+    return [int(word) for word in words]
+
+
+def write_logits(
+    name: str, tokens: str | None, prompt: str | None, out: Path, settings: Settings
+) -> None:
+    """Save the scores after each token, (tokens, vocabulary) in float32, as a .npy file.
+
+    Raises
+    ------
+    UsageError
+        Not exactly one of `tokens` and `prompt` is given, or a token is not in the vocabulary.
+    """
+    if (tokens is None) == (prompt is None):
+        raise UsageError("logits: needs either --tokens or --prompt")
+    ids = token_list(tokens) if tokens is not None else []
+    with open_model(model_path(name), settings) as model:
+        if prompt is not None:
+            ids = model.tokenizer.encode(prompt)
+        too_large = [i for i in ids if i >= model.vocabulary]
+        if too_large:
+            raise UsageError(
+                f"--tokens: {too_large[0]}, the vocabulary of {name} has {model.vocabulary}"
+            )
+        logits = model.logits(ids)
+    with out.open("wb") as file:  # np.save would add a suffix of its own to a path
+        np.save(file, logits)
+    note(f"{out}: float32, {logits.shape[0]} tokens × {logits.shape[1]} scores")
+
+
+def print_embeddings(name: str, texts: list[str], settings: Settings) -> None:
+    """Write one JSON list of numbers a line for each text."""
+    with open_model(model_path(name), settings) as model:
+        for text in texts:
+            [row] = model.embed([text])
+            answer(json.dumps([float(value) for value in row]) + "\n")

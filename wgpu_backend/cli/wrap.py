@@ -1,0 +1,53 @@
+"""Streaming text, broken into lines between words."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+
+_WORDS = re.compile(r"\n|[^\S\n]+|\S+")
+
+
+class Wrapper:
+    """Breaks lines where a word would cross the edge; a word is held back until it is whole.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the terminal; 0 leaves lines as they are.
+    """
+
+    def __init__(self, width: int = 0) -> None:
+        self._width = width
+        self._column = 0
+        self._space = ""
+        self._word = ""
+
+    def push(self, text: str) -> str:
+        """Take text, give what of it can be shown."""
+        if not self._width:
+            return text
+        words: list[str] = _WORDS.findall(self._word + text)
+        self._word = words.pop() if words and not words[-1].isspace() else ""
+        return "".join(map(self._placed, words))
+
+    def flush(self) -> str:
+        """Give the word that was held back."""
+        word, self._word = self._word, ""
+        return self._placed(word)
+
+    def _placed(self, word: str) -> str:
+        if word == "\n":
+            self._column, self._space = 0, ""
+            return word
+        if word.isspace() or not word:
+            self._space = word
+            return ""
+        before, self._space = self._space, ""
+        if self._column + len(before) + cell_len(word) > self._width and self._column:
+            before, self._column = "\n", 0
+        else:
+            self._column += len(before)
+        self._column += cell_len(word)
+        return before + word
