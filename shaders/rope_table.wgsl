@@ -1,7 +1,7 @@
 // table[t, i] = (cos, sin)(positions[t] · frequencies[i]) · magnitude.
 //
 // Drivers may be off by 2⁻¹¹ in sin and cos, so both are computed here: the angle is reduced to
-// [-π/4, π/4] by a multiple of π/2 held in three parts (Cody & Waite), then a Taylor polynomial.
+// [-π/4, π/4] by a multiple of π/2 held in five parts (Cody & Waite), then a Taylor polynomial.
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -15,10 +15,12 @@ struct Params { size: u32, pairs: u32, positions_offset: u32, frequencies_offset
 
 fn cos_sin(angle: f32) -> vec2<f32> {
     let turns = round(angle * 0.6366197723675814);
-    // The parts of π/2 have 11, 11 and 24 bits, so their products with `turns` are exact for long.
-    var r = angle - turns * 1.5703125;
-    r = r - turns * 4.8351287841796875e-4;
-    r = r - turns * 3.1385570764541626e-7;
+    // All parts of π/2 but the last have 4 bits: their products with up to 2²⁰ turns are exact.
+    var r = angle - turns * 1.5;
+    r = r - turns * 0.0703125;
+    r = r - turns * 4.57763671875e-4;
+    r = r - turns * 2.47955322265625e-5;
+    r = r - turns * 1.2675907951e-6;
     let r2 = r * r;
     let sine = r + r * r2 * (-1.6666667e-1 + r2 * (8.3333333e-3 + r2 * (-1.9841270e-4 + r2 * 2.7557319e-6)));
     let cosine = 1.0 + r2 * (-0.5 + r2 * (4.1666667e-2 + r2 * (-1.3888889e-3 + r2 * 2.4801587e-5)));

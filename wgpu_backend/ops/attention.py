@@ -176,6 +176,7 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
             ShapeError,
             f"attention: {name} is a view of {node.spec.shape}, needs the whole cache of a layer",
         )
+    require_rank("attention", "table", operands["table"], 2, 2)
     for name in ("positions", "sequences", "table"):
         require_dtype("attention", name, operands[name], (I32,))
     for name in ("positions", "sequences"):
@@ -186,7 +187,12 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
         )
 
 
-@op(shader="attention", select=select_lanes, trusted=True)
+@op(
+    shader="attention",
+    select=select_lanes,
+    dense=("positions", "sequences", "table"),
+    trusted=True,
+)
 def paged_attention(
     q: Node,
     k: Node,
@@ -204,7 +210,12 @@ def paged_attention(
     return _paged(operands, scores, 1)
 
 
-@op(shader="attention", select=select_lanes, trusted=True)
+@op(
+    shader="attention",
+    select=select_lanes,
+    dense=("positions", "sequences", "table"),
+    trusted=True,
+)
 def paged_attention_splits(
     q: Node,
     k: Node,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import F32
+from wgpu_backend.dtypes import ALL, F32, I32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
@@ -20,10 +20,12 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.op import op
 
+WEIGHTS = tuple(d for d in ALL if d not in (I32, U32))
 GROUP = 32  # weights that one load of a quant snippet brings
 VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more than tiles
-LANE_COLUMNS = 4
 LANES = 8
+LANE_ROWS = 4  # rows of a lane beside four columns; beside one, half as many suffice
+LANE_COLUMNS = 4
 TILE_ROWS, TILE_COLUMNS = 64, 32
 VECTOR_ROWS = 2
 
@@ -32,7 +34,7 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     """Pick the kernel of a product with weights: lanes, vector or tiles."""
     if launch.shader == "matmul":
         return launch
-    n = int(launch.out.size // launch.out.shape[-1])
+    n = max(int(launch.params["n"]), 1)  # pyright: ignore[reportArgumentType]
     if capabilities.software:
         return _lanes(launch, n)
     return _vector(launch, n) if n <= VECTOR_COLUMNS else _tiles(launch, n)
@@ -40,12 +42,13 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
 
 def _lanes(launch: Launch, n: int) -> Launch:
     columns = min(n, LANE_COLUMNS)
+    lane_rows = LANE_ROWS if columns > 1 else LANE_ROWS // 2
 
     def groups(rows: int) -> Groups:
-        x, y, _ = spread(-(-rows // LANES))
+        x, y, _ = spread(-(-rows // (LANES * lane_rows)))
         return (x, y, -(-n // columns))
 
-    choices = {"COLS": columns, "WG": LANES}
+    choices = {"COLS": columns, "ROWS": lane_rows, "WG": LANES}
     return replace(launch, shader="mulmat_lanes", groups=groups, choices=choices)
 
 
@@ -87,6 +90,7 @@ def mulmat(weight: Node, x: Node) -> Launch:
     """
     require_rank("mulmat", "weight", weight, 2)
     require_rank("mulmat", "x", x, 1)
+    require_dtype("mulmat", "weight", weight, WEIGHTS)
     require_dtype("mulmat", "x", x, FLOATS)
     m, k = weight.spec.shape[-2:]
     require(
