@@ -43,10 +43,11 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
     fixed = (powers * np.float32(1 << FRACTION_BITS)).astype(np.uint64)
     whole = fixed >> FRACTION_BITS
     fraction = (fixed & ((1 << FRACTION_BITS) - 1)) << (32 - FRACTION_BITS)
-    shift = np.minimum(whole, bits) + (63 - bits)
-    half = np.uint64(1) << (shift - 1)
+    shift = np.minimum(whole, np.uint64(bits)) + np.uint64(63 - bits)
+    half = np.ones_like(shift) << (shift - 1)
     rounded = ((_power_of_half(fraction) << 32) + half) >> shift
-    return np.where(whole <= bits, rounded, np.uint64(0))
+    rounded[whole > bits] = 0
+    return rounded
 
 
 def _power_of_half(fraction: Weights) -> Weights:

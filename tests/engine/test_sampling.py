@@ -1,0 +1,137 @@
+"""The device takes the tokens that the NumPy sampler takes, draw by draw."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from wgpu_backend.engine.sampling import build, checked, inputs
+from wgpu_backend.errors import BackendError
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.context import Context
+from wgpu_backend.sample import Plan, Sampler, SamplingOptions, plan
+
+VOCAB = 5000
+ROWS = 64
+# One graph serves each list: options of many users at once, a row each.
+OPTIONS = {
+    "greedy": [{"temperature": 0.0}, {"top_k": 1}],
+    "64 candidates": [
+        {},
+        {"temperature": 1.0, "top_k": 64, "top_p": 1.0},
+        {"temperature": 0.3},
+        {"temperature": 5.0, "top_p": 0.99},
+        {"top_p": 0.5},
+        {"top_p": 0.0},
+        {"min_p": 0.05, "top_p": 1.0},
+        {"min_p": 1.0},
+        {"temperature": 0.0},
+    ],
+    "256 candidates": [
+        {"temperature": 1.0, "top_k": 256, "top_p": 1.0},
+        {"temperature": 1.3, "top_k": 200, "top_p": 0.95, "min_p": 0.01},
+        {"temperature": 1e-6, "top_k": 256},
+        {},
+    ],
+    "penalties": [
+        {"repeat_penalty": 1.1},
+        {"repeat_penalty": 1.37, "presence_penalty": 0.3, "frequency_penalty": 0.7},
+        {"frequency_penalty": 1.9, "repeat_last_n": 3, "temperature": 1.0},
+        {"presence_penalty": 5.0, "temperature": 0.0},
+        {},
+    ],
+    "long histories": [
+        {"repeat_penalty": 1.2, "frequency_penalty": 0.1, "repeat_last_n": 300},
+        {"presence_penalty": -0.4, "repeat_last_n": 1024},
+    ],
+}
+KINDS = {
+    "random": lambda rng, shape: rng.normal(size=shape) * 2,
+    "peaked": lambda rng, shape: np.sort(rng.exponential(size=shape) ** 2 * 4),
+    "flat": lambda rng, shape: np.round(rng.normal(size=shape)) / 4,
+}
+
+
+@pytest.fixture(scope="module", params=["cpu", "full", "baseline", "wide"])
+def executor(request):
+    if request.param == "cpu":
+        return make_executor("cpu", BackendParams())
+    return request.getfixturevalue("executors")(request.param)
+
+
+def seats(options, seed):
+    """A sampler for each row."""
+    every = itertools.islice(itertools.cycle(options), ROWS)
+    return [
+        Sampler(SamplingOptions(**chosen, seed=seed + row), VOCAB)
+        for row, chosen in enumerate(every)
+    ]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_device_takes_the_tokens_of_the_host(executor, rng, name):
+    options = OPTIONS[name]
+    shared = Plan.joined(plan(SamplingOptions(**chosen)) for chosen in options)
+    on_device, on_host = seats(options, 9), seats(options, 9)
+    histories = [rng.integers(0, 30, 290).tolist() for _ in range(ROWS)]
+    with Context(executor) as context:
+        logits = context.input("logits", (ROWS, VOCAB))
+        recorded = context.record(build(context, logits, shared))
+        for kind in [*KINDS] * 4:
+            values = KINDS[kind](rng, (ROWS, VOCAB)).astype(np.float32)
+            step = inputs(on_device, histories, shared)
+            [tokens] = recorded.run({"logits": values, **step}).wait()
+
+            rows = zip(on_host, values, histories, strict=True)
+            expected = [sampler.sample(row, seen) for sampler, row, seen in rows]
+            assert expected == checked(tokens), kind
+            for history, token in zip(histories, expected, strict=True):
+                history.append(token)
+        recorded.close()
+
+
+def test_frequencies_on_the_device_follow_the_softmax(full, rng):
+    # 40 equal rows, sampled with seeds of their own; 39 degrees of freedom, 99.99 %.
+    logits = rng.normal(size=40).astype(np.float32)
+    options = SamplingOptions(temperature=1.0, top_p=1.0, top_k=40)
+    samplers = [
+        Sampler(SamplingOptions(temperature=1.0, top_p=1.0, top_k=40, seed=s), 40)
+        for s in range(512)
+    ]
+    seen = np.zeros(40)
+    with Context(full) as context:
+        chosen = build(context, context.input("logits", (512, 40)), plan(options))
+        recorded = context.record(chosen)
+        for _ in range(40):
+            step = inputs(samplers, [()] * 512, plan(options))
+            [tokens] = recorded.run({"logits": np.tile(logits, (512, 1)), **step}).wait()
+            seen += np.bincount(tokens, minlength=40)
+        recorded.close()
+
+    powers = np.exp(logits.astype(np.float64))
+    expected = powers / powers.sum() * 512 * 40
+    assert np.sum((seen - expected) ** 2 / expected) < 80
+
+
+def test_rows_behind_the_last_sequence_take_their_most_likely_token(full, rng):
+    values = rng.normal(size=(4, 300)).astype(np.float32)
+    wanted = plan(SamplingOptions(repeat_penalty=1.1))
+    samplers = [Sampler(SamplingOptions(seed=1), 300)]
+    with Context(full) as context:
+        recorded = context.record(build(context, context.input("logits", (4, 300)), wanted))
+        step = inputs(samplers, [[5]], wanted, rows=4)
+        [tokens] = recorded.run({"logits": values, **step}).wait()
+        recorded.close()
+
+    assert tokens[1:].tolist() == values[1:].argmax(axis=1).tolist()
+
+
+def test_a_graph_is_not_built_for_the_host(full):
+    with Context(full) as context, pytest.raises(BackendError, match="sample on the host"):
+        build(context, context.zeros(1, 9), plan(SamplingOptions(top_k=0)))
+
+
+def test_a_row_without_a_token_is_named():
+    assert checked(np.array([3, 0], np.int32)) == [3, 0]
+    with pytest.raises(BackendError, match="logit of row 1 is not finite"):
+        checked(np.array([3, -1], np.int32))
