@@ -1,10 +1,12 @@
-// y[n, m] = sum_k weights[m, k] · x[n, k], a row a lane and COLS columns at once: for devices whose
-// lanes are a CPU's, where workgroup memory is slow and a load by a uniform index is cheap.
+// y[n, m] = sum_k weights[m, k] · x[n, k] for devices whose lanes are a CPU's, where workgroup memory
+// is slow and every load is dear: a lane takes ROWS rows and COLS columns, so that 32 weights serve
+// all columns and each vector of x, loaded by an index that is the same in all lanes, all rows.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
 // @import lib/grid
 
 const WG: u32 = 8u;
+const ROWS: u32 = 2u;
 const COLS: u32 = 1u;
 
 struct Params {
@@ -14,40 +16,48 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
+// Surplus rows and columns repeat the last one; they are not stored.
 @compute @workgroup_size(WG)
 fn main(
-    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
 ) {
-    let row = grid_index(id, groups, WG);
-    if row >= params.weights_rows {
-        return;
-    }
-    let first = id.z * COLS;
-    var sums: array<f32, COLS>;
-    var at: array<u32, COLS>;
-    // Surplus columns of the last group repeat the last one; they are not stored.
-    // @unroll
-    for (var c = 0u; c < COLS; c++) {
-        at[c] = params.x_offset / 4u + min(first + c, params.n - 1u) * params.groups * 8u;
-    }
-    var values: array<vec4<f32>, 8>;
+    let first_row = group_index(group, groups) * (WG * ROWS) + lane;
+    let first_col = group.z * COLS;
+    let last_row = params.weights_rows - 1u;
+    var sums: array<f32, ROWS * COLS>;
     for (var g = 0u; g < params.groups; g++) {
-        weights_load32(params.weights_group + row * params.groups + g, &values);
+        var values: array<array<vec4<f32>, 8>, ROWS>;
+        // @unroll
+        for (var r = 0u; r < ROWS; r++) {
+            var row_values: array<vec4<f32>, 8>;
+            let row_r = min(first_row + r * WG, last_row);
+            weights_load32(params.weights_group + row_r * params.groups + g, &row_values);
+            values[r] = row_values;
+        }
         // @unroll
         for (var c = 0u; c < COLS; c++) {
-            var part_c = vec4<f32>(0.0);
+            let col_c = min(first_col + c, params.n - 1u);
+            let at_c = params.x_offset / 4u + (col_c * params.groups + g) * 8u;
             // @unroll
             for (var k = 0u; k < 8u; k++) {
-                part_c += values[k] * x_load4(at[c] + g * 8u + k);
+                let x_k = x_load4(at_c + k);
+                // @unroll
+                for (var r = 0u; r < ROWS; r++) {
+                    sums[r * COLS + c] += dot(values[r][k], x_k);
+                }
             }
-            sums[c] += part_c.x + part_c.y + part_c.z + part_c.w;
         }
     }
     // @unroll
-    for (var c = 0u; c < COLS; c++) {
-        if first + c < params.n {
-            y[(first + c) * params.m + params.first_row + row] = sums[c];
+    for (var r = 0u; r < ROWS; r++) {
+        let row = first_row + r * WG;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            if first_col + c < params.n && row <= last_row {
+                y[(first_col + c) * params.m + params.first_row + row] = sums[r * COLS + c];
+            }
         }
     }
 }
