@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from wgpu_backend.cli.options import (
+    MAX_CONTEXT,
     Cache,
     Context,
     Debug,
@@ -167,3 +169,49 @@ def embed(
     from wgpu_backend.cli.vectors import print_embeddings
 
     print_embeddings(model, texts, Settings(device, profile, kv, num_ctx))
+
+
+@app.command()
+def bench(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="GGUF files.")],
+    prompt: Annotated[
+        int, typer.Option("-p", "--n-prompt", min=0, max=MAX_CONTEXT, help="Tokens of a prompt.")
+    ] = 128,
+    generate: Annotated[
+        int, typer.Option("-n", "--n-gen", min=0, max=MAX_CONTEXT, help="Tokens to make.")
+    ] = 32,
+    repetitions: Annotated[int, typer.Option("-r", "--repetitions", min=1)] = 5,
+    as_json: Json = False,
+    num_ctx: Context = None,
+    device: Device = None,
+    profile: Profile = "full",
+    kv: Cache = "f16",
+    debug: Debug = False,
+) -> None:
+    """Measure tokens per second, dispatches and host time per token, and the bandwidth used."""
+    from wgpu_backend.cli.bench import Plan, bench
+
+    plan = Plan(prompt, generate, repetitions)
+    bench(models, plan, Settings(device, profile, kv, num_ctx), as_json=as_json)
+
+
+@app.command("profile")
+def profile_(
+    model: Model,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", dir_okay=False, help="Write a Chrome trace."),
+    ] = None,
+    prompt: Annotated[
+        int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
+    ] = 128,
+    num_ctx: Context = None,
+    device: Device = None,
+    profile: Profile = "full",
+    kv: Cache = "f16",
+    debug: Debug = False,
+) -> None:
+    """Show the time of each op and shader in a prompt and in the step after it."""
+    from wgpu_backend.cli.profiling import profile as measure
+
+    measure(model, prompt, trace, Settings(device, profile, kv, num_ctx))

@@ -1,0 +1,224 @@
+"""`wgpu-backend bench`: tokens a second, and where the time between them goes."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from wgpu_backend.batch import Batch
+from wgpu_backend.cli.console import answer, human_bytes, human_count, note, print_table
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.loading import open_model
+from wgpu_backend.cli.names import model_path
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.roof import read_roof
+from wgpu_backend.cli.show import parameters, quantisation, weight_nbytes
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.runner import Head, Work
+from wgpu_backend.gguf_file import GGUFFile
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+SEQUENCE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure.
+
+    Parameters
+    ----------
+    prompt : int
+        Tokens of the prompt test; 0 leaves it out.
+    generate : int
+        Tokens of the generation test; 0 leaves it out.
+    repetitions : int
+    """
+
+    prompt: int
+    generate: int
+    repetitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One test of one model: a row of the table, an object of the JSON.
+
+    Parameters
+    ----------
+    model : str
+        As the user named it.
+    size_nbytes, parameters : int
+        Of the weights.
+    quantisation : str
+    device, device_name : str
+    test : str
+        ``pp128``: a prompt of 128 tokens; ``tg32``: 32 tokens made one by one.
+    repetitions : int
+    tokens_per_second, stddev : float
+        Mean over the repetitions, and their standard deviation.
+    dispatches_per_token, host_us_per_token : float
+        Host time is what Python and the driver take, waiting for the device left out.
+    bandwidth_fraction : float or None
+        Bytes of weights read a second over what the device reads at best; of generation on a
+        device that has a roof.
+    """
+
+    model: str
+    size_nbytes: int
+    parameters: int
+    quantisation: str
+    device: str
+    device_name: str
+    test: str
+    repetitions: int
+    tokens_per_second: float
+    stddev: float
+    dispatches_per_token: float
+    host_us_per_token: float
+    bandwidth_fraction: float | None
+
+
+def bench(names: Sequence[str], plan: Plan, settings: Settings, *, as_json: bool) -> None:
+    """Measure models and write a table, or JSON.
+
+    Raises
+    ------
+    UsageError
+        Both tests are left out.
+    """
+    if not plan.prompt and not plan.generate:
+        raise UsageError("bench: -p 0 and -n 0 leave nothing to measure")
+    paths = [model_path(name) for name in names]  # a wrong name is told before minutes of work
+    results: list[Result] = []
+    for name, path in zip(names, paths, strict=True):
+        room = replace(settings, num_ctx=settings.num_ctx or max(plan.prompt, plan.generate))
+        with open_model(path, room) as model:
+            results += measured(model, name, plan)
+    if as_json:
+        answer(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    else:
+        _print(results)
+
+
+def measured(model: LanguageModel, name: str, plan: Plan) -> Iterator[Result]:
+    """Run the tests of one model."""
+    executor = model.backend.executor
+    roof = None
+    if isinstance(executor, WgpuExecutor):
+        roof = read_roof(executor.device)
+        note(f"{model.device.id} reads {roof / 1e9:.1f} GB/s at best")
+    bench = Bench(model, name, roof)
+    if plan.prompt:
+        yield bench.test(f"pp{plan.prompt}", plan.prompt, plan.repetitions, bench.read)
+    if plan.generate:
+        yield bench.test(f"tg{plan.generate}", plan.generate, plan.repetitions, bench.write)
+
+
+class Bench:
+    """Times a model; each run begins with an empty cache.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    name : str
+    roof : float or None
+        Bytes a second that the device reads at best.
+    """
+
+    def __init__(self, model: LanguageModel, name: str, roof: float | None) -> None:
+        self._model = model
+        self._name = name
+        self._roof = roof
+        self._random = np.random.default_rng(0)
+        self._greedy = Head("bench", self._most_likely)
+
+    def _most_likely(self, batch: Batch, hidden: Tensor) -> Sequence[Tensor]:
+        return [self._model.model.logits(hidden).argmax()]
+
+    def read(self, tokens: int) -> None:
+        """Run a prompt of random tokens."""
+        ids = self._random.integers(0, self._model.vocabulary, tokens).tolist()
+        self._model.runner.prefill(SEQUENCE, ids, self._greedy, {})
+
+    def write(self, tokens: int) -> None:
+        """Make tokens one by one."""
+        token = int(self._random.integers(0, self._model.vocabulary))
+        for _ in range(tokens):
+            work = Work(SEQUENCE, (token,), (0,))
+            arrays = self._model.runner.run([work], self._greedy, {}).wait()
+            token = int(arrays[0][0])
+
+    def test(self, label: str, tokens: int, repetitions: int, run: Callable[[int], None]) -> Result:
+        """Warm up, then time a number of runs."""
+        clock = self._model.runner.clock
+        self._timed(run, tokens)
+        dispatches, host = self._dispatches(), clock.host
+        rates = [tokens / self._timed(run, tokens) for _ in range(repetitions)]
+        made = tokens * repetitions
+        mean = statistics.fmean(rates)
+        file, device = self._model.backend.file, self._model.device
+        return Result(
+            model=self._name,
+            size_nbytes=weight_nbytes(file),
+            parameters=parameters(file),
+            quantisation=quantisation(file),
+            device=device.id,
+            device_name=device.name,
+            test=label,
+            repetitions=repetitions,
+            tokens_per_second=mean,
+            stddev=statistics.stdev(rates) if repetitions > 1 else 0.0,
+            dispatches_per_token=(self._dispatches() - dispatches) / made,
+            host_us_per_token=(clock.host - host) / made * 1e6,
+            bandwidth_fraction=self._share(mean) if label.startswith("tg") else None,
+        )
+
+    def _timed(self, run: Callable[[int], None], tokens: int) -> float:
+        self._model.cache.remove(SEQUENCE)
+        begin = time.perf_counter()
+        run(tokens)
+        return time.perf_counter() - begin
+
+    def _dispatches(self) -> int:
+        executor = self._model.backend.executor
+        return executor.device.counters.dispatches if isinstance(executor, WgpuExecutor) else 0
+
+    def _share(self, tokens_per_second: float) -> float | None:
+        if self._roof is None:
+            return None
+        return read_per_token(self._model.backend.file) * tokens_per_second / self._roof
+
+
+def read_per_token(file: GGUFFile) -> int:
+    """Bytes of weights that making one token reads; of an untied embedding it is only a row."""
+    untied = "output.weight" in file.tensors
+    skipped = file.tensors["token_embd.weight"].nbytes if untied else 0
+    return weight_nbytes(file) - skipped
+
+
+def _print(results: Sequence[Result]) -> None:
+    columns = (
+        "model", "size", "params", "device", "test", "t/s", "dispatches/t", "host µs/t", "of roof",
+    )  # fmt: skip
+    print_table(columns, [_row(result) for result in results], right=(*columns[1:3], *columns[5:]))
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    share = result.bandwidth_fraction
+    return (
+        result.model,
+        human_bytes(result.size_nbytes),
+        human_count(result.parameters),
+        result.device,
+        result.test,
+        f"{result.tokens_per_second:.2f} ± {result.stddev:.2f}",
+        f"{result.dispatches_per_token:.1f}",
+        f"{result.host_us_per_token:.0f}",
+        "–" if share is None else f"{share:.1%}",
+    )

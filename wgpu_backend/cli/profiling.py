@@ -1,0 +1,151 @@
+"""`wgpu-backend profile`: where a step's time goes on the device, op by op."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wgpu_backend.batch import BatchShape
+from wgpu_backend.cli.console import answer, human_seconds, note, print_table
+from wgpu_backend.cli.loading import open_model
+from wgpu_backend.cli.names import model_path
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.runner import SHORTEST, Head, Work, bucket
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+SEQUENCE = 0
+RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass and its dispatches, in order.
+
+    Parameters
+    ----------
+    name : str
+    ops, shaders : tuple of str
+    seconds : tuple of float
+        Of each dispatch, the median of several runs.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    shaders: tuple[str, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """Seconds of all dispatches."""
+        return sum(self.seconds)
+
+
+def profile(name: str, prompt: int, trace: Path | None, settings: Settings) -> None:
+    """Time a prompt and the step after it; write a table each, and a trace for Perfetto.
+
+    Parameters
+    ----------
+    name : str
+        Model.
+    prompt : int
+        Tokens of the prompt.
+    trace : Path or None
+        File for the trace.
+    settings : Settings
+    """
+    with open_model(model_path(name), settings) as model:
+        steps = timed_steps(model, min(prompt, model.runner.chunk, model.num_ctx - 1))
+        _say_clock(model)
+    for number, step in enumerate(steps):
+        answer("\n" if number else "")
+        _print(step)
+    if trace is not None:
+        trace.write_text(json.dumps(chrome_trace(name, steps)), encoding="utf-8")
+        note(f"{trace}: open it in https://ui.perfetto.dev or chrome://tracing")
+
+
+def timed_steps(model: LanguageModel, prompt: int) -> list[Step]:
+    """Time a prompt of random tokens in one pass, and the decode step after it."""
+    head = Head("profile", lambda _, hidden: [model.model.logits(hidden).argmax()])
+    tokens: list[int] = np.random.default_rng(0).integers(0, model.vocabulary, prompt).tolist()
+    return [
+        _timed(model, head, f"prompt of {prompt} tokens", tokens),
+        _timed(model, head, f"decode step at {prompt}", tokens[:1]),
+    ]
+
+
+def _timed(model: LanguageModel, head: Head, name: str, tokens: Sequence[int]) -> Step:
+    """Run a pass for real, so that its inputs are there, then again with a clock."""
+    runner = model.runner
+    longest = runner.cache.length(SEQUENCE) + len(tokens)
+    shape = BatchShape(
+        bucket(len(tokens)), 1, 1, min(bucket(longest, SHORTEST), runner.cache.positions)
+    )
+    runner.run([Work(SEQUENCE, tokens, (len(tokens) - 1,))], head, {}).wait()
+    runs = [runner.recorded(shape, head).timed() for _ in range(RUNS)]
+    ops, shaders, _ = zip(*runs[0], strict=True)
+    seconds = np.median([[s for _, _, s in run] for run in runs], axis=0)
+    return Step(name, ops, shaders, tuple(seconds.tolist()))
+
+
+def _say_clock(model: LanguageModel) -> None:
+    executor = model.backend.executor
+    by_device = isinstance(executor, WgpuExecutor) and executor.capabilities.timestamps
+    if not by_device:
+        note("the device has no clock: times are the host's and include the way there and back")
+
+
+def by_shader(step: Step) -> list[tuple[str, str, int, float]]:
+    """Op, shader, calls and seconds, the most expensive first."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for op, shader, seconds in zip(step.ops, step.shaders, step.seconds, strict=True):
+        sums.setdefault((op, shader), []).append(seconds)
+    rows = [(op, shader, len(each), sum(each)) for (op, shader), each in sums.items()]
+    return sorted(rows, key=lambda row: -row[3])
+
+
+def _print(step: Step) -> None:
+    rows = [
+        (op, shader, str(calls), human_seconds(s), f"{s / (step.total or 1.0):.1%}")
+        for op, shader, calls, s in by_shader(step)
+    ]
+    rows.append(("all", "", str(len(step.ops)), human_seconds(step.total), ""))
+    columns = ("op", "shader", "calls", "time", "share")
+    print_table(columns, rows, right=columns[2:], title=step.name)
+
+
+def chrome_trace(model: str, steps: Sequence[Step]) -> dict[str, object]:
+    """Steps one after the other, as the Trace Event Format has them; times in microseconds."""
+    return {"displayTimeUnit": "ns", "traceEvents": [*_names(model), *_events(steps)]}
+
+
+def _names(model: str) -> Iterator[dict[str, object]]:
+    for key, number, name in (("process_name", 0, model), ("thread_name", 1, "passes")):
+        yield {"ph": "M", "name": key, "pid": 1, "tid": number, "args": {"name": name}}
+    yield {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "dispatches"}}
+
+
+def _events(steps: Sequence[Step]) -> Iterator[dict[str, object]]:
+    now = 0.0
+    for step in steps:
+        yield _span(step.name, "pass", 1, now, step.total)
+        for op, shader, seconds in zip(step.ops, step.shaders, step.seconds, strict=True):
+            yield {**_span(op, "dispatch", 2, now, seconds), "args": {"shader": shader}}
+            now += seconds
+
+
+def _span(name: str, kind: str, thread: int, start: float, seconds: float) -> dict[str, object]:
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": kind,
+        "pid": 1,
+        "tid": thread,
+        "ts": start * 1e6,
+        "dur": seconds * 1e6,
+    }

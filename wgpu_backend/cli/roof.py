@@ -1,0 +1,69 @@
+"""How many bytes a second a device can read at best: the roof that decoding is held against."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from wgpu_backend import shader
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.device import Device
+from wgpu_backend.device.memory import Purpose
+from wgpu_backend.device.program import Program
+
+# More than caches hold: the last-level caches of large GPUs reach 96 MiB.
+NBYTES = 512 << 20
+SOFTWARE_NBYTES = 128 << 20
+VECTOR_NBYTES = 16
+VECTORS_A_THREAD = 32
+WORKGROUP = 256
+RUNS = 5
+
+
+def read_roof(device: Device) -> float:
+    """Measure the fastest of a few reads of a large buffer.
+
+    Parameters
+    ----------
+    device : Device
+
+    Returns
+    -------
+    float
+        Bytes a second.
+    """
+    nbytes = SOFTWARE_NBYTES if device.capabilities.software else NBYTES
+    groups = _groups(min(nbytes, device.capabilities.max_binding_nbytes))
+    threads = groups * WORKGROUP
+    nbytes = threads * VECTORS_A_THREAD * VECTOR_NBYTES
+    with ExitStack() as stack:
+
+        def buffer(size: int, purpose: Purpose) -> Buffer:
+            made = device.buffer(size, purpose=purpose, label="roof")
+            stack.callback(made.release)
+            return made
+
+        program = _program(
+            device,
+            buffer(nbytes, "weights"),
+            buffer(threads * VECTOR_NBYTES, "activations"),
+            buffer(WORKGROUP, "params"),
+            groups,
+        )
+        stack.callback(program.close)
+        return nbytes / min(program.timed()[0].seconds for _ in range(RUNS))
+
+
+def _groups(nbytes: int) -> int:
+    return nbytes // (WORKGROUP * VECTORS_A_THREAD * VECTOR_NBYTES)
+
+
+def _program(device: Device, x: Buffer, y: Buffer, params: Buffer, groups: int) -> Program:
+    threads = groups * WORKGROUP
+    kernel = shader.load("roof_read", {"WG": WORKGROUP}, trusted=True)
+    packed = kernel.pack({"vectors": threads * VECTORS_A_THREAD, "threads": threads})
+    device.clear(x)
+    device.write(params, packed)
+    bindings = (Binding(x), Binding(y), Binding(params, 0, len(packed)))
+    dispatch = Dispatch(device.pipeline(kernel), bindings, (groups, 1, 1), "roof")
+    return device.program([dispatch], label="roof")
