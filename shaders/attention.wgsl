@@ -102,8 +102,10 @@ fn dot_key(row: u32) -> f32 {
     return sum.x + sum.y + sum.z + sum.w;
 }
 
+// The clamp changes no value, but some drivers' tanh overflows to NaN beyond 44.
 fn capped(score: f32) -> f32 {
-    return select(score, params.softcap * tanh(score / max(params.softcap, 1e-9)), params.softcap > 0.0);
+    let bent = tanh(clamp(score / max(params.softcap, 1e-9), -20.0, 20.0));
+    return select(score, params.softcap * bent, params.softcap > 0.0);
 }
 
 fn add_value(row: u32, weight: f32, lane: u32, sums: ptr<function, array<vec4<f32>, LANE_QUADS>>) {

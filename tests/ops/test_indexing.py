@@ -25,7 +25,7 @@ def test_rows_of_every_format(any_gpu, check, rng, dtype, cols):
 @pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
 def test_rows_of_a_weight_in_parts(split, check, rng, dtype):
     data = weight_bytes(rng, 777, 256, dtype)
-    ids = rng.integers(0, 777, 99)
+    ids = rng.integers(0, 777, 33)
     ids[:3] = 776, 0, 400
 
     def looked_up(ctx):
@@ -64,7 +64,7 @@ def test_no_ids_give_no_rows(gpu, check, rng):
 
 def test_columns_of_a_block_weight_are_refused(full, rng):
     data = weight_bytes(rng, 9, 64, Q4_0)
-    with Context(full) as ctx, pytest.raises(ShapeError, match="rows: .*q4_0.* dense"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="rows: a q4_0 .* strides .64, 1., needs"):
         ctx.from_bytes(Q4_0, data, 9, 64).slice(1, 0, 32).rows(ctx.from_numpy([4, 0]))
 
 
@@ -152,7 +152,7 @@ def test_set_rows_refuses_to_write_into_a_constant(full):
 def test_set_rows_refuses_to_read_what_it_writes(full):
     with Context(full) as ctx:
         cache = ctx.zeros(8, 4)
-        with pytest.raises(ContextError, match="set_rows: x is a view of dst"):
+        with pytest.raises(ShapeError, match="set_rows: x is a view of dst"):
             cache.set_rows(cache[:2], ctx.from_ints([6, 7]))
 
 

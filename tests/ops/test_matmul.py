@@ -1,0 +1,200 @@
+import numpy as np
+import pytest
+
+from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_bytes
+from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q8_0
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.ml.context import Context
+
+# Everything is dequantised to f32 and summed in f32; NumPy does the same in another order. Whole
+# matrices differ by 1e-13, but a single sum may nearly cancel.
+LIMIT = 1e-10
+
+
+def product(executor, check, rng, dtype, m, n, k):
+    data = weight_bytes(rng, m, k, dtype, k**-0.5)
+    x = rng.standard_normal((n, k), "f4")
+
+    def multiplied(ctx):
+        return weight(ctx._executor, m, k, dtype, data).mulmat(tensor(ctx, x))
+
+    check(executor, multiplied, limit=LIMIT)
+
+
+@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("m", [1, 33, 257])
+@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
+def test_every_format_times_few_and_many_columns(any_gpu, check, rng, dtype, m, n):
+    product(any_gpu, check, rng, dtype, m, n, 256)
+
+
+@pytest.mark.parametrize("k", [32, 64, 96, 160, 2080])
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)
+def test_rows_of_any_number_of_groups(any_gpu, check, rng, dtype, n, k):
+    product(any_gpu, check, rng, dtype, 7, n, k)
+
+
+@pytest.mark.parametrize("n", range(1, 11))
+def test_any_number_of_columns(any_gpu, check, rng, n):
+    product(any_gpu, check, rng, Q8_0, 19, n, 64)
+
+
+@pytest.mark.parametrize(("m", "n"), [(63, 31), (64, 32), (65, 33), (128, 64), (129, 65)])
+def test_tiles_that_do_and_do_not_divide(any_gpu, check, rng, m, n):
+    product(any_gpu, check, rng, F16, m, n, 96)
+
+
+@pytest.mark.parametrize("n", [1, 2, 33])
+@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
+def test_weights_in_parts(split, check, rng, dtype, n):
+    # 480 rows: two parts of q4_0 up to eight of f32, the last one smaller.
+    data = weight_bytes(rng, 480, 256, dtype, 1 / 16)
+    x = rng.standard_normal((n, 256), "f4")
+
+    def multiplied(ctx):
+        return weight(ctx._executor, 480, 256, dtype, data).mulmat(tensor(ctx, x))
+
+    assert len(weight(split, 480, 256, dtype, data).storage.handle) > 1
+    check(split, multiplied, limit=LIMIT)
+
+
+@pytest.mark.parametrize(("kind", "m"), [("full", 8 * 65535 + 11), ("wide", 2 * 65535 + 3)])
+def test_more_rows_than_65535_groups(executors, check, rng, kind, m):
+    product(executors(kind), check, rng, F16, m, 1, 32)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [F32, F16, Q4_0], ids=str)
+def test_columns_may_be_views(any_gpu, check, rng, dtype, layout):
+    data, x = weight_bytes(rng, 33, 64, dtype), rng.standard_normal((5, 64), "f4")
+    check(
+        any_gpu,
+        lambda ctx: ctx.from_bytes(dtype, data, 33, 64).mulmat(LAYOUTS[layout](ctx, x)),
+        limit=LIMIT,
+    )
+
+
+@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
+def test_rows_of_a_weight_may_be_sliced(any_gpu, check, rng, dtype):
+    data, x = weight_bytes(rng, 48, 256, dtype, 1 / 16), rng.standard_normal((2, 256), "f4")
+
+    def multiplied(ctx):
+        part = weight(ctx._executor, 48, 256, dtype, data).slice(0, 17, 40)
+        return part.mulmat(tensor(ctx, x))
+
+    check(any_gpu, multiplied, limit=LIMIT)
+
+
+@pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)
+@pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 3, 64), (2, 3, 5, 64)], ids=str)
+def test_leading_axes_of_x_stay(gpu, check, rng, shape, dtype):
+    data, x = weight_bytes(rng, 9, 64, dtype), rng.standard_normal(shape, "f4")
+    check(
+        gpu,
+        lambda ctx: ctx.from_bytes(dtype, data, 9, 64).mulmat(tensor(ctx, x)),
+        limit=LIMIT,
+    )
+
+
+@pytest.mark.parametrize("k", [1, 3, 33, 257])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_plain_products_of_odd_sizes(gpu, check, rng, layout, k):
+    a, x = rng.standard_normal((5, k), "f4"), rng.standard_normal((3, k), "f4")
+    check(
+        gpu,
+        lambda ctx: LAYOUTS[layout](ctx, a).mulmat(LAYOUTS[layout](ctx, x)),
+        limit=LIMIT,
+    )
+
+
+@pytest.mark.parametrize("x_type", FLOATS, ids=str)
+@pytest.mark.parametrize("a_type", FLOATS, ids=str)
+def test_plain_products_of_every_type(gpu, check, rng, a_type, x_type):
+    a, x = rng.standard_normal((5, 64), "f4"), rng.standard_normal((3, 64), "f4")
+    check(
+        gpu,
+        lambda ctx: tensor(ctx, a, a_type).mulmat(tensor(ctx, x, x_type)),
+        limit=LIMIT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((2, 5, 9), (2, 3, 9)),
+        ((2, 5, 9), (6, 3, 9)),
+        ((1, 5, 9), (3, 9)),
+        ((1, 1, 5, 9), (3, 9)),
+        ((5, 9), (2, 4, 3, 9)),
+        ((2, 5, 9), (3, 4, 7, 9)),
+        ((3, 2, 5, 9), (3, 4, 7, 9)),
+        ((1, 5, 9), (9,)),
+    ],
+    ids=str,
+)
+def test_batches_of_the_weight_repeat(gpu, check, rng, left, right):
+    a, x = rng.standard_normal(left, "f4"), rng.standard_normal(right, "f4")
+    check(gpu, lambda ctx: tensor(ctx, a).mulmat(tensor(ctx, x)), limit=LIMIT)
+
+
+def test_heads_of_keys_serve_neighbouring_heads_of_queries(gpu, check, rng):
+    keys, queries = rng.standard_normal((7, 2, 32), "f4"), rng.standard_normal((5, 8, 32), "f4")
+
+    def scores(ctx):
+        k, q = tensor(ctx, keys).permute(1, 0, 2), tensor(ctx, queries).permute(1, 0, 2)
+        return k.mulmat(q)
+
+    check(gpu, scores, limit=LIMIT)
+    with Context(gpu) as ctx:
+        got = scores(ctx).numpy()
+    want = np.einsum("khd,qhd->hqk", np.repeat(keys, 4, axis=1), queries)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_the_matrix_operator_multiplies_as_numpy_does(gpu, rng):
+    a, b = rng.standard_normal((3, 33), "f4"), rng.standard_normal((33, 5), "f4")
+    with Context(gpu) as ctx:
+        np.testing.assert_allclose((tensor(ctx, a) @ tensor(ctx, b)).numpy(), a @ b, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)
+def test_no_columns_give_an_empty_product(any_gpu, check, rng, dtype):
+    data = weight_bytes(rng, 9, 64, dtype)
+    check(
+        any_gpu,
+        lambda ctx: ctx.from_bytes(dtype, data, 9, 64).mulmat(ctx.zeros(0, 64)),
+        limit=0,
+    )
+
+
+def test_rows_of_another_length_are_refused(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="x have 31 values, .* have 32"):
+        ctx.zeros(4, 32).mulmat(ctx.zeros(2, 31))
+
+
+def test_batches_that_do_not_divide_are_refused(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"axes \(2,\), .* x, \(3,\)"):
+        ctx.zeros(2, 4, 32).mulmat(ctx.zeros(3, 2, 32))
+
+
+def test_a_vector_is_no_weight(full):
+    with Context(full) as ctx, pytest.raises(ShapeError, match="weight .* 1 axes, needs 2 to 4"):
+        ctx.zeros(32).mulmat(ctx.zeros(3, 32))
+
+
+def test_a_strided_block_weight_is_refused(full, rng):
+    data = weight_bytes(rng, 9, 64, Q4_0)
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"q4_0 weight is \(9, 32\)"):
+        ctx.from_bytes(Q4_0, data, 9, 64).slice(1, 32, 64).mulmat(ctx.zeros(1, 32))
+
+
+def test_other_types_are_refused(full, rng):
+    data = weight_bytes(rng, 9, 64, Q4_0)
+    with Context(full) as ctx:
+        with pytest.raises(DTypeError, match="mulmat: x is i32, needs f32, f16, bf16"):
+            ctx.zeros(4, 32).mulmat(ctx.zeros(2, 32, dtype=I32))
+        with pytest.raises(DTypeError, match="mulmat: x is f16, needs f32; cast it first"):
+            ctx.from_bytes(Q4_0, data, 9, 64).mulmat(ctx.zeros(2, 64, dtype=F16))
+        with pytest.raises(DTypeError, match="mulmat: weight is i32, needs"):
+            ctx.zeros(4, 32, dtype=I32).mulmat(ctx.zeros(2, 32))
