@@ -73,6 +73,19 @@ class GGUFFile:
             )
         return memoryview(self._buffer)[info.offset : info.offset + info.nbytes]
 
+    def forget(self, name: str) -> None:
+        """Let the system take back the memory that a tensor's bytes were read into.
+
+        They are read from the file again when somebody looks. Without this a loaded model would
+        hold its file in memory twice: on the device and as pages of the mapping.
+        """
+        info = self.tensors[name]
+        if isinstance(self._buffer, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            first = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+            size = info.offset + info.nbytes - first
+            if size >= mmap.PAGESIZE:
+                self._buffer.madvise(mmap.MADV_DONTNEED, first, size)
+
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""
         buffer, self._buffer = self._buffer, None

@@ -11,7 +11,7 @@ import numpy as np
 
 from wgpu_backend.batch import Batch
 from wgpu_backend.engine.runner import Head, Runner, Work
-from wgpu_backend.engine.sampling import StepSampler
+from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.tokenizer import Detokenizer

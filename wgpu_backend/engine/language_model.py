@@ -14,7 +14,7 @@ from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.generation import Session, Stats, TokenStream, pieces
 from wgpu_backend.engine.prompt import Message, Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
-from wgpu_backend.engine.sampling import StepSampler
+from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextFull, ModelError, OutOfMemory, TokenizerError
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend, BackendParams, Progress, new_backend

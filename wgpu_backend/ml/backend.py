@@ -166,8 +166,9 @@ class Backend:
 
     def _upload(self, info: TensorInfo) -> Tensor:
         spec = Spec.dense(info.shape, info.dtype)
-        data = self.file.data(info.name)
-        return leaf(spec, self.executor.weight(spec, data, info.name))
+        storage = self.executor.weight(spec, self.file.data(info.name), info.name)
+        self.file.forget(info.name)
+        return leaf(spec, storage)
 
     def get(self, name: str) -> Tensor | None:
         """Weight by name, or None where the model has none."""

@@ -19,6 +19,7 @@ from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.executor import Array, checked_input
+from wgpu_backend.ml.planes import nonfinite_blocks, require_finite
 
 NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="numpy", api="NumPy")
 
@@ -34,7 +35,9 @@ class NumpyExecutor:
         self._states: set[Storage] = set()
 
     def weight(self, spec: Spec, data: memoryview, label: str) -> Storage:
-        """Keep a weight as f32."""
+        """Keep a weight as f32; ModelError where a scale of it is NaN or infinite."""
+        blocks = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.block_nbytes)
+        require_finite(label, nonfinite_blocks(spec.dtype, blocks), len(blocks))
         values = dequantise(spec.dtype, data, spec)
         self._nbytes["weights"] += values.nbytes
         return Storage(values.nbytes, "weight", label, values)

@@ -8,11 +8,14 @@ Here the quants of 32 weights become one or two 16-byte vectors and the scales a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ModelError
 
 Bytes = NDArray[np.uint8]
 Planes = dict[str, Bytes]
@@ -40,6 +43,50 @@ def plane_nbytes(dtype: DType) -> dict[str, int]:
     """Bytes per block in each plane."""
     empty = np.zeros((1, dtype.block_nbytes), np.uint8)
     return {name: plane.shape[1] for name, plane in planes(dtype, empty).items()}
+
+
+def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
+    """Count blocks with a scale or a minimum, or for plain floats a value, that is NaN or infinite.
+
+    Parameters
+    ----------
+    dtype : DType
+    blocks : (n, block_nbytes), uint8
+        For plain types a block is one value.
+    """
+    field = _FLOATS.get(dtype.name)
+    if field is None or not len(blocks):
+        return 0
+    words = np.ascontiguousarray(blocks[:, field.where]).view(field.word)
+    if not _any_reaches(words.reshape(-1), field.infinity):
+        return 0
+    magnitudes = words & words.dtype.type(field.infinity)
+    return int(np.count_nonzero((magnitudes == field.infinity).any(axis=-1)))
+
+
+def require_finite(label: str, bad: int, blocks: int) -> None:
+    """Refuse a weight with `bad` of its `blocks` counted by `nonfinite_blocks`.
+
+    Raises
+    ------
+    ModelError
+        There are any.
+    """
+    if bad:
+        raise ModelError(
+            f"{label}: {bad} of {blocks} blocks have a NaN or infinite scale or value, "
+            f"needs finite ones"
+        )
+
+
+def _any_reaches(words: NDArray[Any], infinity: int) -> bool:
+    """Whether any float of these bits is infinite or NaN, a cache's worth of them at a time."""
+    sign = words.dtype.itemsize * 8 - 1
+    mask = words.dtype.type((1 << sign) - 1)
+    return any(
+        (words[start : start + _SCAN] & mask).max() >= infinity
+        for start in range(0, len(words), _SCAN)
+    )
 
 
 def _q4_0(blocks: Bytes) -> Planes:
@@ -105,4 +152,30 @@ _SPLITS: dict[str, Callable[[Bytes], Planes]] = {
     "q4_k": _q4_k,
     "q5_k": _q5_k,
     "q6_k": _q6_k,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Floats of a block: which of its bytes, as what words, and the bits of infinity."""
+
+    where: slice
+    word: str
+    infinity: int
+
+
+_SCAN = 1 << 16  # words whose masked copy stays in a core's cache
+_HALF, _TWO_HALVES = _Field(slice(0, 2), "<u2", 0x7C00), _Field(slice(0, 4), "<u2", 0x7C00)
+_FLOATS = {
+    "f32": _Field(slice(0, 4), "<u4", 0x7F800000),
+    "f16": _HALF,
+    "bf16": _Field(slice(0, 2), "<u2", 0x7F80),
+    "q4_0": _HALF,
+    "q4_1": _TWO_HALVES,
+    "q5_0": _HALF,
+    "q5_1": _TWO_HALVES,
+    "q8_0": _HALF,
+    "q4_k": _TWO_HALVES,
+    "q5_k": _TWO_HALVES,
+    "q6_k": _Field(slice(208, 210), "<u2", 0x7C00),
 }

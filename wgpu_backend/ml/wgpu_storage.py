@@ -13,10 +13,11 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.planes import plane_nbytes, planes
+from wgpu_backend.ml.planes import Bytes, nonfinite_blocks, plane_nbytes, planes, require_finite
 
 ALIGNMENT = 256
-SHARED_BUFFER_NBYTES = 64 << 20
+# Shared buffers double from the first to the second: small models stay small.
+FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
 CHUNK_NBYTES = 8 << 20
 # Parts and chunks begin at even rows, so that two-byte scales begin at whole words.
 ROW_STEP = 8
@@ -42,7 +43,9 @@ class WeightStore:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._buffers: list[Buffer] = []
+        self._shared: Buffer | None = None
         self._used = 0
+        self._capacity = FIRST_BUFFER_NBYTES
 
     def add(self, spec: Spec, data: memoryview, label: str) -> tuple[Part, ...]:
         """Upload one weight, in as many parts as the device's bindings need.
@@ -51,15 +54,21 @@ class WeightStore:
         ------
         DeviceError
             Not even a few rows fit into one binding.
+        ModelError
+            A scale, or a value of a plain type, is NaN or infinite.
         """
         rows, cols = (1, spec.size) if len(spec.shape) < 2 else (-1, spec.shape[-1])
         row_nbytes = spec.dtype.nbytes(cols)
         rows = len(data) // row_nbytes if rows < 0 else rows
         source = np.frombuffer(data, np.uint8).reshape(rows, row_nbytes)
-        return tuple(
-            self._part(spec.dtype, source[first:stop], first, label)
-            for first, stop in self._ranges(rows, row_nbytes, label)
-        )
+        parts: list[Part] = []
+        bad = 0
+        for first, stop in self._ranges(rows, row_nbytes, label):
+            part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
+            bad += self._fill(spec.dtype, source[first:stop], part)
+            parts.append(part)
+        require_finite(label, bad, len(data) // spec.dtype.block_nbytes)
+        return tuple(parts)
 
     def _ranges(self, rows: int, row_nbytes: int, label: str) -> Iterator[tuple[int, int]]:
         limits = self._device.capabilities
@@ -75,45 +84,52 @@ class WeightStore:
         for first in range(0, rows, count):
             yield first, min(first + count, rows)
 
-    def _part(
-        self, dtype: DType, source: np.ndarray[tuple[int, int], np.dtype[np.uint8]], first: int,
-        label: str,
-    ) -> Part:  # fmt: skip
-        rows, row_nbytes = source.shape
-        blocks = row_nbytes // dtype.block_nbytes
+    def _part(self, dtype: DType, row_nbytes: int, first: int, rows: int, label: str) -> Part:
+        blocks = rows * (row_nbytes // dtype.block_nbytes)
         where = {
-            name: self._reserve(rows * blocks * nbytes, label)
+            name: self._reserve(blocks * nbytes, label)
             for name, nbytes in plane_nbytes(dtype).items()
         }
+        return Part(first, rows, where)
+
+    def _fill(self, dtype: DType, source: Bytes, part: Part) -> int:
+        """Write rows chunk by chunk, and count the blocks that are not finite on the way."""
+        rows, row_nbytes = source.shape
+        blocks = row_nbytes // dtype.block_nbytes
         step = max(ROW_STEP, CHUNK_NBYTES // row_nbytes // ROW_STEP * ROW_STEP)
+        bad = 0
         for start in range(0, rows, step):
             chunk = source[start : start + step].reshape(-1, dtype.block_nbytes)
+            bad += nonfinite_blocks(dtype, chunk)
             for name, plane in planes(dtype, chunk).items():
-                at = where[name]
+                at = part.planes[name]
                 offset = at.offset + start * blocks * plane.shape[1]
                 self._device.write(at.buffer, np.ascontiguousarray(plane), offset)
-        return Part(first, rows, where)
+        return bad
 
     def _reserve(self, nbytes: int, label: str) -> Binding:
         """Next range of a shared buffer; a large plane gets a buffer of its own."""
         size = aligned(nbytes + SLACK)
         if size > SHARED_BUFFER_NBYTES // 4:
-            buffer = self._device.buffer(size, purpose="weights", label=label)
-            self._buffers.insert(0, buffer)
-            return Binding(buffer, 0, size)
-        if not self._buffers or self._used + size > self._buffers[-1].nbytes or self._used == 0:
-            capacity = min(SHARED_BUFFER_NBYTES, self._device.capabilities.max_buffer_nbytes)
-            self._buffers.append(self._device.buffer(capacity, purpose="weights", label="weights"))
+            return Binding(self._buffer(size, label), 0, size)
+        if self._shared is None or self._used + size > self._shared.nbytes:
+            largest = self._device.capabilities.max_buffer_nbytes
+            self._shared = self._buffer(min(max(self._capacity, size), largest), "weights")
+            self._capacity = min(2 * self._capacity, SHARED_BUFFER_NBYTES)
             self._used = 0
         offset, self._used = self._used, self._used + size
-        return Binding(self._buffers[-1], offset, size)
+        return Binding(self._shared, offset, size)
+
+    def _buffer(self, nbytes: int, label: str) -> Buffer:
+        self._buffers.append(self._device.buffer(nbytes, purpose="weights", label=label))
+        return self._buffers[-1]
 
     def close(self) -> None:
         """Release the buffers; again is harmless."""
         for buffer in self._buffers:
             buffer.release()
         self._buffers.clear()
-        self._used = 0
+        self._shared = None
 
 
 class SharedSlots:
