@@ -34,11 +34,14 @@ class BackendParams:
         ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
     native : bool
         Call the graphics library directly where that is faster.
+    self_test : bool
+        Compare the adapter with NumPy before it is first trusted.
     """
 
     device: str | DeviceInfo | None = None
     profile: Profile = "full"
     native: bool = True
+    self_test: bool = True
 
 
 MakeExecutor = Callable[[BackendParams], Executor]
@@ -212,9 +215,19 @@ class Backend:
 
 def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.device.device import Device
+    from wgpu_backend.ml.self_test import require_trust
     from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
-    return WgpuExecutor(Device.open(params.device, profile=params.profile, native=params.native))
+    executor = WgpuExecutor(
+        Device.open(params.device, profile=params.profile, native=params.native)
+    )
+    if params.self_test:
+        try:
+            require_trust(executor, params.profile)
+        except BaseException:
+            executor.close()
+            raise
+    return executor
 
 
 def _cpu(params: BackendParams) -> Executor:

@@ -19,6 +19,7 @@ from wgpu_backend.errors import ModelError
 
 Bytes = NDArray[np.uint8]
 Planes = dict[str, Bytes]
+_LOW = np.uint8(15)
 
 
 def planes(dtype: DType, blocks: Bytes) -> Planes:
@@ -57,7 +58,7 @@ def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
     field = _FLOATS.get(dtype.name)
     if field is None or not len(blocks):
         return 0
-    words = np.ascontiguousarray(blocks[:, field.where]).view(field.word)
+    words = np.ascontiguousarray(blocks[:, field.where].view(field.word))
     if not _any_reaches(words.reshape(-1), field.infinity):
         return 0
     magnitudes = words & words.dtype.type(field.infinity)
@@ -119,7 +120,7 @@ def _q5_k(blocks: Bytes) -> Planes:
 def _q6_k(blocks: Bytes) -> Planes:
     count = len(blocks)
     low = blocks[:, :128].reshape(count, 2, 2, 32)
-    low = np.concatenate([low & 15, low >> 4], axis=2).reshape(count, 8, 32)
+    low = np.concatenate([low & _LOW, low >> 4], axis=2).reshape(count, 8, 32)
     shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
     high = (blocks[:, 128:192].reshape(count, 2, 1, 32) >> shifts) & 3
     high = high.reshape(count, 8, 2, 4, 4) << shifts
@@ -134,7 +135,7 @@ def _q6_k(blocks: Bytes) -> Planes:
 def _k_quants(quants: Bytes) -> Bytes:
     """Nibbles of a K-quant: 32 bytes hold one sub-block low and the next high."""
     pairs = quants.reshape(len(quants), 4, 1, 32)
-    return _nibbles(np.concatenate([pairs & 15, pairs >> 4], axis=2).reshape(len(quants), 8, 32))
+    return _nibbles(np.concatenate([pairs & _LOW, pairs >> 4], axis=2).reshape(len(quants), 8, 32))
 
 
 def _nibbles(values: Bytes) -> Bytes:

@@ -1,0 +1,65 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.ml import self_test as module
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.self_test import Finding, require_trust, self_test
+
+
+def test_numpy_agrees_with_itself() -> None:
+    assert [f.error for f in self_test(NumpyExecutor())] == [0.0] * len(list(module._cases()))
+
+
+@pytest.mark.gpu
+@pytest.mark.second_driver
+@pytest.mark.parametrize("profile", ["full", "baseline"])
+def test_adapter_passes(profile) -> None:
+    try:
+        executor = make_executor("wgpu", BackendParams(profile=profile, self_test=False))
+    except DeviceError as error:
+        pytest.skip(f"no adapter: {error}")
+    try:
+        assert [f.name for f in self_test(executor) if not f.passed] == []
+    finally:
+        executor.close()
+
+
+def test_nan_is_no_pass() -> None:
+    assert not Finding("x", float("nan")).passed
+
+
+def test_a_pass_is_remembered(tmp_path: Path, monkeypatch) -> None:
+    cache = tmp_path / "folder" / "trusted.json"
+    require_trust(NumpyExecutor(), "full", cache)
+    monkeypatch.setattr(module, "self_test", lambda _: pytest.fail("ran again"))
+    require_trust(NumpyExecutor(), "full", cache)
+
+    assert len(json.loads(cache.read_text())) == 1
+    with pytest.raises(pytest.fail.Exception):
+        require_trust(NumpyExecutor(), "baseline", cache)
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", '{"a": 1}'])
+def test_a_damaged_memory_is_made_anew(tmp_path: Path, content) -> None:
+    cache = tmp_path / "trusted.json"
+    cache.write_text(content)
+    require_trust(NumpyExecutor(), "full", cache)
+
+    assert len(json.loads(cache.read_text())) == 1
+
+
+def test_wrong_values_are_refused_and_not_remembered(tmp_path: Path, monkeypatch) -> None:
+    class Wrong(NumpyExecutor):
+        def read(self, node):
+            return super().read(node) + np.float32(1)
+
+    cache = tmp_path / "trusted.json"
+    with pytest.raises(DeviceError, match=r"softmax \(NMSE"):
+        require_trust(Wrong(), "full", cache)
+
+    assert not cache.exists()
