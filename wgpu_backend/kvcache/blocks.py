@@ -1,7 +1,8 @@
 """Which cache block holds which positions of which sequence. Numbers only, no device.
 
 Blocks of a fixed number of positions are shared between sequences by reference count: a prefix is
-copied by counting its whole blocks once more. A block that several sequences hold is never written.
+copied by counting its whole blocks once more. A last block that is not whole belongs to one
+sequence alone, so no write ever reaches a block that several hold.
 """
 
 from __future__ import annotations
@@ -60,13 +61,14 @@ class BlockTable:
         CacheFull
             There are not enough free blocks; nothing has changed.
         """
-        held = self._held.setdefault(sequence, Held())
+        held = self._held.get(sequence, Held())
         needed = -(-(held.length + tokens) // self.block) - len(held.blocks)
         if needed > len(self._free):
             raise CacheFull(
                 f"cache: {tokens} more positions need {needed} blocks of {self.block}, "
                 f"{len(self._free)} are free"
             )
+        self._held[sequence] = held
         held.blocks += [self._take() for _ in range(needed)]
         positions = range(held.length, held.length + tokens)
         held.length += tokens
@@ -83,46 +85,73 @@ class BlockTable:
         Raises
         ------
         CacheFull
-            No block is free for those.
+            No block is free for those; nothing has changed.
         """
-        length = min(length, self.length(source))
+        if source == target:
+            return self.truncate(source, length)
+        length = min(max(length, 0), self.length(source))
         whole, rest = divmod(length, self.block)
-        shared = list(self.blocks_of(source))
+        shared = self.blocks_of(source)
+        if rest:
+            self._require_one(self.blocks_of(target))
         self.drop(target)
-        if rest and not self._free:
-            raise CacheFull("cache: a prefix that ends inside a block needs a free one, 0 are free")
-        held = Held(shared[:whole], length)
+        held = Held(list(shared[:whole]), length)
         for block in held.blocks:
             self._references[block] += 1
         self._held[target] = held
         if not rest:
             return []
         held.blocks.append(self._take())
-        old, new = shared[whole] * self.block, held.blocks[-1] * self.block
-        return [(old + i, new + i) for i in range(rest)]
+        return self._moved(shared[whole], held.blocks[whole], rest)
 
-    def shared_tail(self, sequence: int) -> bool:
-        """Whether the block that the next position falls into is held by others too."""
-        held = self._held.get(sequence)
-        if held is None or held.length % self.block == 0:
-            return False
-        return self._references[held.blocks[held.length // self.block]] > 1
+    def truncate(self, sequence: int, length: int) -> list[tuple[int, int]]:
+        """Forget the positions from `length` on.
 
-    def truncate(self, sequence: int, length: int) -> None:
-        """Forget the positions from `length` on."""
+        Returns
+        -------
+        list of (int, int)
+            Slots to copy, from and to: where others hold the last block too and it is not whole
+            any more, the sequence gets one of its own.
+
+        Raises
+        ------
+        CacheFull
+            No block is free for that; nothing has changed.
+        """
         held = self._held.get(sequence)
         if held is None or length >= held.length:
-            return
-        keep = -(-length // self.block)
-        for block in held.blocks[keep:]:
+            return []
+        whole, rest = divmod(max(length, 0), self.block)
+        kept = whole + (rest > 0)
+        moves = rest > 0 and self._references[held.blocks[whole]] > 1
+        if moves:
+            self._require_one(held.blocks[kept:])
+        for block in held.blocks[kept:]:
             self._give_back(block)
-        del held.blocks[keep:]
-        held.length = length
+        del held.blocks[kept:]
+        held.length = max(length, 0)
+        if not moves:
+            return []
+        old = held.blocks[whole]
+        held.blocks[whole] = self._take()
+        self._give_back(old)
+        return self._moved(old, held.blocks[whole], rest)
 
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
         self.truncate(sequence, 0)
         self._held.pop(sequence, None)
+
+    def _require_one(self, going: Sequence[int]) -> None:
+        """Fail unless a block is free, or will be once these are given back."""
+        if not self._free and all(self._references[block] > 1 for block in going):
+            raise CacheFull(
+                f"cache: a prefix that ends inside a block of {self.block} needs a free one, "
+                f"0 of {len(self._references)} are free"
+            )
+
+    def _moved(self, old: int, new: int, count: int) -> list[tuple[int, int]]:
+        return [(old * self.block + i, new * self.block + i) for i in range(count)]
 
     def _take(self) -> int:
         block = self._free.pop()

@@ -123,28 +123,35 @@ class PagedCache:
         return table
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
-        """Share the first positions of one sequence with another."""
-        pairs = self._table.share(source, target, length)
-        if pairs:
-            self._copy_slots(pairs)
+        """Share the first positions of one sequence with another.
+
+        Raises
+        ------
+        CacheFull
+            The prefix ends inside a block and no block is free; nothing has changed.
+        """
+        self._copy_slots(self._table.share(source, target, length))
 
     def remove(self, sequence: int, begin: int = 0) -> None:
-        """Forget the positions of a sequence from `begin` on."""
+        """Forget the positions of a sequence from `begin` on.
+
+        Raises
+        ------
+        CacheFull
+            Others hold the block `begin` lies inside of and no block is free; nothing has changed.
+        """
         if begin <= 0:
             self._table.drop(sequence)
-            return
-        self._table.truncate(sequence, begin)
-        if self._table.shared_tail(sequence):
-            # The next write must not reach a block that others read: move to a copy of it.
-            self.copy_prefix(sequence, _SPARE, begin)
-            self.copy_prefix(_SPARE, sequence, begin)
-            self._table.drop(_SPARE)
+        else:
+            self._copy_slots(self._table.truncate(sequence, begin))
 
     def can_resume(self, sequence: int, position: int) -> bool:
         """Whether generation may go on at `position`."""
         return position <= self.length(sequence)
 
     def _copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        if not pairs:
+            return
         with Context(self._executor) as context:
             old = context.from_ints([a for a, _ in pairs])
             new = context.from_ints([b for _, b in pairs])
@@ -156,6 +163,3 @@ class PagedCache:
         for storage in self._storages:
             self._executor.free(storage)
         self._storages.clear()
-
-
-_SPARE = -1  # name of a sequence that lives only while a block is copied

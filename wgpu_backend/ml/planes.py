@@ -19,7 +19,7 @@ from wgpu_backend.errors import ModelError
 
 Bytes = NDArray[np.uint8]
 Planes = dict[str, Bytes]
-_LOW = np.uint8(15)
+_LOW, _NIBBLE = np.uint8(15), np.uint8(4)  # Python's integers would widen the types
 
 
 def planes(dtype: DType, blocks: Bytes) -> Planes:
@@ -120,7 +120,7 @@ def _q5_k(blocks: Bytes) -> Planes:
 def _q6_k(blocks: Bytes) -> Planes:
     count = len(blocks)
     low = blocks[:, :128].reshape(count, 2, 2, 32)
-    low = np.concatenate([low & _LOW, low >> 4], axis=2).reshape(count, 8, 32)
+    low = np.concatenate([low & _LOW, low >> _NIBBLE], axis=2).reshape(count, 8, 32)
     shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
     high = (blocks[:, 128:192].reshape(count, 2, 1, 32) >> shifts) & 3
     high = high.reshape(count, 8, 2, 4, 4) << shifts
@@ -135,12 +135,14 @@ def _q6_k(blocks: Bytes) -> Planes:
 def _k_quants(quants: Bytes) -> Bytes:
     """Nibbles of a K-quant: 32 bytes hold one sub-block low and the next high."""
     pairs = quants.reshape(len(quants), 4, 1, 32)
-    return _nibbles(np.concatenate([pairs & _LOW, pairs >> 4], axis=2).reshape(len(quants), 8, 32))
+    return _nibbles(
+        np.concatenate([pairs & _LOW, pairs >> _NIBBLE], axis=2).reshape(len(quants), 8, 32)
+    )
 
 
 def _nibbles(values: Bytes) -> Bytes:
     """Pack groups of 32 four-bit values as Q4_0 does: value i low, value i + 16 high."""
-    packed = values[..., :16] | (values[..., 16:] << 4)
+    packed = values[..., :16] | (values[..., 16:] << _NIBBLE)
     return packed.reshape(len(values), -1)
 
 
