@@ -56,9 +56,7 @@ def shifted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
 
 
 Layout = Callable[..., Tensor]
-LAYOUTS: dict[str, Layout] = {
-    f.__name__: f for f in (tensor, permuted, sliced, stepped, shifted)
-}
+LAYOUTS: dict[str, Layout] = {f.__name__: f for f in (tensor, permuted, sliced, stepped, shifted)}
 
 
 def weight_bytes(

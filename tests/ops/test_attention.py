@@ -167,7 +167,9 @@ def test_padding_gives_zeros(any_gpu, check, rng, splits):
         if splits == 1:
             return case.build()(ctx)
         operands = case.operands(ctx)
-        return attention_merge(paged_attention_splits(*operands, splits=splits, scores=case.scores()))
+        return attention_merge(
+            paged_attention_splits(*operands, splits=splits, scores=case.scores())
+        )
 
     check(any_gpu, attended, limit=LIMIT)
     with Context(any_gpu) as ctx:

@@ -62,7 +62,9 @@ def test_every_f16_value_comes_through(gpu):
     np.testing.assert_array_equal(got[normal], want[normal].astype("f4"))
 
 
-@pytest.mark.parametrize("layouts", [("tensor", "tensor"), ("permuted", "sliced"), ("stepped",) * 2])
+@pytest.mark.parametrize(
+    "layouts", [("tensor", "tensor"), ("permuted", "sliced"), ("stepped",) * 2]
+)
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_concat_joins_along_every_axis(gpu, check, rng, dtype, axis, layouts):
@@ -111,7 +113,7 @@ def test_concat_refuses_other_shapes(full):
 
 
 def test_concat_refuses_an_axis_that_is_not_there(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="concat: axis 2, .* axes -2 to 1"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"concat: axis 2, .* axes -2 to 1"):
         ctx.zeros(2, 3).concat(ctx.zeros(2, 3), axis=2)
 
 

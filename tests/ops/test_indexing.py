@@ -64,7 +64,10 @@ def test_no_ids_give_no_rows(gpu, check, rng):
 
 def test_columns_of_a_block_weight_are_refused(full, rng):
     data = weight_bytes(rng, 9, 64, Q4_0)
-    with Context(full) as ctx, pytest.raises(ShapeError, match="rows: a q4_0 .* strides .64, 1., needs"):
+    with (
+        Context(full) as ctx,
+        pytest.raises(ShapeError, match=r"rows: a q4_0 .* strides .64, 1., needs"),
+    ):
         ctx.from_bytes(Q4_0, data, 9, 64).slice(1, 0, 32).rows(ctx.from_numpy([4, 0]))
 
 
@@ -124,7 +127,7 @@ def test_other_rows_keep_their_values(gpu, check, rng):
 
 
 def test_set_rows_refuses_other_widths(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="x have 12 values, .* dst have 8"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"x have 12 values, .* dst have 8"):
         ctx.zeros(9, 8).set_rows(ctx.zeros(2, 12), ctx.from_ints([0, 1]))
 
 
@@ -171,7 +174,7 @@ def test_ids_must_be_integers(full):
 
 
 def test_rows_are_taken_from_matrices(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="rows: x .* 3 axes, needs 2 to 2"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"rows: x .* 3 axes, needs 2 to 2"):
         ctx.zeros(3, 4, 5).rows(ctx.from_ints([0]))
 
 

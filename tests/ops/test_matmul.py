@@ -169,7 +169,7 @@ def test_no_columns_give_an_empty_product(any_gpu, check, rng, dtype):
 
 
 def test_rows_of_another_length_are_refused(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="x have 31 values, .* have 32"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"x have 31 values, .* have 32"):
         ctx.zeros(4, 32).mulmat(ctx.zeros(2, 31))
 
 
@@ -179,7 +179,7 @@ def test_batches_that_do_not_divide_are_refused(full):
 
 
 def test_a_vector_is_no_weight(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="weight .* 1 axes, needs 2 to 4"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"weight .* 1 axes, needs 2 to 4"):
         ctx.zeros(32).mulmat(ctx.zeros(3, 32))
 
 

@@ -109,11 +109,11 @@ def test_values_of_a_head_must_be_neighbours(full):
 
 def test_ranks_are_checked(full):
     with Context(full) as ctx:
-        with pytest.raises(ShapeError, match="rope: x .* 2 axes, needs 3 to 3"):
+        with pytest.raises(ShapeError, match=r"rope: x .* 2 axes, needs 3 to 3"):
             ctx.zeros(5, 8).rope(ctx.zeros(5, 4, 2))
-        with pytest.raises(ShapeError, match="rope: table .* 2 axes, needs 3 to 3"):
+        with pytest.raises(ShapeError, match=r"rope: table .* 2 axes, needs 3 to 3"):
             ctx.zeros(5, 2, 8).rope(ctx.zeros(5, 4))
-        with pytest.raises(ShapeError, match="rope_table: positions .* 2 axes, needs 1 to 1"):
+        with pytest.raises(ShapeError, match=r"rope_table: positions .* 2 axes, needs 1 to 1"):
             ctx.zeros(5, 1, dtype=I32).rope_table(ctx.zeros(4))
 
 

@@ -143,6 +143,8 @@ def _merged_axes(spec: Spec) -> list[tuple[int, int]]:
 
 
 def _reshaped_strides(spec: Spec, shape: Shape) -> Shape | None:
+    if spec.size == 0:
+        return dense_strides(shape)
     axes = _merged_axes(spec)
     strides: list[int] = []
     left, step = 1, 1

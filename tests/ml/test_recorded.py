@@ -1,0 +1,244 @@
+"""Graphs that run: with and without shared slots, in poisoned memory, again and again."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests.graph.graphs import random_graph
+from wgpu_backend.dtypes import F16, F32, I32, Q4_0
+from wgpu_backend.errors import BackendError, ContextError, DTypeError, ShapeError
+from wgpu_backend.graph.memory import plan
+from wgpu_backend.ml import wgpu_executor
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.testing import nmse
+
+SHAPES = [(8, 16), (1, 33), (16, 8), (3, 5)]
+
+
+def outputs_of(executor, seed, size=40):
+    """Values of the outputs of a random graph."""
+    rng = np.random.default_rng(seed)
+    with Context(executor) as ctx:
+        leaves = [ctx.from_numpy(rng.standard_normal(shape, "f4")) for shape in SHAPES]
+        outputs = random_graph(ctx, rng, leaves, size)
+        recorded = ctx.record(*outputs)
+        try:
+            return recorded.run({}).wait()
+        finally:
+            recorded.close()
+
+
+def assert_close(got, want):
+    # Forty ops one after another, some through f16: one step of f16 may flip on the way.
+    assert all(nmse(a, b) < 1e-6 for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_sharing_slots_changes_nothing(gpu, monkeypatch, seed):
+    shared = outputs_of(gpu, seed)
+    monkeypatch.setattr(wgpu_executor, "plan", functools.partial(plan, reuse=False))
+    apart = outputs_of(gpu, seed)
+    for a, b in zip(shared, apart, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert_close(shared, outputs_of(NumpyExecutor(), seed))
+
+
+def poison(device, buffer):
+    device.write(buffer, np.full(buffer.nbytes // 4, 0xFFFFFFFF, "u4"))
+
+
+@pytest.fixture
+def poisoned(gpu, monkeypatch):
+    """An executor whose fresh and recycled memory is full of NaN."""
+    acquire = gpu.device.buffer
+
+    def buffer(nbytes, **options):
+        made = acquire(nbytes, **options)
+        if made.purpose != "readback":
+            poison(gpu.device, made)
+        return made
+
+    monkeypatch.setattr(gpu.device, "buffer", buffer)
+    return gpu
+
+
+@pytest.mark.parametrize("seed", range(100, 125))
+def test_nothing_reads_memory_that_was_not_written(poisoned, seed):
+    assert_close(outputs_of(poisoned, seed), outputs_of(NumpyExecutor(), seed))
+
+
+def test_poison_would_be_noticed(poisoned):
+    """The fixture works: bytes nobody wrote are NaN."""
+    buffer = poisoned.device.buffer(64, purpose="activations")
+    assert np.isnan(np.frombuffer(poisoned.device.read(buffer), "f4")).all()
+    buffer.release()
+
+
+def test_a_state_begins_as_zeros(poisoned):
+    with Context(poisoned) as ctx:
+        assert not ctx.zeros(33, 5).numpy().any()
+        assert not ctx.zeros(33, dtype=F16).numpy().any()
+
+
+def test_runs_leave_nothing_behind_for_the_next(gpu, rng):
+    with Context(gpu) as ctx:
+        x = ctx.input("x", (8, 16))
+        y = ((x + x.softmax()).silu().permute(1, 0).contiguous() * 2).rms_norm(eps=1e-5)
+        recorded = ctx.record(y)
+        first, second = (rng.standard_normal((8, 16), "f4") for _ in range(2))
+        before = recorded.run({"x": first}).wait()[0]
+        recorded.run({"x": second}).wait()
+        for buffer in gpu._slots._buffers:
+            poison(gpu.device, buffer)
+        after = recorded.run({"x": first}).wait()[0]
+        recorded.close()
+    np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("kind", ["full", "numpy"])
+def test_two_graphs_share_memory_and_not_values(executors, rng, kind):
+    executor = NumpyExecutor() if kind == "numpy" else executors(kind)
+    values = rng.standard_normal((8, 16), "f4")
+    with Context(executor) as ctx:
+        x = ctx.input("x", (8, 16))
+        one, other = ctx.record(x.silu().softmax()), ctx.record((x * x + 1).softmax())
+        first = one.run({"x": values}).wait()[0]
+        other.run({"x": values}).wait()
+        np.testing.assert_array_equal(one.run({"x": values}).wait()[0], first)
+        one.close()
+        other.close()
+
+
+@pytest.fixture(params=["wgpu", "numpy"])
+def executor(request, executors):
+    return executors("full") if request.param == "wgpu" else NumpyExecutor()
+
+
+def test_outputs_may_be_views(request, executor, rng):
+    if not isinstance(executor, NumpyExecutor):
+        reason = "WgpuRecorded._reading takes the first bytes of the storage, whatever the strides"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+
+    values = rng.standard_normal((3, 8), "f4")
+    with Context(executor) as ctx:
+        x = ctx.input("x", (3, 8)).scale(factor=2)
+        views = [x.permute(1, 0), x.slice(1, 2, 5), x[1], x.reshape(4, 6)]
+        recorded = ctx.record(*views)
+        found = recorded.run({"x": values}).wait()
+        recorded.close()
+    twice = 2 * values
+    for got, want in zip(
+        found, [twice.T, twice[:, 2:5], twice[1], twice.reshape(4, 6)], strict=True
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_the_same_tensor_may_be_output_twice(executor):
+    with Context(executor) as ctx:
+        y = ctx.from_floats([1, 2]).scale(factor=2)
+        recorded = ctx.record(y, y)
+        first, second = recorded.run({}).wait()
+        recorded.close()
+    assert first.tolist() == second.tolist() == [2, 4]
+
+
+def test_inputs_are_checked_by_name_shape_and_type(executor):
+    with Context(executor) as ctx:
+        recorded = ctx.record(ctx.input("x", (3,)) * 2)
+        with pytest.raises(ContextError, match=r"inputs are \['x'\], got \['y'\]"):
+            recorded.run({"y": np.zeros(3, "f4")})
+        with pytest.raises(ShapeError, match=r"input x: got \(4,\), needs \(3,\)"):
+            recorded.run({"x": np.zeros(4, "f4")})
+        with pytest.raises(DTypeError, match="input x: got float64, needs float32"):
+            recorded.run({"x": np.zeros(3)})
+        recorded.close()
+
+
+def test_states_keep_their_values_between_runs(executor):
+    with Context(executor) as ctx:
+        total = ctx.zeros(1, 4)
+        x = ctx.input("x", (1, 4))
+        recorded = ctx.record(total.set_rows(x + total.scale(factor=1), ctx.from_ints([0])))
+        for _ in range(3):
+            last = recorded.run({"x": np.ones((1, 4), "f4")}).wait()[0]
+        recorded.close()
+        assert last.tolist() == total.numpy().tolist() == [[3, 3, 3, 3]]
+
+
+def test_forward_runs_writes_nobody_asked_for(executor):
+    with Context(executor) as ctx:
+        cache = ctx.zeros(2, 4)
+        write = cache.set_rows(ctx.from_floats([1, 2, 3, 4], 1, 4), ctx.from_ints([1]))
+        ctx.forward(write).compute(ctx.from_floats([1]) * 2)
+        assert cache.numpy().tolist() == [[0, 0, 0, 0], [1, 2, 3, 4]]
+
+
+def test_computed_tensors_are_not_computed_again(executor):
+    with Context(executor) as ctx:
+        cache = ctx.zeros(1, 4)
+        before = cache.rows(ctx.from_ints([0]))
+        ctx.compute(before)
+        ctx.compute(cache.set_rows(ctx.from_floats([1] * 4, 1, 4), ctx.from_ints([0])))
+        assert before.numpy().tolist() == [[0] * 4]
+        assert cache.numpy().tolist() == [[1] * 4]
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, I32], ids=str)
+def test_constants_come_back(executor, dtype):
+    with Context(executor) as ctx:
+        assert ctx.from_numpy([[1, 2], [3, 4]], dtype).permute(1, 0).numpy().tolist() == [
+            [1, 3],
+            [2, 4],
+        ]
+
+
+def test_views_of_weights_come_back(request, executor, rng):
+    if not isinstance(executor, NumpyExecutor):
+        reason = "WgpuExecutor.read gives the whole weight the shape of the view"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+
+    from tests.ops.operands import weight, weight_bytes
+
+    data = weight_bytes(rng, 9, 64, Q4_0)
+    with Context(executor) as ctx:
+        whole = weight(executor, 9, 64, Q4_0, data)
+        values = executor.read(whole)
+        view = ctx.view(whole, whole.spec).slice(0, 3, 7)
+        np.testing.assert_array_equal(executor.read(view), values[3:7])
+
+
+@pytest.mark.xfail(strict=True, reason="kernels() takes any shader for one that knows of parts")
+def test_a_weight_in_parts_is_refused_where_ops_see_one(split, rng):
+    """Only products and rows know of parts; others would silently read the first."""
+    from tests.ops.operands import tensor, weight, weight_bytes
+
+    data = weight_bytes(rng, 2000, 33, F32)
+    with Context(split) as ctx:
+        x = weight(split, 2000, 33, F32, data)
+        assert len(x.storage.handle) > 1
+        with pytest.raises(BackendError, match="part"):
+            x.mulmat(tensor(ctx, np.ones((1, 33)))).numpy()
+
+
+@pytest.mark.xfail(strict=True, reason="parts are bound as if the view began at the first row")
+def test_rows_of_a_weight_in_parts_may_be_sliced(split, check, rng):
+    from tests.ops.operands import weight, weight_bytes
+
+    data = weight_bytes(rng, 999, 64, F32)
+
+    def looked_up(ctx):
+        part = weight(ctx._executor, 999, 64, F32, data).slice(0, 400, 999)
+        return part.rows(ctx.from_ints([0, 1, 590]))
+
+    check(split, looked_up, limit=0)
+
+
+def test_released_tensors_cannot_be_read(executor):
+    with Context(executor) as ctx:
+        x = ctx.from_floats([1, 2])
+        y = x * 2
+        y.numpy()
+    with pytest.raises(ContextError, match="closed"):
+        y.numpy()
