@@ -1,0 +1,103 @@
+"""The WGSL files as a whole: each compiles with each snippet, within WebGPU's default limits."""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+
+import wgpu_backend.ops
+from wgpu_backend.cpu.twin import twin_of
+from wgpu_backend.device.wgsl_bounds import bare
+from wgpu_backend.device.wgsl_sizes import variable_nbytes
+from wgpu_backend.ops.op import REGISTRY
+from wgpu_backend.shader import imports, load
+
+FOLDER = Path(__file__).parent.parent / "shaders"
+KERNELS = sorted(path.stem for path in FOLDER.glob("*.wgsl"))
+SNIPPETS = {
+    f.name: sorted(p.stem for p in f.glob("*.wgsl")) for f in FOLDER.iterdir() if f.is_dir()
+}
+FLOATS = ["bf16", "f16", "f32"]
+BASELINE_BINDINGS, BASELINE_WORKGROUP_NBYTES = 8, 16384
+
+for module in iter_modules(wgpu_backend.ops.__path__):
+    import_module(f"wgpu_backend.ops.{module.name}")
+OPS = sorted(n for n, op in REGISTRY.items() if op.__module__.startswith("wgpu_backend.ops."))
+
+
+def variants(kernel):
+    """Choices that a kernel is compiled with: the defaults, and each other value on its own."""
+    declared = imports(kernel)
+    yield {}
+    for name, default in declared.modules.items():
+        folder = default.partition("/")[0]
+        stems = FLOATS if folder in ("load", "store") else SNIPPETS[folder]
+        yield from ({name: f"{folder}/{s}"} for s in stems if f"{folder}/{s}" != default)
+    text = load(kernel).text
+    for name, value in re.findall(r"^const (\w+): bool = (\w+);", text, re.MULTILINE):
+        yield {name: value == "false"}
+    if "WG" in declared.parameters:
+        yield {"WG": 8}
+
+
+def merges():
+    """In-place variants, as ops that allow them are compiled."""
+    for name in ("add", "swiglu"):
+        yield from ((name, {operand: "=y"}) for operand in "ab")
+    yield from ((name, {"x": "=y"}) for name in ("silu", "scale"))
+
+
+CASES = [(kernel, choices) for kernel in KERNELS for choices in variants(kernel)]
+CASES += merges()
+CASES += [("contiguous", {"x": f"load/{t}", "y": f"store/{t}"}) for t in ("i32", "u32")]
+CASES += [("mulmat_vec", {"COLS": n, "ROWS": 2, "weights": "quant/q6_k"}) for n in (2, 8)]
+CASES += [("mulmat_lanes", {"COLS": 4, "weights": "quant/q6_k"})]
+CASES += [("attention", {"Q_SIZE": 256, "LANE_QUADS": 8, "WG": 8})]
+
+
+def label(value):
+    return load(*value).label if isinstance(value, tuple) else None
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_a_shader_compiles_within_the_default_limits(gpu, case):
+    shader = load(*case, trusted=True)
+    storage = [b for b in shader.bindings if b.access != "uniform"]
+    assert len(storage) <= BASELINE_BINDINGS
+    assert variable_nbytes(bare(shader.text)).workgroup <= BASELINE_WORKGROUP_NBYTES
+    assert gpu.device.pipeline(shader).shader.text == shader.text
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_shader_begins_by_saying_what_it_computes(kernel):
+    first = (FOLDER / f"{kernel}.wgsl").read_text(encoding="utf-8").splitlines()[0]
+    assert re.match(r"// \S.{10,}", first)
+
+
+def test_every_shader_is_launched_by_something():
+    folder = FOLDER.parent / "wgpu_backend"
+    sources = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    used = {REGISTRY[name].shader for name in OPS}
+    assert [k for k in KERNELS if k not in used and f'"{k}"' not in sources] == []
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_has_a_twin_a_shader_and_a_docstring(name):
+    op = REGISTRY[name]
+    assert op.shader in KERNELS
+    assert re.match(r"[A-Z].*[.:]", inspect.getdoc(op) or "")
+    parameters = inspect.signature(op.record).parameters
+    assert list(inspect.signature(twin_of(name)).parameters) == list(parameters)
+
+
+def test_snippets_of_a_folder_offer_the_same_functions():
+    for folder in ("load", "store", "quant", "vec4"):
+        offered = {}
+        for stem in SNIPPETS[folder]:
+            text = (FOLDER / folder / f"{stem}.wgsl").read_text(encoding="utf-8")
+            names = {"buf_load", "buf_load4", "buf_gather4", "buf_store4", "buf_load32"}
+            offered[stem] = names & set(re.findall(r"fn (\w+)\(", text))
+        assert len({frozenset(names) for names in offered.values()}) == 1, f"{folder}: {offered}"
