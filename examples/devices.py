@@ -1,0 +1,32 @@
+"""Prints a line for every device of this machine, the best first, and what it can do.
+
+::
+
+    $ python examples/devices.py
+    vulkan:0   NVIDIA GeForce RTX 4070   discrete  Vulkan   NVIDIA 570.86
+               f16 yes, subgroups yes, clock yes; bindings up to 2047 MiB
+    cpu        NumPy                     numpy     NumPy
+"""
+
+from wgpu_backend import DeviceInfo, Devices
+
+
+def main() -> None:
+    devices = Devices()
+    width = max(len(info.name) for info in devices)
+    for info in devices:
+        print(f"{info.id:<10} {info.name:<{width}}  {info.kind:<10} {info.api:<7}", info.driver)
+        if info.kind != "numpy":
+            print(" " * 10, abilities(info))
+    print(f"\nwgpu_backend.load() takes {devices[0].id}; device='cpu' takes NumPy.")
+
+
+def abilities(info: DeviceInfo) -> str:
+    features = {"f16": "shader-f16", "subgroups": "subgroup", "clock": "timestamp-query"}
+    words = [f"{word} {'yes' if f in info.features else 'no'}" for word, f in features.items()]
+    largest = info.limits["max-storage-buffer-binding-size"] >> 20
+    return f"{', '.join(words)}; bindings up to {largest} MiB"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""For each sentence, the one nearest to it by the angle between their vectors.
+
+::
+
+    $ python examples/embed.py
+    0.12  She was sad and cried.
+          He felt lonely and wept.
+    …
+
+A device as the only argument (``cpu``) runs it there. The story model is small and was never
+trained for this; an embedding model does better.
+"""
+
+import sys
+
+import numpy as np
+
+import wgpu_backend
+
+SENTENCES = (
+    "A fox found a lantern in the forest.",
+    "The little fox looked at the bright lantern.",
+    "The boat sailed across the sea.",
+    "A ship came over the waves to the harbour.",
+    "She was sad and cried.",
+    "He felt lonely and wept.",
+)
+
+
+def main(device: str | None = None) -> None:
+    with wgpu_backend.load(device=device) as model:
+        vectors = model.embed(SENTENCES)
+    vectors -= vectors.mean(axis=0)  # what all sentences share tells none apart
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -1)
+    for sentence, row in zip(SENTENCES, cosines, strict=True):
+        nearest = int(row.argmax())
+        print(f"{row[nearest]:.2f}  {sentence}\n      {SENTENCES[nearest]}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,44 @@
+"""A story appears word by word, then how fast it came and where.
+
+::
+
+    $ python examples/generate.py "Tell me a story about a bear and a kite."
+    Once upon a time …
+
+    89 tokens, 61 per second, on NVIDIA GeForce RTX 4070
+
+Options: ``--model file.gguf``, ``--device cpu``, ``--tokens 60``, ``--temperature 0``.
+"""
+
+import argparse
+
+import wgpu_backend
+from wgpu_backend import SamplingOptions
+
+PROMPT = "Tell me a story about a fox named Pip and a lantern."
+
+
+def main() -> None:
+    args = arguments()
+    options = SamplingOptions(temperature=args.temperature, seed=1)
+    with wgpu_backend.load(args.model, device=args.device) as model:
+        answer = model.generate(args.prompt, stream=True, options=options, num_predict=args.tokens)
+        for piece in answer:
+            print(piece, end="", flush=True)
+        stats = model.stats
+        speed = stats.tokens / stats.seconds
+        print(f"\n\n{stats.tokens} tokens, {speed:.0f} per second, on {model.device.name}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("prompt", nargs="?", default=PROMPT)
+    parser.add_argument("--model", help="GGUF file; without it, the bundled story model")
+    parser.add_argument("--device", help="as in the table of devices.py; the best one by default")
+    parser.add_argument("--tokens", type=int, default=-1, help="most tokens to make")
+    parser.add_argument("--temperature", type=float, default=0.8)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
