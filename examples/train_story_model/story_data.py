@@ -19,12 +19,19 @@ def training_example(rng: random.Random) -> story_grammar.Example:
     return example
 
 
+def bare_story(rng: random.Random) -> str:
+    """Draw a story that nobody asked for, from words that need no request."""
+    while (story := story_grammar.tell(story_grammar.Ask(), rng)).held_out:
+        pass
+    return story.text
+
+
 def document(rng: random.Random) -> str:
     """Draw a chat of one turn, at times of two, or a story without a request."""
-    example = training_example(rng)
     choice = rng.random()
     if choice < 0.08:
-        return f"{BEGIN}{example.story.text}{END}"
+        return f"{BEGIN}{bare_story(rng)}{END}"
+    example = training_example(rng)
     chat = f"{BEGIN}{turn(example.request)}{example.story.text}{END}"
     if choice > 0.87:
         again = training_example(rng)

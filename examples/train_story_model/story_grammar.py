@@ -92,6 +92,7 @@ class Vocabulary:
     things: list[words.Thing] = field(default_factory=lambda: words.THINGS)
     plain_things: list[words.Thing] = field(default_factory=lambda: words.PLAIN_THINGS)
     invented_names: float = 0.35  # share of names put together from syllables
+    rare_nouns: float = 0.2  # share of requests for a hero, or a thing, out of the ordinary
 
 
 def unseen_vocabulary() -> Vocabulary:
@@ -103,6 +104,7 @@ def unseen_vocabulary() -> Vocabulary:
         things=[words.Thing(noun, "hard") for noun in words.UNSEEN_THINGS],
         plain_things=[words.Thing(noun, "hard") for noun in words.UNSEEN_THINGS],
         invented_names=0.0,
+        rare_nouns=0.0,
     )
 
 
@@ -146,10 +148,19 @@ def described(adjective: str | None, noun: str) -> str:
 
 def invented_name(rng: random.Random) -> str:
     """Put a name such as "Molina" together; thousands are possible."""
-    parts = (words.NAME_STARTS, words.NAME_MIDDLES, words.NAME_ENDINGS)
-    name = "".join(rng.choice(part) for part in parts)
+    name = _invented_word(rng)
     unseen = words.UNSEEN_MALE_NAMES + words.UNSEEN_FEMALE_NAMES
     return name if name not in unseen else invented_name(rng)
+
+
+def _invented_word(rng: random.Random) -> str:
+    parts = (words.NAME_STARTS, words.NAME_MIDDLES, words.NAME_ENDINGS)
+    return "".join(rng.choice(part) for part in parts)
+
+
+def _rare(listed: list[str], rng: random.Random) -> str:
+    """Draw a noun that only a request brings up: an uncommon one or one made up."""
+    return rng.choice(listed) if rng.random() < 0.6 else _invented_word(rng).lower()
 
 
 def pronouns(prefix: str, female: bool) -> dict[str, str]:
@@ -295,11 +306,13 @@ def _draw_ask(rng: random.Random, vocabulary: Vocabulary) -> Ask:
     """Everything a request could name; what it does name is decided by its phrasing."""
     hero = _person(vocabulary.heroes, vocabulary, rng, Ask())
     thing = _find_thing(Ask(), vocabulary, rng)
+    rare_hero = rng.random() < vocabulary.rare_nouns
+    rare_thing = rng.random() < vocabulary.rare_nouns
     return Ask(
-        hero=hero.kind,
+        hero=_rare(words.RARE_HEROES, rng) if rare_hero else hero.kind,
         hero_adjective=rng.choice(words.HERO_ADJECTIVES) if rng.random() < 0.25 else None,
         name=hero.name,
-        thing=thing.noun,
+        thing=_rare(words.RARE_THINGS, rng) if rare_thing else thing.noun,
         thing_adjective=rng.choice(words.THING_ADJECTIVES) if rng.random() < 0.5 else None,
         place=rng.choice(words.PLACES).noun,
     )

@@ -27,8 +27,7 @@ from torch.nn import functional
 
 ROWS = 8
 SHORT, LONG = 256, 512  # tokens in a row: one story at first, whole chats towards the end
-LONG_SHARE = 0.35
-PEAK_RATE, LAST_RATE = 4e-3, 0.01  # the second is a share of the first
+LAST_RATE = 0.01  # as a share of the peak
 WARMUP_STEPS = 40
 SAVE_EVERY = 500  # steps, so that an interrupted training leaves a model
 TOKENIZER_DOCUMENTS = 20_000
@@ -52,10 +51,10 @@ class Clock:
         return (time.monotonic() - self.started) / self.seconds
 
 
-def learning_rate(step: int, progress: float) -> float:
-    """Linear warm-up, then half a cosine."""
+def learning_rate(peak: float, step: int, progress: float) -> float:
+    """Linear warm-up to `peak`, then half a cosine."""
     cosine = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
-    return PEAK_RATE * min(1.0, (step + 1) / WARMUP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
+    return peak * min(1.0, (step + 1) / WARMUP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
 
 
 class Optimizer:
@@ -81,12 +80,14 @@ class Optimizer:
             part.zero_grad()
 
 
-def row_batches(tokenizer: Tokenizer, seed: int, clock: Clock) -> Iterator[Tensor]:
-    """Training batches: short rows first, long ones in the last part."""
+def row_batches(
+    tokenizer: Tokenizer, seed: int, clock: Clock, long_share: float
+) -> Iterator[Tensor]:
+    """Yield training batches: short rows first, long ones in the last `long_share`."""
     short = story_data.batches(tokenizer, random.Random(seed), SHORT + 1, ROWS)
     long = story_data.batches(tokenizer, random.Random(seed + 1), LONG + 1, ROWS)
     while clock.progress < 1:
-        yield torch.from_numpy(next(short if clock.progress < 1 - LONG_SHARE else long))
+        yield torch.from_numpy(next(short if clock.progress < 1 - long_share else long))
 
 
 def train_step(
@@ -102,15 +103,25 @@ def train_step(
     return loss.item()
 
 
-def train(tokenizer: Tokenizer, options: argparse.Namespace) -> StoryModel:
-    """Train a model from nothing, with a progress line every few seconds."""
+def start(options: argparse.Namespace) -> tuple[StoryModel, Tokenizer]:
+    """Make a new model with its tokenizer, or take both from the file to resume."""
     torch.manual_seed(options.seed)
-    model = StoryModel(StoryConfig(vocab=tokenizer.get_vocab_size()))
+    if options.resume is not None:
+        model, tokenizer = story_gguf.load(options.resume)
+        return model.train(), tokenizer
+    rng = random.Random(options.seed)
+    texts = [story_data.document(rng) for _ in range(TOKENIZER_DOCUMENTS)]
+    tokenizer = train_tokenizer(texts, options.vocab)
+    return StoryModel(StoryConfig(vocab=tokenizer.get_vocab_size())), tokenizer
+
+
+def train(model: StoryModel, tokenizer: Tokenizer, options: argparse.Namespace) -> None:
+    """Train `model` in place, with a progress line every few seconds."""
     optimizer = Optimizer(model)
     clock = Clock(options.steps, options.minutes * 60, time.monotonic())
     average, shown = 0.0, 0.0
-    for batch in row_batches(tokenizer, options.seed + 1, clock):
-        rate = learning_rate(clock.step, clock.progress)
+    for batch in row_batches(tokenizer, options.seed + 1, clock, options.long_share):
+        rate = learning_rate(options.rate, clock.step, clock.progress)
         loss = train_step(model, optimizer, batch, rate, bf16=options.bf16)
         average = loss if clock.step == 0 else 0.9 * average + 0.1 * loss
         clock.step += 1
@@ -126,7 +137,6 @@ def train(tokenizer: Tokenizer, options: argparse.Namespace) -> StoryModel:
                 flush=True,
             )
     print(f"trained {clock.step} steps, {clock.tokens:,} tokens; last loss {average:.4f}")
-    return model.eval()
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -134,6 +144,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="the GGUF file to write")
     parser.add_argument("--minutes", type=float, default=40.0, help="training time")
     parser.add_argument("--steps", type=int, help="training length in steps, instead of minutes")
+    parser.add_argument("--rate", type=float, default=4e-3, help="the highest learning rate")
+    parser.add_argument(
+        "--long-share", type=float, default=0.35, help="share of the training on long rows"
+    )
+    parser.add_argument("--resume", type=Path, help="a GGUF file to go on from")
     parser.add_argument("--seed", type=int, default=20)
     parser.add_argument("--vocab", type=int, default=StoryConfig().vocab)
     parser.add_argument("--threads", type=int, default=1)
@@ -146,10 +161,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(options.threads)
-    rng = random.Random(options.seed)
-    texts = [story_data.document(rng) for _ in range(TOKENIZER_DOCUMENTS)]
-    tokenizer = train_tokenizer(texts, options.vocab)
-    model = train(tokenizer, options)
+    model, tokenizer = start(options)
+    train(model, tokenizer, options)
     story_gguf.save(options.out, model, tokenizer)
     model, tokenizer = story_gguf.load(options.out)
     weights = sum(weight.numel() for weight in model.parameters())

@@ -58,7 +58,7 @@ Dot Pebble Misty Snowy Bluebell Tansy Mabel Ada
 UNSEEN_MALE_NAMES = _words("Albert Bertie Cosmo Dougal Ernest Fergus Horace Jarvis Linus Winston")
 UNSEEN_FEMALE_NAMES = _words("Agnes Bonnie Cora Delilah Esme Gwen Hilda Imogen Maud Sylvie")
 
-# Names put together from these teach the model to copy a name it has never seen.
+# Words put together from these teach the model to copy a word it has never seen.
 NAME_STARTS = _words("""
 Ba Be Bi Bo Bu Da De Do Fa Fi Fo Ga Go Gri Ha Hi Ja Jo Ka Ki Ko La Le Li Lo Lu Ma Me Mi Mo
 No Pa Pi Po Qui Ra Ri Ro Sa Se Si So Ta Te To Tu Va Vi Wa Wi Ya Yo Za Zi Zo Bra Cla Fre
@@ -187,6 +187,33 @@ GENERAL_USES = (
     ("play with it", "played with it happily"),
     ("keep it close", "kept it close"),
 )
+
+# Told of only if the request names them: so the model learns to take any noun from a request.
+RARE_THINGS = _words("""
+accordion ukulele bassoon clarinet trombone saxophone organ gong rattle helicopter airplane tractor
+truck canoe kayak raft submarine tank castle tower lampshade chandelier thermometer
+calculator keyboard screwdriver chisel pickaxe wheelchair ornament slipper sandal
+bonnet apron pyjama kilt tiara sceptre goblet chalice jug ladle whisk grater sieve cork
+pretzel doughnut croissant burger pizza noodle dumpling omelette cheese pineapple mango banana
+strawberry cherry lemon lime coconut walnut chestnut onion cabbage cucumber tomato pepper
+notebook dictionary newspaper stamp envelope calendar poem song secret riddle cloud rainbow
+snowflake icicle volcano planet comet meteor cactus bush seed root twig branch
+log cobweb cocoon fossil skull claw horn tail scale spell potion cauldron broomstick amulet
+talisman treasure lightsaber joystick battery bulb switch plug socket spring cog gear engine
+parachute trampoline swing slide seesaw dartboard racket puck javelin glider
+""")
+RARE_HEROES = _words("""
+leprechaun mermaid ogre vampire werewolf alien superhero ninja detective doctor nurse
+teacher chef pilot painter singer dancer fisherman shepherd blacksmith tailor miller hunter captain
+cyclops centaur phoenix griffin genie imp pixie sprite yeti sphinx scarecrow snowman mummy
+whale dolphin shark octopus squid jellyfish starfish lobster shrimp salmon trout eel walrus
+caterpillar beetle ladybird grasshopper cricket dragonfly firefly wasp moth worm slug centipede
+scorpion snake python cobra gecko iguana chameleon alligator newt salamander eagle hawk falcon
+vulture peacock turkey chicken pigeon dove magpie raven stork flamingo ostrich emu kiwi puffin
+gull swallow wren lark toucan hippo rhino buffalo bison gazelle antelope hyena jackal coyote
+cheetah panther jaguar lynx cougar gorilla baboon lemur sloth armadillo anteater platypus wombat
+opossum chipmunk gopher ferret mink stoat hare rat gerbil poodle terrier mule calf foal fawn cub
+""")
 
 UNSEEN_THINGS = ["helmet", "banjo", "cart", "pearl", "hammock", "waffle", "torch", "lute"]
 
