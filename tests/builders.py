@@ -65,10 +65,12 @@ def tiny_model(
     seed: int = 0,
     rope_base: float = 10_000.0,
     extra: dict[str, float | str | None] | None = None,
+    vectors: dict[str, np.ndarray] | None = None,
 ) -> Path:
     """Write a llama, qwen2 or qwen3 model whose matrices are of `dtype`; norms and biases are f32.
 
-    `extra` adds or replaces metadata by full key; None as its value leaves a key out.
+    `extra` adds or replaces metadata by full key; None as its value leaves a key out. `vectors`
+    are further f32 tensors, such as biases.
     """
     dims = dims or Dims.for_type(dtype)
     writer = GGUFWriter(path, architecture)
@@ -78,6 +80,8 @@ def tiny_model(
     rng = np.random.default_rng(seed)
     for name, shape in _tensor_shapes(architecture, dims, tied).items():
         _add_tensor(writer, rng, name, shape, dtype)
+    for name, values in (vectors or {}).items():
+        writer.add_tensor(name, values.astype("f4"))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -55,7 +55,7 @@ class RopeOptions:
     @classmethod
     def from_config(cls, config: Config, dims: int, *, interleaved: bool) -> RopeOptions:
         """Options of a model's file, for heads of `dims` values."""
-        kind = config.string("rope.scaling.type", "none")
+        kind = config.string("rope.scaling.type", "linear")
         factor = config.float("rope.scaling.factor", config.float("rope.scale_linear", 1.0))
         if not factor > 0:
             raise ModelError(f"{config.source}: rope.scaling.factor is {factor}, needs more than 0")
@@ -63,7 +63,7 @@ class RopeOptions:
         return cls(
             dims=config.uint("rope.dimension_count", dims),
             base=config.float("rope.freq_base", 10000.0),
-            scale=1.0 if kind == "longrope" else 1 / factor,
+            scale=1 / factor if kind in ("linear", "yarn") else 1.0,
             interleaved=interleaved,
             original_context=config.uint(
                 "rope.scaling.original_context_length", config.uint("context_length", 0)

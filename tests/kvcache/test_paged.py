@@ -1,0 +1,107 @@
+"""Keys and values on a device: written, shared and copied by slot."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.errors import CacheFull, DTypeError
+from wgpu_backend.kvcache.paged import BLOCK, LayerShape, PagedCache
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+
+LAYERS = (LayerShape(8, 4), LayerShape(16, 12))
+
+
+@pytest.fixture(params=["gpu", "numpy"])
+def executor(request, full):
+    return NumpyExecutor() if request.param == "numpy" else full
+
+
+@pytest.fixture(params=[F32, F16], ids=str)
+def cache(request, executor):
+    cache = PagedCache(executor, LAYERS, 5 * BLOCK, request.param)
+    yield cache
+    cache.close()
+
+
+def fill(executor, cache, sequence, count, rng):
+    """Append whole numbers, which f16 holds exactly; what was written: (count, 8 + 4 + 16 + 12)."""
+    with Context(executor) as ctx:
+        slots = ctx.from_numpy(cache.extend(sequence, count))
+        written = []
+        for layer, shape in enumerate(LAYERS):
+            k, v = (rng.integers(-99, 99, (count, 2, n // 2)) for n in (shape.key, shape.value))
+            ctx.compute(*cache.put(layer, *(ctx.from_numpy(a, F32) for a in (k, v)), slots))
+            written += [k.reshape(count, -1), v.reshape(count, -1)]
+    return np.concatenate(written, axis=1)
+
+
+def contents(executor, cache, sequence):
+    """All layers' keys and values at the positions of a sequence, through its block table."""
+    positions = np.arange(cache.length(sequence))
+    table = cache.table([sequence], cache.positions // BLOCK)[0]
+    slots = table[positions // BLOCK] * BLOCK + positions % BLOCK
+    states = [s for pair in zip(cache._keys, cache._values, strict=True) for s in pair]
+    return np.concatenate([executor.read(s)[slots] for s in states], axis=1)
+
+
+def test_what_is_put_is_found_at_its_positions(executor, cache, rng):
+    first = fill(executor, cache, 0, 40, rng)
+    other = fill(executor, cache, 1, 7, rng)
+    more = fill(executor, cache, 0, 3, rng)
+    np.testing.assert_array_equal(contents(executor, cache, 0), np.concatenate([first, more]))
+    np.testing.assert_array_equal(contents(executor, cache, 1), other)
+
+
+@pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 45])
+def test_a_copied_prefix_is_the_same_and_then_its_own(executor, cache, rng, length):
+    source = fill(executor, cache, 0, 45, rng)
+    cache.copy_prefix(0, 1, length)
+    target = np.concatenate([source[:length], fill(executor, cache, 1, 9, rng)])
+    source = np.concatenate([source, fill(executor, cache, 0, 9, rng)])
+    np.testing.assert_array_equal(contents(executor, cache, 1), target)
+    np.testing.assert_array_equal(contents(executor, cache, 0), source)
+
+
+def test_whole_blocks_of_a_prefix_take_no_room(executor, cache, rng):
+    fill(executor, cache, 0, 2 * BLOCK, rng)
+    for sequence in (1, 2, 3):
+        cache.copy_prefix(0, sequence, 2 * BLOCK)
+    assert cache.free_positions == 3 * BLOCK
+
+
+def test_removing_a_tail_inside_a_shared_block_leaves_the_others_whole(executor, cache, rng):
+    source = fill(executor, cache, 0, 2 * BLOCK, rng)
+    cache.copy_prefix(0, 1, 2 * BLOCK)
+    cache.remove(1, 40)
+    target = np.concatenate([source[:40], fill(executor, cache, 1, 20, rng)])
+    np.testing.assert_array_equal(contents(executor, cache, 0), source)
+    np.testing.assert_array_equal(contents(executor, cache, 1), target)
+
+
+def test_a_full_cache_changes_nothing(executor, cache, rng):
+    source = fill(executor, cache, 0, 2 * BLOCK, rng)
+    cache.copy_prefix(0, 1, 2 * BLOCK)
+    fill(executor, cache, 2, 3 * BLOCK, rng)
+    for attempt in (
+        lambda: cache.extend(0, 1),
+        lambda: cache.remove(1, 40),
+        lambda: cache.copy_prefix(0, 3, 33),
+    ):
+        with pytest.raises(CacheFull):
+            attempt()
+    assert [cache.length(s) for s in range(4)] == [2 * BLOCK, 2 * BLOCK, 3 * BLOCK, 0]
+    np.testing.assert_array_equal(contents(executor, cache, 1), source)
+    cache.remove(2)
+    assert cache.free_positions == 3 * BLOCK
+
+
+def test_generation_resumes_within_what_is_cached(cache):
+    cache.extend(0, 10)
+    assert cache.can_resume(0, 10)
+    assert not cache.can_resume(0, 11)
+
+
+def test_a_cache_is_f16_or_f32(executor):
+    with pytest.raises(DTypeError, match="cache: bf16, needs f16 or f32"):
+        PagedCache(executor, LAYERS, 64, BF16)

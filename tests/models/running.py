@@ -1,0 +1,61 @@
+"""A model on a shared executor with a cache of its own, and its logits in every way of asking."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from wgpu_backend.dtypes import F32, DType
+from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.model import model_class
+
+
+class Running:
+    """Runs token ids and gives all their logits."""
+
+    def __init__(self, backend: Backend, positions: int, dtype: DType) -> None:
+        self.model = model_class(backend.config)(backend)
+        self.cache = PagedCache(backend.executor, self.model.cache_layers(), positions, dtype)
+        self.runner = Runner(self.model, self.cache)
+        self.head = Head("logits", lambda batch, hidden: [self.model.logits(hidden)])
+
+    def batch(self, parts: dict[int, Sequence[int]]) -> list[np.ndarray]:
+        """One pass over tokens of several sequences, by number: (tokens, vocabulary) for each."""
+        works = [Work(s, tokens, range(len(tokens))) for s, tokens in parts.items()]
+        rows = self.runner.run(works, self.head, {}).wait()[0]
+        ends = np.cumsum([len(tokens) for tokens in parts.values()])
+        return np.split(rows[: ends[-1]], ends[:-1])
+
+    def ask(self, tokens: Sequence[int], step: int = 256, sequence: int = 0) -> np.ndarray:
+        """Tokens after what the sequence has, at most `step` in a pass: (tokens, vocabulary)."""
+        steps = (tokens[i : i + step] for i in range(0, len(tokens), step))
+        return np.concatenate([self.batch({sequence: part})[0] for part in steps])
+
+    def anew(self, tokens: Sequence[int], step: int = 256) -> np.ndarray:
+        """The same from an empty sequence."""
+        self.cache.remove(0)
+        return self.ask(tokens, step)
+
+    def close(self) -> None:
+        self.runner.close()
+        self.cache.close()
+
+
+@contextmanager
+def running(
+    path: Path, executor: Executor, positions: int = 64, dtype: DType = F32
+) -> Iterator[Running]:
+    """A model of a file; its weights stay on the executor, which others use too."""
+    with open_gguf(path) as file:
+        backend = Backend(file, executor)
+        backend.load()
+        model = Running(backend, positions, dtype)
+        try:
+            yield model
+        finally:
+            model.close()
