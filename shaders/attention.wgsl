@@ -16,7 +16,7 @@ const LOWEST: f32 = -3.4028234e38;
 struct Params {
     heads: u32, kv_heads: u32, k_quads: u32, v_quads: u32, block: u32, table_width: u32, splits: u32,
     q_offset: u32, positions_offset: u32, sequences_offset: u32, table_offset: u32, window: u32,
-    q_token_stride: u32, q_head_stride: u32, scale: f32, softcap: f32,
+    q_token_stride: u32, q_head_stride: u32, table_rows: u32, k_rows: u32, scale: f32, softcap: f32,
 }
 
 @group(0) @binding(0) var<storage, read> positions: array<i32>;
@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
     let range = positions_of(token, group.z);
-    let sequence = u32(max(sequences[params.sequences_offset + token], 0));
+    let sequence = min(u32(max(sequences[params.sequences_offset + token], 0)), params.table_rows - 1u);
     var largest = LOWEST;
     var total = 0.0;
     var sums: array<vec4<f32>, LANE_QUADS>;
@@ -78,7 +78,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 // Positions of the cache that this group sees, first and one past the last.
 fn positions_of(token: u32, split: u32) -> vec2<u32> {
-    let end = u32(max(positions[params.positions_offset + token] + 1, 0));
+    // Positions beyond the table, like blocks beyond the cache, are a caller's mistake that reads
+    // something wrong but nothing outside.
+    let wanted = u32(max(positions[params.positions_offset + token] + 1, 0));
+    let end = min(wanted, params.table_width * params.block);
     let start = select(0u, end - params.window, params.window > 0u && end > params.window);
     if !SPLIT {
         return vec2<u32>(start, end);
@@ -90,7 +93,7 @@ fn positions_of(token: u32, split: u32) -> vec2<u32> {
 
 fn cache_row(sequence: u32, position: u32) -> u32 {
     let at = params.table_offset + sequence * params.table_width + position / params.block;
-    return u32(table[at]) * params.block + position % params.block;
+    return min(u32(table[at]) * params.block + position % params.block, params.k_rows - 1u);
 }
 
 fn dot_key(row: u32) -> f32 {

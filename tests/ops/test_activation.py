@@ -70,7 +70,7 @@ def test_integers_are_refused(full):
 
 
 def test_gate_and_up_must_broadcast(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="swiglu: .* 4 against 3"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"swiglu: .* 4 against 3"):
         ctx.zeros(4).swiglu(ctx.zeros(3))
 
 

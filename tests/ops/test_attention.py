@@ -280,6 +280,8 @@ def small(ctx, **changes):
         ({"positions": (3,)}, r"positions is \(3,\), q has 2 tokens"),
         ({"sequences": (1,)}, r"sequences is \(1,\), q has 2 tokens"),
         ({"table": (2,)}, "table .* 1 axes, needs 2 to 2"),
+        ({"table": (0, 2)}, r"table is \(0, 2\), needs at least 1 block"),
+        ({"v": (31, 16)}, "keys have 32 slots, values 31"),
     ],
     ids=str,
 )
@@ -293,6 +295,17 @@ def test_shapes_that_do_not_fit_are_refused(full, changes, message):
         }
         with pytest.raises(ShapeError, match=message):
             small(ctx, **made)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("positions", 10**6), ("sequences", 99), ("table", 2**20), ("table", -1)]
+)
+def test_places_outside_the_cache_harm_nothing(any_gpu, rng, name, value):
+    """What comes out is undefined; the kernels run without the driver's bounds checks."""
+    case = Case.random(rng)
+    getattr(case, name)[...] = value
+    with Context(any_gpu) as ctx:
+        assert np.isfinite(case.build()(ctx).numpy()).all()
 
 
 def test_types_that_do_not_fit_are_refused(full):

@@ -176,7 +176,17 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
             ShapeError,
             f"attention: {name} is a view of {node.spec.shape}, needs the whole cache of a layer",
         )
+    require(
+        0 < k.spec.shape[0] == v.spec.shape[0],
+        ShapeError,
+        f"attention: keys have {k.spec.shape[0]} slots, values {v.spec.shape[0]}, needs as many",
+    )
     require_rank("attention", "table", operands["table"], 2, 2)
+    require(
+        operands["table"].spec.size > 0,
+        ShapeError,
+        f"attention: table is {operands['table'].spec.shape}, needs at least 1 block",
+    )
     for name in ("positions", "sequences", "table"):
         require_dtype("attention", name, operands[name], (I32,))
     for name in ("positions", "sequences"):

@@ -34,14 +34,14 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     """Pick the kernel of a product with weights: lanes, vector or tiles."""
     if launch.shader == "matmul":
         return launch
-    n = max(int(launch.params["n"]), 1)  # pyright: ignore[reportArgumentType]
+    n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
     if capabilities.software:
         return _lanes(launch, n)
-    return _vector(launch, n) if n <= VECTOR_COLUMNS else _tiles(launch, n)
+    return _vector(launch, n) if 0 < n <= VECTOR_COLUMNS else _tiles(launch, n)
 
 
 def _lanes(launch: Launch, n: int) -> Launch:
-    columns = min(n, LANE_COLUMNS)
+    columns = max(min(n, LANE_COLUMNS), 1)
     lane_rows = LANE_ROWS if columns > 1 else LANE_ROWS // 2
 
     def groups(rows: int) -> Groups:
