@@ -2,15 +2,13 @@
 // the lower id; -1 where the part has fewer. One work group a part.
 //
 // The k-th largest of the maxima of 2 k subsets is a bound that at least k values reach, and few
-// more: these go to workgroup memory and are sorted there.
-// Should more reach it than fit (values that are equal or laid out against us), the exact bound is
-// found bit by bit over the whole part.
+// more: these go to workgroup memory and are sorted there. Should more reach it than fit (values that
+// are equal, or laid out against us), the exact bound is found bit by bit over the whole part.
 // @import lib/grid
 
 const WG: u32 = 64u;
 const GATHERED: bool = false;
 const PLACES: u32 = 1024u;
-const SUBSETS: u32 = 64u;
 const NO_LIMIT: u32 = 0xffffffffu;
 
 struct Params {
@@ -68,27 +66,15 @@ fn summed(mine: u32, lane: u32) -> u32 {
     return workgroupUniformLoad(&total);
 }
 
-// The largest bound that at least k of `count` keys reach, or one that at most `slack` more do.
-fn bound_of_maxima(count: u32, slack: u32, lane: u32) -> u32 {
-    var bound = 0u;
-    for (var bit = 0x80000000u; bit > 0u; bit >>= 1u) {
-        let trial = bound | bit;
-        var mine = 0u;
-        for (var i = lane; i < count; i += WG) {
-            mine += u32(keys[i] >= trial);
-        }
-        let reached = summed(mine, lane);
-        if reached >= params.k {
-            bound = trial;
-            if reached <= params.k + slack {
-                break;
-            }
-        }
+fn larger_than(bound: u32, lane: u32) -> u32 {
+    var mine = 0u;
+    for (var i = lane; i < size; i += WG) {
+        mine += u32(key_of(id_of(i)) > bound);
     }
-    return bound;
+    return summed(mine, lane);
 }
 
-// The same over the whole part, exactly.
+// The largest bound that at least k keys of the part reach.
 fn bound_of_part(lane: u32) -> u32 {
     var bound = 0u;
     for (var bit = 0x80000000u; bit > 0u; bit >>= 1u) {
@@ -106,13 +92,9 @@ fn bound_of_part(lane: u32) -> u32 {
 
 // Ids below this, of keys equal to the bound, fill up what larger keys leave of k.
 fn limit_of_ties(bound: u32, lane: u32) -> u32 {
-    var larger = 0u;
-    for (var i = lane; i < size; i += WG) {
-        larger += u32(key_of(id_of(i)) > bound);
-    }
-    let wanted = params.k - summed(larger, lane);
+    let wanted = params.k - larger_than(bound, lane);
     var limit = 0u;
-    for (var bit = 0x80000000u; bit > 0u; bit >>= 1u) {
+    for (var bit = 1u << firstLeadingBit(params.cols); bit > 0u; bit >>= 1u) {
         let trial = limit | bit;
         var mine = 0u;
         for (var i = lane; i < size; i += WG) {
@@ -126,16 +108,21 @@ fn limit_of_ties(bound: u32, lane: u32) -> u32 {
     return limit;
 }
 
-// Maxima of the subsets i % count, into `keys`.
-fn find_maxima(count: u32, lane: u32) {
+// The k-th largest among the maxima of the subsets i % count.
+fn bound_of_maxima(count: u32, lane: u32) -> u32 {
     for (var subset = lane; subset < count; subset += WG) {
         var largest = 0u;
         for (var i = subset; i < size; i += count) {
             largest = max(largest, key_of(id_of(i)));
         }
         keys[subset] = largest;
+        places[subset] = subset;
     }
-    workgroupBarrier();
+    sort(count, lane);
+    if lane == 0u {
+        total = keys[params.k - 1u];
+    }
+    return workgroupUniformLoad(&total);
 }
 
 // Put what reaches the bound into workgroup memory, as far as it fits; return how much there is.
@@ -210,14 +197,15 @@ fn main(
     if GATHERED {
         begin += params.ids_offset + group.y * params.length;
     }
-    let subsets = max(2u * params.k, SUBSETS);
-    find_maxima(subsets, lane);
     // Key 0 is an empty place: a bound of 1 keeps those out where there are fewer than k values.
-    let bound = max(bound_of_maxima(subsets, 4u + params.k / 8u, lane), 1u);
+    var bound = max(bound_of_maxima(max(2u * params.k, WG), lane), 1u);
     var count = collect(bound, NO_LIMIT, lane);
     if count > PLACES {
-        let exact = bound_of_part(lane);
-        count = collect(exact, limit_of_ties(exact, lane), lane);
+        // The bound is exact already where what is too much are values equal to it.
+        if larger_than(bound, lane) >= params.k {
+            bound = bound_of_part(lane);
+        }
+        count = collect(bound, limit_of_ties(bound, lane), lane);
     }
     let out = (group.y * params.parts + group.x) * params.k;
     sort(count, lane);

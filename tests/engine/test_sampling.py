@@ -68,7 +68,10 @@ def seats(options, seed):
     ]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n != "penalties" else pytest.param(n, marks=pytest.mark.second_driver) for n in OPTIONS],
+)
 def test_the_device_takes_the_tokens_of_the_host(executor, rng, name):
     options = OPTIONS[name]
     shared = Plan.joined(plan(SamplingOptions(**chosen)) for chosen in options)

@@ -7,6 +7,7 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.sampling import MAX_K
 from wgpu_backend.sample import SamplingOptions, knobs_of
+from wgpu_backend.sample.weights import weights
 
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
 
@@ -14,6 +15,13 @@ NAN, INF = np.float32(np.nan), np.float32(np.inf)
 def in_the_middle(shape, value, elsewhere):
     values = np.full(shape, elsewhere, np.float32)
     values[:, shape[1] // 2] = value
+    return values
+
+
+def clusters(rng, shape):
+    """Many large values, in fewer than 64 of the subsets that the bound is estimated from."""
+    values = rng.normal(size=shape)
+    values[:, np.arange(shape[1]) % 256 < 60] += 50
     return values
 
 
@@ -26,6 +34,7 @@ ROWS = {
     "descending": lambda rng, shape: -np.sort(rng.normal(size=shape)),
     "ruled out but one": lambda rng, shape: in_the_middle(shape, 1, -INF),
     "a NaN in the middle": lambda rng, shape: in_the_middle(shape, -NAN, 1),
+    "clusters": lambda rng, shape: clusters(rng, shape),
     "denormals": lambda rng, shape: rng.integers(-9, 9, shape) * 1e-45,
 }
 
@@ -43,7 +52,7 @@ def sorted_ids(values, k):
 
 
 # Rows in one part; in parts of about the square root; with a last part shorter than k.
-@pytest.mark.parametrize("shape", [(1, 1), (3, 33), (2, 1025), (2, 6007), (1, 30_000)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 33), (2, 1025), (2, 6007), (1, 70_001)], ids=str)
 @pytest.mark.parametrize("kind", ROWS)
 def test_top_k_is_the_head_of_a_sort(any_gpu, rng, shape, kind):
     values = ROWS[kind](rng, shape).astype(np.float32)
@@ -93,6 +102,7 @@ def test_top_k_takes_views(any_gpu, rng):
     np.testing.assert_array_equal(sorted_ids(values[:, 7:2900], 5), columns)
 
 
+@pytest.mark.second_driver
 @pytest.mark.parametrize("cols", [5, 2048, 5000])
 @pytest.mark.parametrize("length", [1, 64, 300])
 def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
@@ -141,11 +151,31 @@ def test_a_draw_falls_on_candidates_in_their_order(any_gpu):
 def test_equal_candidates_are_equally_likely(any_gpu):
     # The sum of 256 whole weights is 2³¹; one more bit and it would not fit.
     options = SamplingOptions(temperature=1.0, top_k=256, top_p=1.0)
-    draws = (np.arange(256) << 24) + (1 << 23)
+    draws = np.arange(256) << 24  # a draw on the seam belongs to the token behind it
 
     found = drawn(any_gpu, np.zeros(256), range(256), options, draws)
 
     assert found.tolist() == list(range(256))
+
+
+@pytest.mark.second_driver
+def test_weights_on_the_device_are_those_of_numpy(any_gpu):
+    # Of two tokens the second is taken from one draw on, which tells its weight exactly.
+    gaps = np.linspace(0, 11, 700, dtype=np.float32)
+    logits = np.stack([np.zeros_like(gaps), -gaps], axis=1)
+    knobs = knobs_of(SamplingOptions(temperature=0.9, top_p=1.0)).array()
+    totals = [int(weights(row, float(knobs[3])).sum()) for row in logits]
+    turns = [-(-(1 << 55) // total) for total in totals]
+
+    with Context(any_gpu) as context:
+        x, rows = context.from_numpy(logits), len(gaps)
+        ids = context.from_numpy(np.tile(np.int32([0, 1]), (rows, 1)))
+        given = context.from_numpy(np.tile(knobs, (rows, 1)))
+        draws = [context.from_numpy(np.uint32(turns) - less, U32) for less in (0, 1)]
+        behind, before = (x.sample(ids, given, d).numpy() for d in draws)
+
+    assert behind.tolist() == [1] * len(gaps)
+    assert before.tolist() == [0] * len(gaps)
 
 
 @pytest.mark.parametrize(

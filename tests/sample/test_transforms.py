@@ -149,6 +149,13 @@ def test_a_draw_falls_on_descending_probabilities(draw: float, expected: int) ->
     assert pick(candidates(FOUR), knobs(), int(draw * 2**32)) == expected
 
 
+def test_a_draw_on_a_seam_belongs_to_the_token_behind_it() -> None:
+    equal = candidates((0.25, 0.25, 0.25, 0.25))
+
+    assert [pick(equal, knobs(), i << 30) for i in range(4)] == [0, 1, 2, 3]
+    assert [pick(equal, knobs(), (i << 30) - 1) for i in range(1, 4)] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(("draw", "expected"), [(0.52, 3), (0.55, 2), (0.99, 0)])
 def test_temperature_applies_after_the_cuts(draw: float, expected: int) -> None:
     # At temperature 1/2 probabilities are squared: 0.16, 0.09, 0.04, 0.01 of 0.30.

@@ -7,8 +7,9 @@ row of logits.
 
 from __future__ import annotations
 
-from math import isqrt
+from dataclasses import replace
 
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -19,15 +20,20 @@ from wgpu_backend.ops.op import op
 MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values that tie
 KNOBS = 8
 PENALISE_COLUMNS = 2048
-ENOUGH_COLUMNS = 1024  # a row this short is not worth a second dispatch
-FEWEST = 16  # with fewer winners a part, work groups would be too short to pay for their start
+# Each part pays for sorting its winners, so they are few, and long.
+PARTS = 12
+SHORTEST_PART = 4096
+
+
+def select_threads(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Give a work group as many threads as the smallest device allows: there are few groups."""
+    return replace(launch, choices={**launch.choices, "WG": 8 if capabilities.software else 256})
 
 
 def top_k(x: Node, *, k: int) -> Node:
     """Ids of the largest values of each row.
 
-    Long rows are cut into parts whose winners meet in a second dispatch, each of about the square
-    root of ``k * cols`` values, which makes both dispatches as long.
+    Long rows are cut into parts, a work group each, whose winners meet in a second dispatch.
 
     Parameters
     ----------
@@ -43,14 +49,14 @@ def top_k(x: Node, *, k: int) -> Node:
     """
     require_rank("top_k", "x", x, 2, 2)
     cols = x.spec.shape[1]
-    part = isqrt(max(k, FEWEST) * cols) + 1
-    if cols <= max(ENOUGH_COLUMNS, 2 * part):
+    part = max(-(-cols // PARTS), SHORTEST_PART)
+    if cols <= part:
         return top_k_of_parts(x, k=k, part=cols)
     winners = top_k_of_parts(x, k=k, part=part)
     return top_k_of_ids(x, winners, k=k)
 
 
-@op(shader="top_k", dense=("x",), trusted=True)
+@op(shader="top_k", select=select_threads, dense=("x",), trusted=True)
 def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     """Ids of the largest values of each part of each row; see `top_k`.
 
@@ -73,7 +79,7 @@ def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     return _top_k(x, x, k, length=cols, part=part, parts=parts, gathered=False)
 
 
-@op(shader="top_k", dense=("x", "ids"), trusted=True)
+@op(shader="top_k", select=select_threads, dense=("x", "ids"), trusted=True)
 def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
     """Ids of the largest values among some of each row; see `top_k`.
 

@@ -41,11 +41,11 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
     with np.errstate(over="ignore"):
         powers = np.minimum((logits[0] - logits) * np.float32(sharpness), np.float32(63))
     fixed = (powers * np.float32(1 << FRACTION_BITS)).astype(np.uint64)
-    whole = fixed >> FRACTION_BITS
-    fraction = (fixed & ((1 << FRACTION_BITS) - 1)) << (32 - FRACTION_BITS)
+    whole, fraction = np.divmod(fixed, np.uint64(1 << FRACTION_BITS))
+    powers_of_fractions = _power_of_half(fraction * np.uint64(1 << (32 - FRACTION_BITS)))
     shift = np.minimum(whole, np.uint64(bits)) + np.uint64(63 - bits)
-    half = np.ones_like(shift) << (shift - 1)
-    rounded = ((_power_of_half(fraction) << 32) + half) >> shift
+    half = np.left_shift(np.uint64(1), shift - np.uint64(1))
+    rounded: Weights = np.right_shift((powers_of_fractions << np.uint64(32)) + half, shift)
     rounded[whole > bits] = 0
     return rounded
 
