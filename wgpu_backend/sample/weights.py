@@ -21,6 +21,9 @@ FRACTION_BITS = 24
 ONE = 1 << 31
 COEFFICIENTS = (1488521975, 515877768, 119164956, 20570151, 2736670, 233859)
 
+# NumPy keeps an array unsigned only where the other operand is.
+_UNIT, _WORD = np.uint64(1), np.uint64(32)
+
 
 def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
     """Weights proportional to probabilities: ``2^-(sharpness · (largest - logit))``.
@@ -44,8 +47,8 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
     whole, fraction = np.divmod(fixed, np.uint64(1 << FRACTION_BITS))
     powers_of_fractions = _power_of_half(fraction * np.uint64(1 << (32 - FRACTION_BITS)))
     shift = np.minimum(whole, np.uint64(bits)) + np.uint64(63 - bits)
-    half = np.left_shift(np.uint64(1), shift - np.uint64(1))
-    rounded: Weights = np.right_shift((powers_of_fractions << np.uint64(32)) + half, shift)
+    half = _UNIT << (shift - _UNIT)
+    rounded = ((powers_of_fractions << _WORD) + half) >> shift
     rounded[whole > bits] = 0
     return rounded
 
@@ -54,7 +57,7 @@ def _power_of_half(fraction: Weights) -> Weights:
     """2^-f in units of 2^-31, of f in units of 2^-32."""
     value = np.full_like(fraction, COEFFICIENTS[-1])
     for coefficient in (*COEFFICIENTS[-2::-1], ONE):
-        value = coefficient - (value * fraction >> 32)
+        value = np.uint64(coefficient) - (value * fraction >> _WORD)
     return value
 
 
