@@ -17,18 +17,20 @@ A device as the only argument (``cpu``) runs it there.
 import sys
 
 import wgpu_backend
+from wgpu_backend import SamplingOptions
 
 QUESTIONS = ("Tell me a story about a fox named Pip and a lantern.", "Tell me another one.")
 
 
 def main(device: str | None = None) -> None:
     messages: list[dict[str, str]] = []
+    options = SamplingOptions(seed=1)
     with wgpu_backend.load(device=device) as model:
         for question in QUESTIONS:
             print(">", question)
             messages.append({"role": "user", "content": question})
             answer = ""
-            for piece in model.chat(messages, stream=True, num_predict=60):
+            for piece in model.chat(messages, stream=True, options=options, num_predict=60):
                 print(piece, end="", flush=True)
                 answer += piece
             messages.append({"role": "assistant", "content": answer})

@@ -1,0 +1,72 @@
+"""CONTRIBUTING.md shows code that is in the tree, and names only what is there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def excerpts() -> Iterator[tuple[str, list[str]]]:
+    """File and lines of each excerpt; a block may have several, each under the name of its file."""
+    for block in BLOCKS:
+        name, lines = "", []
+        for line in block.splitlines():
+            if line.startswith("# ") and (ROOT / line[2:]).is_file():
+                if name:
+                    yield name, lines
+                name, lines = line[2:], []
+            elif line.strip():
+                lines.append(line)
+        if name:
+            yield name, lines
+
+
+def in_order(lines: list[str], text: str) -> str | None:
+    """The first of these lines that does not follow the ones before it, or None."""
+    rest = iter(text.splitlines())
+    return next((line for line in lines if line not in rest), None)
+
+
+def test_every_block_says_where_it_is_from():
+    told = [b for b in BLOCKS if b.startswith("# not like this")]
+    cut = [b for b in BLOCKS if (ROOT / b.splitlines()[0][2:]).is_file()]
+    assert len(told) + len(cut) == len(BLOCKS)
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(("name", "lines"), list(excerpts()))
+def test_excerpts_are_cut_from_their_files(name: str, lines: list[str]):
+    missing = in_order(lines, (ROOT / name).read_text(encoding="utf-8"))
+    assert missing is None, f"{name} has no line {missing!r} after the ones before it"
+
+
+def test_recipes_show_an_op_and_a_model_from_files_that_run():
+    shown = {name for name, _ in excerpts()}
+    assert {"examples/custom_op.py", "examples/custom_model.py"} <= shown
+
+
+def test_files_that_are_named_exist():
+    named = set(re.findall(r"`([\w./]+/[\w./]*)`", TEXT)) | set(re.findall(r"\]\(([^)]+)\)", TEXT))
+    named = {name for name in named if "NAME" not in name}
+    assert len(named) > 15
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_make_targets_that_are_named_exist():
+    targets = set(re.findall(r"\bmake ([a-z]+)", TEXT))
+    there = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets <= there
+    assert {"test", "check"} <= targets
+
+
+def test_recipes_are_short():
+    for recipe in re.findall(r"^## Add .*?(?=^## )", TEXT, re.MULTILINE | re.DOTALL):
+        for block in re.findall(r"^```python\n(.*?)^```", recipe, re.MULTILINE | re.DOTALL):
+            assert sum(bool(line.strip()) for line in block.splitlines()) <= 10
+        steps = re.sub(r"^```.*?^```", "", recipe, flags=re.MULTILINE | re.DOTALL)
+        assert len(re.findall(r"^\d\. ", steps, re.MULTILINE)) <= 5
