@@ -26,10 +26,10 @@ from wgpu_backend.ops import (
     indexing,
     matmul,
     normalization,
+    pointwise,
     position,
     sampling,
 )
-from wgpu_backend.ops.op import Op
 
 P = ParamSpec("P")
 
@@ -49,14 +49,14 @@ class Owner(Protocol):
 
 
 class Method(Generic[P]):
-    """An op as a method: its first operand is the tensor."""
+    """An op, or a function made of ops, as a method: its first operand is the tensor."""
 
-    def __init__(self, op: Op[Concatenate[Node, P]]) -> None:
+    def __init__(self, op: Callable[Concatenate[Node, P], Node]) -> None:
         self._op = op
         self.__doc__ = op.__doc__
 
     @overload
-    def __get__(self, tensor: None, owner: type) -> Op[Concatenate[Node, P]]: ...
+    def __get__(self, tensor: None, owner: type) -> Callable[Concatenate[Node, P], Node]: ...
     @overload
     def __get__(self, tensor: Tensor, owner: type) -> Callable[P, Tensor]: ...
     def __get__(self, tensor: Tensor | None, owner: type) -> Any:
@@ -180,6 +180,15 @@ class Tensor(Node):
     gelu_erf = Method(activation.gelu_erf)
     quick_gelu = Method(activation.quick_gelu)
     relu = Method(activation.relu)
+    sqr = Method(pointwise.sqr)
+    sqrt = Method(pointwise.sqrt)
+    exp = Method(pointwise.exp)
+    neg = Method(pointwise.neg)
+    sin = Method(pointwise.sin)
+    cos = Method(pointwise.cos)
+    softplus = Method(pointwise.softplus)
+    clamp = Method(pointwise.clamp)
+    fill = Method(pointwise.fill)
     tanh = Method(activation.tanh)
     sigmoid = Method(activation.sigmoid)
     swiglu = Method(activation.swiglu)

@@ -1,0 +1,22 @@
+// y = x, at least `low` and at most `high`; NaN stays NaN.
+// @import load/f32 as x
+// @import store/f32 as y
+// @import lib/grid
+
+const WG: u32 = 64u;
+
+struct Params { size: u32, x_offset: u32, low: f32, high: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG) * 4u;
+    if i < params.size {
+        let x = x_load4(params.x_offset + i);
+        let low = vec4<f32>(params.low);
+        let high = vec4<f32>(params.high);
+        let above = select(x, low, x < low);
+        y_store4(i, select(above, high, above > high));
+    }
+}

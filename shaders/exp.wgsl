@@ -1,0 +1,6 @@
+// y = eˣ.
+// @import lib/unary
+
+fn apply(x: vec4<f32>) -> vec4<f32> {
+    return exp(x);
+}
