@@ -94,6 +94,8 @@ class Chat:
             There is no such parameter, or the value does not suit it.
         """
         if name == "stop":
+            if not all(words):
+                raise OptionError("stop: '', needs at least one character")
             self.stop = tuple(words)
         elif name == "num_predict":
             self.num_predict = int(_number(name, words))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from wgpu_backend.cli.chat import Chat
-from wgpu_backend.cli.console import answer, note, print_facts
+from wgpu_backend.cli.console import answer, print_facts, remark
 from wgpu_backend.cli.reply import write_stats
 from wgpu_backend.cli.show import facts, template_of
 
@@ -46,7 +46,7 @@ def obey(line: str, chat: Chat) -> None:
     word, _, rest = line.strip().partition(" ")
     command = _COMMANDS.get(word)
     if command is None:
-        note(f"{word}: no such command, /? lists them")
+        remark(f"{word}: no such command, /? lists them")
         return
     command(chat, rest.strip())
 
@@ -61,7 +61,7 @@ def _help(chat: Chat, rest: str) -> None:
 
 def _clear(chat: Chat, rest: str) -> None:
     chat.messages.clear()
-    note("the conversation is forgotten")
+    remark("the conversation is forgotten")
 
 
 def _set(chat: Chat, rest: str) -> None:
@@ -70,11 +70,11 @@ def _set(chat: Chat, rest: str) -> None:
         _set_parameter(chat, _words(value))
     elif what == "system":
         chat.system = _unquoted(value.strip())
-        note("the system message is set" if chat.system else "the system message is removed")
+        remark("the system message is set" if chat.system else "the system message is removed")
     elif what in ("verbose", "quiet") and not value:
         chat.verbose = what == "verbose"
     else:
-        note("/set: needs parameter, system, verbose or quiet")
+        remark("/set: needs parameter, system, verbose or quiet")
 
 
 def _set_parameter(chat: Chat, words: list[str]) -> None:
@@ -82,7 +82,7 @@ def _set_parameter(chat: Chat, words: list[str]) -> None:
         _show_parameters(chat)
         return
     chat.set_parameter(words[0], words[1:])
-    note(f"{words[0]} is {chat.parameters()[words[0]]}")
+    remark(f"{words[0]} is {chat.parameters()[words[0]]}")
 
 
 def _words(text: str) -> list[str]:
@@ -102,7 +102,7 @@ def _unquoted(text: str) -> str:
 def _show(chat: Chat, rest: str) -> None:
     shown = _SHOWN.get(rest)
     if shown is None:
-        note(f"/show: needs {', '.join(_SHOWN)}")
+        remark(f"/show: needs {', '.join(_SHOWN)}")
         return
     shown(chat)
 

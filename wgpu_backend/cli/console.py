@@ -25,8 +25,13 @@ def harmless(text: str) -> str:
 
 def note(text: str) -> None:
     """Say something beside the answer, in a line of stderr."""
+    remark(f"{PROGRAM}: {text}")
+
+
+def remark(text: str) -> None:
+    """Say something beside the answer where it is clear who speaks: in a chat."""
     sys.stdout.flush()
-    sys.stderr.write(f"{PROGRAM}: {harmless(text)}\n")
+    sys.stderr.write(f"{harmless(text)}\n")
     sys.stderr.flush()
 
 

@@ -12,7 +12,7 @@ from wgpu_backend.errors import BackendError, OptionError, OutOfMemory
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-BROKEN_PIPE = 141  # 128 + SIGPIPE
+BROKEN_PIPE = 1  # as typer has it where a command runs into it
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ def told(error: Exception, *, traceback: bool = False) -> int:
     if traceback:
         sys.stderr.write("".join(traces.format_exception(error)))
     if isinstance(error, TyperException):
-        note(one_line(error.format_message()).rstrip("."))
+        note(one_line(error.format_message()).replace("Value error, ", "").rstrip("."))
         return error.exit_code
     note(one_line(message_of(error)))
     if traceback and isinstance(error, OutOfMemory) and error.report:

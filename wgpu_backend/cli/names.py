@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -41,3 +42,18 @@ def model_path(name: str) -> Path:
         raise UsageError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise UsageError(message_of(error)) from None
+
+
+def writable(path: Path) -> Path:
+    """File that a result goes to, checked before the work that makes it.
+
+    Raises
+    ------
+    UsageError
+        Its folder is not there, or it cannot be written.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: no such folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{path}: may not be written")
+    return path

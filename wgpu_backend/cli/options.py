@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from wgpu_backend.cli.failures import Debugging
+from wgpu_backend.cli.failures import Debugging, UsageError
 
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
 
@@ -20,6 +20,12 @@ def _debug(context: typer.Context, value: bool) -> bool:
     debugging = context.find_root().obj
     if value and isinstance(debugging, Debugging):
         debugging.on = True
+    return value
+
+
+def _context(value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= MAX_CONTEXT:
+        raise UsageError(f"--num-ctx: {value}, needs 1 to {MAX_CONTEXT}")
     return value
 
 
@@ -42,7 +48,7 @@ Cache = Annotated[CacheType, typer.Option("--kv", help="Type of the cache of key
 Context = Annotated[
     int | None,
     typer.Option(
-        "--num-ctx", min=1, max=MAX_CONTEXT, metavar="TOKENS", help="Positions of the context."
+        "--num-ctx", callback=_context, metavar="TOKENS", help="Positions of the context."
     ),
 ]
 Debug = Annotated[

@@ -12,7 +12,7 @@ import numpy as np
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.cli.console import answer, human_seconds, note, print_table
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import model_path
+from wgpu_backend.cli.names import model_path, writable
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import SHORTEST, Head, Work, bucket
@@ -58,7 +58,8 @@ def profile(name: str, prompt: int, trace: Path | None, settings: Settings) -> N
         File for the trace.
     settings : Settings
     """
-    with open_model(model_path(name), settings) as model:
+    path, trace = model_path(name), trace and writable(trace)
+    with open_model(path, settings) as model:
         steps = timed_steps(model, min(prompt, model.runner.chunk, model.num_ctx - 1))
         _say_clock(model)
     for number, step in enumerate(steps):

@@ -9,8 +9,8 @@ from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.output import create_output
 
 from wgpu_backend.cli.commands import Leave, obey
-from wgpu_backend.cli.console import note
-from wgpu_backend.cli.failures import told
+from wgpu_backend.cli.console import remark
+from wgpu_backend.cli.failures import one_line
 from wgpu_backend.cli.reply import write_stats
 from wgpu_backend.errors import BackendError
 
@@ -25,16 +25,16 @@ def converse(chat: Chat) -> None:
     """Read prompts and commands until the user leaves."""
     session: PromptSession[str] = PromptSession(output=create_output(always_prefer_tty=True))
     if not chat.templated:
-        note("no chat template is used: each prompt is continued as it is, on its own")
+        remark("no chat template is used: each prompt is continued as it is, on its own")
     while True:
         try:
             _turn(chat, read(session))
         except KeyboardInterrupt:
-            note("Ctrl-D or /bye leaves")
+            remark("Ctrl-D or /bye leaves")
         except (EOFError, Leave):
             return
         except BackendError as error:
-            told(error)
+            remark(one_line(str(error)))
 
 
 def _turn(chat: Chat, text: str) -> None:

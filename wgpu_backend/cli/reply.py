@@ -46,8 +46,11 @@ def say(pieces: Iterator[str]) -> Reply:
                 answer(wrapper.push(piece))
                 if interrupts.asked:
                     break
-    finally:
-        answer(wrapper.flush() + "\n")
+    except BaseException:
+        if said:
+            answer(wrapper.flush() + "\n")
+        raise
+    answer(wrapper.flush() + "\n")
     return Reply("".join(said), interrupts.asked)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from wgpu_backend.cli.console import answer, note
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import model_path
+from wgpu_backend.cli.names import model_path, writable
 from wgpu_backend.cli.options import Settings
 
 
@@ -42,7 +42,8 @@ def write_logits(
     if (tokens is None) == (prompt is None):
         raise UsageError("logits: needs either --tokens or --prompt")
     ids = token_list(tokens) if tokens is not None else []
-    with open_model(model_path(name), settings) as model:
+    path, out = model_path(name), writable(out)
+    with open_model(path, settings) as model:
         if prompt is not None:
             ids = model.tokenizer.encode(prompt)
         too_large = [i for i in ids if i >= model.vocabulary]

@@ -1,0 +1,137 @@
+"""Chatting on a terminal, typed at through a pseudo-terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("termios", reason="needs a POSIX terminal")
+
+from tests.cli.terminal import Terminal
+
+OPTIONS = ("--device", "cpu", "--temperature", "0", "--num-predict", "12")
+
+
+@pytest.fixture
+def chat() -> Iterator[Terminal]:
+    with Terminal("run", "story", *OPTIONS) as terminal:
+        yield terminal
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Terminal]:
+    """Chat for commands that leave nothing behind."""
+    with Terminal("run", "story", *OPTIONS) as terminal:
+        yield terminal
+
+
+def test_a_prompt_is_answered_and_another_one_awaited(chat: Terminal) -> None:
+    chat.line("Tell me a story.")
+    chat.expect("(Once|Long|One|There|In)[^>]+\n>>> ")
+    chat.type("/bye\r")
+    assert chat.leave() == 0
+
+
+def test_ctrl_d_leaves(chat: Terminal) -> None:
+    chat.expect(">>> ")
+    chat.type("\x04")
+    assert chat.leave() == 0
+
+
+def test_ctrl_c_at_the_prompt_says_how_to_leave(chat: Terminal) -> None:
+    chat.expect(">>> ")
+    chat.type("\x03")
+    chat.expect("Ctrl-D or /bye leaves")
+    chat.line("/bye")
+    assert chat.leave() == 0
+
+
+def test_ctrl_c_stops_an_answer_and_the_chat_goes_on() -> None:
+    with Terminal("run", "story", *OPTIONS[:4], "--verbose") as chat:
+        chat.line("Tell me a story.")
+        chat.expect(r"story\.\n\w+ \w+")
+        chat.type("\x03")
+        chat.expect("done reason: +interrupted")
+        chat.line("/set parameter num_predict 3")
+        chat.expect("num_predict is 3")
+        chat.line("Tell me a story.")
+        chat.expect("done reason: +length")
+        chat.line("/bye")
+        assert chat.leave() == 0
+
+
+def test_a_text_of_several_lines_is_one_prompt(chat: Terminal) -> None:
+    chat.line("/set verbose")
+    chat.line("Tell me")
+    alone = chat.expect("prompt eval count: +[0-9]+")
+    chat.line('"""Tell me')
+    chat.expect(r"\.\.\. ")
+    chat.type("a story\r")
+    chat.expect(r"\.\.\. ")
+    chat.type('about a fox."""\r')
+    together = chat.expect("prompt eval count: +[0-9]+")
+    assert int(together.split()[-1]) > int(alone.split()[-1])
+
+
+def prompt_tokens(chat: Terminal) -> int:
+    """Tokens of the conversation that the next answer is given, computed or cached."""
+    chat.line("Tell me a story.")
+    stats = chat.expect("eval rate: +[0-9.]+ tokens/s\\s+(prompt cached: +[0-9]+)?")
+    chat.expect("done reason")
+    return sum(map(int, re.findall(r"prompt (?:eval count|cached): +(\d+)", stats)))
+
+
+def test_clear_forgets_the_conversation(chat: Terminal) -> None:
+    chat.line("/set verbose")
+    first, longer = prompt_tokens(chat), prompt_tokens(chat)
+    chat.line("/clear")
+    chat.expect("forgotten")
+    assert (first < longer, prompt_tokens(chat)) == (True, first)
+
+
+def test_parameters_are_set_and_shown(chat: Terminal) -> None:
+    chat.line("/set parameter top_k 7")
+    chat.expect("top_k is 7")
+    chat.line("/set parameter stop fox 'the end'")
+    chat.expect(r"stop is \['fox', 'the end'\]")
+    chat.line("/show parameters")
+    chat.expect("top_k +7")
+
+
+@pytest.mark.parametrize(
+    ("typed", "answered"),
+    [
+        ("/nonsense", "/nonsense: no such command"),
+        ("/set nonsense", "/set: needs parameter, system, verbose or quiet"),
+        ("/set parameter nonsense 1", "parameter 'nonsense': known are temperature"),
+        ("/set parameter stop ''", "stop: '', needs at least one character"),
+        ("/set parameter seed x", "seed: 'x', needs a whole number"),
+        ("/set parameter temperature -1", r"temperature: -1.0, needs 0.0 to 100.0"),
+        ("/show nonsense", "/show: needs info"),
+        ("/help", "/set parameter NAME VALUE"),
+        ("/?", "/bye"),
+        ("/show info", "architecture +llama"),
+        ("/show template", r"\{%-? ?for"),
+        ("/show system", "none"),
+    ],
+)
+def test_a_command_answers(shared: Terminal, typed: str, answered: str) -> None:
+    shared.line(typed)
+    shared.expect(answered)
+
+
+def test_the_system_message_is_kept(chat: Terminal) -> None:
+    chat.line('/set system "You tell stories."')
+    chat.expect("the system message is set")
+    chat.line("/show system")
+    chat.expect("You tell stories.\n")
+
+
+def test_a_conversation_longer_than_the_context_is_one_line() -> None:
+    with Terminal("run", "story", *OPTIONS, "--num-ctx", "32") as chat:
+        chat.line("fox " * 40)
+        chat.expect("the context holds 32; shorten it")
+        chat.line("/bye")
+        assert chat.leave() == 0
