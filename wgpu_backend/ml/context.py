@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from wgpu_backend.dtypes import BF16, F32, I32, DType
-from wgpu_backend.errors import ContextError, DTypeError
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
+from wgpu_backend.ops import creation
+
+MAX_GRAPH_NODES = 1 << 20
 
 
 class Context:
@@ -28,6 +34,7 @@ class Context:
         self._forward: list[Node] = []
         self._states: list[Storage] = []
         self._closed = False
+        self.batch_size = 1
         self.memo: dict[Any, Tensor] = {}
 
     def __enter__(self) -> Context:
@@ -119,6 +126,41 @@ class Context:
             return leaf(spec, storage, self)
         return self._constant(bytes(data), dtype, shape)
 
+    def arange(self, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Tensor:
+        """Values from `start` in steps, up to and without `stop`; see `ops.creation.arange`."""
+        made = creation.arange.added(self, start=start, stop=stop, step=step, dtype=dtype)
+        return cast("Tensor", made)
+
+    def random_normal(
+        self,
+        shape: Sequence[int],
+        dtype: DType = F32,
+        *,
+        loc: float = 0.0,
+        scale: float = 1.0,
+        key: int = 0,
+    ) -> Tensor:
+        """Normally distributed numbers, the same for the same key on every device.
+
+        Parameters
+        ----------
+        shape : sequence of int
+        dtype : DType
+            f32, f16 or bf16.
+        loc, scale : float
+            Mean and standard deviation.
+        key : int
+            Other keys, other numbers.
+        """
+        made = creation.random_normal.added(
+            self, shape=tuple(shape), dtype=dtype, loc=loc, scale=scale, key=key
+        )
+        return cast("Tensor", made)
+
+    def layer(self, index: int) -> LayerPlace:
+        """Where caches of one layer are made, so that memory reports name it."""
+        return LayerPlace(self, index)
+
     def _constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Tensor:
         self._check()
         spec = Spec.dense(shape, dtype)
@@ -138,14 +180,63 @@ class Context:
 
     def compute(self, *tensors: Tensor) -> None:
         """Run the graph of these tensors; their values stay until the context closes."""
+        self._run(tensors, lambda: None)
+
+    def _run(self, tensors: Sequence[Tensor], notify: Callable[[], None]) -> None:
         self._check()
         wanted = [*tensors, *self._taken(tensors)]
         wanted = [t for t in wanted if t.storage.kind == "intermediate" or t.launch is not None]
         if not wanted:
+            notify()
             return
         recorded = self._executor.record(wanted, shared=False)
-        recorded.run({}).wait()
+        result = recorded.run({})
+        notify()
+        result.wait()
         self._keep(wanted, recorded)
+
+    def compute_with_notify(self, notify: Callable[[], None], *tensors: Tensor) -> None:
+        """`compute`, with a call when the work has been handed to the device."""
+        self._run(tensors, notify)
+
+    def set_batch_size(self, tokens: int) -> None:
+        """Say how many tokens a batch has at most; `reserve` and plans may use it."""
+        if tokens < 1:
+            raise ShapeError(f"set_batch_size: {tokens}, needs at least 1")
+        self.batch_size = tokens
+
+    def reserve(self, *outputs: Tensor) -> int:
+        """Record a graph without running it, so that its memory is there when it is needed.
+
+        Parameters
+        ----------
+        outputs : Tensor
+            Of the largest graph there will be.
+
+        Returns
+        -------
+        int
+            Bytes that its intermediates take.
+
+        Raises
+        ------
+        OutOfMemory
+            They do not fit; the exception carries the memory report.
+        """
+        recorded = self.record(*outputs)
+        nbytes = recorded.plan.peak_nbytes
+        recorded.close()
+        return nbytes
+
+    def max_graph_nodes(self) -> int:
+        """Nodes that a graph may have: only memory bounds them, so this is a large number."""
+        return MAX_GRAPH_NODES
+
+    def compare_with(
+        self, path: str | Path, tensors: Mapping[str, Tensor], *, abort_on_error: bool = True
+    ) -> list[Likeness]:
+        """Compare tensors with the references of a safetensors file; see `ml.display.compare`."""
+        return compare(path, tensors, abort_on_error=abort_on_error)
 
     def values(self, tensor: Tensor) -> Array:
         """Values of a tensor on the host, computed first where they have not been."""
@@ -183,6 +274,22 @@ class Context:
     def _check(self) -> None:
         if self._closed:
             raise ContextError("context: it is closed; make a new one")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlace:
+    """Makes the states of one layer in a context."""
+
+    context: Context
+    index: int
+
+    def zeros(self, *shape: int, dtype: DType = F32) -> Tensor:
+        """Tensor of zeros that ops may write into."""
+        return self.context.state(shape, dtype, f"cache.{self.index}.state")
+
+    def empty(self, *shape: int, dtype: DType = F32) -> Tensor:
+        """Tensor to be written by ops; its values are zeros until then."""
+        return self.zeros(*shape, dtype=dtype)
 
 
 def _host(tensor: Tensor) -> Array:

@@ -10,13 +10,14 @@ import builtins
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, cast, overload
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
 from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ml.display import as_html, dump
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ops import (
     activation,
@@ -128,6 +129,46 @@ class Tensor(Node):
             bf16 and block formats come as f32.
         """
         return self.context.values(self)
+
+    def floats(self) -> list[float]:
+        """Values on the host, in row-major order."""
+        return [float(v) for v in self.numpy().reshape(-1)]
+
+    def ints(self) -> list[int]:
+        """Values on the host as integers, in row-major order."""
+        return [int(v) for v in self.numpy().reshape(-1)]
+
+    def bytes(self) -> builtins.bytes:
+        """Values on the host as they are, in row-major order; block formats as f32."""
+        return self.numpy().tobytes()
+
+    def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
+        """Values as nested brackets, computed first where they have not been.
+
+        Parameters
+        ----------
+        precision : int
+            Digits after the point.
+        threshold : int
+            Tensors of more elements are shortened.
+        edge_items : int
+            Values shown at each end of a shortened axis.
+        """
+        return dump(self.numpy(), precision=precision, threshold=threshold, edge_items=edge_items)
+
+    def _repr_html_(self) -> str:
+        done = self.builder is not None and self.launch is None and self.source is None
+        return as_html(repr(self), self.numpy() if done else None)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # the host's memory: values are copied there
 
     def _view(self, spec: Spec) -> Tensor:
         if self.builder is None:

@@ -68,7 +68,10 @@ class Op(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Node:
         """Add the op's node to the graph of its operands."""
-        builder = _builder(self.name, [*args, *kwargs.values()])
+        return self.added(_builder(self.name, [*args, *kwargs.values()]), *args, **kwargs)
+
+    def added(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
+        """Add the op's node to a graph; for ops without operands, which know none."""
         if self._dense:
             args, kwargs = self._densify(builder, args, kwargs)  # pyright: ignore[reportAssignmentType]
         launch = self.record(*args, **kwargs)

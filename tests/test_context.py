@@ -1,0 +1,162 @@
+import numpy as np
+import pytest
+
+from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0
+from wgpu_backend.errors import BackendError, DeviceError, DTypeError, ShapeError
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.context import Context
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "cpu",
+        pytest.param("full", marks=pytest.mark.gpu),
+        pytest.param("baseline", marks=pytest.mark.gpu),
+    ],
+)
+def executor(request):
+    name = "cpu" if request.param == "cpu" else "wgpu"
+    profile = "baseline" if request.param == "baseline" else "full"
+    try:
+        made = make_executor(name, BackendParams(profile=profile))
+    except DeviceError as error:
+        pytest.skip(f"no adapter: {error}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def context(executor):
+    with Context(executor) as made:
+        yield made
+
+
+@pytest.mark.parametrize("bounds", [(0, 10, 1), (5, -3, -0.5), (0, 0, 1), (1, 2, 0.3), (3, 2, 1)])
+def test_arange_has_the_values_of_numpy(context, bounds) -> None:
+    # f32 multiples of the step, against NumPy's in f64.
+    np.testing.assert_allclose(context.arange(*bounds).numpy(), np.arange(*bounds), atol=1e-6)
+
+
+def test_arange_of_integers_is_exact(context) -> None:
+    values = context.arange(-3, 300_000, 7, I32).numpy()
+
+    assert values.dtype == np.int32
+    np.testing.assert_array_equal(values, np.arange(-3, 300_000, 7))
+
+
+def test_arange_refuses_what_it_cannot_make(context) -> None:
+    with pytest.raises(ShapeError, match="steps of 0"):
+        context.arange(0, 1, 0)
+    with pytest.raises(DTypeError, match=r"0\.5.* in i32"):
+        context.arange(0, 1, 0.5, I32)
+    with pytest.raises(DTypeError, match="q4_0"):
+        context.arange(0, 1, 1, Q4_0)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16])
+@pytest.mark.parametrize("shape", [(1,), (3, 33), (257,)])
+def test_random_normal_is_the_same_everywhere(context, shape, dtype) -> None:
+    with Context(_reference()) as reference:
+        wanted = reference.random_normal(shape, F32, key=2**40 + 7, loc=1, scale=2).numpy()
+    found = context.random_normal(shape, dtype, key=2**40 + 7, loc=1, scale=2).numpy()
+
+    # Bits are equal; logarithm, root and sine differ by rounding, and then the dtype rounds.
+    tolerance = {F32: 1e-5, F16: 2e-3, BF16: 2e-2}[dtype]
+    np.testing.assert_allclose(found.astype(np.float32), wanted, rtol=tolerance, atol=tolerance)
+
+
+def _reference():
+    return make_executor("cpu", BackendParams())
+
+
+def test_random_normal_has_its_moments_and_other_keys_give_other_numbers(context) -> None:
+    a = context.random_normal((100_001,), key=1, loc=3, scale=0.5).numpy()
+    b = context.random_normal((100_001,), key=2, loc=3, scale=0.5).numpy()
+
+    # Five standard errors of 1e5 draws.
+    assert abs(a.mean() - 3) < 5 * 0.5 / 316
+    assert abs(a.std() - 0.5) < 5 * 0.5 / 447
+    assert abs(np.corrcoef(a, b)[0, 1]) < 5 / 316
+
+
+def test_threefry_is_that_of_its_paper() -> None:
+    from wgpu_backend.cpu.creation import threefry
+
+    # Known answer of Random123 for counter and key zero.
+    a, b = threefry(0, np.zeros(1, np.uint32))
+    assert (hex(a[0]), hex(b[0])) == ("0x6b200159", "0x99ba4efe")
+
+
+def test_compute_with_notify_calls_once(context) -> None:
+    calls = []
+    tensor = context.arange(0, 5).scale(factor=2.0)
+    context.compute_with_notify(lambda: calls.append(1), tensor)
+
+    assert calls == [1]
+    np.testing.assert_array_equal(tensor.numpy(), [0, 2, 4, 6, 8])
+
+
+def test_reserve_tells_what_a_graph_needs(context) -> None:
+    small = context.reserve(context.arange(0, 64).silu())
+    large = context.reserve(context.arange(0, 1 << 20).silu())
+
+    assert small < large
+    assert 4 << 20 <= large <= 13 << 20
+
+
+def test_layer_states_are_zero_and_writable(context) -> None:
+    state = context.layer(3).zeros(4, 4)
+    rows = context.from_floats(range(8), 2, 4)
+    written = state.set_rows(rows, context.from_ints([2, 0]))
+    context.compute(written)
+
+    np.testing.assert_array_equal(state.numpy()[[0, 2]], [[4, 5, 6, 7], [0, 1, 2, 3]])
+
+
+def test_batch_size_is_positive(context) -> None:
+    context.set_batch_size(4)
+    with pytest.raises(ShapeError, match="at least 1"):
+        context.set_batch_size(0)
+
+
+def test_compare_with_tells_rounding_from_mistakes(context, tmp_path) -> None:
+    save = pytest.importorskip("safetensors.numpy").save_file
+    values = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    save({"a": values, "b": values, "c": values}, tmp_path / "reference.safetensors")
+    tensors = {
+        "a": context.from_numpy(values + 1e-4),
+        "b": context.from_numpy(values[::-1]),
+        "c": context.from_numpy(values[:2]),
+    }
+    report = context.compare_with(tmp_path / "reference.safetensors", tensors, abort_on_error=False)
+
+    assert [found.close for found in report] == [True, False, False]
+    assert str(report[0]).startswith("ok")
+    assert "(2, 5)" in str(report[2])
+    assert "(3, 5)" in str(report[2])
+    with pytest.raises(BackendError, match="BAD b"):
+        context.compare_with(tmp_path / "reference.safetensors", tensors)
+    with pytest.raises(BackendError, match="'d' among 3"):
+        context.compare_with(tmp_path / "reference.safetensors", {"d": tensors["a"]})
+
+
+def test_dump_shortens_long_tensors(context) -> None:
+    long, short = context.arange(0, 2000), context.arange(0, 3).scale(factor=0.5)
+
+    assert short.dump(precision=2) == "[0.00, 0.50, 1.00]"
+    assert "..." in long.dump()
+    assert "..." not in long.dump(threshold=3000)
+    assert long.dump(edge_items=1, precision=0).startswith("[   0., ..., 1999.]")
+
+
+def test_host_views_of_a_tensor(context) -> None:
+    tensor = context.from_numpy([[1.5, 2.5], [3.5, 4.5]])
+
+    np.testing.assert_array_equal(np.asarray(tensor), [[1.5, 2.5], [3.5, 4.5]])
+    np.testing.assert_array_equal(np.from_dlpack(tensor), [[1.5, 2.5], [3.5, 4.5]])
+    assert tensor.floats() == [1.5, 2.5, 3.5, 4.5]
+    assert tensor.cast(dtype=F16).bytes() == np.array([1.5, 2.5, 3.5, 4.5], np.float16).tobytes()
+    assert context.arange(0, 3, 1, I32).ints() == [0, 1, 2]
+    assert "1.5" in tensor._repr_html_()
+    assert "not computed" in tensor.silu()._repr_html_()
