@@ -122,7 +122,9 @@ class Context:
         spec = Spec.dense(shape, dtype)
         shape_of(data, (spec.nbytes,), f"from_bytes {dtype} {tuple(shape)}, in bytes")
         if dtype.quantised:
-            storage = self._executor.weight(spec, memoryview(data), "from_bytes")
+            self._check()
+            storage = self._executor.weight(spec, memoryview(data), "from_bytes", alone=True)
+            self._states.append(storage)
             return leaf(spec, storage, self)
         return self._constant(bytes(data), dtype, shape)
 
@@ -190,9 +192,13 @@ class Context:
             notify()
             return
         recorded = self._executor.record(wanted, shared=False)
-        result = recorded.run({})
-        notify()
-        result.wait()
+        try:
+            result = recorded.run({})
+            notify()
+            result.wait()
+        except BaseException:
+            recorded.close()
+            raise
         self._keep(wanted, recorded)
 
     def compute_with_notify(self, notify: Callable[[], None], *tensors: Tensor) -> None:

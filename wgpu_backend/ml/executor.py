@@ -68,8 +68,11 @@ class Executor(Protocol):
         """What kernels may use."""
         ...
 
-    def weight(self, spec: Spec, data: memoryview, label: str) -> Storage:
-        """Storage of a weight, filled from its bytes in a GGUF file."""
+    def weight(self, spec: Spec, data: memoryview, label: str, *, alone: bool = False) -> Storage:
+        """Storage of a weight, filled from its bytes in a GGUF file.
+
+        With `alone` it is for `free`, otherwise it stays until the executor closes.
+        """
         ...
 
     def state(self, spec: Spec, label: str) -> Storage:
@@ -77,7 +80,7 @@ class Executor(Protocol):
         ...
 
     def free(self, storage: Storage) -> None:
-        """Release the bytes of a state; again is harmless."""
+        """Release the bytes of a state, or of a weight that is alone; again is harmless."""
         ...
 
     def record(self, outputs: Sequence[Node], *, shared: bool = True) -> Recorded:

@@ -32,28 +32,31 @@ class NumpyExecutor:
 
     def __init__(self) -> None:
         self._nbytes: dict[str, int] = {"weights": 0, "cache": 0}
-        self._states: set[Storage] = set()
+        self._owners: dict[Storage, str] = {}
 
-    def weight(self, spec: Spec, data: memoryview, label: str) -> Storage:
+    def weight(self, spec: Spec, data: memoryview, label: str, *, alone: bool = False) -> Storage:
         """Keep a weight as f32; ModelError where a scale of it is NaN or infinite."""
         blocks = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.block_nbytes)
         require_finite(label, nonfinite_blocks(spec.dtype, blocks), len(blocks))
         values = dequantise(spec.dtype, data, spec)
         self._nbytes["weights"] += values.nbytes
-        return Storage(values.nbytes, "weight", label, values)
+        storage = Storage(values.nbytes, "weight", label, values)
+        if alone:
+            self._owners[storage] = "weights"
+        return storage
 
     def state(self, spec: Spec, label: str) -> Storage:
         """Zeroed storage that outlives graphs."""
         self._nbytes["cache"] += spec.nbytes
         storage = Storage(spec.nbytes, "state", label, np.zeros(spec.size, spec.dtype.numpy))
-        self._states.add(storage)
+        self._owners[storage] = "cache"
         return storage
 
     def free(self, storage: Storage) -> None:
-        """Release the bytes of a state; again is harmless."""
-        if storage in self._states:
-            self._states.remove(storage)
-            self._nbytes["cache"] -= storage.nbytes
+        """Release the bytes of a state, or of a weight that is alone; again is harmless."""
+        owner = self._owners.pop(storage, None)
+        if owner is not None:
+            self._nbytes[owner] -= storage.nbytes
         storage.handle = None
 
     def record(self, outputs: Sequence[Node], *, shared: bool = True) -> NumpyRecorded:

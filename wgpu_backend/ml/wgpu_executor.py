@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wgpu_backend.cpu.values import decode, dequantise
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
+from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.program import Pending, Program
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
@@ -41,10 +42,16 @@ class WgpuExecutor:
         """What kernels may use."""
         return self.device.capabilities
 
-    def weight(self, spec: Spec, data: memoryview, label: str) -> Storage:
-        """Upload a weight."""
+    def weight(self, spec: Spec, data: memoryview, label: str, *, alone: bool = False) -> Storage:
+        """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
         storage = Storage(spec.nbytes, "weight", label)
-        storage.handle = self._weights.add(spec, data, label)
+        store = WeightStore(self.device, shared=False) if alone else self._weights
+        try:
+            storage.handle = store.add(spec, data, label)
+        except BaseException:
+            if alone:
+                store.close()
+            raise
         self._sources[storage] = (spec.dtype, data)
         return storage
 
@@ -58,7 +65,8 @@ class WgpuExecutor:
         return storage
 
     def free(self, storage: Storage) -> None:
-        """Release the bytes of a state; again is harmless."""
+        """Release the bytes of a state, or of a weight that is alone; again is harmless."""
+        self._sources.pop(storage, None)
         for part in storage.handle or ():
             for binding in part.planes.values():
                 binding.buffer.release()
@@ -68,11 +76,9 @@ class WgpuExecutor:
         """Make a graph ready to run."""
         return WgpuRecorded(self, outputs, shared=shared)
 
-    def take_slots(self, sizes: tuple[int, ...], *, shared: bool) -> list[Buffer]:
-        """Buffers for the slots of a plan."""
-        if shared:
-            return self._slots.take(sizes)
-        return [self.device.buffer(n, purpose="activations", label="slot") for n in sizes]
+    def shared_slots(self, sizes: tuple[int, ...]) -> list[Buffer]:
+        """Buffers for the slots of a plan, which recorded graphs take turns in."""
+        return self._slots.take(sizes)
 
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""
@@ -123,15 +129,25 @@ class WgpuRecorded:
         self._owned: list[Buffer] = []
         self._named: dict[str, tuple[Spec, int]] = {}
         self._parts: dict[Storage, tuple[Part, ...]] = {}
-        slots = executor.take_slots(self.plan.slot_nbytes, shared=shared)
-        if not shared:
-            self._owned += slots
-        self._place_intermediates(slots)
-        self._inputs = self._place_inputs(outputs)
-        self.program = self._program(outputs)
+        try:
+            self._place_intermediates(executor.shared_slots if shared else self._own_slots)
+            self._inputs = self._place_inputs(outputs)
+            self.program = self._program(outputs)
+        except BaseException:
+            self._release()
+            raise
         self.dispatches = self._count
 
-    def _place_intermediates(self, slots: Sequence[Buffer]) -> None:
+    def _own(self, nbytes: int, purpose: Purpose, label: str) -> Buffer:
+        """Make a buffer that closing releases."""
+        self._owned.append(self._device.buffer(nbytes, purpose=purpose, label=label))
+        return self._owned[-1]
+
+    def _own_slots(self, sizes: tuple[int, ...]) -> list[Buffer]:
+        return [self._own(nbytes, "activations", "slot") for nbytes in sizes]
+
+    def _place_intermediates(self, take: Callable[[tuple[int, ...]], list[Buffer]]) -> None:
+        slots = take(self.plan.slot_nbytes)
         for storage, slot in self.plan.slot_of.items():
             binding = Binding(slots[slot], 0, aligned(storage.nbytes + SLACK))
             self._parts[storage] = (Part(0, 1, {"": binding}),)
@@ -150,8 +166,7 @@ class WgpuRecorded:
                 self._named_nbytes = end
         if not ordered:
             return bytearray()
-        buffer = self._device.buffer(end, purpose="inputs", label="inputs")
-        self._owned.append(buffer)
+        buffer = self._own(end, "inputs", "inputs")
         for storage, offset in offsets.items():
             size = aligned(storage.nbytes + SLACK)
             self._parts[storage] = (Part(0, 1, {"": Binding(buffer, offset, size)}),)
@@ -194,8 +209,7 @@ class WgpuRecorded:
                 slots[block] = len(slots) * 256
         if not slots:
             return [None] * len(packed)
-        buffer = self._device.buffer(len(slots) * 256, purpose="params", label="params")
-        self._owned.append(buffer)
+        buffer = self._own(len(slots) * 256, "params", "params")
         self._device.write(buffer, b"".join(block.ljust(256, b"\0") for block in slots))
         return [
             Binding(buffer, slots[block], -(-len(block) // 16) * 16) if block else None
@@ -262,6 +276,9 @@ class WgpuRecorded:
     def close(self) -> None:
         """Give memory back; again is harmless."""
         self.program.close()
+        self._release()
+
+    def _release(self) -> None:
         for buffer in self._owned:
             buffer.release()
         self._owned.clear()

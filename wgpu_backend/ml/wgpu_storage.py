@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wgpu_backend.cpu.blocks import codebook
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.planes import Bytes, nonfinite_blocks, plane_nbytes, planes, require_finite
+from wgpu_backend.ml.planes import (
+    aligned,
+    nonfinite_blocks,
+    plane_nbytes,
+    plane_ranges,
+    planes,
+    require_finite,
+)
+from wgpu_backend.ml.super_blocks import Bytes
 
-ALIGNMENT = 256
+GRID = "grid"  # the plane that all tensors of a format share: vectors which their quants point to
 # Shared buffers double from the first to the second: small models stay small.
 FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
 CHUNK_NBYTES = 8 << 20
@@ -32,23 +41,38 @@ class Part:
     planes: dict[str, Binding]
 
 
-def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to what a binding's offset may be."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def alone(spec: Spec, rows: int, buffer: Buffer, start: int = 0) -> Part:
+    """The whole of a tensor, in one buffer from byte `start`."""
+    ranges = plane_ranges(spec)
+    return Part(0, rows, {n: Binding(buffer, start + at, size) for n, (at, size) in ranges.items()})
 
 
 class WeightStore:
-    """Puts weights side by side into shared buffers, which are only ever read."""
+    """Puts weights side by side into shared buffers, which are only ever read.
 
-    def __init__(self, device: Device) -> None:
+    Parameters
+    ----------
+    device : Device
+    shared : bool
+        Off gives each plane a buffer of its own.
+    """
+
+    def __init__(self, device: Device, *, shared: bool = True) -> None:
         self._device = device
+        self._largest_shared = SHARED_BUFFER_NBYTES // 4 if shared else 0
         self._buffers: list[Buffer] = []
         self._shared: Buffer | None = None
         self._used = 0
         self._capacity = FIRST_BUFFER_NBYTES
+        self._codebooks: dict[DType, Binding] = {}
 
-    def add(self, spec: Spec, data: memoryview, label: str) -> tuple[Part, ...]:
+    def add(
+        self, spec: Spec, data: memoryview, label: str, *, shared: bool = True
+    ) -> tuple[Part, ...]:
         """Upload one weight, in as many parts as the device's bindings need.
+
+        With `shared` it lies among others until the store closes; without, every plane but the
+        codebook has a buffer that `free` releases.
 
         Raises
         ------
@@ -64,11 +88,25 @@ class WeightStore:
         parts: list[Part] = []
         bad = 0
         for first, stop in self._ranges(rows, row_nbytes, label):
-            part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
+            sizes = self._sizes(spec.dtype, (stop - first) * row_nbytes)
+            part = Part(first, stop - first, self._reserve_all(sizes, label, shared))
             bad += self._fill(spec.dtype, source[first:stop], part)
             parts.append(part)
+        if bad and not shared:
+            free(parts)
         require_finite(label, bad, len(data) // spec.dtype.block_nbytes)
-        return tuple(parts)
+        book = self._codebook(spec.dtype)
+        return tuple(replace(p, planes={**p.planes, **book}) for p in parts)
+
+    def _codebook(self, dtype: DType) -> dict[str, Binding]:
+        """Plane that all tensors of a format share, uploaded with the first of them."""
+        book = codebook(dtype)
+        if book is None:
+            return {}
+        if dtype not in self._codebooks:
+            self._codebooks[dtype] = at = self._reserve(book.nbytes, "codebook")
+            self._device.write(at.buffer, book, at.offset)
+        return {GRID: self._codebooks[dtype]}
 
     def _ranges(self, rows: int, row_nbytes: int, label: str) -> Iterator[tuple[int, int]]:
         limits = self._device.capabilities
@@ -84,13 +122,17 @@ class WeightStore:
         for first in range(0, rows, count):
             yield first, min(first + count, rows)
 
-    def _part(self, dtype: DType, row_nbytes: int, first: int, rows: int, label: str) -> Part:
-        blocks = rows * (row_nbytes // dtype.block_nbytes)
-        where = {
-            name: self._reserve(blocks * nbytes, label)
-            for name, nbytes in plane_nbytes(dtype).items()
-        }
-        return Part(first, rows, where)
+    def _sizes(self, dtype: DType, nbytes: int) -> dict[str, int]:
+        blocks = nbytes // dtype.block_nbytes
+        return {name: blocks * size for name, size in plane_nbytes(dtype).items()}
+
+    def _reserve_all(self, sizes: dict[str, int], label: str, shared: bool) -> dict[str, Binding]:
+        if shared:
+            return {name: self._reserve(nbytes, label) for name, nbytes in sizes.items()}
+        return {name: self._own(aligned(nbytes + SLACK), label) for name, nbytes in sizes.items()}
+
+    def _own(self, nbytes: int, label: str) -> Binding:
+        return Binding(self._device.buffer(nbytes, purpose="weights", label=label), 0, nbytes)
 
     def _fill(self, dtype: DType, source: Bytes, part: Part) -> int:
         """Write rows chunk by chunk, and count the blocks that are not finite on the way."""
@@ -110,7 +152,7 @@ class WeightStore:
     def _reserve(self, nbytes: int, label: str) -> Binding:
         """Next range of a shared buffer; a large plane gets a buffer of its own."""
         size = aligned(nbytes + SLACK)
-        if size > SHARED_BUFFER_NBYTES // 4:
+        if size > self._largest_shared:
             return Binding(self._buffer(size, label), 0, size)
         if self._shared is None or self._used + size > self._shared.nbytes:
             largest = self._device.capabilities.max_buffer_nbytes
@@ -130,6 +172,14 @@ class WeightStore:
             buffer.release()
         self._buffers.clear()
         self._shared = None
+
+
+def free(parts: Iterable[Part]) -> None:
+    """Release the buffers of parts that share them with no other tensor; again is harmless."""
+    for part in parts:
+        for name, binding in part.planes.items():
+            if name != GRID:
+                binding.buffer.release()
 
 
 class SharedSlots:
