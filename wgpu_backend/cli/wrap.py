@@ -42,7 +42,7 @@ class Wrapper:
             self._column, self._space = 0, ""
             return word
         if word.isspace() or not word:
-            self._space = word
+            self._space += word
             return ""
         before, self._space = self._space, ""
         if self._column + len(before) + cell_len(word) > self._width and self._column:

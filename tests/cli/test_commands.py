@@ -1,0 +1,248 @@
+"""What the commands write to stdout, and what beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import CHAT_TEMPLATE
+from tests.cli.conftest import Cli
+from wgpu_backend import __version__
+from wgpu_backend.cli import devices, loading, names
+from wgpu_backend.device.adapters import Devices
+from wgpu_backend.engine.language_model import bundled
+
+CPU = ("--device", "cpu")
+GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)
+COMMANDS = (
+    "run", "devices", "show", "tokenize", "logits", "embed", "bench", "profile",
+)  # fmt: skip
+
+
+def test_help_lists_every_command(cli: Cli) -> None:
+    done = cli("--help")
+    assert done.code == 0
+    listed = re.findall(r"^\W*(\w+)", done.out, re.MULTILINE)
+    assert set(COMMANDS) - set(listed) == set()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(cli: Cli, command: str) -> None:
+    done = cli(command, "--help")
+    assert done.code == 0
+    assert "--debug" in done.out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from wgpu_backend.cli import main; main(['--help']); "
+        "heavy = {'numpy', 'wgpu', 'tokenizers', 'jinja2', 'prompt_toolkit'}; "
+        "print(sorted(heavy & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_comes_at_once() -> None:
+    def seconds() -> float:
+        begin = time.perf_counter()
+        command = [sys.executable, "-m", "wgpu_backend", "--help"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - begin
+
+    # 0.15 s on an idle machine; a busy one gets a few tries.
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out == f"wgpu-backend {__version__}\n"
+
+
+def test_devices_are_a_table(cli: Cli) -> None:
+    lines = cli("devices").out.splitlines()
+    assert lines[0].split() == ["id", "name", "kind", "API", "driver", "memory"]
+    assert max(map(len, lines)) <= 100
+    assert re.match(r"cpu +NumPy +CPU +NumPy", lines[-1])
+
+
+def test_devices_as_json_have_limits_and_features(cli: Cli) -> None:
+    found = json.loads(cli("devices", "--json").out)
+    assert [device["id"] for device in found] == [info.id for info in Devices()]
+    assert {"name", "kind", "api", "driver", "limits", "features"} <= found[0].keys()
+
+
+def test_show_tells_what_a_model_is(cli: Cli, tiny: Path) -> None:
+    out = cli("show", str(tiny)).out
+    facts = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in out.splitlines())
+    assert facts["architecture"] == "llama"
+    assert facts["context length"] == "128"
+    assert facts["quantisation"] == "F32, 32.00 bits a weight"
+    assert facts["tokenizer"] == "gpt2 (gpt-2), 270 tokens"
+    assert facts["tensors"] == "21 (21 F32)"
+    assert facts["chat template"].startswith(f"{len(CHAT_TEMPLATE)} characters")
+
+
+def test_show_lists_tensors(cli: Cli, tiny: Path) -> None:
+    lines = cli("show", str(tiny), "--tensors").out.splitlines()
+    assert len(lines) == 2 + 21
+    assert re.match(r"token_embd\.weight +F32 +270 × 64 +67\.5 KiB", lines[2])
+
+
+def test_show_writes_the_template_as_it_is(cli: Cli, tiny: Path) -> None:
+    assert cli("show", str(tiny), "--template").out == CHAT_TEMPLATE + "\n"
+
+
+def test_tokenize_shows_ids_tokens_and_text(cli: Cli, tiny: Path) -> None:
+    lines = cli("tokenize", str(tiny), "in theé").out.splitlines()
+    assert lines[0].split() == ["id", "token", "text"]
+    rows = [line.split(maxsplit=2) for line in lines[2:]]
+    assert [row[2] for row in rows] == ["'in'", "' the'", r"b'\xc3'", r"b'\xa9'"]
+
+
+def test_tokenize_as_ids_is_what_the_tokenizer_says(cli: Cli, tiny: Path) -> None:
+    ids = json.loads(cli("tokenize", str(tiny), "<|end|>", "--ids").out)
+    assert len(ids) > 1
+    assert json.loads(cli("tokenize", str(tiny), "<|end|>", "--ids", "--special").out) == [267]
+
+
+@pytest.mark.parametrize("given", [("--tokens", "1, 2,3"), ("--prompt", "in")])
+def test_logits_are_saved_as_float32(
+    cli: Cli, tiny: Path, tmp_path: Path, given: tuple[str, str]
+) -> None:
+    out = tmp_path / "scores"  # no suffix is added to what the user wrote
+    done = cli("logits", str(tiny), *given, "-o", str(out), "--kv", "f32", *CPU)
+    assert (done.code, done.out) == (0, "")
+    logits = np.load(out)
+    assert logits.dtype == np.float32
+    assert logits.shape == (3 if given[0] == "--tokens" else 1, 270)
+    assert np.ptp(logits) > 0
+
+
+def test_embeddings_are_a_json_list_a_line(cli: Cli, tiny: Path) -> None:
+    lines = cli("embed", str(tiny), "in the", "on", *CPU).out.splitlines()
+    rows = np.array([json.loads(line) for line in lines])
+    assert rows.shape == (2, 64)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+
+
+def test_an_answer_is_all_there_is_on_stdout(cli: Cli) -> None:
+    done = cli("run", "story", "Tell me a story.", *GREEDY)
+    assert done.code == 0
+    assert len(done.out.split()) > 3
+    assert done.err == ""
+
+
+def test_a_lone_word_that_is_no_model_is_a_prompt(cli: Cli) -> None:
+    prompt = "Tell me a story about a fox."
+    assert cli("run", prompt, *GREEDY).out == cli("run", "story", prompt, *GREEDY).out
+
+
+def test_piped_text_is_the_prompt(cli: Cli) -> None:
+    prompt = "Tell me a story about a fox."
+    assert cli("run", *GREEDY, stdin=f"{prompt}\n").out == cli("run", prompt, *GREEDY).out
+
+
+def test_the_same_seed_gives_the_same_answer(cli: Cli) -> None:
+    words = ("run", "story", "Tell me a story.", "--seed", "7", "--top-k", "20", *CPU)
+    first = cli(*words, "--num-predict", "12").out
+    assert cli(*words, "--num-predict", "12").out == first
+
+
+def test_raw_continues_the_text_without_the_template(cli: Cli) -> None:
+    prompt = "Once upon a time"
+    assert cli("run", prompt, "--raw", *GREEDY).out != cli("run", prompt, *GREEDY).out
+
+
+def test_a_system_message_changes_what_the_model_sees(cli: Cli, tiny: Path) -> None:
+    def count(*more: str) -> int:
+        err = cli("run", str(tiny), "in", *GREEDY, "--verbose", *more).err
+        return int(re.findall(r"prompt eval count: +(\d+)", err)[0])
+
+    assert count("--system", "and") > count()
+
+
+def test_verbose_tells_what_it_took_under_ollamas_names(cli: Cli) -> None:
+    err = cli("run", "story", "Tell me a story.", "--verbose", *GREEDY).err
+    labels = [line.partition(":")[0] for line in err.splitlines() if line]
+    assert labels == [
+        "total duration", "load duration", "prompt eval count", "prompt eval duration",
+        "prompt eval rate", "eval count", "eval duration", "eval rate", "done reason",
+    ]  # fmt: skip
+    assert re.search(r"eval rate: +\d+\.\d\d tokens/s", err)
+
+
+def test_the_environment_names_the_device(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WGPU_BACKEND_DEVICE", "teapot")
+    assert "device 'teapot'" in cli("run", "story", "hi").err
+    assert cli("run", "story", "hi", *GREEDY).code == 0
+
+
+def test_without_an_adapter_one_line_says_what_to_install(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = Devices().find("cpu")
+    monkeypatch.setattr(loading, "choose_device", lambda which: ("cpu", best))
+    monkeypatch.setattr(devices, "_distribution", lambda: ("debian",))
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    done = cli("run", "story", "hi", "--num-predict", "2")
+    assert done.code == 0
+    [line] = done.err.splitlines()
+    assert "using the CPU with NumPy" in line
+    assert "apt install mesa-vulkan-drivers" in line
+
+
+def test_the_story_model_is_the_one_that_load_takes_by_itself() -> None:
+    assert names.BUNDLED.samefile(bundled())
+
+
+@pytest.mark.gpu
+def test_bench_as_json_has_every_figure(cli: Cli, tiny: Path, adapter: str) -> None:
+    done = cli("bench", str(tiny), "-p", "8", "-n", "4", "-r", "2", "--json", "--device", adapter)
+    prompt, generated = json.loads(done.out)
+    assert (prompt["test"], generated["test"]) == ("pp8", "tg4")
+    assert prompt["model"] == str(tiny)
+    assert prompt["device"] == adapter
+    assert prompt["bandwidth_fraction"] is None
+    for name in ("tokens_per_second", "dispatches_per_token", "host_us_per_token"):
+        assert generated[name] > 0
+    assert generated["dispatches_per_token"] > prompt["dispatches_per_token"]
+    assert 0 < generated["bandwidth_fraction"] < 1
+    assert generated["stddev"] >= 0
+
+
+def test_bench_is_a_table_and_a_test_of_no_tokens_is_left_out(cli: Cli, tiny: Path) -> None:
+    lines = cli("bench", str(tiny), "-p", "0", "-n", "2", "-r", "1", *CPU).out.splitlines()
+    # A long path takes lines of its own; the figures do not move.
+    assert sum("tg2" in line for line in lines) == 1
+    assert not any("pp" in line for line in lines[1:])
+
+
+@pytest.mark.gpu
+def test_profile_times_every_dispatch_and_writes_a_trace(
+    cli: Cli, tiny: Path, tmp_path: Path, adapter: str
+) -> None:
+    trace = tmp_path / "trace.json"
+    words = ("profile", str(tiny), "-p", "8", "--trace", str(trace), "--device", adapter)
+    out = cli(*words).out
+    assert "prompt of 8 tokens" in out
+    assert "decode step at 8" in out
+    events = json.loads(trace.read_text())["traceEvents"]
+    passes = [e for e in events if e.get("cat") == "pass"]
+    dispatches = [e for e in events if e.get("cat") == "dispatch"]
+    assert len(passes) == 2
+    totals = [int(n) for n in re.findall(r"^all +(\d+)", out, re.MULTILINE)]
+    assert sum(totals) == len(dispatches)
+    assert sum(e["dur"] for e in dispatches) == pytest.approx(sum(e["dur"] for e in passes))
+    assert all("shader" in e["args"] for e in dispatches)
+
+
+def test_profile_works_without_a_device(cli: Cli, tiny: Path) -> None:
+    out = cli("profile", str(tiny), "-p", "8", *CPU).out
+    assert re.search(r"^mulmat +numpy", out, re.MULTILINE)

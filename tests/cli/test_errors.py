@@ -1,0 +1,136 @@
+"""Everything a user can get wrong is one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import tiny_model
+from tests.cli.conftest import Cli
+from wgpu_backend.cli import failures
+from wgpu_backend.errors import OutOfMemory
+
+FAILED, USAGE = 1, 2
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of every kind that is no good model, and one that is."""
+    folder = tmp_path_factory.mktemp("files")
+    good = tiny_model(folder / "good.gguf").read_bytes()
+    (folder / "truncated.gguf").write_bytes(good[: len(good) // 2])
+    (folder / "header.gguf").write_bytes(good[:1000])
+    (folder / "empty.gguf").write_bytes(b"")
+    (folder / "text.gguf").write_text("Once upon a time, there was a text.")
+    (folder / "folder").mkdir()
+    tiny_model(folder / "unknown.gguf", "unheard-of")
+    (folder / "pre.gguf").write_bytes(good.replace(b"gpt-2", b"odd-2"))
+    tiny_model(folder / "keyless.gguf", extra={"llama.block_count": None})
+    (folder / "template.gguf").write_bytes(good.replace(b"{% endfor %}", b"{% endfro %}"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("run {}/truncated.gguf hi", FAILED, "truncated.gguf: tensor"),
+        ("run {}/header.gguf hi", FAILED, "header.gguf: key 'tokenizer.ggml.tokens'"),
+        ("run {}/empty.gguf hi", FAILED, "empty.gguf: 0 bytes, the header of a GGUF file has 24"),
+        ("run {}/text.gguf hi", FAILED, "starts with b'Once', a GGUF file starts with b'GGUF'"),
+        ("run {}/unknown.gguf hi", FAILED, "unheard-of"),
+        ("run {}/pre.gguf hi", FAILED, "pre-tokenizer is 'odd-2', needs one of"),
+        ("run {}/keyless.gguf hi", FAILED, "key 'llama.block_count' is missing"),
+        ("run {}/template.gguf hi", FAILED, "template"),
+        ("show {}/text.gguf", FAILED, "text.gguf: header: starts with b'Once'"),
+        ("tokenize {}/pre.gguf hi", FAILED, "pre-tokenizer is 'odd-2'"),
+        ("run {}/folder hi", USAGE, "folder: a directory, needs a GGUF file"),
+        ("run {}/missing.gguf", USAGE, "missing.gguf: no such file"),
+        ("run {}/missing hi", USAGE, "missing: no such file"),
+        ("bench {}/good.gguf {}/missing.gguf", USAGE, "missing.gguf: no such file"),
+        ("run {}/good.gguf hi --device teapot", USAGE, "device 'teapot': no such device, there"),
+        ("run {}/good.gguf hi --num-ctx 0", USAGE, "--num-ctx: 0, needs 1 to"),
+        ("run {}/good.gguf hi --num-ctx 99999999", USAGE, "--num-ctx: 99999999, needs 1 to"),
+        ("run {}/good.gguf hi --temperature -1", USAGE, "temperature: -1.0, needs 0.0 to 100.0"),
+        ("run {}/good.gguf hi --top-p 2", USAGE, "top_p: 2.0, needs 0.0 to 1.0"),
+        ("run {}/good.gguf hi --top-k many", USAGE, "--top-k"),
+        ("run {}/good.gguf hi --kv q8_0", USAGE, "'q8_0' is not one of 'f16', 'f32'"),
+        ("run {}/good.gguf hi --profile best", USAGE, "'best' is not one of 'full', 'baseline'"),
+        ("run {}/good.gguf hi there you", USAGE, "extra argument"),
+        ("run {}/good.gguf hi --frobnicate", USAGE, "No such option: --frobnicate"),
+        ("logits {}/good.gguf --tokens 1,x -o o.npy", USAGE, "--tokens: 'x' is no token id"),
+        ("logits {}/good.gguf --tokens 1,-2 -o o.npy", USAGE, "--tokens: '-2' is no token id"),
+        ("logits {}/good.gguf --tokens , -o o.npy", USAGE, "--tokens: '' is no token id"),
+        ("logits {}/good.gguf --tokens 270 -o o.npy", USAGE, "the vocabulary of"),
+        ("logits {}/good.gguf -o o.npy", USAGE, "needs either --tokens or --prompt"),
+        ("logits {}/good.gguf --tokens 1 -o {}/no/o.npy", USAGE, "o.npy: no such folder"),
+        ("logits {}/good.gguf --tokens 1", USAGE, "Missing option '--out'"),
+        ("profile {}/good.gguf --trace {}/no/o.json", USAGE, "o.json: no such folder"),
+        ("bench {}/good.gguf -p 0 -n 0", USAGE, "nothing to measure"),
+        ("bench {}/good.gguf -r 0", USAGE, "'-r'"),
+        ("show", USAGE, "Missing argument 'MODEL'"),
+        ("embed {}/good.gguf", USAGE, "Missing argument 'TEXT...'"),
+        ("frobnicate", USAGE, "No such command 'frobnicate'"),
+    ],
+)
+def test_bad_input_is_one_line_and_an_exit_code(
+    cli: Cli, folder: Path, command: str, code: int, said: str
+) -> None:
+    words = [word.replace("{}", str(folder)) for word in command.split()]
+    loads = words[0] in ("run", "logits", "bench", "profile") and "--device" not in words
+    done = cli(*words, *(CPU if loads else ()))
+    assert (done.code, done.out) == (code, "")
+    [line] = done.err.splitlines()
+    assert line.startswith("wgpu-backend: ")
+    assert said in line
+
+
+def test_a_prompt_longer_than_the_context_names_both_numbers(cli: Cli) -> None:
+    done = cli("run", "story", "fox " * 100, "--num-ctx", "64", *CPU)
+    assert (done.code, done.out) == (FAILED, "")
+    assert "tokens, the context holds 64; shorten it" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_context_that_does_not_fit_names_both_numbers(
+    cli: Cli, tmp_path: Path, adapter: str
+) -> None:
+    # 4 KiB a position and layer: the most positions that may be asked for take a terabyte.
+    extra = {"llama.attention.key_length": 1024, "llama.attention.value_length": 1024}
+    model = tiny_model(tmp_path / "wide.gguf", extra=extra)
+    done = cli("run", str(model), "hi", "--num-ctx", "16000000", "--device", adapter)
+    assert (done.code, done.out) == (FAILED, "")
+    assert len(done.err.splitlines()) == 1, done.err
+
+
+@pytest.mark.parametrize("command", ["show {}/text.gguf", "run {}/text.gguf hi"])
+def test_debug_shows_the_traceback_before_the_line(cli: Cli, folder: Path, command: str) -> None:
+    words = [word.replace("{}", str(folder)) for word in command.split()]
+    done = cli(*words, "--debug")
+    assert "Traceback (most recent call last)" in done.err
+    assert done.err.splitlines()[-1].startswith("wgpu-backend: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyError("x"), FAILED, "internal error: KeyError: 'x'; --debug shows where"),
+        (MemoryError("4 TiB"), FAILED, "out of memory: 4 TiB"),
+        (OutOfMemory("buffer: 2 GiB,\n   1 GiB is free"), FAILED, "buffer: 2 GiB, 1 GiB is free"),
+        (OSError(28, "No space left", "o.npy"), FAILED, "o.npy: No space left"),
+        (failures.UsageError("a: b"), USAGE, "a: b"),
+    ],
+)
+def test_an_error_nobody_foresaw_is_a_line_too(
+    capsys: pytest.CaptureFixture[str], error: Exception, code: int, line: str
+) -> None:
+    assert failures.told(error) == code
+    assert capsys.readouterr().err == f"wgpu-backend: {line}\n"
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failures.told(failures.UsageError("a\x1b]0;title\x07b\x9b2J"))
+    assert capsys.readouterr().err == "wgpu-backend: a]0;titleb2J\n"

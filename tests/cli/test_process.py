@@ -1,0 +1,95 @@
+"""The command as a process: pipes that break, signals, answers that stream."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+pytest.importorskip("termios", reason="needs POSIX pipes and signals")
+
+from tests.cli.terminal import COMMAND, Terminal, environment
+
+RUN = [*COMMAND, "run", "story", "--device", "cpu", "--temperature", "0"]
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*RUN, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    with start("Tell me a story.") as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+def test_an_answer_comes_in_pieces() -> None:
+    with start("Tell me a story.") as process:
+        assert process.stdout
+        first = os.read(process.stdout.fileno(), 4096)
+        assert process.poll() is None
+        rest = process.stdout.read()
+    assert len(first) < len(rest)
+
+
+def test_ctrl_c_ends_an_answer_with_130() -> None:
+    with start("Tell me a story.") as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.stderr.read() == ""
+    assert rest.endswith("\n")
+    assert process.returncode == 130
+
+
+def test_piped_text_comes_before_the_prompt() -> None:
+    def count(stdin: str, *words: str) -> int:
+        command = [*RUN, "--num-predict", "1", "--verbose", *words]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, env=environment(), check=True
+        )
+        return int(done.stderr.split("prompt eval count:")[1].split()[0])
+
+    assert count("a fox\n", "Tell me a story.") > count("", "Tell me a story.")
+
+
+def test_a_terminal_sees_whole_words_in_its_width() -> None:
+    words = ("run", "story", "Tell me a story.", "--device", "cpu", "--temperature", "0")
+    with Terminal(*words, columns=40) as terminal:
+        assert terminal.leave() == 0
+    lines = [line for line in terminal.text.splitlines() if line.strip()]
+    told = [line for line in lines if "Loading" not in line]
+    assert len(told) > 3
+    assert max(map(len, told)) <= 40
+
+
+def test_loading_shows_a_bar_on_a_terminal() -> None:
+    with Terminal("run", "story", "hi", "--num-predict", "1", "--device", "cpu") as terminal:
+        assert terminal.leave() == 0
+    assert "Loading story.gguf" in terminal.text
+
+
+def test_an_interrupted_answer_is_quick_to_end() -> None:
+    with start("Tell me a story.", "--num-ctx", "512") as process:
+        assert process.stdout
+        process.stdout.read(1)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
+    assert time.monotonic() - begin < 10

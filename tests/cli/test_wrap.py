@@ -1,0 +1,41 @@
+"""Lines broken between words, whatever pieces they come in."""
+
+import pytest
+
+from wgpu_backend.cli.wrap import Wrapper
+
+TEXT = "the quick  brown fox\n\njumps over the extraordinarily lazy dog and 狐狸 runs "
+
+
+def wrapped(text: str, width: int, size: int) -> str:
+    wrapper = Wrapper(width)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    return "".join(map(wrapper.push, pieces)) + wrapper.flush()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("width", [8, 10, 20, 40])
+def test_pieces_do_not_matter(width: int, size: int) -> None:
+    assert wrapped(TEXT, width, size) == wrapped(TEXT, width, 1)
+
+
+@pytest.mark.parametrize("width", [16, 20, 40])
+def test_no_line_is_longer_than_the_width(width: int) -> None:
+    assert max(map(len, wrapped(TEXT, width, 4).split("\n"))) <= width
+
+
+def test_words_and_their_order_stay() -> None:
+    assert wrapped(TEXT, 10, 3).split() == TEXT.split()
+
+
+def test_a_word_that_fits_exactly_stays_on_its_line() -> None:
+    assert wrapped("abcd efg", 8, 1) == "abcd efg"
+    assert wrapped("abcd efgh", 8, 1) == "abcd\nefgh"
+
+
+def test_wide_characters_count_twice() -> None:
+    assert wrapped("abc 狐狸", 7, 1) == "abc\n狐狸"
+
+
+def test_without_a_width_text_passes_as_it_is() -> None:
+    assert wrapped(TEXT, 0, 5) == TEXT
