@@ -129,7 +129,7 @@ def fill_extent(spec: Spec, shape: Sequence[int]) -> Shape:
     return filled
 
 
-def _merged_axes(spec: Spec) -> list[tuple[int, int]]:
+def merged_axes(spec: Spec) -> list[tuple[int, int]]:
     """Extents and strides with neighbours joined that step through storage as one."""
     merged: list[tuple[int, int]] = []
     for extent, stride in zip(spec.shape, spec.strides, strict=True):
@@ -145,7 +145,7 @@ def _merged_axes(spec: Spec) -> list[tuple[int, int]]:
 def _reshaped_strides(spec: Spec, shape: Shape) -> Shape | None:
     if spec.size == 0:
         return dense_strides(shape)
-    axes = _merged_axes(spec)
+    axes = merged_axes(spec)
     strides: list[int] = []
     left, step = 1, 1
     for extent in reversed(shape):

@@ -29,7 +29,9 @@ from wgpu_backend.ops import (
     normalization,
     pointwise,
     position,
+    reduction,
     sampling,
+    scan,
 )
 
 P = ParamSpec("P")
@@ -230,6 +232,15 @@ class Tensor(Node):
     softplus = Method(pointwise.softplus)
     clamp = Method(pointwise.clamp)
     fill = Method(pointwise.fill)
+    sum = Method(reduction.sum)
+    sum_rows = Method(reduction.sum_rows)
+    mean = Method(reduction.mean)
+    variance = Method(reduction.variance)
+    stddev = Method(reduction.stddev)
+    max = Method(reduction.max)
+    min = Method(reduction.min)
+    l2_norm = Method(reduction.l2_norm)
+    cumsum = Method(scan.cumsum)
     tanh = Method(activation.tanh)
     sigmoid = Method(activation.sigmoid)
     swiglu = Method(activation.swiglu)

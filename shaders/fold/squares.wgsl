@@ -1,0 +1,20 @@
+// Sum of squared distances from a centre, f32.
+
+alias buf_Value = f32;
+alias buf_Total = f32;
+
+fn buf_none() -> f32 {
+    return 0.0;
+}
+
+fn buf_take(value: f32, centre: f32) -> f32 {
+    return (value - centre) * (value - centre);
+}
+
+fn buf_join(a: f32, b: f32) -> f32 {
+    return a + b;
+}
+
+fn buf_bits(total: f32, divisor: f32) -> u32 {
+    return bitcast<u32>(total / divisor);
+}

@@ -1,0 +1,44 @@
+// Folding values that belong to one output: kept axes say which output, the others are run through.
+// @import load/f32 as x
+// @import load/f32 as centre
+// @import fold/sum as fold
+// @import lib/strided
+
+const CENTRED: bool = false;
+// The axes that are run through step through storage as one.
+const LINE: bool = true;
+
+struct Params {
+    outputs: u32,
+    length: u32,
+    part: u32,
+    parts: u32,
+    x_offset: u32,
+    centre_offset: u32,
+    divisor: f32,
+    kept_shape: vec4<u32>,
+    kept_strides: vec4<u32>,
+    line_shape: vec4<u32>,
+    line_strides: vec4<u32>,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+// Values `first`, `first + step` … of a part of an output, folded.
+fn folded(output: u32, part: u32, first: u32, step: u32) -> fold_Total {
+    let start = params.x_offset + strided(output, params.kept_shape, params.kept_strides);
+    let end = min((part + 1u) * params.part, params.length);
+    var centre = 0.0;
+    if CENTRED {
+        centre = f32(centre_load(params.centre_offset + output));
+    }
+    var total = fold_none();
+    for (var i = part * params.part + first; i < end; i += step) {
+        var at = start + i * params.line_strides.w;
+        if !LINE {
+            at = start + strided(i, params.line_shape, params.line_strides);
+        }
+        total = fold_join(total, fold_take(fold_Value(x_load(at)), centre));
+    }
+    return total;
+}

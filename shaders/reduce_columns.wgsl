@@ -1,0 +1,19 @@
+// y[output, part] = fold of the values of one part of one output: a thread for each, so that
+// neighbouring threads read neighbouring outputs.
+// @import lib/folded
+// @import lib/grid
+
+const WG: u32 = 64u;
+
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG);
+    if i >= params.outputs * params.parts {
+        return;
+    }
+    let output = i % params.outputs;
+    let part = i / params.outputs;
+    y[output * params.parts + part] = fold_bits(folded(output, part, 0u, 1u), params.divisor);
+}

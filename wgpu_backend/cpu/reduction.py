@@ -1,0 +1,50 @@
+"""NumPy twins of `wgpu_backend.ops.reduction`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from wgpu_backend.cpu.twin import Array, twin
+
+# Sums of floats are in f64 here, so that they tell how exact a device's are.
+FOLDS: dict[str, Callable[..., Array]] = {
+    "sum": np.add.reduce,
+    "squares": np.add.reduce,
+    "max": np.maximum.reduce,
+    "min": np.minimum.reduce,
+}
+
+
+@twin
+def reduce(
+    x: Array,
+    centre: Array | None = None,
+    *,
+    kind: str,
+    axes: Sequence[int],
+    part: int,
+    divisor: float = 1.0,
+) -> Array:
+    """Fold parts of each output."""
+    kept = [a for a in range(x.ndim) if a not in axes]
+    lines = x.transpose(*kept, *axes).reshape(
+        int(np.prod([x.shape[a] for a in kept], dtype=int)),
+        int(np.prod([x.shape[a] for a in axes], dtype=int)),
+    )
+    if kind in ("sum", "squares"):
+        lines = lines.astype(np.int32 if x.dtype == np.int32 else np.float64)
+    if kind == "squares" and centre is not None:
+        lines = (lines - centre.reshape(-1, 1)) ** 2
+    starts = range(0, max(lines.shape[1], 1), part)
+    folds = [FOLDS[kind](lines[:, s : s + part], axis=1) for s in starts]
+    folded = np.stack(folds, axis=1).astype(lines.dtype)
+    return folded if folded.dtype.kind in "iu" else folded / divisor
+
+
+@twin
+def l2_norm(x: Array, *, eps: float) -> Array:
+    """Divide rows by their length."""
+    length = np.sqrt(np.sum(x.astype(np.float64) ** 2, axis=-1, keepdims=True))
+    return x / np.maximum(length, eps)

@@ -1,0 +1,340 @@
+"""Ops that fold axes away: sum, mean, variance, stddev, max, min, sum_rows; and l2_norm.
+
+Each is `reduce`, in as many stages as the number of values asks for: first parts of every output,
+then their results. Sums are in f32, by many partial sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec, merged_axes
+from wgpu_backend.ops.check import (
+    FLOATS,
+    four,
+    require,
+    require_dtype,
+    require_rank,
+    row_count,
+    spread,
+)
+from wgpu_backend.ops.copying import cast
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.pointwise import sqrt
+from wgpu_backend.ops.views import reshaped
+
+Axes = int | Sequence[int] | None
+# Values that one work group, or one thread where threads work alone, folds.
+GROUP_PART, THREAD_PART = 4096, 256
+FOLDS = {
+    ("sum", F32): ("fold/sum", False),
+    ("sum", I32): ("fold/sum_i32", False),
+    ("squares", F32): ("fold/squares", False),
+    ("max", F32): ("fold/extreme", False),
+    ("max", I32): ("fold/extreme_i32", False),
+    ("min", F32): ("fold/extreme", True),
+    ("min", I32): ("fold/extreme_i32", True),
+}
+
+
+@op(trusted=True)
+def reduce(
+    x: Node,
+    centre: Node | None = None,
+    *,
+    kind: str,
+    axes: Sequence[int],
+    part: int,
+    divisor: float = 1.0,
+) -> Launch:
+    """Fold parts of each output; see `sum` and its like, which are made of it.
+
+    Parameters
+    ----------
+    x : (...), up to four axes of any strides; f32, f16, bf16, or i32 for sum, max and min
+    centre : (outputs,), f32, or None
+        What ``squares`` are measured from.
+    kind : str
+        ``sum``, ``squares``, ``max`` or ``min``.
+    axes : sequence of int
+        Folded away; counted from the front.
+    part : int
+        Values in a part; the last may have fewer.
+    divisor : float
+        Sums of floats are divided by it.
+
+    Returns
+    -------
+    (outputs, parts), f32; i32 for i32
+        Outputs in the order of the axes kept.
+    """
+    number = I32 if x.spec.dtype == I32 else F32
+    kept, line = _split(x.spec, axes)
+    outputs, length = math.prod(kept.shape), math.prod(line.shape)
+    parts = _parts(length, part)
+    alone = _threads_alone(kept, line)
+    fold, smallest = FOLDS[kind, number]
+    centre = x if centre is None else centre
+    return Launch(
+        Spec.dense((outputs, parts), number),
+        {"x": x, "centre": centre},
+        groups=None if alone else spread(outputs * parts),
+        threads=outputs * parts if alone else 0,
+        shader="reduce_columns" if alone else "",
+        params={
+            "outputs": outputs,
+            "length": length,
+            "part": part,
+            "parts": parts,
+            "divisor": divisor,
+            "kept_shape": four(kept.shape, 1),
+            "kept_strides": four(kept.strides, 0),
+            "line_shape": four(line.shape, 1),
+            "line_strides": four(line.strides, 0),
+        },
+        choices={
+            "fold": fold,
+            "CENTRED": kind == "squares",
+            "LINE": len(line.shape) < 2,
+            **({"SMALLEST": smallest} if "extreme" in fold else {}),
+        },
+        work=x.spec.nbytes,
+    )
+
+
+def _split(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
+    """Axes kept and axes folded away, each with neighbours merged that step as one."""
+    groups: list[Spec] = []
+    for wanted in (False, True):
+        chosen = [a for a in range(len(spec.shape)) if (a in axes) == wanted]
+        shape = tuple(spec.shape[a] for a in chosen)
+        strides = tuple(spec.strides[a] for a in chosen)
+        merged = merged_axes(Spec(shape, spec.dtype, strides))
+        groups.append(Spec(tuple(m[0] for m in merged), spec.dtype, tuple(m[1] for m in merged)))
+    return groups[0], groups[1]
+
+
+def _threads_alone(kept: Spec, line: Spec) -> bool:
+    """Whether threads fold values of their own: neighbours in storage are other outputs."""
+    if line.size < 32:
+        return True
+    return line.strides[-1] != 1 and kept.strides[-1:] == (1,)
+
+
+def _parts(length: int, part: int) -> int:
+    return -(-length // part) if length else 1
+
+
+def _axes(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
+    """Axes counted from the front; None is all of them."""
+    if axes is None:
+        return tuple(range(len(spec.shape)))
+    listed = (axes,) if isinstance(axes, int) else axes
+    found = tuple(spec.axis(a, name) for a in listed)
+    require(
+        len(set(found)) == len(found),
+        ShapeError,
+        f"{name}: axes {tuple(listed)} name one of {len(spec.shape)} axes twice, need each once",
+    )
+    return found
+
+
+def _kept(shape: Shape, axes: Sequence[int], keep_dims: bool) -> Shape:
+    if keep_dims:
+        return tuple(1 if a in axes else n for a, n in enumerate(shape))
+    return tuple(n for a, n in enumerate(shape) if a not in axes)
+
+
+def _folded(
+    x: Node, kind: str, axes: Sequence[int], divisor: float = 1.0, centre: Node | None = None
+) -> Node:
+    """Fold in as many stages as it takes; the result is (outputs, 1)."""
+    kept, line = _split(x.spec, axes)
+    part = THREAD_PART if _threads_alone(kept, line) else GROUP_PART
+    if line.size <= 2 * part:
+        whole = line.size or 1
+        return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
+    parts = reduce(x, centre, kind=kind, axes=axes, part=part)
+    return _folded(parts, "sum" if kind == "squares" else kind, (1,), divisor)
+
+
+def _checked(name: str, x: Node, *, integers: bool = False) -> None:
+    require_rank(name, "x", x, 0)
+    require_dtype(name, "x", x, (*FLOATS, I32) if integers else FLOATS)
+
+
+def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Sum over axes.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+    axes : int, sequence of int, or None
+        None sums everything.
+    keep_dims : bool
+        Leave the axes in the shape, as 1.
+
+    Returns
+    -------
+    Tensor without the axes, f32; i32, modulo 2³², where `x` is. NaN and infinities come through as
+    in NumPy; the sum of nothing is 0.
+
+    Raises
+    ------
+    ShapeError
+        There is no such axis, or it is named twice.
+    """
+    _checked("sum", x, integers=True)
+    found = _axes("sum", x.spec, axes)
+    return reshaped(_folded(x, "sum", found), _kept(x.spec.shape, found, keep_dims))
+
+
+def sum_rows(x: Node) -> Node:
+    """Sum of each row, the last axis, which stays as 1; see `sum`."""
+    return sum(x, -1, keep_dims=True)
+
+
+def mean(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Mean over axes; see `sum`.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, f32; NaN where there is nothing to take the mean of.
+    """
+    _checked("mean", x)
+    found = _axes("mean", x.spec, axes)
+    return reshaped(_mean(x, found), _kept(x.spec.shape, found, keep_dims))
+
+
+def _count(x: Node, axes: Sequence[int]) -> int:
+    return math.prod(x.spec.shape[a] for a in axes)
+
+
+def _mean(x: Node, axes: Sequence[int]) -> Node:
+    return _folded(x, "sum", axes, float(_count(x, axes)))
+
+
+def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Mean square of the distance from the mean, over axes: the population's variance.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, f32. The mean is subtracted first, so nothing cancels.
+    """
+    return _variance("variance", x, axes, keep_dims)
+
+
+def _variance(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
+    _checked(name, x)
+    found = _axes(name, x.spec, axes)
+    centre = reshaped(_mean(x, found), (-1,)) if x.spec.size else None
+    squares = _folded(x, "squares", found, float(_count(x, found)), centre)
+    return reshaped(squares, _kept(x.spec.shape, found, keep_dims))
+
+
+def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Square root of the `variance` over axes.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, f32.
+    """
+    return sqrt(_variance("stddev", x, axes, keep_dims))
+
+
+def _extreme(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
+    _checked(name, x, integers=True)
+    found = _axes(name, x.spec, axes)
+    shape = _kept(x.spec.shape, found, keep_dims)
+    require(
+        _count(x, found) > 0 or math.prod(shape) == 0,
+        ShapeError,
+        f"{name}: x is {x.spec.shape}, axes {found} have 0 values, need at least 1",
+    )
+    result = reshaped(_folded(x, name, found), shape)
+    return result if result.spec.dtype == x.spec.dtype else cast(result, dtype=x.spec.dtype)
+
+
+def max(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Largest value over axes; NaN where there is one.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, of the dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        As in `sum`, or there is nothing to choose from.
+    """
+    return _extreme("max", x, axes, keep_dims)
+
+
+def min(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Smallest value over axes; NaN where there is one. See `max`.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, of the dtype of `x`.
+    """
+    return _extreme("min", x, axes, keep_dims)
+
+
+@op(dense=("x",), trusted=True)
+def l2_norm(x: Node, *, eps: float) -> Launch:
+    """Divide each row by its length.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16 or bf16
+    eps : float
+        Shorter rows are divided by it.
+
+    Returns
+    -------
+    Tensor of the shape of `x`, f32: ``x / max(sqrt(sum(x * x)), eps)``.
+    """
+    require_rank("l2_norm", "x", x, 1)
+    require_dtype("l2_norm", "x", x, FLOATS)
+    rows = row_count(x.spec)
+    return Launch(
+        Spec.dense(x.spec.shape, F32),
+        {"x": x},
+        groups=spread(rows),
+        params={"rows": rows, "cols": x.spec.shape[-1], "eps": eps},
+        work=2 * x.spec.nbytes,
+    )
