@@ -63,18 +63,52 @@ F16 = _plain("f16", "<f2", 1)
 BF16 = _plain("bf16", "<u2", 30)  # NumPy has no bfloat16: the bits travel as u16
 I32 = _plain("i32", "<i4", 26)
 U32 = _plain("u32", "<u4", None)
+# Types that WGSL has no arithmetic for: stored exactly, moved by views and copies, computed after
+# a cast.
+BOOL = _plain("bool", "?", None)
+U8 = _plain("u8", "<u1", None)
+I8 = _plain("i8", "<i1", 24)
+U16 = _plain("u16", "<u2", None)
+I16 = _plain("i16", "<i2", 25)
+U64 = _plain("u64", "<u8", None)
+I64 = _plain("i64", "<i8", 27)
+F64 = _plain("f64", "<f8", 28)
+COMPLEX64 = _plain("complex64", "<c8", None)
 Q4_0 = DType("q4_0", 32, 18, 2, None)
 Q4_1 = DType("q4_1", 32, 20, 3, None)
 Q5_0 = DType("q5_0", 32, 22, 6, None)
 Q5_1 = DType("q5_1", 32, 24, 7, None)
 Q8_0 = DType("q8_0", 32, 34, 8, None)
+# As libggml has it: f16 scale and sum. gguf-py's table still says 40 bytes, of when they were f32.
+Q8_1 = DType("q8_1", 32, 36, 9, None)
+Q2_K = DType("q2_k", 256, 84, 10, None)
+Q3_K = DType("q3_k", 256, 110, 11, None)
 Q4_K = DType("q4_k", 256, 144, 12, None)
 Q5_K = DType("q5_k", 256, 176, 13, None)
 Q6_K = DType("q6_k", 256, 210, 14, None)
+Q8_K = DType("q8_k", 256, 292, 15, None)
+IQ2_XXS = DType("iq2_xxs", 256, 66, 16, None)
+IQ2_XS = DType("iq2_xs", 256, 74, 17, None)
+IQ3_XXS = DType("iq3_xxs", 256, 98, 18, None)
+IQ1_S = DType("iq1_s", 256, 50, 19, None)
+IQ4_NL = DType("iq4_nl", 32, 18, 20, None)
+IQ3_S = DType("iq3_s", 256, 110, 21, None)
+IQ2_S = DType("iq2_s", 256, 82, 22, None)
+IQ4_XS = DType("iq4_xs", 256, 136, 23, None)
+IQ1_M = DType("iq1_m", 256, 56, 29, None)
+TQ1_0 = DType("tq1_0", 256, 54, 34, None)
+TQ2_0 = DType("tq2_0", 256, 66, 35, None)
+MXFP4 = DType("mxfp4", 32, 17, 39, None)
+NVFP4 = DType("nvfp4", 64, 36, 40, None)
+Q1_0 = DType("q1_0", 128, 18, 41, None)
 
 ALL: tuple[DType, ...] = (
-    F32, F16, BF16, I32, U32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K,
+    F32, F16, BF16, I32, U32, BOOL, U8, I8, U16, I16, U64, I64, F64, COMPLEX64, Q1_0, Q4_0, Q4_1,
+    Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS,
+    IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4,
 )  # fmt: skip
+# Formats that a device can write, by plain rounding.
+QUANTISABLE: tuple[DType, ...] = (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0)
 _BY_NAME = {dtype.name: dtype for dtype in ALL}
 _BY_GGML = {dtype.ggml: dtype for dtype in ALL if dtype.ggml is not None}
 

@@ -9,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import BF16, F16, F32, I32, U32
 from wgpu_backend.errors import DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Spec
@@ -18,7 +17,6 @@ from wgpu_backend.ops.check import four, spread
 from wgpu_backend.shader import Choice, Shader, imports, load
 
 SOFTWARE_WG, GPU_WG = 8, 64
-_PLAIN = (F32, F16, BF16, I32, U32)
 _AUTO = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$")
 
 
@@ -92,8 +90,8 @@ def _snippet_name(folder: str, dtype: str) -> str:
 
 def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
     folder = default.partition("/")[0]
-    if folder != "quant" and spec.dtype not in _PLAIN:
-        raise DTypeError(f"{op}: {name} is {spec.dtype}, which only products and rows can read")
+    if folder not in ("quant", "quantise") and spec.dtype.quantised:
+        raise DTypeError(f"{op}: {name} is {spec.dtype}, which only products, rows and cast can read")
     return _snippet_name(folder, spec.dtype.name)
 
 

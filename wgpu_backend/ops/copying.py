@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 
-from wgpu_backend.dtypes import I32, U32, DType
+from wgpu_backend.dtypes import (
+    BF16,
+    BOOL,
+    COMPLEX64,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+)
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, four, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.quantisation import dequantised, quantised
+
+# What a value of each type is in a register: the nearest type that WGSL computes with.
+_REGISTER = {
+    **dict.fromkeys((F32, F16, BF16, F64, COMPLEX64), "f32"),
+    **dict.fromkeys((I8, I16, I32, I64), "i32"),
+    **dict.fromkeys((BOOL, U8, U16, U32, U64), "u32"),
+}
+PLAIN = tuple(_REGISTER)
+_WIDE = 8  # bytes: more than a register holds, so copies move words
 
 
-def _copy(x: Node, dtype: DType, name: str) -> Launch:
+def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) -> Launch:
     require_rank(name, "x", x, 0)
-    require_dtype(name, "x", x, (*FLOATS, I32, U32))
+    require_dtype(name, "x", x, PLAIN)
     out = Spec.dense(x.spec.shape, dtype)
     params = {
         "size": out.size,
@@ -26,7 +54,7 @@ def _copy(x: Node, dtype: DType, name: str) -> Launch:
         {"x": x},
         threads=quads(out.size),
         params=params,
-        shader="contiguous",
+        choices=choices,
         work=x.spec.nbytes + out.nbytes,
     )
 
@@ -37,24 +65,31 @@ def contiguous(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), up to four axes of any strides; f32, f16, bf16, i32 or u32
+    x : (...), up to four axes of any strides, any plain dtype
 
     Returns
     -------
     Like `x`, dense.
     """
-    return _copy(x, x.spec.dtype, "contiguous")
+    wide = x.spec.dtype.block_nbytes == _WIDE
+    choices = {"x": "load/wide", "y": "store/wide"} if wide else {}
+    return _moved("contiguous", x, x.spec.dtype, choices)
 
 
-@op(shader="contiguous", trusted=True)
+@op(trusted=True)
 def cast(x: Node, *, dtype: DType) -> Launch:
-    """Convert to another element type, rounding to nearest even.
+    """Convert to another element type.
+
+    Floating-point numbers are rounded to nearest even. To integers they lose their fraction, and
+    numbers beyond 32 bits become the nearest that fits; integers keep their low bits, as in NumPy.
+    To bool, everything but zero is true. f64 has the digits of f32 on the way.
 
     Parameters
     ----------
-    x : (...), up to four axes; f32, f16 or bf16
+    x : (...), up to four axes, any plain dtype, or a block format in whole rows
     dtype : DType
-        f32, f16 or bf16.
+        Any plain dtype; from f32, f16 and bf16 also q8_0, q4_0, q4_1, q5_0 and q5_1; from block
+        formats f32, f16 and bf16.
 
     Returns
     -------
@@ -63,11 +98,28 @@ def cast(x: Node, *, dtype: DType) -> Launch:
     Raises
     ------
     DTypeError
-        The conversion is not one between floating-point types.
+        From complex64 to anything else, which would lose the imaginary part, or a conversion
+        that no kernel does.
     """
-    require_dtype("cast", "x", x, FLOATS)
-    require(dtype in FLOATS, DTypeError, f"cast: {x.spec.dtype} to {dtype}, needs f32, f16 or bf16")
-    return _copy(x, dtype, "cast")
+    source = x.spec.dtype
+    if source.quantised:
+        return dequantised(x, dtype)
+    if dtype.quantised:
+        return quantised(x, dtype)
+    require(
+        dtype in PLAIN and (source != COMPLEX64 or dtype == COMPLEX64),
+        DTypeError,
+        f"cast: {source} to {dtype}, needs plain types and no imaginary part to lose",
+    )
+    if source == dtype:
+        return replace(contiguous.record(x), shader="contiguous")
+    register, target = _REGISTER.get(source, ""), _REGISTER[dtype]
+    choices: dict[str, str | bool] = {"Value": register, "Out": target, "TRUTH": dtype == BOOL}
+    if source in (I64, U64) and target == "f32":
+        choices |= {"x": f"load/{source}_as_f32", "Value": "f32"}
+    if dtype in (I64, U64) and register == "f32":
+        choices |= {"y": f"store/{dtype}_of_f32", "Out": "f32"}
+    return _moved("cast", x, dtype, choices)
 
 
 @op(dense=("a", "b"), trusted=True)

@@ -1,0 +1,31 @@
+// y = x, element by element into a dense tensor of another type.
+// @import load/f32 as x
+// @import store/f32 as y
+// @import lib/grid
+// @import lib/strided
+
+alias Value = f32;   // what x is in a register
+alias Out = f32;     // and what y is
+const WG: u32 = 64u;
+const TRUTH: bool = false;
+
+struct Params { size: u32, x_offset: u32, shape: vec4<u32>, x_strides: vec4<u32> }
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG) * 4u;
+    if i >= params.size {
+        return;
+    }
+    let lanes = vec4<u32>(i, i + 1u, i + 2u, i + 3u);
+    let at = strided4(i, params.shape, params.x_strides);
+    let inside = select(vec4<u32>(0u), at, lanes < vec4<u32>(params.size));
+    let value = vec4<Value>(x_gather4(vec4<u32>(params.x_offset) + inside));
+    if TRUTH {
+        y_store4(i, vec4<Out>(value != vec4<Value>(Value(0))));
+    } else {
+        y_store4(i, vec4<Out>(value));
+    }
+}
