@@ -5,6 +5,7 @@ import pytest
 
 from tests.builders import tiny_model
 from tests.models.running import running
+from wgpu_backend.engine.runner import Work
 from wgpu_backend.errors import CacheFull
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.testing import nmse
@@ -15,7 +16,7 @@ POSITIONS = 256
 
 @pytest.fixture(scope="module")
 def tokens():
-    return np.random.default_rng(1).integers(0, 256, 120).tolist()
+    return np.random.default_rng(1).integers(0, 256, 240).tolist()
 
 
 @pytest.fixture(scope="module", params=["full", "baseline", "numpy"])
@@ -103,3 +104,15 @@ def test_a_full_cache_says_so_and_goes_on(model, tokens):
     model.cache.remove(2)
     after = model.ask(tokens[64:70])
     assert_same(np.concatenate([before, after]), model.anew(tokens[:70]))
+
+
+def test_a_pass_that_does_not_fit_changes_no_sequence(model, tokens):
+    model.ask(tokens[:31], sequence=1)
+    before = model.ask(tokens[:224])  # 1 of 8 blocks and then 7: all are held
+    works = [Work(1, tokens[31:32], (0,)), Work(0, tokens[224:225], (0,))]
+    with pytest.raises(CacheFull, match="0 are free"):
+        model.runner.run(works, model.head, {})
+    assert [model.cache.length(s) for s in range(2)] == [224, 31]
+    model.cache.remove(1)
+    after = model.ask(tokens[224:230])
+    assert_same(np.concatenate([before, after]), model.anew(tokens[:230]))

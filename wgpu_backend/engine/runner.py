@@ -15,7 +15,7 @@ import numpy as np
 
 from wgpu_backend.batch import Batch, BatchShape
 from wgpu_backend.dtypes import I32
-from wgpu_backend.errors import ContextFull
+from wgpu_backend.errors import CacheFull, ContextFull
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result
@@ -120,8 +120,8 @@ class Runner:
         """
         begin = time.perf_counter()
         shape = self._shape(works)
-        recorded = self.recorded(shape, head)
-        result = recorded.run({**self._inputs(works, shape), **extra})
+        inputs = self._inputs(works, shape)
+        result = self.recorded(shape, head).run({**inputs, **extra})
         self.clock.steps += 1
         self.clock.host += time.perf_counter() - begin
         return TimedResult(result, self.clock)
@@ -170,18 +170,20 @@ class Runner:
         )
 
     def _inputs(self, works: Sequence[Work], shape: BatchShape) -> dict[str, Array]:
-        """Arrays of a batch; also takes the slots, so a full cache is found out here."""
+        """Arrays of a batch, with slots taken for its tokens; none where the cache is full."""
+        taken = self._extend(works)
         tokens = np.zeros(shape.tokens, np.int32)
         positions, slots = (np.full(shape.tokens, -1, np.int32) for _ in range(2))
         sequences = np.zeros(shape.tokens, np.int32)
         outputs = np.zeros(shape.outputs, np.int32)
         at = wanted = 0
         for row, work in enumerate(works):
-            count, first = len(work.tokens), self.cache.length(work.sequence)
+            count = len(work.tokens)
+            first = self.cache.length(work.sequence) - count
             here = slice(at, at + count)
             tokens[here] = work.tokens
             positions[here] = np.arange(first, first + count)
-            slots[here] = self.cache.extend(work.sequence, count)
+            slots[here] = taken[row]
             sequences[here] = row
             outputs[wanted : wanted + len(work.outputs)] = np.add(work.outputs, at)
             at, wanted = at + count, wanted + len(work.outputs)
@@ -192,6 +194,16 @@ class Runner:
             "sequences": sequences, "table": self.cache.table(rows, width),
         }  # fmt: skip
         return cast("dict[str, Array]", inputs)
+
+    def _extend(self, works: Sequence[Work]) -> list[Array]:
+        """Slots for all works, or for none: a full cache leaves every sequence as it was."""
+        before = [(w.sequence, self.cache.length(w.sequence)) for w in works]
+        try:
+            return [self.cache.extend(w.sequence, len(w.tokens)) for w in works]
+        except CacheFull:
+            for sequence, length in before:
+                self.cache.remove(sequence, length)
+            raise
 
     def close(self) -> None:
         """Release what recorded graphs hold; again is harmless."""

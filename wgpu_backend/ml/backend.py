@@ -169,7 +169,10 @@ class Backend:
 
     def _upload(self, info: TensorInfo) -> Tensor:
         spec = Spec.dense(info.shape, info.dtype)
-        storage = self.executor.weight(spec, self.file.data(info.name), info.name)
+        try:
+            storage = self.executor.weight(spec, self.file.data(info.name), info.name)
+        except ModelError as error:
+            raise ModelError(f"{self.file.path}: {error}") from None
         self.file.forget(info.name)
         return leaf(spec, storage)
 
