@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -50,15 +50,15 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_help_comes_at_once() -> None:
+def test_help_takes_a_quarter_of_a_second_at_most() -> None:
     def seconds() -> float:
-        begin = time.perf_counter()
+        before = os.times()
         command = [sys.executable, "-m", "wgpu_backend", "--help"]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - begin
+        after = os.times()
+        return sum(after[2:4]) - sum(before[2:4])  # of the processor: others may be busy too
 
-    # 0.15 s on an idle machine; a busy one gets a few tries.
-    assert min(seconds() for _ in range(5)) < 0.5
+    assert min(seconds() for _ in range(3)) <= 0.25
 
 
 def test_version(cli: Cli) -> None:

@@ -1,0 +1,100 @@
+"""What README says is true: its commands run, its tables and its Python are up to date."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders import tiny_model
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if re.match(r"(echo .*\| )?wgpu-backend ", line)]
+
+
+def usages() -> list[str]:
+    """The usage lines of the table of commands."""
+    return re.findall(r"^\| `wgpu-backend (.*?)` \|", README, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readme")
+    tiny_model(folder / "model.gguf")
+    return folder
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not shutil.which("sh"), reason="needs a POSIX shell")
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_readme_runs(command: str, folder: Path) -> None:
+    done = run(["sh", "-c", command], folder)
+    assert done.returncode == 0, done.stderr
+    wrote = re.search(r"-o (\S+)", command)
+    assert (folder / wrote[1]).stat().st_size if wrote else done.stdout.strip()
+
+
+def test_every_command_is_shown_in_the_table_and_by_example() -> None:
+    from wgpu_backend.cli.app import app
+
+    names = {c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands}
+    assert {usage.split()[0] for usage in usages()} == names
+    assert {re.findall(r"wgpu-backend (\w+)", command)[0] for command in commands()} == names
+
+
+@pytest.mark.parametrize("usage", usages())
+def test_options_in_the_table_exist(usage: str, folder: Path) -> None:
+    name = usage.split()[0]
+    shown = run([sys.executable, "-m", "wgpu_backend", name, "--help"], folder).stdout
+    options = re.findall(r"(?<![\w-])--?\w[\w-]*", usage)
+    assert [option for option in options if not re.search(rf"{option}\b", shown)] == []
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_the_python_of_readme_runs(code: str, folder: Path) -> None:
+    done = run([sys.executable, "-W", "error", "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_targets_of_make_that_readme_names_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"^make ([a-z-]+)", "\n".join(blocks("sh")), re.MULTILINE))
+    named |= set(re.findall(r"`make ([a-z-]+)", README))
+    assert named - set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)) == set()
+    assert named
+
+
+def test_the_architectures_and_formats_of_readme_are_those_there_are() -> None:
+    row = next(line for line in README.splitlines() if line.startswith("| weights |"))
+    told = {name.strip().lower() for name in row.split("|")[2].split(",")}
+    assert told == {path.stem for path in (ROOT / "shaders" / "quant").glob("*.wgsl")}
+    row = next(line for line in README.splitlines() if line.startswith("| architectures |"))
+    files = {path.stem for path in (ROOT / "models").glob("[a-z]*.py")}
+    assert set(re.findall(r"`(\w+)`", row)) == files
