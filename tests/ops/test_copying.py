@@ -3,7 +3,7 @@ import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, sliced, tensor
 from wgpu_backend.cpu.values import narrowed, widened
-from wgpu_backend.dtypes import BF16, F16, F32, I32, Q8_0, U32
+from wgpu_backend.dtypes import BF16, F16, F32, I32, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -94,17 +94,6 @@ def test_slices_of_slices_read_the_right_values(gpu, check, rng):
 def test_narrowing_matches_the_shader_on_the_host():
     assert narrowed(np.float32(1 + 2**-8)) == 0x3F80
     assert narrowed(np.float32(1 + 3 * 2**-8)) == 0x3F82
-
-
-@pytest.mark.parametrize("dtype", [I32, Q8_0], ids=str)
-def test_casts_to_other_than_floats_are_refused(full, dtype):
-    with Context(full) as ctx, pytest.raises(DTypeError, match=f"cast: f32 to {dtype}, needs f32"):
-        ctx.zeros(32).cast(dtype=dtype)
-
-
-def test_casts_from_integers_are_refused(full):
-    with Context(full) as ctx, pytest.raises(DTypeError, match="cast: x is i32, needs f32"):
-        ctx.zeros(3, dtype=I32).cast(dtype=F32)
 
 
 def test_concat_refuses_other_shapes(full):
