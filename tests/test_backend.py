@@ -1,0 +1,413 @@
+"""Backend, Context and Tensor as a user meets them, on NumPy and on the adapter alike."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import wgpu_backend
+from tests.builders import WEIGHT_TYPES, dequantised, tiny_model
+from wgpu_backend import (
+    BackendError,
+    BackendParams,
+    Context,
+    ContextError,
+    DeviceError,
+    DTypeError,
+    ModelError,
+    ShapeError,
+    new_backend,
+    register_backend,
+)
+from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_K, Q8_0, named
+from wgpu_backend.gguf_file import GGUFFile
+from wgpu_backend.ml import backend as backends
+from wgpu_backend.ml.backend import Backend, LoadCancelled
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+KINDS = ["cpu", pytest.param("wgpu", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("backend") / "tiny.gguf", dtype="q8_0")
+
+
+def need_an_adapter(request: pytest.FixtureRequest, kind: str) -> None:
+    if kind == "wgpu":
+        request.getfixturevalue("full")  # skips where there is none
+
+
+@pytest.fixture(params=KINDS)
+def backend(request: pytest.FixtureRequest, path: Path):
+    need_an_adapter(request, request.param)
+    with new_backend(path, name=request.param) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def executor(request: pytest.FixtureRequest) -> Executor:
+    if request.param == "wgpu":
+        return request.getfixturevalue("full")
+    return NumpyExecutor()
+
+
+@pytest.fixture
+def context(executor: Executor):
+    with Context(executor) as opened:
+        yield opened
+
+
+def live_nbytes(executor: Executor) -> int:
+    """Bytes of tensors that the executor holds."""
+    if isinstance(executor, WgpuExecutor):
+        return executor.device.memory_report().nbytes
+    assert isinstance(executor, NumpyExecutor)
+    return sum(executor._nbytes.values())
+
+
+# Loading.
+
+
+def test_progress_rises_to_one(backend: Backend):
+    shares: list[float] = []
+    backend.load(progress=shares.append)
+    assert len(shares) == len(backend.file.tensors)
+    assert shares == sorted(shares)
+    assert shares[0] > 0
+    assert shares[-1] == 1.0
+
+
+def test_loading_again_uploads_nothing(backend: Backend):
+    backend.load()
+    before = live_nbytes(backend.executor)
+    first = dict(backend.weights)
+    backend.load()
+    assert live_nbytes(backend.executor) == before
+    assert dict(backend.weights) == first
+
+
+def test_cancelling_stops_between_tensors_and_closing_frees_all(backend: Backend):
+    asked = iter([False, False, False, True])
+    with pytest.raises(LoadCancelled, match=r"tiny\.gguf: loading was cancelled at blk\.0"):
+        backend.load(cancelled=lambda: next(asked))
+    assert len(backend.weights) == 3
+    backend.close()
+    assert live_nbytes(backend.executor) == 0
+
+
+def test_a_cancelled_load_goes_on_where_it_stopped(backend: Backend):
+    asked = iter([False, True])
+    with pytest.raises(LoadCancelled):
+        backend.load(cancelled=lambda: next(asked))
+    first = dict(backend.weights)
+    backend.load()
+    assert len(backend.weights) == len(backend.file.tensors)
+    assert first.items() <= dict(backend.weights).items()
+
+
+def test_a_cancelled_model_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch):
+    closed: list[Path] = []
+    close = Backend.close
+
+    def noted(self: Backend) -> None:
+        closed.append(self.file.path)
+        close(self)
+
+    monkeypatch.setattr(Backend, "close", noted)
+    with pytest.raises(LoadCancelled):
+        wgpu_backend.load(path, device="cpu", cancelled=lambda: True)
+    assert closed == [path]
+
+
+def test_backends_have_the_config_and_name_their_device(backend: Backend):
+    assert backend.config.architecture == "llama"
+    assert backend.config.uint("block_count") == 2
+    assert backend.backend_devices() == [backend.device]
+    assert backend.device == backend.executor.info
+
+
+def test_closing_twice_is_harmless(backend: Backend):
+    backend.load()
+    backend.close()
+    backend.close()
+    assert not backend.weights
+
+
+def test_the_memory_report_tells_weights_apart(backend: Backend):
+    before = live_nbytes(backend.executor)
+    backend.load()
+    assert live_nbytes(backend.executor) - before >= sum(
+        t.nbytes for t in backend.file.tensors.values()
+    )
+    [line] = [x for x in backend.memory_report().splitlines() if x.startswith("weights")]
+    assert any(c in "123456789" for c in line)
+
+
+# Kinds of backends.
+
+
+def test_an_unknown_kind_lists_the_known_ones(path: Path):
+    with pytest.raises(BackendError, match=r"backend 'cuda': known are cpu, .*wgpu"):
+        new_backend(path, name="cuda")
+
+
+def test_a_kind_of_ones_own_is_registered_once(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(backends, "_BACKENDS", dict(backends._BACKENDS))
+    given: list[BackendParams] = []
+
+    def make(params: BackendParams) -> Executor:
+        given.append(params)
+        return NumpyExecutor()
+
+    register_backend("mine", make)
+    params = BackendParams(profile="baseline")
+    with new_backend(path, params, name="mine") as opened:
+        opened.load()
+    assert given == [params]
+    with pytest.raises(ValueError, match="backend mine: registered already"):
+        register_backend("mine", make)
+
+
+def test_a_device_that_is_not_there_closes_the_file(path: Path, monkeypatch: pytest.MonkeyPatch):
+    closed: list[Path] = []
+    monkeypatch.setattr(GGUFFile, "close", lambda file: closed.append(file.path))
+    with pytest.raises(DeviceError, match="device 'no such': no such device, there are .*cpu"):
+        new_backend(path, BackendParams("no such"))
+    assert closed == [path]
+
+
+# Weights.
+
+
+def test_weights_are_found_by_name(backend: Backend):
+    backend.load()
+    found = backend.get("blk.1.attn_q.weight")
+    assert found is not None
+    assert found is backend.weights["blk.1.attn_q.weight"]
+    assert (found.shape, found.dtype) == ((64, 64), Q8_0)
+    assert backend.require("blk.1.attn_q.weight") is found
+
+
+def test_a_weight_that_is_missing_is_none_or_an_error(backend: Backend):
+    assert backend.get("token_embd.weight") is None  # not loaded yet
+    backend.load()
+    assert backend.get("blk.2.attn_q.weight") is None
+    with pytest.raises(ModelError, match=r"tiny\.gguf: tensor blk\.2\.attn_q\.weight is missing"):
+        backend.require("blk.2.attn_q.weight")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", WEIGHT_TYPES)
+def test_weights_come_back_dequantised(request, tmp_path, dtype, kind):
+    need_an_adapter(request, kind)
+    file = tiny_model(tmp_path / "model.gguf", dtype=dtype)
+    with new_backend(file, name=kind) as opened, opened.new_context() as context:
+        opened.load()
+        for name, wanted in dequantised(file).items():
+            got = context.values(opened.require(name))
+            assert got.shape == wanted.shape
+            np.testing.assert_array_equal(got, wanted, err_msg=name)
+
+
+def test_a_weight_adopts_the_context_of_the_other_operand(backend: Backend, rng):
+    backend.load()
+    weight = backend.require("blk.0.ffn_up.weight")
+    x = rng.standard_normal((3, 64), "f4")
+    with backend.new_context() as context:
+        wanted = x @ context.values(weight).T
+        np.testing.assert_allclose(
+            weight.mulmat(context.from_numpy(x)).numpy(), wanted, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_weight_alone_belongs_to_no_context(backend: Backend):
+    backend.load()
+    weight = backend.require("token_embd.weight")
+    with pytest.raises(ContextError, match=r"token_embd\.weight: a weight belongs to no context"):
+        _ = weight.context
+    with pytest.raises(ContextError, match="no tensor of a context among its operands"):
+        weight.softmax()
+
+
+# Contexts.
+
+
+def test_a_closed_context_makes_and_computes_nothing(executor: Executor):
+    context = Context(executor)
+    x = context.from_numpy([1.0])
+    y = x + 1
+    context.close()
+    context.close()
+    for act in (
+        lambda: context.from_numpy([1.0]),
+        lambda: context.zeros(2),
+        lambda: context.input("x", (1,)),
+        lambda: context.from_bytes(Q8_0, bytes(34), 1, 32),
+        lambda: context.compute(y),
+        lambda: context.record(y),
+        lambda: x + x,
+        y.numpy,
+    ):
+        with pytest.raises(ContextError, match="context: it is closed; make a new one"):
+            act()
+
+
+def test_tensors_of_two_contexts_do_not_meet(executor: Executor):
+    with Context(executor) as one, Context(executor) as other:
+        a, b = one.from_numpy([1.0]), other.from_numpy([2.0])
+        with pytest.raises(ContextError, match="add: tensors of two contexts; copy one over"):
+            a + b
+        assert (a + one.from_numpy(b.numpy())).numpy() == [3]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "nbytes"),
+    [(F32, (2, 3), 23), (F16, (5,), 8), (Q8_0, (2, 64), 135), (Q4_K, (1, 256), 0)],
+    ids=str,
+)
+def test_bytes_must_be_as_many_as_the_shape_needs(context: Context, dtype, shape, nbytes):
+    needed = dtype.nbytes(int(np.prod(shape)))
+    with pytest.raises(ShapeError, match=rf"from_bytes {dtype} .*: {nbytes} values.* {needed}$"):
+        context.from_bytes(dtype, bytes(nbytes), *shape)
+
+
+def test_half_a_block_is_refused(context: Context):
+    with pytest.raises(DTypeError, match="q8_0: 33 elements, blocks hold 32"):
+        context.from_bytes(Q8_0, bytes(35), 33)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16, I32], ids=str)
+def test_bytes_come_back_as_they_were(context: Context, dtype):
+    values = np.array([[0, 1, -2], [3, 100, -128]])
+    data = values.astype("f4").view("u4") >> 16 if dtype == BF16 else values
+    stored = data.astype(dtype.numpy).tobytes()
+    np.testing.assert_array_equal(context.from_bytes(dtype, stored, 2, 3).numpy(), values)
+
+
+def test_values_must_be_as_many_as_the_shape_holds(context: Context):
+    with pytest.raises(ShapeError, match=r"from_floats: 3 values, shape \(2, 2\) holds 4"):
+        context.from_floats([1, 2, 3], 2, 2)
+    with pytest.raises(ShapeError, match=r"from_ints: 3 values, shape \(2,\) holds 2"):
+        context.from_ints([1, 2, 3], 2)
+
+
+def test_arrays_have_no_block_format(context: Context):
+    with pytest.raises(DTypeError, match="from_numpy: q8_0 has no NumPy type"):
+        context.from_numpy(np.ones(32), Q8_0)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [(np.ones(2, "f8"), "f32"), (np.ones(2, "u1"), "i32"), ([True, False], "f32"), (2, "i32")],
+    ids=str,
+)
+def test_arrays_become_f32_or_i32(context: Context, values, dtype):
+    tensor = context.from_numpy(values)
+    assert tensor.dtype == named(dtype)
+    np.testing.assert_array_equal(tensor.numpy(), values)
+
+
+# Tensors.
+
+OPERATORS = {
+    "a + b": lambda a, b: a + b,
+    "a - b": lambda a, b: a - b,
+    "a * b": lambda a, b: a * b,
+    "a / b": lambda a, b: a / b,
+    "-a": lambda a, b: -a,
+    "a + 2": lambda a, b: a + 2,
+    "2 + a": lambda a, b: 2 + a,
+    "a - 0.5": lambda a, b: a - 0.5,
+    "3 * a": lambda a, b: 3 * a,
+    "a / 4": lambda a, b: a / 4,
+    "a + b[0]": lambda a, b: a + b[0],
+    "(a + b) * (a - b) / b": lambda a, b: (a + b) * (a - b) / b,
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_those_of_numpy(context: Context, rng, name):
+    a, b = rng.standard_normal((3, 5), "f4"), rng.uniform(1, 2, (3, 5)).astype("f4")
+    made = OPERATORS[name](context.from_numpy(a), context.from_numpy(b))
+    # Division is good to 2.5 ulp in WGSL.
+    np.testing.assert_allclose(made.numpy(), OPERATORS[name](a, b), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5))], ids=str)
+def test_matmul_is_that_of_numpy(context: Context, rng, shapes):
+    a, b = (rng.standard_normal(shape, "f4") for shape in shapes)
+    made = context.from_numpy(a) @ context.from_numpy(b)
+    np.testing.assert_allclose(made.numpy(), a @ b, rtol=1e-5, atol=1e-6)
+
+
+INDICES = [
+    np.s_[0],
+    np.s_[-1],
+    np.s_[1:],
+    np.s_[:-1],
+    np.s_[::2],
+    np.s_[1:3, ::3],
+    np.s_[:, -2],
+    np.s_[2, 3, 4],
+    np.s_[:, 1, 1:4],
+    np.s_[3:1],
+    np.s_[1:100],
+    np.s_[-3:-1, :, -1],
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_indexing_is_that_of_numpy(context: Context, index):
+    a = np.arange(4 * 5 * 6, dtype="f4").reshape(4, 5, 6)
+    view = context.from_numpy(a)[index]
+    assert view.shape == a[index].shape
+    np.testing.assert_array_equal(view.numpy(), a[index])
+    np.testing.assert_array_equal((view + 1).numpy(), a[index] + 1)
+
+
+def test_views_of_views_are_those_of_numpy(context: Context):
+    a = np.arange(4 * 5 * 6, dtype="f4").reshape(4, 5, 6)
+    x = context.from_numpy(a)
+    made = x.permute(2, 0, 1)[1::2, 1:].reshape(3, -1).transpose()
+    np.testing.assert_array_equal(made.numpy(), a.transpose(2, 0, 1)[1::2, 1:].reshape(3, -1).T)
+    assert [row.numpy().tolist() for row in x[0]] == a[0].tolist()
+    assert len(x) == 4
+
+
+@pytest.mark.parametrize("index", [4, -5, (0, 5), (0, 0, 0, 0)], ids=str)
+def test_indices_outside_are_refused(context: Context, index):
+    with pytest.raises(ShapeError, match="index: "):
+        context.zeros(4, 5, 6)[index]
+
+
+def test_chunks_are_views_that_add_up(context: Context):
+    a = np.arange(14, dtype="f4").reshape(2, 7)
+    x = context.from_numpy(a)
+    assert [c.numpy().tolist() for c in x.chunk(1, 3)] == [
+        a[:, i : i + 3].tolist() for i in (0, 3, 6)
+    ]
+    first, second = x.chunk_sections(-1, 2, 5)
+    np.testing.assert_array_equal(first.concat(second, axis=1).numpy(), a)
+    with pytest.raises(ShapeError, match="sections add up to 6, axis 1 has 7 values"):
+        x.chunk_sections(1, 2, 4)
+
+
+def test_a_tensor_tells_what_it_is(context: Context):
+    x = context.zeros(2, 3, dtype=F16)
+    assert (x.shape, x.strides, x.size, x.dtype) == ((2, 3), (3, 1), 6, F16)
+    assert (x.dim(-1), x.stride(0)) == (3, 3)
+    assert x.context is context
+    assert repr(x.transpose()).startswith("Tensor((3, 2), f16")
+    with pytest.raises(ShapeError, match="dim: axis 2"):
+        x.dim(2)
+
+
+def test_memory_goes_up_with_a_state_and_back(executor: Executor):
+    before = live_nbytes(executor)
+    with Context(executor) as context:
+        context.zeros(1024, 1024)
+        assert live_nbytes(executor) - before >= 4 << 20
+    assert live_nbytes(executor) == before
