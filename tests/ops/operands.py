@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.builders import quantised
+from tests.builders import WEIGHT_TYPES, quantised
 from wgpu_backend.cpu.values import narrowed
-from wgpu_backend.dtypes import ALL, BF16, F16, F32, DType
+from wgpu_backend.dtypes import BF16, F16, F32, DType, named
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 
 FLOATS = (F32, F16, BF16)
-WEIGHTS = tuple(d for d in ALL if d.name not in ("i32", "u32"))
+WEIGHTS = tuple(named(name) for name in WEIGHT_TYPES)
 PLAIN_WEIGHTS = (F32, F16, BF16)
 # Of results that were rounded to a type: where two devices round a tie-like value differently the
 # square of one step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.

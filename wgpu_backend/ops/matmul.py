@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import ALL, F32, I32, U32
+from wgpu_backend.dtypes import ALL, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
@@ -20,7 +20,7 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.op import op
 
-WEIGHTS = tuple(d for d in ALL if d not in (I32, U32))
+WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 GROUP = 32  # weights that one load of a quant snippet brings
 VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more than tiles
 LANES = 8
