@@ -25,7 +25,7 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.copying import cast
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.pointwise import sqrt
-from wgpu_backend.ops.views import reshaped
+from wgpu_backend.ops.shapes import reshaped
 
 Axes = int | Sequence[int] | None
 # Values that one work group, or one thread where threads work alone, folds.

@@ -9,7 +9,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduction import reduce
-from wgpu_backend.ops.views import reshaped, swapped
+from wgpu_backend.ops.shapes import reshaped, swapped
 
 BLOCK = 1024  # values that one work group sums; `scan.wgsl` has its place for them
 
