@@ -69,6 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("profile {}/good.gguf --trace {}/no/o.json", USAGE, "o.json: no such folder"),
         ("bench {}/good.gguf -p 0 -n 0", USAGE, "nothing to measure"),
         ("bench {}/good.gguf -r 0", USAGE, "'-r'"),
+        ("run {}/good.gguf", USAGE, "stdin is no terminal and empty, needs a prompt"),
         ("show", USAGE, "Missing argument 'MODEL'"),
         ("embed {}/good.gguf", USAGE, "Missing argument 'TEXT...'"),
         ("frobnicate", USAGE, "No such command 'frobnicate'"),

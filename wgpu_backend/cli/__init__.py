@@ -57,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tolerate_narrow_encodings() -> None:
-    """Let a character that the terminal cannot show become `?` instead of an error."""
-    for stream in (sys.stdout, sys.stderr):
+    """Let what cannot be shown or read become a `?` instead of an error."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 

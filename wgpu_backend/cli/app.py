@@ -50,10 +50,10 @@ def _root(
 def run(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="GGUF file; the story model if left out."),
+        typer.Argument(metavar="MODEL", help="GGUF file; the story model if left out."),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Argument(metavar="[PROMPT]", help="What to answer; a chat if left out.")
+        str | None, typer.Argument(metavar="PROMPT", help="What to answer; a chat if left out.")
     ] = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
     temperature: Annotated[

@@ -17,7 +17,7 @@ SOFTWARE_NBYTES = 128 << 20
 VECTOR_NBYTES = 16
 VECTORS_A_THREAD = 32
 WORKGROUP = 256
-RUNS = 5
+RUNS = 8
 
 
 def read_roof(device: Device) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.cli.console import is_terminal
-from wgpu_backend.cli.failures import INTERRUPTED
+from wgpu_backend.cli.failures import INTERRUPTED, UsageError
 from wgpu_backend.cli.loading import open_model
 from wgpu_backend.cli.names import STORY, known_model, model_path
 from wgpu_backend.cli.options import Settings
@@ -93,10 +93,18 @@ def sorted_out(first: str | None, second: str | None) -> tuple[str, str | None]:
 
 
 def _with_stdin(prompt: str | None) -> str | None:
-    """Prompt with what was piped in before it, as Ollama has it; None asks for a chat."""
+    """Prompt with what was piped in before it, as Ollama has it; None asks for a chat.
+
+    Raises
+    ------
+    UsageError
+        There is neither a prompt nor a terminal to chat on.
+    """
     if prompt is None and is_terminal(sys.stdin):
         return None
     piped = sys.stdin.read().strip("\n") if prompt is None or _is_piped() else ""
+    if prompt is None and not piped:
+        raise UsageError("run: stdin is no terminal and empty, needs a prompt")
     return "\n".join(part for part in (piped, prompt) if part)
 
 
