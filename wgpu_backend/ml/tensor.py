@@ -24,6 +24,7 @@ from wgpu_backend.ops import (
     attention,
     copying,
     elementwise,
+    experts,
     indexing,
     matmul,
     normalization,
@@ -261,6 +262,10 @@ class Tensor(Node):
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+    mulmat_full_prec = Method(matmul.mulmat)
+    mulmat_id = Method(experts.mulmat_id)
+    add_id = Method(experts.add_id)
+    silu_alpha_limit = Method(experts.silu_alpha_limit)
 
     def top_k(self, *, k: int) -> Tensor:
         """Ids of the largest values of each row; see `wgpu_backend.ops.sampling.top_k`."""
