@@ -5,6 +5,7 @@ from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.dtypes import U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops import sampling
 from wgpu_backend.ops.sampling import MAX_K
 from wgpu_backend.sample import SamplingOptions, knobs_of
 from wgpu_backend.sample.weights import weights
@@ -206,10 +207,10 @@ def test_ruled_out_and_missing_candidates_are_never_taken(any_gpu):
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (lambda c, x: x.top_k(k=0), ShapeError, "k is 0, needs 1 to 256"),
-        (lambda c, x: x.top_k(k=MAX_K + 1), ShapeError, "k is 257, needs 1 to 256"),
-        (lambda c, x: x[0].top_k(k=1), ShapeError, "with 1 axes, needs 2 to 2"),
-        (lambda c, x: c.from_numpy([[1]]).top_k(k=1), DTypeError, "x is i32, needs f32"),
+        (lambda c, x: sampling.top_k(x, k=0), ShapeError, "k is 0, needs 1 to 256"),
+        (lambda c, x: sampling.top_k(x, k=MAX_K + 1), ShapeError, "k is 257, needs 1 to 256"),
+        (lambda c, x: sampling.top_k(x[0], k=1), ShapeError, "with 1 axes, needs 2 to 2"),
+        (lambda c, x: sampling.top_k(c.from_numpy([[1]]), k=1), DTypeError, "x is i32, needs f32"),
         (
             lambda c, x: x.penalise(c.from_numpy([[0]]), c.zeros(2, 8)),
             ShapeError,

@@ -33,6 +33,7 @@ from wgpu_backend.ops import (
     reduction,
     sampling,
     scan,
+    sorting,
 )
 
 P = ParamSpec("P")
@@ -242,6 +243,8 @@ class Tensor(Node):
     min = Method(reduction.min)
     l2_norm = Method(reduction.l2_norm)
     cumsum = Method(scan.cumsum)
+    argsort = Method(sorting.argsort)
+    top_k = Method(sorting.top_k)
     tanh = Method(activation.tanh)
     sigmoid = Method(activation.sigmoid)
     swiglu = Method(activation.swiglu)
@@ -266,10 +269,6 @@ class Tensor(Node):
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
     silu_alpha_limit = Method(experts.silu_alpha_limit)
-
-    def top_k(self, *, k: int) -> Tensor:
-        """Ids of the largest values of each row; see `wgpu_backend.ops.sampling.top_k`."""
-        return cast("Tensor", sampling.top_k(self, k=k))
 
     def _operand(self, other: Tensor | float) -> Tensor:
         return other if isinstance(other, Tensor) else self.context.from_numpy([float(other)])

@@ -1,0 +1,95 @@
+// y[row, :] = (key, id) of each value, every block of 1,024 of a row sorted: one work group a block,
+// merging runs of 1, 2, 4 … in workgroup memory. Where a row is one block, y holds the ids alone.
+// @import load/f32 as x
+// @import lib/grid
+// @import lib/order
+// @import lib/merge
+
+const WG: u32 = 64u;
+const BLOCK: u32 = 1024u;
+const INTEGER: bool = false;
+const DESCENDING: bool = false;
+const IDS_ALONE: bool = false;
+
+struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32 }
+
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+// Two halves, read and written in turns.
+var<workgroup> keys: array<u32, 2048>;
+var<workgroup> ids: array<u32, 2048>;
+var<private> half: u32;
+
+fn key_at(i: u32) -> u32 {
+    return keys[half + i];
+}
+
+fn key_of(at: u32) -> u32 {
+    var key = key_of_f32(f32(x_load(at)));
+    if INTEGER {
+        key = key_of_i32(i32(x_load(at)));
+    }
+    return select(key, ~key, DESCENDING);
+}
+
+// Outputs `first` to `last` of merging all pairs of runs of that length.
+fn merge_pairs(run: u32, first: u32, last: u32, count: u32) {
+    var i = first;
+    while i < last {
+        let pair = i / (2u * run) * (2u * run);
+        let middle = min(pair + run, count);
+        let end = min(pair + 2u * run, count);
+        let of_a = merged_of_first(i - pair, pair, middle, end);
+        var a = pair + of_a;
+        var b = middle + i - pair - of_a;
+        let stop = min(last, end);
+        for (; i < stop; i++) {
+            var source = b;
+            if a < middle && (b >= end || key_at(a) <= key_at(b)) {
+                source = a;
+                a++;
+            } else {
+                b++;
+            }
+            keys[(BLOCK - half) + i] = keys[half + source];
+            ids[(BLOCK - half) + i] = ids[half + source];
+        }
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = group_index(group, groups);
+    if i >= params.rows * params.blocks {
+        return;
+    }
+    let block = i % params.blocks;
+    let start = (i / params.blocks) * params.cols + block * BLOCK;
+    let count = min(BLOCK, params.cols - block * BLOCK);
+    for (var k = lane; k < count; k += WG) {
+        keys[k] = key_of(params.x_offset + start + k);
+        ids[k] = block * BLOCK + k;
+    }
+    half = 0u;
+    workgroupBarrier();
+    let first = lane * (BLOCK / WG);
+    let last = min(first + BLOCK / WG, count);
+    for (var run = 1u; run < BLOCK; run *= 2u) {
+        merge_pairs(run, first, last, count);
+        half = BLOCK - half;
+        workgroupBarrier();
+    }
+    for (var k = lane; k < count; k += WG) {
+        if IDS_ALONE {
+            y[start + k] = ids[half + k];
+        } else {
+            y[2u * (start + k)] = keys[half + k];
+            y[2u * (start + k) + 1u] = ids[half + k];
+        }
+    }
+}
