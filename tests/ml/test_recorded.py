@@ -7,7 +7,7 @@ import pytest
 
 from tests.graph.graphs import random_graph
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0
-from wgpu_backend.errors import BackendError, ContextError, DTypeError, ShapeError
+from wgpu_backend.errors import ContextError, DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.ml import wgpu_executor
 from wgpu_backend.ml.context import Context
@@ -116,11 +116,7 @@ def executor(request, executors):
     return executors("full") if request.param == "wgpu" else NumpyExecutor()
 
 
-def test_outputs_may_be_views(request, executor, rng):
-    if not isinstance(executor, NumpyExecutor):
-        reason = "WgpuRecorded._reading takes the first bytes of the storage, whatever the strides"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-
+def test_outputs_may_be_views(executor, rng):
     values = rng.standard_normal((3, 8), "f4")
     with Context(executor) as ctx:
         x = ctx.input("x", (3, 8)).scale(factor=2)
@@ -194,11 +190,7 @@ def test_constants_come_back(executor, dtype):
         ]
 
 
-def test_views_of_weights_come_back(request, executor, rng):
-    if not isinstance(executor, NumpyExecutor):
-        reason = "WgpuExecutor.read gives the whole weight the shape of the view"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-
+def test_views_of_weights_come_back(executor, rng):
     from tests.ops.operands import weight, weight_bytes
 
     data = weight_bytes(rng, 9, 64, Q4_0)
@@ -209,7 +201,6 @@ def test_views_of_weights_come_back(request, executor, rng):
         np.testing.assert_array_equal(executor.read(view), values[3:7])
 
 
-@pytest.mark.xfail(strict=True, reason="kernels() takes any shader for one that knows of parts")
 def test_a_weight_in_parts_is_refused_where_ops_see_one(split, rng):
     """Only products and rows know of parts; others would silently read the first."""
     from tests.ops.operands import tensor, weight, weight_bytes
@@ -218,21 +209,18 @@ def test_a_weight_in_parts_is_refused_where_ops_see_one(split, rng):
     with Context(split) as ctx:
         x = weight(split, 2000, 33, F32, data)
         assert len(x.storage.handle) > 1
-        with pytest.raises(BackendError, match="part"):
+        with pytest.raises(DeviceError, match="5 bindings of the device, 2000 rows"):
             x.mulmat(tensor(ctx, np.ones((1, 33)))).numpy()
 
 
-@pytest.mark.xfail(strict=True, reason="parts are bound as if the view began at the first row")
-def test_rows_of_a_weight_in_parts_may_be_sliced(split, check, rng):
+def test_a_slice_of_a_weight_in_parts_is_refused(split, rng):
     from tests.ops.operands import weight, weight_bytes
 
     data = weight_bytes(rng, 999, 64, F32)
-
-    def looked_up(ctx):
-        part = weight(ctx._executor, 999, 64, F32, data).slice(0, 400, 999)
-        return part.rows(ctx.from_ints([0, 1, 590]))
-
-    check(split, looked_up, limit=0)
+    with Context(split) as ctx:
+        part = weight(split, 999, 64, F32, data).slice(0, 400, 999)
+        with pytest.raises(DeviceError, match=r"rows: x of \(599, 64\) .* 999 rows in all"):
+            part.rows(ctx.from_ints([0, 1, 590])).numpy()
 
 
 def test_released_tensors_cannot_be_read(executor):

@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import DTypeError, ShaderError
+from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.interface import check_interface
 from wgpu_backend.ml.wgpu_storage import Part
 from wgpu_backend.ops.check import four, spread
 from wgpu_backend.shader import Choice, Shader, imports, load
+from wgpu_backend.wgsl_source import Source
 
 SOFTWARE_WG, GPU_WG = 8, 64
 _AUTO = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$")
@@ -41,8 +42,9 @@ def kernels(
     if op.select is not None:
         launch = op.select(launch, capabilities)
     shader, width = _shader(op, launch, capabilities)
-    parts: Sequence[Part | None] = max(map(parts_of, launch.operands.values()), key=len, default=())
-    parts = parts if len(parts) > 1 else (None,)
+    if not isinstance(op.shader, str):
+        check_interface(op.name, launch, shader)
+    parts = _parts(op, launch, shader, parts_of)
     for index, part in enumerate(parts):
         rows = part.rows if part else _weight_rows(launch)
         yield Kernel(
@@ -52,6 +54,36 @@ def kernels(
             index,
             launch.work // len(parts),
         )
+
+
+def _parts(
+    op: Operation,
+    launch: Launch,
+    shader: Shader,
+    parts_of: Callable[[Node], tuple[Part, ...]],
+) -> Sequence[Part | None]:
+    """Parts that take a dispatch each, of the one operand that has several; None for a whole.
+
+    Raises
+    ------
+    DeviceError
+        The kernel does not know of parts, or is given a slice of a split weight.
+    """
+    found: tuple[Part, ...] = ()
+    for name, node in launch.operands.items():
+        parts = parts_of(node)
+        if len(parts) < 2:
+            continue
+        rows = sum(part.rows for part in parts)
+        knows = any(field.name == "first_row" for field in shader.params)
+        if not knows or node.spec.offset or rows * node.spec.shape[-1] != node.spec.size:
+            raise DeviceError(
+                f"{op.name}: {name} of {node.spec.shape} is a weight in {len(parts)} bindings of "
+                f"the device, {rows} rows in all; it can be read whole by products and rows, not "
+                "sliced nor by other ops"
+            )
+        found = parts
+    return found or (None,)
 
 
 def _weight_rows(launch: Launch) -> int:
@@ -67,7 +99,7 @@ def _groups(launch: Launch, rows: int, width: int) -> Groups:
 
 
 def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[Shader, int]:
-    path: str | Path = launch.shader or op.shader
+    path: Source = launch.shader or op.shader
     declared = imports(path)
     choices: dict[str, Choice] = dict(launch.choices)
     for name, spec in _typed(launch).items():
@@ -91,7 +123,9 @@ def _snippet_name(folder: str, dtype: str) -> str:
 def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
     folder = default.partition("/")[0]
     if folder not in ("quant", "quantise") and spec.dtype.quantised:
-        raise DTypeError(f"{op}: {name} is {spec.dtype}, which only products, rows and cast can read")
+        raise DTypeError(
+            f"{op}: {name} is {spec.dtype}, which only products, rows and cast can read"
+        )
     return _snippet_name(folder, spec.dtype.name)
 
 
