@@ -19,13 +19,19 @@ from tokenizers import Tokenizer
 
 
 def report(model: StoryModel, tokenizer: Tokenizer, requests: int, samples: int = 3) -> None:
-    """Print the figures for unseen combinations and for unseen words, and some stories."""
-    examples = story_check.held_out_examples(requests, seed=1001)
-    known = story_check.examine(model, tokenizer, examples)
-    print(f"held-out combinations: {known}", flush=True)
-    examples = story_check.held_out_examples(requests, 1002, story_grammar.unseen_vocabulary())
-    print(f"words never seen:      {story_check.examine(model, tokenizer, examples)}")
-    for told in known.samples[:: max(1, len(known.samples) // samples)][:samples]:
+    """Print the figures for three kinds of held-out requests, and some stories."""
+    kinds = {
+        "everyday words": story_grammar.everyday_vocabulary(),
+        "with rare and invented words": story_grammar.Vocabulary(),
+        "words never seen": story_grammar.unseen_vocabulary(),
+    }
+    shown: list[story_check.Told] = []
+    for seed, (kind, vocabulary) in enumerate(kinds.items(), start=1001):
+        examples = story_check.held_out_examples(requests, seed, vocabulary)
+        result = story_check.examine(model, tokenizer, examples)
+        print(f"held out, {kind}: {result}", flush=True)
+        shown = shown or result.samples[:: max(1, len(result.samples) // samples)]
+    for told in shown[:samples]:
         show(told)
 
 

@@ -61,7 +61,7 @@ def held_out_examples(
     examples: list[grammar.Example] = []
     while len(examples) < count:
         example = grammar.make_example(rng, vocabulary)
-        if vocabulary is not None or example.story.held_out:
+        if example.story.held_out:
             examples.append(example)
     return examples
 

@@ -95,6 +95,11 @@ class Vocabulary:
     rare_nouns: float = 0.2  # share of requests for a hero, or a thing, out of the ordinary
 
 
+def everyday_vocabulary() -> Vocabulary:
+    """Return listed words only: nothing rare, nothing put together from syllables."""
+    return Vocabulary(invented_names=0.0, rare_nouns=0.0)
+
+
 def unseen_vocabulary() -> Vocabulary:
     """Heroes, names and things that occur in no training story."""
     return Vocabulary(
