@@ -18,7 +18,16 @@ ROOT = Path(__file__).parent.parent
 # The lowest floor first. `__init__` is the package's own face: `from wgpu_backend import load`.
 FLOORS = (
     ("errors", "dtypes", "config", "device_info"),
-    ("shader", "gguf_header", "gguf_file", "tokenizer", "chat_template", "sample"),
+    (
+        "plugins",
+        "wgsl_source",
+        "shader",
+        "gguf_header",
+        "gguf_file",
+        "tokenizer",
+        "chat_template",
+        "sample",
+    ),
     ("device",),
     ("graph",),
     ("ops", "cpu"),

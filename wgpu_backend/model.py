@@ -8,6 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, TypeVar
 
+from wgpu_backend import plugins
 from wgpu_backend.batch import Batch
 from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
@@ -84,11 +85,12 @@ def architecture(*names: str) -> Callable[[M], M]:
 
 
 def architectures() -> dict[str, type[Model]]:
-    """Every known architecture: those of the package's own `models` folder, and registered ones."""
+    """Every known architecture: of the package's `models` folder, of plugins, and registered."""
     # By listing a folder: nothing below the models knows one of them by name.
     package = import_module(f"{__package__}.models")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
+    plugins.load("wgpu_backend.architectures")
     return dict(sorted(_ARCHITECTURES.items()))
 
 

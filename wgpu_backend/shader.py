@@ -21,11 +21,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.resources import files
-from pathlib import Path
 from typing import Literal
 
 from wgpu_backend.errors import ShaderError
+from wgpu_backend.wgsl_source import Source, beside, display, read, stem
 
 Access = Literal["read", "read_write", "uniform"]
 Choice = str | int | float | bool
@@ -100,6 +99,21 @@ class Shader:
     entry: str = "main"
     trusted: bool = False
 
+    def pointed(self, line: int, column: int, what: str) -> ShaderError:
+        """Error about a place, counted from 1: ``label: file:line: what``, the line, a caret."""
+        origin = self.origins[line - 1] if line <= len(self.origins) else f"line {line}"
+        shown = self.text.splitlines()[line - 1]
+        gutter = f"{origin.rpartition(':')[2]} │ "
+        caret = " " * (len(gutter) + column - 1) + "^"
+        return ShaderError(f"{self.label}: {origin}: {what}\n{gutter}{shown}\n{caret}")
+
+    def pointed_at(self, declaration: str, what: str) -> ShaderError:
+        """Error about what a regular expression finds first, its first group where it has one."""
+        for number, line in enumerate(_COMMENT.sub("", self.text).splitlines(), 1):
+            if found := re.search(declaration, line):
+                return self.pointed(number, found.start(found.re.groups and 1) + 1, what)
+        return ShaderError(f"{self.label}: {self.origins[0]}: {what}")
+
     def pack(self, values: Mapping[str, float | Sequence[int]]) -> bytes:
         """Lay `values` out as ``struct Params``.
 
@@ -129,14 +143,14 @@ def _params_size(params: Sequence[ParamField]) -> int:
 
 
 def load(
-    path: str | Path, choices: Mapping[str, Choice] | None = None, *, trusted: bool = False
+    path: Source, choices: Mapping[str, Choice] | None = None, *, trusted: bool = False
 ) -> Shader:
     """Compose a shader from its file.
 
     Parameters
     ----------
-    path : str or Path
-        A name below ``shaders/`` without suffix, or the path of a file elsewhere.
+    path : str, Path or Inline
+        A name below ``shaders/`` without suffix, the path of a file elsewhere, or text.
     choices : mapping
         Parameter or import name to its value. For an import, the file to take; ``"=y"`` makes the
         import's functions those of binding ``y`` (an operand computed in place).
@@ -160,7 +174,7 @@ class Declared:
 
 
 @lru_cache(maxsize=1024)
-def imports(path: str | Path) -> Declared:
+def imports(path: Source) -> Declared:
     """Read what a shader declares, its imports followed with their defaults.
 
     Raises
@@ -174,23 +188,25 @@ def imports(path: str | Path) -> Declared:
     return Declared(composer.modules, frozenset(composer.constants))
 
 
+def forget() -> None:
+    """Read every file anew from now on: while a shader is written, it changes."""
+    imports.cache_clear()
+    _load.cache_clear()
+
+
 @lru_cache(maxsize=4096)
-def _load(path: str | Path, choices: tuple[tuple[str, Choice], ...], trusted: bool) -> Shader:
+def _load(path: Source, choices: tuple[tuple[str, Choice], ...], trusted: bool) -> Shader:
     composer = _Composer(dict(choices))
     lines = list(composer.lines(path))
     unknown = sorted(set(composer.choices) - composer.used)
     if unknown:
-        raise ShaderError(f"{path}.wgsl declares no {', '.join(unknown)}")
+        raise ShaderError(f"{display(path)} declares no {', '.join(unknown)}")
     lines = _merged(_unrolled(lines, composer.constants), composer.merged)
     text, bindings = _numbered("\n".join(line for line, _ in lines))
-    return Shader(
-        label=_label(path, composer.taken),
-        text=_enable(text),
-        origins=_origins(text, lines),
-        bindings=bindings,
-        params=_params(text),
-        trusted=trusted,
-    )
+    origins = tuple(origin for _, origin in lines)
+    params = _params(text, origins)
+    label = _label(path, composer.taken)
+    return _single(Shader(label, _enable(text), origins, bindings, params, trusted=trusted))
 
 
 class _Composer:
@@ -205,10 +221,10 @@ class _Composer:
         self.modules: dict[str, str] = {}
         self._included: set[tuple[str, str | None]] = set()
 
-    def lines(self, path: str | Path, rename: str | None = None) -> Iterator[tuple[str, Origin]]:
+    def lines(self, path: Source, rename: str | None = None) -> Iterator[tuple[str, Origin]]:
         """Yield the composed lines of a file with the origin of each."""
-        name = _display(path)
-        for number, line in enumerate(_read(path).splitlines(), 1):
+        name = display(path)
+        for number, line in enumerate(read(path).splitlines(), 1):
             found = _IMPORT.match(line)
             if found:
                 yield from self._import(found["path"], found["name"], path)
@@ -217,7 +233,7 @@ class _Composer:
             yield self._parameter(renamed), f"{name}:{number}"
 
     def _import(
-        self, path: str, name: str | None, importer: str | Path
+        self, path: str, name: str | None, importer: Source
     ) -> Iterator[tuple[str, Origin]]:
         chosen = path
         if name is not None:
@@ -231,7 +247,7 @@ class _Composer:
         if (chosen, name) in self._included:
             return
         self._included.add((chosen, name))
-        yield from self.lines(_beside(importer, chosen), name)
+        yield from self.lines(beside(importer, chosen), name)
 
     def _parameter(self, line: str) -> str:
         found = _PARAMETER.match(line)
@@ -259,36 +275,8 @@ def _wgsl(value: Choice) -> str:
     return str(value)
 
 
-def _display(path: str | Path) -> str:
-    return str(path) if isinstance(path, Path) else f"shaders/{path}.wgsl"
-
-
-def _label(path: str | Path, taken: Sequence[str]) -> str:
-    stem = path.stem if isinstance(path, Path) else path
-    return f"{stem}({', '.join(sorted(taken))})" if taken else stem
-
-
-def _beside(importer: str | Path, path: str) -> str | Path:
-    """File meant by `path`: next to the importing file where there is one, else the package's."""
-    if isinstance(importer, Path):
-        local = importer.parent / f"{path}.wgsl"
-        if local.exists():
-            return local
-    return path
-
-
-def _read(path: str | Path) -> str:
-    try:
-        if isinstance(path, Path):
-            return path.read_text(encoding="utf-8")
-        return _package_text(path)
-    except (FileNotFoundError, UnicodeDecodeError, IsADirectoryError) as error:
-        raise ShaderError(f"{_display(path)}: {error}") from None
-
-
-@lru_cache(maxsize=512)
-def _package_text(path: str) -> str:
-    return files("wgpu_backend.shaders").joinpath(f"{path}.wgsl").read_text(encoding="utf-8")
+def _label(source: Source, taken: Sequence[str]) -> str:
+    return f"{stem(source)}({', '.join(sorted(taken))})" if taken else stem(source)
 
 
 def _unrolled(
@@ -317,7 +305,7 @@ def _unrolled(
 
 
 def _loop(lines: Sequence[tuple[str, Origin]], start: int) -> tuple[re.Match[str], int]:
-    head, origin = lines[start]
+    head, origin = lines[start] if start < len(lines) else ("", lines[start - 1][1])
     found = _LOOP.match(head)
     if not found:
         raise ShaderError(f"{origin}: @unroll stands above {head.strip()!r}, needs a counted for")
@@ -348,6 +336,23 @@ def _merged(
     return [(pattern.sub(replace, line), origin) for line, origin in lines]
 
 
+def _single(shader: Shader) -> Shader:
+    """`shader`, unless it declares a binding twice."""
+    first: dict[str, Origin] = {}
+    for number, line in enumerate(_COMMENT.sub("", shader.text).splitlines(), 1):
+        for found in _BINDING.finditer(line):
+            name = found["name"]
+            if name in first:
+                what = f"binding {name} is declared again, first at {first[name]}"
+                raise shader.pointed(number, found.start("name") + 1, what)
+            first[name] = shader.origins[number - 1]
+    return shader
+
+
+def _numbered_binding(found: re.Match[str], number: int) -> str:
+    return f"@group(0) @binding({number}) var<{found['kind']}> {found['name']}"
+
+
 def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
     """Give the bindings numbers in order of appearance, the uniform last."""
     found = _BINDING.finditer(_COMMENT.sub("", text))
@@ -355,21 +360,27 @@ def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
     index = {m["name"]: i for i, m in enumerate(order)}
 
     def replace(m: re.Match[str]) -> str:
-        return f"@group(0) @binding({index[m['name']]}) var<{m['kind']}> {m['name']}"
+        # A binding that only a comment mentions has no number, and keeps its text.
+        number = index.get(m["name"])
+        return m[0] if number is None else _numbered_binding(m, number)
 
     decls = tuple(BindingDecl(m["name"], index[m["name"]], _ACCESS[m["kind"]]) for m in order)
     return _BINDING.sub(replace, text), decls
 
 
-def _params(text: str) -> tuple[ParamField, ...]:
-    found = _FIELDS.search(_COMMENT.sub("", text))
+def _params(text: str, origins: Sequence[Origin]) -> tuple[ParamField, ...]:
+    bare = _COMMENT.sub("", text)
+    found = _FIELDS.search(bare)
     if not found:
         return ()
     fields: list[ParamField] = []
     offset = 0
     for m in _FIELD.finditer(found["body"]):
         if m["type"] not in _SCALARS:
-            raise ShaderError(f"Params: {m['name']} is {m['type']}, needs {', '.join(_SCALARS)}")
+            origin = origins[bare.count("\n", 0, found.start("body") + m.start())]
+            raise ShaderError(
+                f"{origin}: Params: {m['name']} is {m['type']}, needs {', '.join(_SCALARS)}"
+            )
         align = 16 if m["type"].startswith("vec4") else 4
         offset = -(-offset // align) * align
         fields.append(ParamField(m["name"], m["type"], offset))
@@ -382,7 +393,3 @@ def _enable(text: str) -> str:
     if not re.search(r"\bf16\b", _COMMENT.sub("", text)):
         return text
     return "enable f16; " + text
-
-
-def _origins(text: str, lines: Sequence[tuple[str, Origin]]) -> tuple[Origin, ...]:
-    return tuple(origin for _, origin in lines)

@@ -15,15 +15,15 @@ from typing import Any
 from numpy.typing import NDArray
 
 from wgpu_backend.errors import BackendError
+from wgpu_backend.ops.op import TWINS
 
 Array = NDArray[Any]
 Twin = Callable[..., Array]
-_TWINS: dict[str, Twin] = {}
 
 
 def twin(function: Twin) -> Twin:
     """Register a function as the twin of the op of its name."""
-    _TWINS[function.__name__] = function
+    TWINS[function.__name__] = function
     return function
 
 
@@ -35,11 +35,11 @@ def twin_of(name: str) -> Twin:
     BackendError
         The op has none, so the NumPy device cannot run it.
     """
-    if name not in _TWINS:
+    if name not in TWINS:
         package = import_module("wgpu_backend.cpu")
         for module in iter_modules(package.__path__):
             import_module(f"wgpu_backend.cpu.{module.name}")
     try:
-        return _TWINS[name]
+        return TWINS[name]
     except KeyError:
         raise BackendError(f"op {name}: it has no NumPy twin, so it needs a GPU") from None

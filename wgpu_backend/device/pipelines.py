@@ -60,14 +60,10 @@ def aimed(error: BaseException, shader: Shader) -> ShaderError:
     headline = _HEADLINE.search(text)
     details = _DETAIL.findall(text)
     what = "; ".join([headline["text"].strip() if headline else cause(error), *details])
-    lines = shader.text.splitlines()
     number = int(place["line"]) if place else 0
-    if place is None or not 0 < number <= len(lines):
+    if place is None or not 0 < number <= shader.text.count("\n") + 1:
         return ShaderError(f"{shader.label}: {what}")
-    origin = shader.origins[number - 1] if number <= len(shader.origins) else f"line {number}"
-    gutter = f"{number} │ "
-    caret = " " * (len(gutter) + int(place["column"]) - 1) + "^"
-    return ShaderError(f"{shader.label}: {origin}: {what}\n{gutter}{lines[number - 1]}\n{caret}")
+    return shader.pointed(number, int(place["column"]), what)
 
 
 class Pipelines:

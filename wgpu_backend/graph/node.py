@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.wgsl_source import Source
 
 StorageKind = Literal["intermediate", "input", "weight", "state"]
 Groups = tuple[int, int, int]
@@ -96,8 +96,8 @@ class Operation(Protocol):
         ...
 
     @property
-    def shader(self) -> str | Path:
-        """Its WGSL file."""
+    def shader(self) -> Source:
+        """Its WGSL."""
         ...
 
     @property

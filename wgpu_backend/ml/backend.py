@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from wgpu_backend import plugins
 from wgpu_backend.config import Config
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.errors import BackendError, ModelError
 from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
+from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.executor import Executor
-from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.ml.executor import Array, Executor
+from wgpu_backend.ml.tensor import Tensor
 
 Progress = Callable[[float], None]
 
@@ -69,10 +71,12 @@ def make_executor(name: str, params: BackendParams) -> Executor:
     BackendError
         There is no such kind.
     """
+    if name not in _BACKENDS:
+        plugins.load("wgpu_backend.backends", name)
     try:
         make = _BACKENDS[name]
     except KeyError:
-        known = ", ".join(sorted(_BACKENDS))
+        known = ", ".join(sorted({*_BACKENDS, *plugins.names("wgpu_backend.backends")}))
         raise BackendError(f"backend {name!r}: known are {known}") from None
     return make(params)
 
@@ -103,6 +107,26 @@ def new_backend(
     except BaseException:
         file.close()
         raise
+
+
+class Weight(Tensor):
+    """A tensor of the model's file; it adopts the context of the operand beside it."""
+
+    __slots__ = ("_executor",)
+
+    def __init__(
+        self, spec: Spec, storage: Storage, executor: Executor, source: Tensor | None = None
+    ) -> None:
+        super().__init__(spec, storage, source=source)
+        self._executor = executor
+
+    def numpy(self) -> Array:
+        """Values on the host, block formats as f32."""
+        return self._executor.read(self)
+
+    def beside(self, spec: Spec) -> Tensor:
+        """View of the weight."""
+        return Weight(spec, self.storage, self._executor, self)
 
 
 class Backend:
@@ -174,7 +198,7 @@ class Backend:
         except ModelError as error:
             raise ModelError(f"{self.file.path}: {error}") from None
         self.file.forget(info.name)
-        return leaf(spec, storage)
+        return Weight(spec, storage, self.executor)
 
     def get(self, name: str) -> Tensor | None:
         """Weight by name, or None where the model has none."""

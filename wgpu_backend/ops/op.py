@@ -8,6 +8,12 @@
     @op(shader=Path("swish.wgsl"))            an op from outside the package
     def swish(x: Node) -> Launch: ...
 
+    @op(source="@compute …")                  its WGSL as text
+    def swish(x: Node) -> Launch: ...
+
+    @swish.twin                               the same in NumPy
+    def numpy_swish(x: Array) -> Array: ...
+
 Calling the op checks that its operands belong together, makes strided operands dense where the
 kernel needs that (`dense=`), and adds a node to the operands' graph.
 """
@@ -18,15 +24,22 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, cast, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
+from numpy.typing import NDArray
+
+from wgpu_backend import plugins
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import ContextError
+from wgpu_backend.errors import BackendError, ContextError
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
+from wgpu_backend.wgsl_source import Inline, Source
 
 P = ParamSpec("P")
+Twin = TypeVar("Twin", bound=Callable[..., NDArray[Any]])
 Select = Callable[[Launch, Capabilities], Launch]
 REGISTRY: dict[str, Op[Any]] = {}
+# NumPy functions by the name of their op; `wgpu_backend.cpu.twin` is how they are looked up.
+TWINS: dict[str, Callable[..., NDArray[Any]]] = {}
 
 
 class Op(Generic[P]):
@@ -37,8 +50,8 @@ class Op(Generic[P]):
     record : callable
         Checks operands and returns the launch.
     name : str
-    shader : str or Path
-        WGSL file: a name below ``shaders/``, or a path elsewhere.
+    shader : str, Path or Inline
+        WGSL: a name below ``shaders/``, a path elsewhere, or text.
     select : callable or None
         Chooses the variant of a launch that suits a device.
     dense : iterable of str
@@ -52,7 +65,7 @@ class Op(Generic[P]):
         record: Callable[P, Launch],
         *,
         name: str,
-        shader: str | Path,
+        shader: Source,
         select: Select | None = None,
         dense: Iterable[str] = (),
         trusted: bool = False,
@@ -76,6 +89,15 @@ class Op(Generic[P]):
             args, kwargs = self._densify(builder, args, kwargs)  # pyright: ignore[reportAssignmentType]
         launch = self.record(*args, **kwargs)
         return builder.add(Call(self, args, kwargs), launch)
+
+    def twin(self, function: Twin) -> Twin:
+        """Make a function the op's NumPy twin: it gets arrays where the op gets tensors.
+
+        What it gives is converted to the type of the op's result. With a twin the op runs on the
+        device ``cpu``, and `wgpu_backend.testing.check_op` has something to compare with.
+        """
+        TWINS[self.name] = function
+        return function
 
     def _densify(
         self, builder: Builder, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -108,12 +130,28 @@ def _builder(name: str, values: Iterable[Any]) -> Builder:
     return next(iter(builders.values()))
 
 
+def find(name: str) -> Op[Any]:
+    """Op by its name: one that is registered, or one that an installed package brings.
+
+    Raises
+    ------
+    BackendError
+        Nobody has an op of that name.
+    """
+    if name not in REGISTRY:
+        plugins.load("wgpu_backend.ops", name)
+    if name not in REGISTRY:
+        raise BackendError(f"op {name!r}: there is none; known are {', '.join(sorted(REGISTRY))}")
+    return REGISTRY[name]
+
+
 @overload
 def op(record: Callable[P, Launch], /) -> Op[P]: ...
 @overload
 def op(
     *,
     shader: str | Path = "",
+    source: str = "",
     select: Select | None = None,
     dense: Iterable[str] = (),
     trusted: bool = False,
@@ -123,25 +161,38 @@ def op(
     /,
     *,
     shader: str | Path = "",
+    source: str = "",
     select: Select | None = None,
     dense: Iterable[str] = (),
     trusted: bool = False,
 ) -> Op[P] | Callable[[Callable[P, Launch]], Op[P]]:
     """Make a function from operands to a `Launch` an op, named as the function.
 
+    Parameters
+    ----------
+    record : callable
+        Gets nodes and options, checks them, and returns the launch.
+    shader : str or Path
+        WGSL file: a name below ``shaders/``, or a path elsewhere. Left out, it is the op's name.
+    source : str
+        Instead of `shader`: the WGSL itself; messages say ``NAME:line``.
+    select, dense, trusted
+        See `Op`.
+
     Raises
     ------
     ValueError
-        Another op has that name.
+        Another op has that name, or both `shader` and `source` are given.
     """
 
     def make(record: Callable[P, Launch]) -> Op[P]:
         name = record.__name__
         if name in REGISTRY:
             raise ValueError(f"op {name}: registered already by {REGISTRY[name].__module__}")
-        made = Op(
-            record, name=name, shader=shader or name, select=select, dense=dense, trusted=trusted
-        )
+        if shader and source:
+            raise ValueError(f"op {name}: it has a shader and a source, needs one of them")
+        wgsl = Inline(name, source) if source else shader or name
+        made = Op(record, name=name, shader=wgsl, select=select, dense=dense, trusted=trusted)
         REGISTRY[name] = cast("Op[Any]", made)
         return made
 

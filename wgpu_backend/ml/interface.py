@@ -1,0 +1,99 @@
+"""Whether an op from outside and its WGSL fit together, told before a compiler is asked.
+
+Bindings and fields are found by their names, so a slip in one of them is the likeliest mistake
+while an op is written; every error here points at the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.ml.planes import plane_nbytes
+from wgpu_backend.shader import Shader
+
+_MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
+_VARIABLE = r"var<(?:storage|uniform)[^>]*>\s*(\w+)"
+_COMMENT = re.compile(r"//.*$", re.MULTILINE)
+_TOLD = re.compile(r"(?P<operand>\w+)_(?:offset|shape|strides|rows|group)$")
+
+
+def check_interface(op: str, launch: Launch, shader: Shader) -> None:
+    """Refuse a shader whose names are not those of its launch.
+
+    Raises
+    ------
+    ShaderError
+        An entry point, a binding or a field is missing, or is nobody's.
+    """
+    _check_entry(shader)
+    _check_form(shader)
+    _check_bindings(op, launch, shader)
+    _check_params(op, launch, shader)
+
+
+def _check_entry(shader: Shader) -> None:
+    if not _MAIN.search(_COMMENT.sub("", shader.text)):
+        raise shader.pointed_at(
+            r"\bfn (\w+)",
+            "there is no entry point main, needs `@compute @workgroup_size(WG) fn main(…)`",
+        )
+
+
+def _check_form(shader: Shader) -> None:
+    """Bindings that are written in a way that was not recognised."""
+    known = {b.name for b in shader.bindings}
+    for found in re.finditer(_VARIABLE, _COMMENT.sub("", shader.text)):
+        if found[1] not in known:
+            raise shader.pointed_at(
+                rf"var<[^>]*>\s*({found[1]})\b",
+                f"binding {found[1]} needs the form `@group(0) @binding(0) var<storage, read> "
+                f"{found[1]}: array<f32>;` on one line, with read, read_write or uniform",
+            )
+
+
+def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
+    names = {"y"}
+    for name, node in launch.operands.items():
+        names |= {f"{name}_{plane}" if plane else name for plane in plane_nbytes(node.spec.dtype)}
+    declared = {b.name: b for b in shader.bindings if b.access != "uniform"}
+    for name in declared:
+        if name not in names:
+            raise shader.pointed_at(
+                rf"var<storage[^>]*>\s*({name})\b",
+                f"binding {name} is no operand of {op}, which has {_list(names - {'y'})}, "
+                "and y for the result",
+            )
+    if "y" not in declared or declared["y"].access != "read_write":
+        raise shader.pointed_at(
+            r"var<storage[^>]*>\s*(y)\b|fn main",
+            f"{op} writes its result into y, needs a binding `var<storage, read_write> y`",
+        )
+
+
+def _check_params(op: str, launch: Launch, shader: Shader) -> None:
+    fields = {f.name for f in shader.params}
+    for name in sorted(fields - set(launch.params) - {"first_row"}):
+        found = _TOLD.match(name)
+        if not found or found["operand"] not in (*launch.operands, "y"):
+            raise shader.pointed_at(
+                rf"\b({name})\s*:",
+                f"Params has {name}, {op} gives {_list(launch.params)} and of each of "
+                f"{_list([*launch.operands, 'y'])} NAME_offset, NAME_shape, NAME_strides",
+            )
+    unused = sorted(set(launch.params) - fields)
+    if unused and launch.shader == "":
+        raise shader.pointed_at(
+            r"struct (Params)|fn main",
+            f"{op} gives {_list(unused)}, Params has {_list(fields)}",
+        )
+    if fields and not any(b.access == "uniform" for b in shader.bindings):
+        raise shader.pointed_at(
+            r"struct (Params)",
+            "Params is declared, needs `@group(0) @binding(0) var<uniform> params: Params;`",
+        )
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,76 @@
+"""Where WGSL comes from: a file of the package, a file elsewhere, or text an op brings along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from wgpu_backend.errors import ShaderError
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """WGSL written where its op is.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it: errors say ``name:line``.
+    text : str
+        The WGSL.
+    """
+
+    name: str
+    text: str
+
+
+# A name below `shaders/` without suffix, the path of a file elsewhere, or text.
+Source = str | Path | Inline
+
+
+def read(source: Source) -> str:
+    """WGSL of a source.
+
+    Raises
+    ------
+    ShaderError
+        The file is missing or is no text.
+    """
+    try:
+        if isinstance(source, Inline):
+            return source.text
+        if isinstance(source, Path):
+            return source.read_text(encoding="utf-8")
+        return _package_text(source)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShaderError(f"{display(source)}: {error}") from None
+
+
+@lru_cache(maxsize=512)
+def _package_text(path: str) -> str:
+    return files("wgpu_backend.shaders").joinpath(f"{path}.wgsl").read_text(encoding="utf-8")
+
+
+def display(source: Source) -> str:
+    """What messages call a source: a path, or the name of a text."""
+    if isinstance(source, Inline):
+        return source.name
+    return str(source) if isinstance(source, Path) else f"shaders/{source}.wgsl"
+
+
+def stem(source: Source) -> str:
+    """Short name of a source, for labels."""
+    if isinstance(source, Inline):
+        return source.name
+    return source.stem if isinstance(source, Path) else source
+
+
+def beside(importer: Source, path: str) -> Source:
+    """File meant by `path`: next to the importing file where there is one, else the package's."""
+    if isinstance(importer, Path):
+        local = importer.parent / f"{path}.wgsl"
+        if local.exists():
+            return local
+    return path
