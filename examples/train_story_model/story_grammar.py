@@ -323,14 +323,6 @@ def _draw_ask(rng: random.Random, vocabulary: Vocabulary) -> Ask:
     )
 
 
-def _without_hero(ask: Ask) -> Ask:
-    return Ask(thing=ask.thing, thing_adjective=ask.thing_adjective, place=ask.place)
-
-
-def _without_thing(ask: Ask) -> Ask:
-    return Ask(hero=ask.hero, hero_adjective=ask.hero_adjective, name=ask.name, place=ask.place)
-
-
 def _who(ask: Ask, rng: random.Random) -> tuple[str, Ask]:
     """Put the hero into words; return them and what is left of `ask` given only those."""
     assert ask.hero is not None
@@ -361,9 +353,13 @@ def _typed(text: str, rng: random.Random) -> str:
 
 def _phrase(template: str, ask: Ask, rng: random.Random) -> tuple[str, Ask]:
     """Fill a request template; what it does not say is taken out of the returned ask."""
-    who, told = _who(ask, rng) if "{who}" in template else ("", _without_hero(ask))
+    who, told = (
+        _who(ask, rng)
+        if "{who}" in template
+        else ("", _replaced(ask, hero=None, hero_adjective=None, name=None))
+    )
     if "{what}" not in template:
-        told = _without_thing(told)
+        told = _replaced(told, thing=None, thing_adjective=None)
     if "magic {what}" in template:
         told = _replaced(told, thing_adjective="magic")
     what = described(told.thing_adjective, told.thing) if told.thing else ""
