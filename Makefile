@@ -50,7 +50,7 @@ setup: $(DEV_STAMP) ## Make .venv with all that development needs
 
 .PHONY: run
 run: $(RUN_STAMP) ## Tell a story with the bundled model (PROMPT="…")
-	@$(BIN)/wgpu-backend run "$$PROMPT"
+	@$(BIN)/wgpu-backend run "$$PROMPT" </dev/null
 
 # llvmpipe with one thread per process is faster for small dispatches, and the processes fill the cores.
 # pytest ends with 5 when nothing matched, which is no failure for the few tests of the second driver.

@@ -64,6 +64,8 @@ class TokenStream:
     sampler : StepSampler
     ends : frozenset of int
         Tokens that end the text; they are not given.
+    room : int
+        Positions of the context.
     limit : int
         Most tokens to make; negative for as many as the context holds.
     """
@@ -74,12 +76,14 @@ class TokenStream:
         session: Session,
         sampler: StepSampler,
         ends: frozenset[int],
+        room: int,
         limit: int = -1,
     ) -> None:
         self._runner = runner
         self._session = session
         self._sampler = sampler
         self._ends = ends
+        self._room = room
         self._limit = limit
         self.stats = Stats()
         self._head = Head(f"sample:{sampler.kind}", self._build)
@@ -107,7 +111,7 @@ class TokenStream:
             self.stats.seconds = time.perf_counter() - begin
 
     def _check(self, prompt: Sequence[int]) -> None:
-        room = self._runner.cache.positions
+        room = self._room
         if not prompt:
             raise ContextFull("generate: the prompt has 0 tokens, needs at least 1")
         if len(prompt) > room:
@@ -142,7 +146,7 @@ class TokenStream:
                 return
             stats.tokens += 1
             yield token
-            if len(session.tokens) >= self._runner.cache.positions:
+            if len(session.tokens) >= self._room:
                 stats.reason = "context"
                 return
             work = Work(session.sequence, (token,), (0,))

@@ -299,7 +299,12 @@ class LanguageModel:
     def _stream(self, options: SamplingOptions | None, num_predict: int) -> TokenStream:
         sampler = StepSampler(options or SamplingOptions(), self.vocabulary)
         stream = TokenStream(
-            self.runner, self._session, sampler, self.tokenizer.eog_ids, num_predict
+            self.runner,
+            self._session,
+            sampler,
+            self.tokenizer.eog_ids,
+            self.num_ctx,
+            num_predict,
         )
         self.stats = stream.stats
         return stream
@@ -354,9 +359,9 @@ class LanguageModel:
 
     def _rows(self, tokens: Sequence[int], head: Head, limit: int) -> NDArray[np.float32]:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
-        if not 0 < len(tokens) <= self.cache.positions:
+        if not 0 < len(tokens) <= self.num_ctx:
             raise ContextFull(
-                f"{len(tokens)} tokens, the context holds 1 to {self.cache.positions}"
+                f"{len(tokens)} tokens, the context holds 1 to {self.num_ctx}"
             )
         self._session.tokens.clear()
         self.cache.remove(self._session.sequence)

@@ -32,6 +32,7 @@ from wgpu_backend.ops import (
     position,
     reduction,
     sampling,
+    scaled_attention,
     scan,
     sorting,
 )
@@ -176,8 +177,12 @@ class Tensor(Node):
 
     def _view(self, spec: Spec) -> Tensor:
         if self.builder is None:
-            return Tensor(spec, self.storage, source=self)
+            return self.beside(spec)
         return cast("Tensor", self.builder.view(self, spec))
+
+    def beside(self, spec: Spec) -> Tensor:
+        """View of a tensor that belongs to no context."""
+        return Tensor(spec, self.storage, source=self)
 
     def reshape(self, *shape: int) -> Tensor:
         """Same values under another shape; one extent may be -1. Copies where strides demand it."""
@@ -265,6 +270,7 @@ class Tensor(Node):
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+    scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
     mulmat_full_prec = Method(matmul.mulmat)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
@@ -287,6 +293,12 @@ class Tensor(Node):
 
     def __neg__(self) -> Tensor:
         return self.scale(factor=-1.0)
+
+    def __rsub__(self, other: float) -> Tensor:
+        return self.scale(factor=-1.0, bias=other)
+
+    def __rtruediv__(self, other: float) -> Tensor:
+        return self._operand(other).div(self)
 
     __radd__ = __add__
     __rmul__ = __mul__
