@@ -21,7 +21,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import make_executor
 from wgpu_backend.ops.check import FLOATS, quads, require_dtype
-from wgpu_backend.testing import check_op
+from wgpu_backend.testing import check_graph
 
 
 def snake(x: Array, *, alpha: float) -> Array:
@@ -60,7 +60,7 @@ def main(device: str | None = None) -> None:
     with Context(executor) as context:
         y = snake(context.from_numpy([2.0]), alpha=0.5).numpy()
         print(f"snake(2.00) = {y[0]:.3f}, NumPy has {numpy_snake(2.0, alpha=0.5):.3f}")
-    found = check_op(executor, lambda ctx: snake(ctx.from_numpy(values), alpha=0.5), limit=1e-5)
+    found = check_graph(executor, lambda ctx: snake(ctx.from_numpy(values), alpha=0.5), limit=1e-5)
     print(f"NMSE of {values.size} values: {found:.1e}")
     executor.close()
 

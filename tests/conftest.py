@@ -17,7 +17,7 @@ import pytest
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.testing import Build, check_op
+from wgpu_backend.testing import Build, check_graph
 
 # What each kind of executor overrides: `wide` takes the kernels meant for hardware on whatever
 # device there is, `split` spreads weights over many bindings.
@@ -97,10 +97,10 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def check(request: pytest.FixtureRequest) -> Callable[..., float]:
-    """`check_op` whose NMSE ends up in the junit report of the run."""
+    """`check_graph` whose NMSE ends up in the junit report of the run."""
 
     def checked(executor: WgpuExecutor, build: Build, *, limit: float = 1e-7) -> float:
-        found = check_op(executor, build, limit=limit)
+        found = check_graph(executor, build, limit=limit)
         # `record_property` does this and then warns about the junit schema, which is an error here.
         request.node.user_properties.append(("nmse", found))
         return found

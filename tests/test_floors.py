@@ -32,7 +32,7 @@ FLOORS = (
     ("graph",),
     ("ops", "cpu"),
     ("ml", "array"),
-    ("batch", "kvcache", "testing"),
+    ("batch", "kvcache", "guarded", "testing"),
     ("nn",),
     ("model",),
     ("models",),

@@ -2,25 +2,44 @@
 
 ::
 
-    executor = make_executor("wgpu", BackendParams())
-    check_op(executor, lambda ctx: swish(ctx.from_numpy(x)))
+    check_op(swish, "rows cols")                         the whole battery, on the best device
+    check_op(gated, "n", "n", options={"alpha": 0.5})    two operands of one shape
+
+    check_graph(executor, lambda ctx: swish(ctx.from_numpy(x)))     one graph of one's own
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.cpu.values import narrowed
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.dtypes import BF16, F16, F32, I32, DType, named
+from wgpu_backend.errors import BackendError, DTypeError, ShapeError
+from wgpu_backend.guarded import run_guarded
+from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.op import Op
 
 Array = NDArray[Any]
 Build = Callable[[Context], Tensor]
+FLOATS = (F32, F16, BF16)
+# One, odd, a whole number of vectors, and just beyond one and many work groups.
+EXTENTS = (1, 3, 16, 33, 257)
+# Results rounded to a type: where two devices round a tie-like value differently, the square of one
+# step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.
+ROUNDED = {F32: 0.0, F16: 1e-8, BF16: 1e-6}
 
 
 def values_of(executor: Executor, build: Build) -> Array:
@@ -58,7 +77,7 @@ def nmse(got: Array, want: Array) -> float:
     return error / (float(np.sum(b[finite] ** 2)) or 1.0)
 
 
-def check_op(executor: Executor, build: Build, *, limit: float = 1e-7) -> float:
+def check_graph(executor: Executor, build: Build, *, limit: float = 1e-7) -> float:
     """Compare what a device computes with what the ops' NumPy twins compute.
 
     Parameters
@@ -96,3 +115,266 @@ def _worst(got: Array, want: Array) -> str:
     place = tuple(int(i) for i in np.unravel_index(np.argmax(apart), got.shape))
     differing = int(np.count_nonzero(apart))
     return f"{differing} of {got.size} differ; at {place} {got[place]}, NumPy has {want[place]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How an op is tried.
+
+    Parameters
+    ----------
+    op : Op
+    shapes : tuple of str
+        Shape of each operand, its extents named or given: ``"rows cols"``, ``"n 64"``. A name
+        stands for many extents, the same in every operand. ``"n:i32"`` is an operand of that type,
+        which holds 0, 1 and 2; the others take each of `dtypes`.
+    options : mapping
+        Keyword arguments of the op.
+    dtypes : sequence of DType
+        A type that the op refuses with a DTypeError counts as refused, not as failed.
+    broadcast : bool
+        Operands are also tried with extents of 1 and without their leading axes.
+    limit : float
+        Largest `nmse` allowed, beside what rounding the result to its type explains.
+    """
+
+    op: Op[Any]
+    shapes: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    dtypes: Sequence[DType] = FLOATS
+    broadcast: bool = False
+    limit: float = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run of an op.
+
+    Parameters
+    ----------
+    op : str
+    device : DeviceInfo
+    profile : str
+        ``full`` or ``baseline``.
+    dtype : str
+    layout : str
+        How operands lay in memory.
+    shapes : tuple of tuple of int
+    error : float
+        The `nmse` found; NaN where it failed otherwise.
+    problem : str
+        What is wrong; empty where nothing is.
+    refused : bool
+        The op does not take operands of this type or these shapes, and says so.
+    """
+
+    op: str
+    device: DeviceInfo
+    profile: str
+    dtype: str
+    layout: str
+    shapes: tuple[tuple[int, ...], ...]
+    error: float = float("nan")
+    problem: str = ""
+    refused: bool = False
+
+    def __str__(self) -> str:
+        where = f"{self.device.id} {self.profile}, {self.dtype}, {self.layout}"
+        return f"{self.op} of {' and '.join(map(str, self.shapes))} on {where}: {self.problem}"
+
+
+_TRIALS: dict[str, list[Trial]] = {}
+
+
+def trial(op: Op[Any], *shapes: str, **how: Any) -> Trial:  # noqa: ANN401
+    """Say how an op is to be tried by `check_op` and ``wgpu-backend op check``; see `Trial`."""
+    made = Trial(op, shapes, **how)
+    _TRIALS.setdefault(op.name, []).append(made)
+    return made
+
+
+def trials_of(op: Op[Any]) -> list[Trial]:
+    """Trials of an op; one with matrices where none was given and the op needs no options.
+
+    Raises
+    ------
+    BackendError
+        The op needs options, so nobody but its author knows how to call it.
+    """
+    if op.name in _TRIALS:
+        return _TRIALS[op.name]
+    parameters = inspect.signature(op.record).parameters.values()
+    needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if needed:
+        raise BackendError(
+            f"op {op.name}: it needs {', '.join(needed)}, so say how to try it: "
+            f'wgpu_backend.testing.trial({op.name}, "rows cols", '
+            f'options={{"{needed[0]}": …}})'
+        )
+    operands = [p for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is p.empty]
+    return [Trial(op, ("rows cols",) * len(operands))]
+
+
+def check_op(
+    op: Op[Any],
+    *shapes: str,
+    executors: Mapping[str, Executor] | None = None,
+    **how: Any,  # noqa: ANN401
+) -> list[Case]:
+    """Run the battery on an op: types, odd extents, layouts, broadcasting, profiles, guard zones.
+
+    Parameters
+    ----------
+    op : Op
+        With a NumPy twin.
+    shapes, how
+        See `Trial`; left out, what `trial` said of the op.
+    executors : mapping of str to Executor
+        By profile; None opens the best device with each.
+
+    Returns
+    -------
+    list of Case
+        All of them; none has failed.
+
+    Raises
+    ------
+    AssertionError
+        A case failed, or every case was refused; the message has the first ten.
+    """
+    trials = [Trial(op, shapes, **how)] if shapes else trials_of(op)
+    with ExitStack() as stack:
+        if executors is None:
+            executors = opened(stack)
+        cases = [case for t in trials for case in run_trial(t, executors)]
+    failed = [case for case in cases if case.problem and not case.refused]
+    listed = "\n".join(map(str, failed[:10]))
+    assert not failed, f"{len(failed)} of {len(cases)} cases failed:\n{listed}"
+    assert not all(case.refused for case in cases), f"every case is refused: {cases[0]}"
+    return cases
+
+
+def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str, Executor]:
+    """Executors of a device by profile, which the stack closes."""
+    made: dict[str, Executor] = {}
+    for profile in ("full", "baseline"):
+        made[profile] = make_executor("wgpu", BackendParams(device, profile))
+        stack.callback(made[profile].close)
+    return made
+
+
+def run_trial(trial: Trial, executors: Mapping[str, Executor]) -> Iterator[Case]:
+    """Cases of a trial as they are run; nothing is raised, a case says what is wrong with it."""
+    for profile, executor in executors.items():
+        for dtype in trial.dtypes:
+            for shapes in _extents(trial):
+                for layout in LAYOUTS:
+                    yield _run(trial, executor, profile, dtype, layout, shapes)
+
+
+def _extents(trial: Trial) -> Iterator[tuple[tuple[int, ...], ...]]:
+    words = [shape.partition(":")[0].split() for shape in trial.shapes]
+    names = list(dict.fromkeys(w for shape in words for w in shape if not w.isdigit()))
+    for turn in range(len(EXTENTS)):
+        value = {n: EXTENTS[(turn + 2 * i) % len(EXTENTS)] for i, n in enumerate(names)}
+        shapes = tuple(tuple(value[w] if w in value else int(w) for w in ws) for ws in words)
+        yield shapes
+        if trial.broadcast:
+            for at, shape in enumerate(shapes):
+                for narrow in {(1,) * len(shape), shape[-1:], (*shape[:-1], 1)} - {shape}:
+                    yield (*shapes[:at], narrow, *shapes[at + 1 :])
+
+
+def _run(
+    trial: Trial,
+    executor: Executor,
+    profile: str,
+    dtype: DType,
+    layout: str,
+    shapes: tuple[tuple[int, ...], ...],
+) -> Case:
+    def case(error: float = float("nan"), problem: str = "", *, refused: bool = False) -> Case:
+        info, name = executor.info, trial.op.name
+        return Case(name, info, profile, dtype.name, layout, shapes, error, problem, refused)
+
+    rng = np.random.default_rng(len(layout) + sum(map(sum, shapes)))
+    types = [named(s.partition(":")[2]) if ":" in s else dtype for s in trial.shapes]
+    arrays = [_values(rng, t, shape) for t, shape in zip(types, shapes, strict=True)]
+
+    def build(context: Context) -> Tensor:
+        operands = [LAYOUTS[layout](context, a, t) for a, t in zip(arrays, types, strict=True)]
+        return cast("Tensor", trial.op(*operands, **trial.options))
+
+    try:
+        want = values_of(NumpyExecutor(), build)
+        limit = max(trial.limit, ROUNDED.get(dtype, 0.0))
+        strays: tuple[str, ...] = ()
+        if isinstance(executor, WgpuExecutor):
+            with Context(executor) as context:
+                guarded = run_guarded(executor, build(context))
+            strays = guarded.strays
+            strays += _differing("between guard zones: ", guarded.values, want, limit)
+        got = values_of(executor, build)
+    except (DTypeError, ShapeError) as error:
+        return case(problem=str(error), refused=str(error).startswith(trial.op.name))
+    except BackendError as error:
+        return case(problem=str(error))
+    problems = (*strays, *_differing("", got, want, limit))
+    return case(nmse(got, want), "; ".join(problems))
+
+
+def _differing(where: str, got: Array, want: Array, limit: float) -> tuple[str, ...]:
+    if got.dtype != want.dtype:
+        return (f"{where}{got.dtype}, NumPy has {want.dtype}",)
+    found = nmse(got, want)
+    if found <= limit:
+        return ()
+    return (f"{where}NMSE {found:.3g}, at most {limit:.3g}: {_worst(got, want)}",)
+
+
+def _values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
+    if dtype in FLOATS:
+        return rng.standard_normal(shape, np.float32)
+    return rng.integers(0, 3, shape, np.int32)
+
+
+def _tensor(context: Context, values: Array, dtype: DType) -> Tensor:
+    if dtype == BF16:
+        return context.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
+    return context.from_numpy(values, dtype)
+
+
+def _permuted(context: Context, values: Array, dtype: DType) -> Tensor:
+    return _tensor(context, values.transpose(), dtype).permute(*range(values.ndim)[::-1])
+
+
+def _sliced(context: Context, values: Array, dtype: DType) -> Tensor:
+    outside = 0 if dtype == I32 else np.nan  # what is read around the slice shows
+    widths = [(1, 2), *[(0, 0)] * (values.ndim - 2), (3, 2)][-values.ndim :]
+    wide = np.pad(values, widths, constant_values=outside)
+    view = _tensor(context, wide, dtype).slice(-1, 3, 3 + values.shape[-1])
+    return view if values.ndim == 1 else view.slice(0, 1, 1 + values.shape[0])
+
+
+def _stepped(context: Context, values: Array, dtype: DType) -> Tensor:
+    return _tensor(context, np.repeat(values, 3, axis=0), dtype).slice(0, 1, 3 * len(values), 3)
+
+
+def _shifted(context: Context, values: Array, dtype: DType) -> Tensor:
+    flat = np.concatenate([np.full(1, 7, values.dtype), values.reshape(-1)])
+    return _tensor(context, flat, dtype).slice(0, 1, flat.size).reshape(*values.shape)
+
+
+def _computed(context: Context, values: Array, dtype: DType) -> Tensor:
+    """Result of another op, so that an op may be computed in place."""
+    return _tensor(context, values, dtype).contiguous()
+
+
+LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
+    "dense": _tensor,
+    "permuted": _permuted,
+    "sliced": _sliced,
+    "stepped": _stepped,
+    "shifted": _shifted,
+    "computed": _computed,
+}

@@ -74,13 +74,14 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
 
 def _check_params(op: str, launch: Launch, shader: Shader) -> None:
     fields = {f.name for f in shader.params}
+    operands = [*launch.operands, *(name for name, file in launch.choices.items() if file == "=y")]
     for name in sorted(fields - set(launch.params) - {"first_row"}):
         found = _TOLD.match(name)
-        if not found or found["operand"] not in (*launch.operands, "y"):
+        if not found or found["operand"] not in (*operands, "y"):
             raise shader.pointed_at(
                 rf"\b({name})\s*:",
                 f"Params has {name}, {op} gives {_list(launch.params)} and of each of "
-                f"{_list([*launch.operands, 'y'])} NAME_offset, NAME_shape, NAME_strides",
+                f"{_list([*operands, 'y'])} NAME_offset, NAME_shape, NAME_strides",
             )
     unused = sorted(set(launch.params) - fields)
     if unused and launch.shader == "":

@@ -1,0 +1,184 @@
+"""An op run between guard zones: what writes or reads outside its tensors shows.
+
+Every operand and the result lie in buffers of their own with poison behind them, and the result is
+poison to begin with. Afterwards poison must lie where it lay, operands must be as they were, and
+no value of the result may be poison. As floats poison is NaN, so values read from behind an operand
+show in the result. The compiler bends an index beyond a binding to the binding's end, or drops the
+access, so a far stray lands in the zone or nowhere, and never in memory of somebody else.
+
+A shader that never ends is beyond this: the driver gives the device up, which is a `DeviceLost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.cpu.values import decode
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.graph.node import Launch, Node, Storage
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Array
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu_launch import Kernel, kernels
+from wgpu_backend.ml.wgpu_storage import Part
+
+# Both are NaN in every float type, and they differ: what was copied from behind an operand shows.
+OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)
+RESULT_POISON = np.frombuffer(b"\xff\xff\xff\x7f", np.uint8)
+GUARD_NBYTES = 64 << 10
+VECTOR_NBYTES = 16  # a thread may write the whole vector that the last value lies in
+SLOT_NBYTES = 256
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What a run between guard zones gave.
+
+    Parameters
+    ----------
+    values : ndarray
+        The result; f16 stays f16, bf16 comes as f32.
+    strays : tuple of str
+        What was found outside, in words; empty when all is well.
+    """
+
+    values: Array
+    strays: tuple[str, ...]
+
+
+def run_guarded(executor: WgpuExecutor, node: Tensor) -> Guarded:
+    """Run the op of one node between guard zones.
+
+    Parameters
+    ----------
+    executor : WgpuExecutor
+    node : Tensor
+        Result of an op whose operands are of plain types; it must not have been computed.
+
+    Raises
+    ------
+    ShaderError
+        The op's WGSL does not compile or does not fit the op.
+    """
+    launch, call = node.launch, node.call
+    assert launch is not None
+    assert call is not None
+    operands = [n for n in launch.operands.values() if n.storage.kind == "intermediate"]
+    if operands:
+        cast("Context", node.context).compute(*(cast("Tensor", n) for n in operands))
+    with ExitStack() as stack:
+        zones = _Zones(executor, stack)
+        for operand in launch.operands.values():
+            zones.add(operand.storage, _bytes_of(executor, operand.storage), OPERAND_POISON)
+        if launch.into is not None:
+            zones.add(node.storage, _bytes_of(executor, node.storage), RESULT_POISON)
+        else:
+            zones.add(node.storage, np.resize(RESULT_POISON, launch.out.nbytes), RESULT_POISON)
+        made = list(kernels(call.op, launch, executor.capabilities, zones.parts))
+        zones.run(node, launch, made)
+        return zones.result(node, launch)
+
+
+def _bytes_of(executor: WgpuExecutor, storage: Storage) -> Bytes:
+    if isinstance(storage.handle, bytes):
+        return np.frombuffer(storage.handle, np.uint8)
+    (binding,) = storage.handle[0].planes.values()
+    size = -(-storage.nbytes // 4) * 4
+    data = executor.device.read(binding.buffer, binding.offset, size)
+    return np.frombuffer(data, np.uint8, storage.nbytes)
+
+
+class _Zones:
+    """Buffers with poison behind their values, by the storage they stand for."""
+
+    def __init__(self, executor: WgpuExecutor, stack: ExitStack) -> None:
+        self._device = executor.device
+        self._stack = stack
+        self._before: dict[Storage, Bytes] = {}
+        self._buffers: dict[Storage, Buffer] = {}
+
+    def add(self, storage: Storage, values: Bytes, poison: Bytes) -> None:
+        """Make the buffer of a storage."""
+        if storage in self._buffers:
+            return
+        size = -(-values.size // SLOT_NBYTES) * SLOT_NBYTES + GUARD_NBYTES
+        filled = np.resize(poison, size)
+        filled[: values.size] = values
+        self._before[storage] = filled
+        self._buffers[storage] = self._own(filled)
+
+    def _own(self, values: Bytes) -> Buffer:
+        buffer = self._device.buffer(values.size, purpose="activations", label="guarded")
+        self._stack.callback(buffer.release)
+        self._device.write(buffer, values)
+        return buffer
+
+    def parts(self, node: Node) -> tuple[Part, ...]:
+        """Where a node lies, as an executor tells kernels."""
+        buffer = self._buffers[node.storage]
+        return (Part(0, 1, {"": Binding(buffer, 0, buffer.nbytes)}),)
+
+    def run(self, node: Tensor, launch: Launch, made: list[Kernel]) -> None:
+        """Run the kernels of a launch and wait for them."""
+        dispatches = [self._dispatch(node, launch, kernel) for kernel in made]
+        program = self._device.program(dispatches, label="guarded")
+        self._stack.callback(program.close)
+        program.replay().wait()
+
+    def _dispatch(self, node: Tensor, launch: Launch, kernel: Kernel) -> Dispatch:
+        bindings: list[Binding] = []
+        for decl in kernel.shader.bindings:
+            if decl.access == "uniform":
+                params = np.frombuffer(kernel.params.ljust(SLOT_NBYTES, b"\0"), np.uint8)
+                bindings.append(Binding(self._own(params), 0, -(-len(kernel.params) // 16) * 16))
+            else:
+                target = node if decl.name == "y" else launch.operands[decl.name]
+                bindings.append(self.parts(target)[0].planes[""])
+        pipeline = self._device.pipeline(kernel.shader)
+        return Dispatch(pipeline, tuple(bindings), kernel.groups, "guarded", kernel.work)
+
+    def result(self, node: Tensor, launch: Launch) -> Guarded:
+        """Values of the result, and what has happened around it and to the operands."""
+        after = {s: np.frombuffer(self._device.read(b), np.uint8) for s, b in self._buffers.items()}
+        strays = list(self._around(after[node.storage], node.storage, launch.out))
+        for name, operand in launch.operands.items():
+            if operand.storage is not node.storage:
+                strays += self._changed(name, operand, after[operand.storage])
+        spec = launch.out if launch.into else Spec.dense(launch.out.shape, launch.out.dtype)
+        return Guarded(decode(after[node.storage].tobytes(), spec), tuple(strays))
+
+    def _around(self, after: Bytes, storage: Storage, out: Spec) -> Iterator[str]:
+        end = -(-storage.nbytes // VECTOR_NBYTES) * VECTOR_NBYTES
+        stray = np.flatnonzero(after[end:] != self._before[storage][end:])
+        itemsize = out.dtype.block_nbytes
+        if stray.size:
+            yield (
+                f"it writes outside the result: to index {(end + int(stray[0])) // itemsize} of y, "
+                f"which has {storage.nbytes // itemsize} values"
+            )
+        floats = out.dtype.name in ("f32", "f16", "bf16")
+        if storage.kind == "intermediate" and floats and storage.nbytes:
+            same = after[: storage.nbytes] == self._before[storage][: storage.nbytes]
+            left = np.flatnonzero(same.reshape(-1, itemsize).all(axis=1))
+            if left.size:
+                yield (
+                    f"it leaves {left.size} of {out.size} values unwritten, "
+                    f"the first at {int(left[0])}"
+                )
+
+    def _changed(self, name: str, operand: Node, after: Bytes) -> Iterator[str]:
+        changed = np.flatnonzero(after != self._before[operand.storage])
+        if changed.size:
+            at = int(changed[0]) // operand.spec.dtype.block_nbytes
+            yield f"it writes into operand {name}, the first time to index {at} of its storage"
