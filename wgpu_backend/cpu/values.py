@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
 
+from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.dtypes import BF16, DType
 from wgpu_backend.graph.spec import Spec
 
@@ -52,6 +52,4 @@ def dequantise(dtype: DType, data: bytes | memoryview, spec: Spec) -> Array:
         assert dtype.numpy is not None
         values = raw.view(dtype.numpy).reshape(spec.shape)
         return values.astype(np.float32) if values.dtype == np.float16 else values.copy()
-    assert dtype.ggml is not None
-    blocks = raw.reshape(-1, dtype.block_nbytes)
-    return quants.dequantize(blocks, GGMLQuantizationType(dtype.ggml)).reshape(spec.shape)
+    return decoded(dtype, raw.reshape(-1, dtype.block_nbytes)).reshape(spec.shape)

@@ -10,12 +10,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from wgpu_backend.dtypes import BF16, F32, I32, DType
+from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
+from wgpu_backend.ml.planes import stored_nbytes
 from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
 from wgpu_backend.ops import creation
 
@@ -50,7 +51,7 @@ class Context:
         self._check()
         if launch.into is not None:
             return Tensor(launch.out, launch.into.storage, builder=self, call=call, launch=launch)
-        storage = Storage(launch.out.nbytes, "intermediate")
+        storage = Storage(stored_nbytes(launch.out), "intermediate")
         return Tensor(launch.out, storage, builder=self, call=call, launch=launch)
 
     def view(self, source: Node, spec: Spec) -> Tensor:
@@ -62,12 +63,21 @@ class Context:
     def input(self, name: str, shape: Sequence[int], dtype: DType = F32) -> Tensor:
         """Tensor that a recorded graph gets anew on every run, by `name`."""
         self._check()
+        _require(dtype, not dtype.quantised, f"input {name}", "a plain type; or use from_bytes")
         spec = Spec.dense(shape, dtype)
         return leaf(spec, Storage(spec.nbytes, "input", name, spec), self)
 
     def state(self, shape: Sequence[int], dtype: DType = F32, label: str = "state") -> Tensor:
-        """Zeroed tensor that ops may write into, kept until the context closes."""
+        """Zeroed tensor that ops may write into, kept until the context closes.
+
+        Raises
+        ------
+        DTypeError
+            `dtype` is a block format that ops cannot write.
+        """
         self._check()
+        writable = not dtype.quantised or dtype in QUANTISABLE
+        _require(dtype, writable, label, f"a plain type, {', '.join(map(str, QUANTISABLE))}")
         spec = Spec.dense(shape, dtype)
         storage = self._executor.state(spec, label)
         self._states.append(storage)
@@ -178,7 +188,8 @@ class Context:
     def record(self, *outputs: Tensor) -> Recorded:
         """Graph of these outputs, ready to run many times with other values of its inputs."""
         self._check()
-        return self._executor.record([*outputs, *self._taken(outputs)])
+        whole = [t if _is_whole(t) else t.contiguous() for t in outputs]
+        return self._executor.record([*whole, *self._taken(whole)])
 
     def compute(self, *tensors: Tensor) -> None:
         """Run the graph of these tensors; their values stay until the context closes."""
@@ -296,6 +307,16 @@ class LayerPlace:
     def empty(self, *shape: int, dtype: DType = F32) -> Tensor:
         """Tensor to be written by ops; its values are zeros until then."""
         return self.zeros(*shape, dtype=dtype)
+
+
+def _require(dtype: DType, condition: bool, subject: str, wanted: str) -> None:
+    if not condition:
+        raise DTypeError(f"{subject}: got {dtype}, needs {wanted}")
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether a tensor's values begin its storage and follow each other, as results are read."""
+    return tensor.spec.is_dense and tensor.spec.offset == 0
 
 
 def _host(tensor: Tensor) -> Array:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from wgpu_backend.cpu.blocks import rounded
 from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
 from wgpu_backend.device_info import Capabilities, DeviceInfo
-from wgpu_backend.dtypes import BF16, F16
+from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
@@ -47,8 +48,9 @@ class NumpyExecutor:
 
     def state(self, spec: Spec, label: str) -> Storage:
         """Zeroed storage that outlives graphs."""
-        self._nbytes["cache"] += spec.nbytes
-        storage = Storage(spec.nbytes, "state", label, np.zeros(spec.size, spec.dtype.numpy))
+        values = np.zeros(spec.size, _held(spec.dtype).numpy)
+        self._nbytes["cache"] += values.nbytes
+        storage = Storage(values.nbytes, "state", label, values)
         self._owners[storage] = "cache"
         return storage
 
@@ -96,18 +98,26 @@ def value_of(node: Node) -> Array:
     return values.astype(np.float32) if node.spec.dtype == F16 else values
 
 
-def _argument(argument: Any, into: Node | None) -> Any:  # noqa: ANN401
+def _argument(argument: Any, launch: Launch) -> Any:  # noqa: ANN401
+    into = launch.into
     if not isinstance(argument, Node):
         return argument
     if argument is into and argument.spec.dtype != BF16:
         return stored(argument)
+    if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
+        return rounded(into.spec.dtype, value_of(argument))
     return value_of(argument)
+
+
+def _held(dtype: DType) -> DType:
+    """Type that values are kept in: those of blocks as f32, which they were rounded to."""
+    return F32 if dtype.quantised else dtype
 
 
 def execute(node: Node, launch: Launch, call: Call) -> None:
     """Run one op's twin and keep its result."""
-    args = [_argument(a, launch.into) for a in call.args]
-    kwargs = {name: _argument(a, launch.into) for name, a in call.kwargs.items()}
+    args = [_argument(a, launch) for a in call.args]
+    kwargs = {name: _argument(a, launch) for name, a in call.kwargs.items()}
     # Overflow to inf and its consequences are what a GPU does too.
     with np.errstate(all="ignore"):
         result = twin_of(call.op.name)(*args, **kwargs)
@@ -118,6 +128,8 @@ def execute(node: Node, launch: Launch, call: Call) -> None:
 
 
 def _narrowed(result: Array, out: Spec) -> Array:
+    if out.dtype.quantised:
+        return rounded(out.dtype, result.astype(np.float32)).reshape(-1)
     with np.errstate(over="ignore"):
         flat = narrowed(result) if out.dtype == BF16 else result.astype(out.dtype.numpy)
     return np.ascontiguousarray(flat).reshape(-1)
@@ -174,7 +186,7 @@ class NumpyRecorded:
         try:
             self._execute(lambda node, launch: None)
             arrays = [
-                decode(stored(n).tobytes(), Spec.dense(n.spec.shape, n.spec.dtype))
+                decode(stored(n).tobytes(), Spec.dense(n.spec.shape, _held(n.spec.dtype)))
                 for n in self._outputs
             ]
         finally:

@@ -7,7 +7,7 @@ Here the quants of 32 weights become one or two 16-byte vectors and the scales a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ModelError
-
-Bytes = NDArray[np.uint8]
-Planes = dict[str, Bytes]
-_LOW, _NIBBLE = np.uint8(15), np.uint8(4)  # Python's integers would widen the types
+from wgpu_backend.graph.memory import SLACK
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml import super_blocks
+from wgpu_backend.ml.super_blocks import LOW, NIBBLE, Bytes, Planes, iq1_m_scales, nibbles
 
 
 def planes(dtype: DType, blocks: Bytes) -> Planes:
@@ -40,10 +40,53 @@ def planes(dtype: DType, blocks: Bytes) -> Planes:
     return {"": blocks} if split is None else split(blocks)
 
 
+def joined(dtype: DType, parts: Planes) -> Bytes:
+    """Blocks from their planes, for the types that a device can write.
+
+    Parameters
+    ----------
+    dtype : DType
+        q8_0, q4_0, q4_1, q5_0 or q5_1.
+    parts : dict
+        What `planes` returns.
+
+    Returns
+    -------
+    (n, block_nbytes), uint8
+    """
+    return np.concatenate(
+        [parts[name] for name in ("scales", "high", "quants") if name in parts], 1
+    )
+
+
 def plane_nbytes(dtype: DType) -> dict[str, int]:
     """Bytes per block in each plane."""
     empty = np.zeros((1, dtype.block_nbytes), np.uint8)
     return {name: plane.shape[1] for name, plane in planes(dtype, empty).items()}
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to what a binding's offset may be."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def plane_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
+    """Offset and bytes of each plane of a tensor that lies in one buffer, in bytes."""
+    blocks = spec.nbytes // spec.dtype.block_nbytes
+    ranges: dict[str, tuple[int, int]] = {}
+    end = 0
+    for name, nbytes in plane_nbytes(spec.dtype).items():
+        size = aligned(blocks * nbytes + SLACK)
+        ranges[name] = (end, size)
+        end += size
+    return ranges
+
+
+def stored_nbytes(spec: Spec) -> int:
+    """Bytes that a tensor needs in a buffer that it shares with none, less the slack at the end."""
+    if not spec.dtype.quantised:
+        return spec.nbytes
+    return sum(size for _, size in plane_ranges(spec).values()) - SLACK
 
 
 def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
@@ -58,6 +101,8 @@ def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
     field = _FLOATS.get(dtype.name)
     if field is None or not len(blocks):
         return 0
+    if dtype.name == "iq1_m":
+        blocks = iq1_m_scales(blocks)
     words = np.ascontiguousarray(blocks[:, field.where].view(field.word))
     if not _any_reaches(words.reshape(-1), field.infinity):
         return 0
@@ -106,55 +151,33 @@ def _q5_1(blocks: Bytes) -> Planes:
     return {"quants": blocks[:, 8:], "high": blocks[:, 4:8], "scales": blocks[:, :4]}
 
 
-def _q4_k(blocks: Bytes) -> Planes:
-    return {"quants": _k_quants(blocks[:, 16:]), "scales": blocks[:, :16]}
+def _q8_1(blocks: Bytes) -> Planes:
+    return {"quants": blocks[:, 4:], "scales": blocks[:, :2]}  # the sum serves no reader
 
 
-def _q5_k(blocks: Bytes) -> Planes:
-    # Bit s of byte l is the fifth bit of value l of sub-block s.
-    bits = (blocks[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
-    high = np.packbits(bits, axis=-1, bitorder="little").reshape(len(blocks), 32)
-    return {"quants": _k_quants(blocks[:, 48:]), "high": high, "scales": blocks[:, :16]}
+def _mxfp4(blocks: Bytes) -> Planes:
+    return {"quants": blocks[:, 1:], "scales": blocks[:, :1]}
 
 
-def _q6_k(blocks: Bytes) -> Planes:
-    count = len(blocks)
-    low = blocks[:, :128].reshape(count, 2, 2, 32)
-    low = np.concatenate([low & _LOW, low >> _NIBBLE], axis=2).reshape(count, 8, 32)
-    shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
-    high = (blocks[:, 128:192].reshape(count, 2, 1, 32) >> shifts) & 3
-    high = high.reshape(count, 8, 2, 4, 4) << shifts
-    return {
-        "quants": _nibbles(low),
-        "high": np.bitwise_or.reduce(high, axis=3).reshape(count, 64),
-        "scales": blocks[:, 192:208],
-        "supers": blocks[:, 208:],
-    }
+def _nvfp4(blocks: Bytes) -> Planes:
+    # Eight bytes hold 16 values, low nibbles before high ones.
+    quants = blocks[:, 4:].reshape(len(blocks), 2, 2, 1, 8)
+    values = np.concatenate([quants & LOW, quants >> NIBBLE], axis=3)
+    return {"quants": nibbles(values.reshape(len(blocks), 2, 32)), "scales": blocks[:, :4]}
 
 
-def _k_quants(quants: Bytes) -> Bytes:
-    """Nibbles of a K-quant: 32 bytes hold one sub-block low and the next high."""
-    pairs = quants.reshape(len(quants), 4, 1, 32)
-    return _nibbles(
-        np.concatenate([pairs & _LOW, pairs >> _NIBBLE], axis=2).reshape(len(quants), 8, 32)
-    )
-
-
-def _nibbles(values: Bytes) -> Bytes:
-    """Pack groups of 32 four-bit values as Q4_0 does: value i low, value i + 16 high."""
-    packed = values[..., :16] | (values[..., 16:] << _NIBBLE)
-    return packed.reshape(len(values), -1)
-
-
-_SPLITS: dict[str, Callable[[Bytes], Planes]] = {
+_SPLITS: Mapping[str, Callable[[Bytes], Planes]] = {
     "q4_0": _q4_0,
     "q4_1": _q4_1,
     "q5_0": _q5_0,
     "q5_1": _q5_1,
     "q8_0": _q4_0,  # likewise a scale and then the quants
-    "q4_k": _q4_k,
-    "q5_k": _q5_k,
-    "q6_k": _q6_k,
+    "q8_1": _q8_1,
+    "q1_0": _q4_0,
+    "iq4_nl": _q4_0,
+    "mxfp4": _mxfp4,
+    "nvfp4": _nvfp4,
+    **super_blocks.SPLITS,
 }
 
 
@@ -167,6 +190,7 @@ class _Field:
     infinity: int
 
 
+ALIGNMENT = 256
 _SCAN = 1 << 16  # words whose masked copy stays in a core's cache
 _HALF, _TWO_HALVES = _Field(slice(0, 2), "<u2", 0x7C00), _Field(slice(0, 4), "<u2", 0x7C00)
 _FLOATS = {
@@ -178,7 +202,23 @@ _FLOATS = {
     "q5_0": _HALF,
     "q5_1": _TWO_HALVES,
     "q8_0": _HALF,
+    "q8_1": _HALF,
+    "q1_0": _HALF,
+    "q2_k": _Field(slice(80, 84), "<u2", 0x7C00),
+    "q3_k": _Field(slice(108, 110), "<u2", 0x7C00),
     "q4_k": _TWO_HALVES,
     "q5_k": _TWO_HALVES,
     "q6_k": _Field(slice(208, 210), "<u2", 0x7C00),
+    "q8_k": _Field(slice(0, 4), "<u4", 0x7F800000),
+    "iq1_s": _HALF,
+    "iq1_m": _HALF,
+    "iq2_xxs": _HALF,
+    "iq2_xs": _HALF,
+    "iq2_s": _HALF,
+    "iq3_xxs": _HALF,
+    "iq3_s": _HALF,
+    "iq4_nl": _HALF,
+    "iq4_xs": _HALF,
+    "tq1_0": _Field(slice(52, 54), "<u2", 0x7C00),
+    "tq2_0": _Field(slice(64, 66), "<u2", 0x7C00),
 }

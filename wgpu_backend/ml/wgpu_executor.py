@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wgpu_backend.cpu.values import decode, dequantise
+import numpy as np
+
+from wgpu_backend.cpu.blocks import decoded
+from wgpu_backend.cpu.values import decode, dequantise, strided
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
@@ -19,8 +22,10 @@ from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.executor import Array, checked_input
+from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
+from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
-from wgpu_backend.ml.wgpu_storage import Part, SharedSlots, WeightStore, aligned
+from wgpu_backend.ml.wgpu_storage import Part, SharedSlots, WeightStore, whole
 
 
 class WgpuExecutor:
@@ -57,12 +62,10 @@ class WgpuExecutor:
 
     def state(self, spec: Spec, label: str) -> Storage:
         """Zeroed storage that outlives graphs."""
-        size = aligned(spec.nbytes + SLACK)
+        size = aligned(stored_nbytes(spec) + SLACK)
         buffer = self.device.buffer(size, purpose="cache", label=label)
         self.device.clear(buffer)
-        storage = Storage(spec.nbytes, "state", label)
-        storage.handle = (Part(0, _rows(spec), {"": Binding(buffer, 0, size)}),)
-        return storage
+        return Storage(spec.nbytes, "state", label, (whole(spec, _rows(spec), buffer),))
 
     def free(self, storage: Storage) -> None:
         """Release the bytes of a state, or of a weight that is alone; again is harmless."""
@@ -84,11 +87,24 @@ class WgpuExecutor:
         """Values of a computed node or a weight."""
         if node.storage in self._sources:
             dtype, data = self._sources[node.storage]
-            return dequantise(dtype, data, node.spec)
+            elements = len(data) // dtype.block_nbytes * dtype.block
+            whole_weight = dequantise(dtype, data, Spec.dense((elements,), dtype))
+            return strided(whole_weight, node.spec).copy()
         if node.storage.handle is None:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
+        if node.spec.dtype.quantised:
+            return strided(
+                decoded(node.spec.dtype, self.blocks(node)).reshape(-1), node.spec
+            ).copy()
         (binding,) = node.storage.handle[0].planes.values()
         return decode(self.device.read(binding.buffer, binding.offset, binding.nbytes), node.spec)
+
+    def blocks(self, node: Node) -> Bytes:
+        """Blocks of a state, (n, block_nbytes), from its first to the last that `node` looks at."""
+        count = -(-node.spec.span // node.spec.dtype.block)
+        reads = _plane_reads(node.spec.dtype, count, node.storage.handle[0])
+        data = [self.device.read(b.buffer, b.offset, b.nbytes) for b in reads]
+        return _joined(node.spec.dtype, count, data)
 
     def memory_report(self) -> str:
         """Who holds how much, as a table."""
@@ -106,6 +122,26 @@ def _rows(spec: Spec) -> int:
     return spec.shape[-2] if len(spec.shape) > 1 else 1
 
 
+def _plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
+    """What to read of each plane for that many blocks: whole words."""
+    sizes = plane_nbytes(dtype)
+    return [
+        Binding(at.buffer, at.offset, max(-(-blocks * sizes[name] // 4) * 4, 4))
+        for name, at in part.planes.items()
+    ]
+
+
+def _joined(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -> Bytes:
+    sizes = plane_nbytes(dtype).items()
+    return joined(
+        dtype,
+        {
+            name: np.frombuffer(plane, np.uint8, blocks * nbytes).reshape(blocks, nbytes)
+            for plane, (name, nbytes) in zip(data, sizes, strict=True)
+        },
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class WgpuResult:
     """Outputs on their way to the host."""
@@ -115,8 +151,16 @@ class WgpuResult:
 
     def wait(self) -> list[Array]:
         """Outputs in the order they were recorded."""
-        parts = zip(self.pending.wait(), self.specs, strict=True)
-        return [decode(data, Spec.dense(spec.shape, spec.dtype)) for data, spec in parts]
+        data = iter(self.pending.wait())
+        return [_values(s, [next(data) for _ in plane_nbytes(s.dtype)]) for s in self.specs]
+
+
+def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
+    """Values of an output from what was read of each of its planes."""
+    if not spec.dtype.quantised:
+        return decode(data[0], Spec.dense(spec.shape, spec.dtype))
+    blocks = _joined(spec.dtype, spec.size // spec.dtype.block, data)
+    return decoded(spec.dtype, blocks).reshape(spec.shape)
 
 
 class WgpuRecorded:
@@ -148,9 +192,9 @@ class WgpuRecorded:
 
     def _place_intermediates(self, take: Callable[[tuple[int, ...]], list[Buffer]]) -> None:
         slots = take(self.plan.slot_nbytes)
+        made = {node.storage: launch.out for node, launch in self.plan.steps if not launch.into}
         for storage, slot in self.plan.slot_of.items():
-            binding = Binding(slots[slot], 0, aligned(storage.nbytes + SLACK))
-            self._parts[storage] = (Part(0, 1, {"": binding}),)
+            self._parts[storage] = (whole(made[storage], 1, slots[slot]),)
 
     def _place_inputs(self, outputs: Sequence[Node]) -> bytearray:
         """Put the inputs into one buffer: named ones in front, rewritten by one write each run."""
@@ -198,7 +242,7 @@ class WgpuRecorded:
         params = self._upload_params([kernel.params for _, _, kernel in made])
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
         self._count = len(dispatches)
-        reads = [self._reading(node) for node in outputs]
+        reads = [read for node in outputs for read in self._readings(node)]
         return self._device.program(dispatches, reads=reads, label="graph")
 
     def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
@@ -244,10 +288,10 @@ class WgpuRecorded:
         parts = self._parts_of(target)
         return parts[min(part, len(parts) - 1)].planes[plane]
 
-    def _reading(self, node: Node) -> Binding:
-        (binding,) = self._parts_of(node)[0].planes.values()
-        nbytes = -(-node.spec.nbytes // 4) * 4
-        return Binding(binding.buffer, binding.offset, max(nbytes, 4))
+    def _readings(self, node: Node) -> list[Binding]:
+        dtype = node.spec.dtype
+        blocks = node.spec.nbytes // dtype.block_nbytes
+        return _plane_reads(dtype, blocks, self._parts_of(node)[0])
 
     def run(self, inputs: Mapping[str, Array]) -> WgpuResult:
         """Write the named inputs and run; does not wait."""
@@ -269,8 +313,8 @@ class WgpuRecorded:
         """After a run: make these storages states of their own, and close."""
         for storage in storages:
             storage.kind, storage.handle = "state", self._parts[storage]
-            for binding in storage.handle[0].planes.values():
-                self._owned.remove(binding.buffer)
+            (buffer,) = {id(b.buffer): b.buffer for b in storage.handle[0].planes.values()}.values()
+            self._owned.remove(buffer)
         self.close()
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from wgpu_backend.ml.planes import (
 )
 from wgpu_backend.ml.super_blocks import Bytes
 
-GRID = "grid"  # the plane that all tensors of a format share: vectors which their quants point to
 # Shared buffers double from the first to the second: small models stay small.
 FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
 CHUNK_NBYTES = 8 << 20
@@ -41,7 +40,7 @@ class Part:
     planes: dict[str, Binding]
 
 
-def alone(spec: Spec, rows: int, buffer: Buffer, start: int = 0) -> Part:
+def whole(spec: Spec, rows: int, buffer: Buffer, start: int = 0) -> Part:
     """The whole of a tensor, in one buffer from byte `start`."""
     ranges = plane_ranges(spec)
     return Part(0, rows, {n: Binding(buffer, start + at, size) for n, (at, size) in ranges.items()})
@@ -66,13 +65,8 @@ class WeightStore:
         self._capacity = FIRST_BUFFER_NBYTES
         self._codebooks: dict[DType, Binding] = {}
 
-    def add(
-        self, spec: Spec, data: memoryview, label: str, *, shared: bool = True
-    ) -> tuple[Part, ...]:
+    def add(self, spec: Spec, data: memoryview, label: str) -> tuple[Part, ...]:
         """Upload one weight, in as many parts as the device's bindings need.
-
-        With `shared` it lies among others until the store closes; without, every plane but the
-        codebook has a buffer that `free` releases.
 
         Raises
         ------
@@ -88,25 +82,11 @@ class WeightStore:
         parts: list[Part] = []
         bad = 0
         for first, stop in self._ranges(rows, row_nbytes, label):
-            sizes = self._sizes(spec.dtype, (stop - first) * row_nbytes)
-            part = Part(first, stop - first, self._reserve_all(sizes, label, shared))
+            part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
             bad += self._fill(spec.dtype, source[first:stop], part)
             parts.append(part)
-        if bad and not shared:
-            free(parts)
         require_finite(label, bad, len(data) // spec.dtype.block_nbytes)
-        book = self._codebook(spec.dtype)
-        return tuple(replace(p, planes={**p.planes, **book}) for p in parts)
-
-    def _codebook(self, dtype: DType) -> dict[str, Binding]:
-        """Plane that all tensors of a format share, uploaded with the first of them."""
-        book = codebook(dtype)
-        if book is None:
-            return {}
-        if dtype not in self._codebooks:
-            self._codebooks[dtype] = at = self._reserve(book.nbytes, "codebook")
-            self._device.write(at.buffer, book, at.offset)
-        return {GRID: self._codebooks[dtype]}
+        return tuple(parts)
 
     def _ranges(self, rows: int, row_nbytes: int, label: str) -> Iterator[tuple[int, int]]:
         limits = self._device.capabilities
@@ -122,17 +102,23 @@ class WeightStore:
         for first in range(0, rows, count):
             yield first, min(first + count, rows)
 
-    def _sizes(self, dtype: DType, nbytes: int) -> dict[str, int]:
-        blocks = nbytes // dtype.block_nbytes
-        return {name: blocks * size for name, size in plane_nbytes(dtype).items()}
+    def _part(self, dtype: DType, row_nbytes: int, first: int, rows: int, label: str) -> Part:
+        blocks = rows * (row_nbytes // dtype.block_nbytes)
+        where = {
+            name: self._reserve(blocks * nbytes, label)
+            for name, nbytes in plane_nbytes(dtype).items()
+        }
+        return Part(first, rows, {**where, **self._codebook(dtype)})
 
-    def _reserve_all(self, sizes: dict[str, int], label: str, shared: bool) -> dict[str, Binding]:
-        if shared:
-            return {name: self._reserve(nbytes, label) for name, nbytes in sizes.items()}
-        return {name: self._own(aligned(nbytes + SLACK), label) for name, nbytes in sizes.items()}
-
-    def _own(self, nbytes: int, label: str) -> Binding:
-        return Binding(self._device.buffer(nbytes, purpose="weights", label=label), 0, nbytes)
+    def _codebook(self, dtype: DType) -> dict[str, Binding]:
+        """Plane that all tensors of a format share, uploaded with the first of them."""
+        book = codebook(dtype)
+        if book is None:
+            return {}
+        if dtype not in self._codebooks:
+            self._codebooks[dtype] = at = self._reserve(book.nbytes, "codebook")
+            self._device.write(at.buffer, book, at.offset)
+        return {"grid": self._codebooks[dtype]}
 
     def _fill(self, dtype: DType, source: Bytes, part: Part) -> int:
         """Write rows chunk by chunk, and count the blocks that are not finite on the way."""
@@ -172,14 +158,6 @@ class WeightStore:
             buffer.release()
         self._buffers.clear()
         self._shared = None
-
-
-def free(parts: Iterable[Part]) -> None:
-    """Release the buffers of parts that share them with no other tensor; again is harmless."""
-    for part in parts:
-        for name, binding in part.planes.items():
-            if name != GRID:
-                binding.buffer.release()
 
 
 class SharedSlots:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import BF16, F16, F32, I32
+from wgpu_backend.dtypes import F32, I32, QUANTISABLE
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, dense_strides
@@ -16,6 +16,7 @@ from wgpu_backend.ops.check import (
     spread,
 )
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.quantisation import set_rows_quantised
 
 
 @op(dense=("ids",), trusted=True)
@@ -74,7 +75,8 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     Parameters
     ----------
     dst : (n, cols), f32, f16 or bf16, dense; `cols` a multiple of 4
-    x : (k, cols), f32
+        Or q8_0, q4_0, q4_1, q5_0 or q5_1, `cols` a multiple of 64.
+    x : (k, cols), f32, f16 or bf16
     ids : (k,), i32
         Row of `dst` that each row of `x` goes to; rows outside the matrix are dropped. Of two
         equal ids either may win.
@@ -92,7 +94,7 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     """
     require_rank("set_rows", "dst", dst, 2, 2)
     require_rank("set_rows", "x", x, 2, 2)
-    require_dtype("set_rows", "dst", dst, (F32, F16, BF16))
+    require_dtype("set_rows", "dst", dst, (*FLOATS, *QUANTISABLE))
     require_dtype("set_rows", "x", x, FLOATS)
     require_dtype("set_rows", "ids", ids, (I32,))
     _require_writable(dst, x)
@@ -107,6 +109,8 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
         ShapeError,
         f"set_rows: {ids.spec.shape[0]} ids, x has {x.spec.shape[0]} rows",
     )
+    if dst.spec.dtype.quantised:
+        return set_rows_quantised(dst, x, ids)
     require(
         dst.spec.is_dense and cols % 4 == 0 and dst.spec.offset % 4 == 0,
         ShapeError,

@@ -1,0 +1,37 @@
+// y[ids[i]] = x[i]: rows scattered into a matrix in blocks, two blocks a thread, whose f16 scales
+// share a word.
+// @import load/f32 as x
+// @import quantise/q8_0 as y
+// @import lib/grid
+
+const WG: u32 = 64u;
+
+struct Params { size: u32, pairs: u32, rows: u32, x_offset: u32, ids_offset: u32, y_group: u32 }
+
+@group(0) @binding(0) var<storage, read> ids: array<i32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+fn load32(block: u32, values: ptr<function, array<vec4<f32>, 8>>) {
+    for (var i = 0u; i < 8u; i++) {
+        (*values)[i] = x_load4(params.x_offset + block * 32u + i * 4u);
+    }
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG);
+    if i >= params.size {
+        return;
+    }
+    let row = u32(ids[params.ids_offset + i / params.pairs]);
+    // An id outside the matrix writes nothing: padding of a batch uses -1.
+    if row >= params.rows {
+        return;
+    }
+    let pair = params.y_group / 2u + row * params.pairs + i % params.pairs;
+    var values: array<vec4<f32>, 8>;
+    load32(i * 2u, &values);
+    let scale = y_quantise(pair * 2u, &values);
+    load32(i * 2u + 1u, &values);
+    y_store_scales(pair, scale, y_quantise(pair * 2u + 1u, &values));
+}

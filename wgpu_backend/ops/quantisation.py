@@ -1,0 +1,134 @@
+"""Launches between floats and block formats: what `cast` and `set_rows` do with them."""
+
+from __future__ import annotations
+
+import math
+
+from wgpu_backend.dtypes import QUANTISABLE, DType
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec, dense_strides
+from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank
+
+GROUP = 32
+PAIR = 2 * GROUP  # values of two blocks, whose f16 scales share a word
+
+
+def dequantised(x: Node, dtype: DType) -> Launch:
+    """Launch that turns blocks into floats.
+
+    Parameters
+    ----------
+    x : (..., cols), any block format, whole dense rows
+    dtype : DType
+        f32, f16 or bf16.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        `dtype` is another type; `x` is strided.
+    """
+    require(dtype in FLOATS, DTypeError, f"cast: {x.spec.dtype} to {dtype}, needs f32, f16 or bf16")
+    cols = x.spec.shape[-1]
+    require(
+        x.spec.is_dense and cols % x.spec.dtype.block == 0,
+        ShapeError,
+        f"cast: a {x.spec.dtype} tensor is {x.spec.shape} of strides {x.spec.strides}, needs "
+        f"whole rows, strides {dense_strides(x.spec.shape)}",
+    )
+    groups = cols // GROUP
+    return Launch(
+        Spec.dense(x.spec.shape, dtype),
+        {"weights": _matrix(x)},
+        threads=lambda rows: rows * groups,
+        params={"groups": groups},
+        shader="dequantise",
+        work=x.spec.nbytes + dtype.nbytes(x.spec.size),
+    )
+
+
+def _matrix(x: Node) -> Node:
+    """View of a dense tensor with its leading axes merged, as the parts of weights are counted."""
+    cols = x.spec.shape[-1]
+    shape = (math.prod(x.spec.shape[:-1]), cols)
+    spec = Spec(shape, x.spec.dtype, (cols, 1), x.spec.offset)
+    return Node(spec, x.storage, builder=x.builder, source=x)
+
+
+def quantised(x: Node, dtype: DType) -> Launch:
+    """Launch that rounds floats into blocks, to the same bits as gguf-py.
+
+    Parameters
+    ----------
+    x : (..., cols), up to four axes of any strides; f32, f16 or bf16
+        `cols` a multiple of 32. A scale below 2^-100 counts as zero.
+    dtype : DType
+        q8_0, q4_0, q4_1, q5_0 or q5_1.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        There is no kernel for these types; rows are not whole blocks.
+    """
+    wanted = ", ".join(map(str, QUANTISABLE))
+    require(
+        dtype in QUANTISABLE,
+        DTypeError,
+        f"cast: {x.spec.dtype} to {dtype}, block formats that kernels write are {wanted}",
+    )
+    require_dtype("cast", "x", x, FLOATS)
+    require_rank("cast", "x", x, 1)
+    cols = x.spec.shape[-1]
+    require(
+        cols % dtype.block == 0,
+        ShapeError,
+        f"cast: rows of {cols} values, {dtype} needs multiples of {dtype.block}",
+    )
+    out = Spec.dense(x.spec.shape, dtype)
+    params = {
+        "blocks": out.size // GROUP,
+        "shape": four(out.shape, 1),
+        "x_strides": four(x.spec.strides, 0),
+    }
+    return Launch(
+        out,
+        {"x": x},
+        threads=-(-out.size // PAIR),
+        params=params,
+        shader="quantise",
+        work=x.spec.nbytes + out.nbytes,
+    )
+
+
+def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
+    """Launch of `set_rows` into blocks.
+
+    Parameters
+    ----------
+    dst : (n, cols), q8_0, q4_0, q4_1, q5_0 or q5_1, dense; `cols` a multiple of 64
+    x : (k, cols), f32, f16 or bf16, dense
+    ids : (k,), i32
+        Of two equal ids the row that results may be mixed of both.
+
+    Raises
+    ------
+    ShapeError
+        `dst` is not dense, or its rows are not pairs of blocks.
+    """
+    rows, cols = dst.spec.shape
+    require(
+        dst.spec.is_dense and cols % PAIR == 0 and dst.spec.offset % PAIR == 0,
+        ShapeError,
+        f"set_rows: a {dst.spec.dtype} dst has {cols} columns at offset {dst.spec.offset}, needs "
+        f"a dense matrix and multiples of {PAIR}",
+    )
+    size = x.spec.size // PAIR
+    return Launch(
+        dst.spec,
+        {"x": x, "ids": ids},
+        threads=size,
+        params={"size": size, "pairs": cols // PAIR, "rows": rows},
+        shader="set_rows_quant",
+        into=dst,
+        work=2 * x.spec.nbytes,
+    )
