@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0
-from wgpu_backend.errors import BackendError, DeviceError, DTypeError, ShapeError
+from wgpu_backend.errors import (
+    BackendError,
+    ContextError,
+    DeviceError,
+    DTypeError,
+    ShapeError,
+)
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 
@@ -160,3 +166,33 @@ def test_host_views_of_a_tensor(context) -> None:
     assert context.arange(0, 3, 1, I32).ints() == [0, 1, 2]
     assert "1.5" in tensor._repr_html_()
     assert "not computed" in tensor.silu()._repr_html_()
+
+
+def test_tensors_take_new_values(context) -> None:
+    state, constant = context.zeros(2, 3), context.from_floats([0] * 6, 2, 3)
+    for tensor in (state, constant):
+        tensor.from_floats([1, 2, 3, 4, 5, 6])
+        np.testing.assert_array_equal(tensor.scale(factor=2.0).numpy(), [[2, 4, 6], [8, 10, 12]])
+    half = context.zeros(4, dtype=F16).from_ints([1, 2, 3, 4])
+    np.testing.assert_array_equal(half.numpy(), [1, 2, 3, 4])
+    state[1].from_floats([7, 8, 9])
+    np.testing.assert_array_equal(state.numpy(), [[1, 2, 3], [7, 8, 9]])
+
+
+def test_values_that_do_not_fit_a_tensor_are_refused(context) -> None:
+    with pytest.raises(ShapeError, match=r"8 bytes, a dense \(3,\) has 12"):
+        context.zeros(3).from_floats([1, 2])
+    with pytest.raises(ShapeError, match="dense"):
+        context.zeros(2, 3).transpose().from_floats([0] * 6)
+    with pytest.raises(ContextError, match="result of an op"):
+        context.zeros(3).silu().from_floats([1, 2, 3])
+    with pytest.raises(DTypeError, match="bf16"):
+        context.zeros(3, dtype=BF16).from_floats([1, 2, 3])
+
+
+def test_a_context_makes_no_more_nodes_than_it_was_made_for(executor) -> None:
+    with Context(executor, max_nodes=2) as small:
+        tensor = small.arange(0, 3).silu()
+        assert small.max_graph_nodes() == 2
+        with pytest.raises(ContextError, match="node 3, it was made for 2"):
+            tensor.silu()

@@ -9,12 +9,14 @@ from pathlib import Path
 from wgpu_backend import plugins
 from wgpu_backend.config import Config
 from wgpu_backend.device_info import DeviceInfo, Profile
-from wgpu_backend.errors import BackendError, ModelError
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import BackendError, ContextError, ModelError
 from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
+from wgpu_backend.ml.memory import BackendMemory, backend_memory
 from wgpu_backend.ml.tensor import Tensor
 
 Progress = Callable[[float], None]
@@ -44,6 +46,25 @@ class BackendParams:
     profile: Profile = "full"
     native: bool = True
     self_test: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """How a backend wants caches to lie; see `Backend.cache_config`.
+
+    Parameters
+    ----------
+    padding : int
+        Positions of a cache come in multiples of this.
+    permuted_values : bool
+        Whether values lie with positions last.
+    mask : DType or None
+        Type of mask tensors; None where no mask is given, as attention reads positions.
+    """
+
+    padding: int = 32
+    permuted_values: bool = False
+    mask: DType | None = None
 
 
 MakeExecutor = Callable[[BackendParams], Executor]
@@ -225,6 +246,30 @@ class Backend:
     def new_context(self) -> Context:
         """Context for one graph or for many."""
         return Context(self.executor)
+
+    def new_context_size(self, nodes: int) -> Context:
+        """Context that may make so many nodes.
+
+        Raises
+        ------
+        ContextError
+            There are none, or more than any context may make.
+        """
+        if not 0 < nodes <= MAX_GRAPH_NODES:
+            raise ContextError(f"context: {nodes} nodes, needs 1 to {MAX_GRAPH_NODES}")
+        return Context(self.executor, nodes)
+
+    def cache_config(self) -> CacheConfig:
+        """How caches have to lie for this backend's attention."""
+        return CacheConfig()
+
+    def backend_memory(self) -> BackendMemory:
+        """What is held where, by layer, in bytes."""
+        weights = {name: weight.storage.nbytes for name, weight in self._weights.items()}
+        executor = self.executor
+        return backend_memory(
+            executor.info, weights, executor.cache_nbytes(), executor.graph_nbytes()
+        )
 
     def memory_report(self) -> str:
         """Who holds how much device memory, as a table."""

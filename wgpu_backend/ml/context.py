@@ -28,10 +28,18 @@ class Context:
 
     Use it as a context manager, or `close` it; closing gives back all device memory that its
     tensors hold.
+
+    Parameters
+    ----------
+    executor : Executor
+    max_nodes : int
+        Ops that it may make.
     """
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, max_nodes: int = MAX_GRAPH_NODES) -> None:
         self._executor = executor
+        self._max_nodes = max_nodes
+        self._nodes = 0
         self._forward: list[Node] = []
         self._states: list[Storage] = []
         self._closed = False
@@ -49,6 +57,12 @@ class Context:
     def add(self, call: Call, launch: Launch) -> Tensor:
         """Node for the result of an op."""
         self._check()
+        self._nodes += 1
+        if self._nodes > self._max_nodes:
+            raise ContextError(
+                f"context: node {self._nodes}, it was made for {self._max_nodes}; "
+                "ask new_context_size for more"
+            )
         if launch.into is not None:
             return Tensor(launch.out, launch.into.storage, builder=self, call=call, launch=launch)
         storage = Storage(stored_nbytes(launch.out), "intermediate")
@@ -246,8 +260,8 @@ class Context:
         return nbytes
 
     def max_graph_nodes(self) -> int:
-        """Nodes that a graph may have: only memory bounds them, so this is a large number."""
-        return MAX_GRAPH_NODES
+        """Nodes that the context may make."""
+        return self._max_nodes
 
     def compare_with(
         self, path: str | Path, tensors: Mapping[str, Tensor], *, abort_on_error: bool = True
@@ -263,6 +277,27 @@ class Context:
         if tensor.storage.kind == "intermediate" or tensor.launch is not None:
             self.compute(tensor)
         return self._executor.read(tensor)
+
+    def assign(self, tensor: Tensor, data: bytes) -> None:
+        """Put bytes into a constant, for graphs made from now on, or into a state.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many bytes as the tensor has, or it is not dense.
+        ContextError
+            The tensor is the result of an op.
+        """
+        self._check()
+        spec, storage = tensor.spec, tensor.storage
+        if len(data) != spec.nbytes or not spec.is_dense:
+            raise ShapeError(f"assign: {len(data)} bytes, a dense {spec.shape} has {spec.nbytes}")
+        if storage.kind == "state" and tensor.launch is None:
+            self._executor.write(tensor, data)
+        elif storage.kind == "input" and len(data) == storage.nbytes and not storage.label:
+            storage.handle = bytes(data)
+        else:
+            raise ContextError(f"assign: {spec.shape} is the result of an op or a named input")
 
     def _taken(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         forward = [n for n in self._forward if n not in tensors]

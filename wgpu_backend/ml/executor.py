@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,13 +91,33 @@ class Executor(Protocol):
         """Values of a computed node or a weight; block formats come dequantised as f32."""
         ...
 
+    def write(self, node: Node, data: bytes) -> None:
+        """Put bytes where a dense state lies."""
+        ...
+
     def memory_report(self) -> str:
         """Who holds how much, as a table."""
+        ...
+
+    def cache_nbytes(self) -> dict[str, int]:
+        """Bytes of states, by label."""
+        ...
+
+    def graph_nbytes(self) -> int:
+        """Bytes of intermediates, inputs and parameters."""
         ...
 
     def close(self) -> None:
         """Release everything; again is harmless."""
         ...
+
+
+def sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Sum of the numbers that go with each name."""
+    total: dict[str, int] = {}
+    for name, number in pairs:
+        total[name] = total.get(name, 0) + number
+    return total
 
 
 def checked_input(name: str, spec: Spec, values: Array) -> Array:

@@ -19,7 +19,7 @@ from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, checked_input
+from wgpu_backend.ml.executor import Array, checked_input, sums
 from wgpu_backend.ml.planes import nonfinite_blocks, require_finite
 
 NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="numpy", api="NumPy")
@@ -70,6 +70,21 @@ class NumpyExecutor:
         if node.storage.handle is None:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
         return value_of(node).copy() if node.spec.dtype != F16 else stored(node).copy()
+
+    def write(self, node: Node, data: bytes) -> None:
+        """Put bytes where a dense state lies."""
+        assert node.spec.dtype.numpy is not None
+        values = np.frombuffer(data, node.spec.dtype.numpy)
+        stored(node)[...] = values.reshape(node.spec.shape)
+
+    def cache_nbytes(self) -> dict[str, int]:
+        """Bytes of states, by label."""
+        states = (s for s, owner in self._owners.items() if owner == "cache")
+        return sums((storage.label, storage.nbytes) for storage in states)
+
+    def graph_nbytes(self) -> int:
+        """Nothing: intermediates live only while a graph runs."""
+        return 0
 
     def memory_report(self) -> str:
         """Who holds how much."""

@@ -10,10 +10,11 @@ import builtins
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, cast, overload
 
+import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from wgpu_backend.dtypes import DType
-from wgpu_backend.errors import ContextError, ShapeError
+from wgpu_backend.dtypes import BF16, DType
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
 from wgpu_backend.graph.spec import Shape, Spec
@@ -34,7 +35,12 @@ from wgpu_backend.ops import (
     sampling,
     scaled_attention,
     scan,
+    scatter,
+    shaping,
     sorting,
+    taking,
+    triangular,
+    writing,
 )
 
 P = ParamSpec("P")
@@ -51,6 +57,10 @@ class Owner(Protocol):
 
     def values(self, tensor: Tensor) -> Array:
         """Values of a tensor on the host."""
+        ...
+
+    def assign(self, tensor: Tensor, data: builtins.bytes) -> None:
+        """Put bytes into a constant or a state."""
         ...
 
 
@@ -146,6 +156,32 @@ class Tensor(Node):
     def bytes(self) -> builtins.bytes:
         """Values on the host as they are, in row-major order; block formats as f32."""
         return self.numpy().tobytes()
+
+    def from_floats(self, values: Sequence[float]) -> Tensor:
+        """Put numbers into a constant or a state, converted to its type; the tensor itself."""
+        return self._assign(np.asarray(values, np.float32))
+
+    def from_ints(self, values: Sequence[int]) -> Tensor:
+        """Put integers into a constant or a state, converted to its type; the tensor itself."""
+        return self._assign(np.asarray(values, np.int32))
+
+    def from_bytes(self, data: builtins.bytes) -> Tensor:
+        """Put bytes into a constant or a state as they are; the tensor itself.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many bytes as the tensor has.
+        """
+        self.context.assign(self, data)
+        return self
+
+    def _assign(self, values: Array) -> Tensor:
+        if self.dtype.numpy is None or self.dtype == BF16:
+            raise DTypeError(
+                f"from_floats: {self.dtype} has no NumPy type; give from_bytes its bytes"
+            )
+        return self.from_bytes(values.astype(self.dtype.numpy).tobytes())
 
     def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
         """Values as nested brackets, computed first where they have not been.
@@ -248,6 +284,25 @@ class Tensor(Node):
     min = Method(reduction.min)
     l2_norm = Method(reduction.l2_norm)
     cumsum = Method(scan.cumsum)
+    pad = Method(shaping.pad)
+    pad_ext = Method(shaping.pad_ext)
+    repeat = Method(shaping.repeat)
+    repeat_4d = Method(shaping.repeat_4d)
+    stack = Method(shaping.stack)
+    as_strided = Method(shaping.as_strided)
+    view = Method(shaping.view)
+    duplicate = Method(copying.contiguous)
+    take_axes = Method(taking.take_axes)
+    take_along_axis = Method(taking.take_along_axis)
+    copy = Method(writing.copy)
+    set_inplace = Method(writing.set_inplace)
+    slice_update = Method(writing.slice_update)
+    slice_update_dynamic = Method(scatter.slice_update_dynamic)
+    put_along_axis = Method(scatter.put_along_axis)
+    scatter = Method(scatter.scatter)
+    tri = Method(triangular.tri)
+    diag = Method(triangular.diag)
+    solve_tri = Method(triangular.solve_tri)
     argsort = Method(sorting.argsort)
     top_k = Method(sorting.top_k)
     tanh = Method(activation.tanh)

@@ -21,7 +21,7 @@ from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, checked_input
+from wgpu_backend.ml.executor import Array, checked_input, sums
 from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
@@ -36,6 +36,7 @@ class WgpuExecutor:
         self._weights = WeightStore(device)
         self._slots = SharedSlots(device)
         self._sources: dict[Storage, tuple[DType, memoryview]] = {}
+        self._states: dict[Storage, int] = {}
 
     @property
     def info(self) -> DeviceInfo:
@@ -65,11 +66,14 @@ class WgpuExecutor:
         size = aligned(stored_nbytes(spec) + SLACK)
         buffer = self.device.buffer(size, purpose="cache", label=label)
         self.device.clear(buffer)
-        return Storage(spec.nbytes, "state", label, (whole(spec, _rows(spec), buffer),))
+        storage = Storage(spec.nbytes, "state", label, (whole(spec, _rows(spec), buffer),))
+        self._states[storage] = size
+        return storage
 
     def free(self, storage: Storage) -> None:
         """Release the bytes of a state, or of a weight that is alone; again is harmless."""
         self._sources.pop(storage, None)
+        self._states.pop(storage, None)
         for part in storage.handle or ():
             for binding in part.planes.values():
                 binding.buffer.release()
@@ -106,9 +110,24 @@ class WgpuExecutor:
         data = [self.device.read(b.buffer, b.offset, b.nbytes) for b in reads]
         return _joined(node.spec.dtype, count, data)
 
+    def write(self, node: Node, data: bytes) -> None:
+        """Put bytes where a dense state lies."""
+        (binding,) = node.storage.handle[0].planes.values()
+        offset = node.spec.dtype.nbytes(node.spec.offset)
+        self.device.write(binding.buffer, data, binding.offset + offset)
+
     def memory_report(self) -> str:
         """Who holds how much, as a table."""
         return str(self.device.memory_report())
+
+    def cache_nbytes(self) -> dict[str, int]:
+        """Bytes of states, by label."""
+        return sums((storage.label, nbytes) for storage, nbytes in self._states.items())
+
+    def graph_nbytes(self) -> int:
+        """Bytes of intermediates, inputs and parameters."""
+        graph = {"activations", "inputs", "params"}
+        return sum(u.nbytes for u in self.device.memory_report().uses if u.purpose in graph)
 
     def close(self) -> None:
         """Release everything and the device; again is harmless."""

@@ -1,0 +1,108 @@
+"""What a backend holds where: weights and caches by layer, working memory by device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from wgpu_backend.device_info import DeviceInfo
+
+_LAYER = re.compile(r"(?:blk|cache)\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of one device, in bytes.
+
+    Parameters
+    ----------
+    device_id, name : str
+    weights : tuple of int
+        Of each layer; the last entry is the output layer and what belongs to none.
+    cache : tuple of int
+        Of each layer.
+    graph : int
+        Intermediates, inputs and parameters of recorded graphs.
+    """
+
+    device_id: str
+    name: str
+    weights: tuple[int, ...] = ()
+    cache: tuple[int, ...] = ()
+    graph: int = 0
+
+    @property
+    def size(self) -> int:
+        """All of it."""
+        return sum(self.weights) + sum(self.cache) + self.graph
+
+
+@dataclass(frozen=True, slots=True)
+class BackendMemory:
+    """Memory of a backend, in bytes.
+
+    Parameters
+    ----------
+    input_weights : int
+        The embedding, which is counted on its device too.
+    cpu : DeviceMemory
+        What the NumPy device holds; nothing when a GPU holds the model.
+    gpus : tuple of DeviceMemory
+    """
+
+    input_weights: int
+    cpu: DeviceMemory
+    gpus: tuple[DeviceMemory, ...] = field(default=())
+
+    @property
+    def size(self) -> int:
+        """All of it."""
+        return self.cpu.size + sum(gpu.size for gpu in self.gpus)
+
+    def __str__(self) -> str:
+        rows = ["device                    weights      cache      graph   MiB"]
+        for device in (self.cpu, *self.gpus):
+            parts = (sum(device.weights), sum(device.cache), device.graph)
+            cells = "".join(f"{nbytes / 2**20:11.1f}" for nbytes in parts)
+            rows.append(f"{device.name[:22]:22}{cells}")
+        return "\n".join(rows)
+
+
+def by_layer(sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Bytes of each layer, by the numbers in names; names without one count to the last entry."""
+    layers: dict[int, int] = {}
+    rest = 0
+    for name, nbytes in sizes.items():
+        found = _LAYER.match(name)
+        if found:
+            layers[int(found[1])] = layers.get(int(found[1]), 0) + nbytes
+        else:
+            rest += nbytes
+    count = max(layers, default=-1) + 1
+    return (*(layers.get(i, 0) for i in range(count)), rest)
+
+
+def backend_memory(
+    info: DeviceInfo, weights: Mapping[str, int], cache: Mapping[str, int], graph: int
+) -> BackendMemory:
+    """Report of a backend whose model lies on one device.
+
+    Parameters
+    ----------
+    info : DeviceInfo
+    weights, cache : mapping of str to int
+        Bytes by name.
+    graph : int
+        Bytes of recorded graphs.
+    """
+    device = DeviceMemory(info.id, info.name, by_layer(weights), by_layer(cache), graph)
+    embedding = _first(weights, ("token_embd.weight",))
+    none = DeviceMemory("cpu", "NumPy")
+    if info.kind == "numpy":
+        return BackendMemory(embedding, device)
+    return BackendMemory(embedding, none, (device,))
+
+
+def _first(sizes: Mapping[str, int], names: Iterable[str]) -> int:
+    return next((sizes[n] for n in names if n in sizes), 0)
