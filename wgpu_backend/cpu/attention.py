@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.cpu.twin import Array, twin
+from wgpu_backend.cpu.twin import Array, takes_halves, twin
 from wgpu_backend.ops.attention import Scores
 
 
 @twin
+@takes_halves
 def paged_attention(
     q: Array,
     k: Array,
@@ -20,6 +21,7 @@ def paged_attention(
     scores: Scores,
 ) -> Array:
     """Causal attention token by token over the slots of its sequence."""
+    q = q.astype(np.float32)
     tokens, heads, _ = q.shape
     kv_heads, window, block = scores.kv_heads, scores.window, scores.block
     keys = k.reshape(len(k), kv_heads, -1)
@@ -32,16 +34,18 @@ def paged_attention(
             continue
         slots = table[max(int(sequences[token]), 0), seen // block] * block + seen % block
         grouped = q[token].reshape(kv_heads, heads // kv_heads, -1)
-        products = np.einsum("hgd,nhd->hgn", grouped, keys[slots]) * np.float32(scores.scale)
+        seen_keys, seen_values = (a[slots].astype(np.float32) for a in (keys, values))
+        products = np.einsum("hgd,nhd->hgn", grouped, seen_keys) * np.float32(scores.scale)
         if scores.softcap:
             products = scores.softcap * np.tanh(products / np.float32(scores.softcap))
         e = np.exp(products - products.max(axis=-1, keepdims=True))
         e /= e.sum(axis=-1, keepdims=True)
-        y[token] = np.einsum("hgn,nhd->hgd", e, values[slots]).reshape(heads, -1)
+        y[token] = np.einsum("hgn,nhd->hgd", e, seen_values).reshape(heads, -1)
     return y
 
 
 @twin
+@takes_halves
 def paged_attention_splits(
     q: Array,
     k: Array,

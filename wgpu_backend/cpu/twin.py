@@ -19,12 +19,24 @@ from wgpu_backend.ops.op import TWINS
 
 Array = NDArray[Any]
 Twin = Callable[..., Array]
+_HALVES: set[str] = set()
 
 
 def twin(function: Twin) -> Twin:
     """Register a function as the twin of the op of its name."""
     TWINS[function.__name__] = function
     return function
+
+
+def takes_halves(function: Twin) -> Twin:
+    """Mark a twin that is given f16 tensors as they are, because it looks at few of their rows."""
+    _HALVES.add(function.__name__)
+    return function
+
+
+def wants_halves(name: str) -> bool:
+    """Whether the twin of an op takes f16 tensors as they are."""
+    return name in _HALVES
 
 
 def twin_of(name: str) -> Twin:

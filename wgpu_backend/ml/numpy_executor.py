@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from wgpu_backend.cpu.blocks import rounded
-from wgpu_backend.cpu.twin import twin_of
+from wgpu_backend.cpu.twin import twin_of, wants_halves
 from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import BF16, F16, F32, DType
@@ -103,17 +103,18 @@ def stored(node: Node) -> Array:
     return strided(handle.reshape(-1), node.spec)
 
 
-def value_of(node: Node) -> Array:
-    """Values of a node as twins take them: f16 and bf16 as f32."""
+def value_of(node: Node, *, halves: bool = False) -> Array:
+    """Values of a node as twins take them: bf16 as f32, and f16 unless `halves` are wanted."""
     values = stored(node)
     if node.storage.kind == "weight":
         return values
     if node.spec.dtype == BF16:
         return widened(values)
-    return values.astype(np.float32) if node.spec.dtype == F16 else values
+    widen = node.spec.dtype == F16 and not halves
+    return values.astype(np.float32) if widen else values
 
 
-def _argument(argument: Any, launch: Launch) -> Any:  # noqa: ANN401
+def _argument(argument: Any, launch: Launch, halves: bool) -> Any:  # noqa: ANN401
     into = launch.into
     if not isinstance(argument, Node):
         return argument
@@ -121,7 +122,7 @@ def _argument(argument: Any, launch: Launch) -> Any:  # noqa: ANN401
         return stored(argument)
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
         return rounded(into.spec.dtype, value_of(argument))
-    return value_of(argument)
+    return value_of(argument, halves=halves)
 
 
 def _held(dtype: DType) -> DType:
@@ -131,11 +132,13 @@ def _held(dtype: DType) -> DType:
 
 def execute(node: Node, launch: Launch, call: Call) -> None:
     """Run one op's twin and keep its result."""
-    args = [_argument(a, launch) for a in call.args]
-    kwargs = {name: _argument(a, launch) for name, a in call.kwargs.items()}
+    twin = twin_of(call.op.name)
+    halves = wants_halves(call.op.name)
+    args = [_argument(a, launch, halves) for a in call.args]
+    kwargs = {name: _argument(a, launch, halves) for name, a in call.kwargs.items()}
     # Overflow to inf and its consequences are what a GPU does too.
     with np.errstate(all="ignore"):
-        result = twin_of(call.op.name)(*args, **kwargs)
+        result = twin(*args, **kwargs)
     if launch.into is None:
         node.storage.handle = _narrowed(result, launch.out)
     elif launch.into.spec.dtype == BF16:
