@@ -326,6 +326,7 @@ class Tensor(Node):
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
     scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
+    scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
     mulmat_full_prec = Method(matmul.mulmat)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
