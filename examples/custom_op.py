@@ -21,7 +21,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import make_executor
 from wgpu_backend.ops.check import FLOATS, quads, require_dtype
-from wgpu_backend.testing import check_graph
+from wgpu_backend.testing import check_graph, trial
 
 
 def snake(x: Array, *, alpha: float) -> Array:
@@ -51,6 +51,9 @@ def snake(x: Node, *, alpha: float) -> Launch:
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     params = {"size": out.size, "alpha": alpha}
     return Launch(out, {"x": x}, threads=quads(out.size), params=params, in_place=("x",))
+
+
+trial(snake, "rows cols", options={"alpha": 0.5}, limit=1e-5)  # for `wgpu-backend op check`
 
 
 def main(device: str | None = None) -> None:

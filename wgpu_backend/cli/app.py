@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from wgpu_backend.cli.op import op_app
 from wgpu_backend.cli.options import (
     MAX_CONTEXT,
     Cache,
@@ -26,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(op_app, name="op")
 
 
 def _version(value: bool) -> None:

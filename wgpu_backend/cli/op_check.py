@@ -1,0 +1,200 @@
+"""`wgpu-backend op check`: does an op do what its twin does, does a shader compile."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from wgpu_backend.cli.console import answer, print_facts, print_table, remark
+from wgpu_backend.cli.failures import FAILED, UsageError
+from wgpu_backend.cli.interrupts import Interrupts
+from wgpu_backend.cli.op_files import OpFile, existing
+from wgpu_backend.errors import BackendError, ShaderError
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.op import Op
+from wgpu_backend.shader import Choice, Shader, imports, load
+from wgpu_backend.testing import Case, opened, run_trial, trials_of
+
+POLL_SECONDS = 0.25
+SHOWN_PROBLEMS = 5
+FLOATS = ("f32", "f16", "bf16")  # what the snippets of these folders are interchangeable for
+FLOAT_FOLDERS = ("load", "store", "vec4")
+
+
+def check_file(path: Path, device: str | None) -> int:
+    """Check a file once.
+
+    Parameters
+    ----------
+    path : Path
+        Python file that registers ops, or a WGSL file.
+    device : str or None
+
+    Returns
+    -------
+    int
+        Exit code: 1 if anything failed.
+
+    Raises
+    ------
+    UsageError
+        There is no such file, or it holds nothing to check.
+    """
+    existing(path, ".py", ".wgsl")
+    with ExitStack() as stack:
+        checker = _Checker(path, opened(stack, device))
+        stack.callback(checker.file.forget)
+        return 0 if checker.check() else FAILED
+
+
+def check_forever(path: Path, device: str | None) -> int:
+    """Check a file again and again, whenever it or a file beside it changes; until Ctrl-C."""
+    existing(path, ".py", ".wgsl")
+    with ExitStack() as stack, Interrupts() as interrupts:
+        checker = _Checker(path, opened(stack, device))
+        stack.callback(checker.file.forget)
+        seen: dict[Path, int] = {}
+        while not interrupts.asked:
+            now = times(path.resolve().parent)
+            if now == seen:
+                time.sleep(POLL_SECONDS)
+                continue
+            seen = now
+            passed = checker.check()
+            answer(f"\n{time.strftime('%X')} {'passed' if passed else 'FAILED'}, waiting …\n\n")
+    return 0
+
+
+def times(folder: Path) -> dict[Path, int]:
+    """When the Python and WGSL files of a folder were last changed."""
+    found: dict[Path, int] = {}
+    for pattern in ("*.py", "*.wgsl"):
+        for path in folder.glob(pattern):
+            try:
+                found[path] = path.stat().st_mtime_ns
+            except FileNotFoundError:
+                continue  # an editor put another in its place just now
+    return found
+
+
+class _Checker:
+    """Checks one file, as often as it is asked."""
+
+    def __init__(self, path: Path, executors: dict[str, WgpuExecutor]) -> None:
+        self.file = OpFile(path)
+        self._executors = executors
+
+    def check(self) -> bool:
+        """Whether all is well; what was found is printed."""
+        try:
+            if self.file.path.suffix == ".wgsl":
+                self.file.forget()
+                return _check_shader(self.file.path, self._executors)
+            results = [self._check_op(made) for made in self.file.read()]
+            return all(results)
+        except (BackendError, UsageError) as error:
+            remark(str(error))
+            return False
+
+    def _check_op(self, made: Op[Any]) -> bool:
+        cases = [c for t in trials_of(made) for c in run_trial(t, self._executors)]
+        print_table(COLUMNS, _rows(cases), right=COLUMNS[3:])
+        failed = [c for c in cases if c.problem and not c.refused]
+        _print_problems(failed)
+        if all(c.refused for c in cases):
+            remark(f"{made.name}: every case is refused: {cases[0].problem}")
+            return False
+        return not failed
+
+
+COLUMNS = ("op", "profile", "dtype", "cases", "refused", "failed", "worst NMSE")
+
+
+def _rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
+    groups = dict.fromkeys((c.op, c.profile, c.dtype) for c in cases)
+    for op, profile, dtype in groups:
+        here = [c for c in cases if (c.op, c.profile, c.dtype) == (op, profile, dtype)]
+        errors = [c.error for c in here if not c.problem]
+        failed = sum(bool(c.problem) and not c.refused for c in here)
+        worst = f"{max(errors):.1e}" if errors else "–"
+        refused = sum(c.refused for c in here)
+        yield op, profile, dtype, str(len(here)), str(refused), str(failed), worst
+
+
+def _print_problems(failed: Sequence[Case]) -> None:
+    """Each problem once: a shader that does not compile fails every case alike."""
+    same = Counter(_compile_error(c) or str(c) for c in failed)
+    for text, count in list(same.items())[:SHOWN_PROBLEMS]:
+        remark(text + (f"\n({count} cases)" if count > 1 else ""))
+    if len(same) > SHOWN_PROBLEMS:
+        remark(f"… and {len(same) - SHOWN_PROBLEMS} more")
+
+
+def _compile_error(case: Case) -> str:
+    """Problem without the variant it was found in, where it has a place in a file."""
+    _, bar, _ = case.problem.partition(" │ ")
+    return case.problem.partition(": ")[2] if bar else ""
+
+
+def _check_shader(path: Path, executors: dict[str, WgpuExecutor]) -> bool:
+    shader = load(path)
+    print_facts(_interface(path, shader))
+    answer("\n")
+    problems: dict[str, str] = {}
+    rows = list(_compiled(path, executors, problems))
+    print_table(("choices", *executors), rows)
+    for problem in list(problems)[:SHOWN_PROBLEMS]:
+        remark(problem)
+    return not problems
+
+
+def _interface(path: Path, shader: Shader) -> Iterator[tuple[str, str]]:
+    yield "file", str(path)
+    for binding in shader.bindings:
+        yield f"binding {binding.index}", f"{binding.name} ({binding.access})"
+    for field in shader.params:
+        yield "Params", f"{field.name}: {field.type} at byte {field.offset}"
+    declared = imports(path)
+    for name, default in declared.modules.items():
+        yield "import", f"{name}, {default} unless chosen"
+    if declared.parameters:
+        yield "parameters", ", ".join(sorted(declared.parameters))
+
+
+def _compiled(
+    path: Path, executors: dict[str, WgpuExecutor], problems: dict[str, str]
+) -> Iterator[tuple[str, ...]]:
+    for choices in _variants(path):
+        named = ", ".join(f"{name} = {value}" for name, value in choices.items()) or "defaults"
+        results: list[str] = []
+        for executor in executors.values():
+            try:
+                executor.device.pipeline(load(path, choices))
+                results.append("compiles")
+            except ShaderError as error:
+                problems.setdefault(str(error), named)
+                results.append("FAILS")
+        yield (named, *results)
+
+
+def _variants(path: Path) -> Iterable[dict[str, Choice]]:
+    """The defaults, then every other file for each named import."""
+    yield {}
+    for name, default in imports(path).modules.items():
+        folder, _, own = default.rpartition("/")
+        stems = FLOATS if folder in FLOAT_FOLDERS and own in FLOATS else _stems(folder)
+        for stem in stems:
+            if stem != own:
+                yield {name: f"{folder}/{stem}"}
+
+
+def _stems(folder: str) -> list[str]:
+    home = files("wgpu_backend.shaders").joinpath(folder)
+    if not folder or not home.is_dir():
+        return []
+    return sorted(f.name.removesuffix(".wgsl") for f in home.iterdir() if f.name.endswith(".wgsl"))
