@@ -1,6 +1,6 @@
 // IQ4_XS: value = number · (scale - 32) · d, one of 16 numbers, a 6-bit scale per 32 values and an f16
 // d per 256. Two words hold d, the high two bits of eight scales, and their low nibbles.
-// @import lib/iq4
+// @import lib/sixteen
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<vec2<u32>>;
@@ -13,7 +13,7 @@ fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let scale = unpack2x16float(packed.x).x * (f32(quant) - 32.0);
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        (*values)[i] = iq4_numbers(words[i] & 0x0f0f0f0fu) * scale;
-        (*values)[i + 4u] = iq4_numbers((words[i] >> 4u) & 0x0f0f0f0fu) * scale;
+        (*values)[i] = sixteen(IQ4_NUMBERS, words[i] & 0x0f0f0f0fu) * scale;
+        (*values)[i + 4u] = sixteen(IQ4_NUMBERS, (words[i] >> 4u) & 0x0f0f0f0fu) * scale;
     }
 }
