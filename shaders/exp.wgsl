@@ -1,4 +1,4 @@
-// y = eˣ.
+// y = eˣ, the exponential function.
 // @import lib/unary
 
 fn apply(x: vec4<f32>) -> vec4<f32> {

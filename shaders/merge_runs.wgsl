@@ -33,17 +33,17 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let of_a = merged_of_first(first - pair, start + pair, start + middle, start + end);
     var a = start + pair + of_a;
     var b = start + middle + first - pair - of_a;
+    let last = start + params.cols - 1u;
+    var pair_a = pairs[min(a, last)];
+    var pair_b = pairs[min(b, last)];
     for (var i = first; i < min(first + CHUNK, params.cols); i++) {
-        var value = pairs[min(b, start + end - 1u)];
-        if a < start + middle {
-            let other = pairs[a];
-            let taken = b >= start + end || other.x <= value.x;
-            value = select(value, other, taken);
-            a += u32(taken);
-            b += u32(!taken);
-        } else {
-            b++;
-        }
+        let taken = (a < start + middle) & ((b >= start + end) | (pair_a.x <= pair_b.x));
+        let value = select(pair_b, pair_a, taken);
+        a += u32(taken);
+        b += u32(!taken);
+        let next = pairs[min(select(b, a, taken), last)];
+        pair_a = select(pair_a, next, taken);
+        pair_b = select(next, pair_b, taken);
         if IDS_ALONE {
             y[row + i] = value.y;
         } else {

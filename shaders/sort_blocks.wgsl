@@ -16,13 +16,13 @@ struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32 }
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-// Two halves, read and written in turns.
-var<workgroup> keys: array<u32, 2048>;
+var<workgroup> keys: array<u32, BLOCK>;
+// Places of keys in sorted order: two halves, read and written in turns.
 var<workgroup> ids: array<u32, 2048>;
 var<private> half: u32;
 
 fn key_at(i: u32) -> u32 {
-    return keys[half + i];
+    return keys[ids[half + i]];
 }
 
 fn key_of(at: u32) -> u32 {
@@ -33,7 +33,8 @@ fn key_of(at: u32) -> u32 {
     return select(key, ~key, DESCENDING);
 }
 
-// Outputs `first` to `last` of merging all pairs of runs of that length.
+// Outputs `first` to `last` of merging all pairs of runs of that length. One place is looked at for
+// each output, and none of the choices is a branch: the lanes of a group go different ways.
 fn merge_pairs(run: u32, first: u32, last: u32, count: u32) {
     var i = first;
     while i < last {
@@ -43,17 +44,22 @@ fn merge_pairs(run: u32, first: u32, last: u32, count: u32) {
         let of_a = merged_of_first(i - pair, pair, middle, end);
         var a = pair + of_a;
         var b = middle + i - pair - of_a;
+        var id_a = ids[half + min(a, count - 1u)];
+        var id_b = ids[half + min(b, count - 1u)];
+        var key_a = keys[id_a];
+        var key_b = keys[id_b];
         let stop = min(last, end);
         for (; i < stop; i++) {
-            var source = b;
-            if a < middle && (b >= end || key_at(a) <= key_at(b)) {
-                source = a;
-                a++;
-            } else {
-                b++;
-            }
-            keys[(BLOCK - half) + i] = keys[half + source];
-            ids[(BLOCK - half) + i] = ids[half + source];
+            let taken = (a < middle) & ((b >= end) | (key_a <= key_b));
+            ids[(BLOCK - half) + i] = select(id_b, id_a, taken);
+            a += u32(taken);
+            b += u32(!taken);
+            let id = ids[half + min(select(b, a, taken), count - 1u)];
+            let key = keys[id];
+            id_a = select(id_a, id, taken);
+            key_a = select(key_a, key, taken);
+            id_b = select(id, id_b, taken);
+            key_b = select(key, key_b, taken);
         }
     }
 }
@@ -73,7 +79,7 @@ fn main(
     let count = min(BLOCK, params.cols - block * BLOCK);
     for (var k = lane; k < count; k += WG) {
         keys[k] = key_of(params.x_offset + start + k);
-        ids[k] = block * BLOCK + k;
+        ids[k] = k;
     }
     half = 0u;
     workgroupBarrier();
@@ -86,10 +92,10 @@ fn main(
     }
     for (var k = lane; k < count; k += WG) {
         if IDS_ALONE {
-            y[start + k] = ids[half + k];
+            y[start + k] = ids[half + k];  // the row is one block, and this its first
         } else {
-            y[2u * (start + k)] = keys[half + k];
-            y[2u * (start + k) + 1u] = ids[half + k];
+            y[2u * (start + k)] = key_at(k);
+            y[2u * (start + k) + 1u] = block * BLOCK + ids[half + k];
         }
     }
 }

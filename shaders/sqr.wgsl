@@ -1,4 +1,4 @@
-// y = x².
+// y = x², the square of each value.
 // @import lib/unary
 
 fn apply(x: vec4<f32>) -> vec4<f32> {

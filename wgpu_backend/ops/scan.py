@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -14,7 +17,12 @@ from wgpu_backend.ops.shapes import reshaped, swapped
 BLOCK = 1024  # values that one work group sums; `scan.wgsl` has its place for them
 
 
-@op(dense=("x", "carry"), trusted=True)
+def select_staging(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Go through workgroup memory where memory is read in wide lines."""
+    return replace(launch, choices={**launch.choices, "STAGED": not capabilities.software})
+
+
+@op(select=select_staging, dense=("x", "carry"), trusted=True)
 def scan(x: Node, carry: Node | None = None) -> Launch:
     """Running sums of blocks of each row; see `cumsum`.
 
