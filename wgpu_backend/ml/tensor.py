@@ -23,6 +23,7 @@ from wgpu_backend.ml.executor import Array
 from wgpu_backend.ops import (
     activation,
     attention,
+    convolution,
     copying,
     elementwise,
     experts,
@@ -325,6 +326,10 @@ class Tensor(Node):
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+    conv1d_dw = Method(convolution.conv1d_dw)
+    conv2d = Method(convolution.conv2d)
+    conv3d = Method(convolution.conv3d)
+    im2col = Method(convolution.im2col)
     scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
     scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
     mulmat_full_prec = Method(matmul.mulmat)

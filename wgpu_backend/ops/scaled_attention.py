@@ -256,9 +256,11 @@ def scaled_dot_product_attention(
     """
     _require_mode(mask_mode, mask)
     require_rank("attention", "query", query, 3)
-    operands = [_four_axes(n, heads_first, query) for n in (query, key, value)]
+    q, k, v = (_four_axes(n, heads_first, query) for n in (query, key, value))
     y = scaled_attention(
-        *operands,
+        q,
+        k,
+        v,
         mask,
         sinks,
         scale=scale,
