@@ -33,7 +33,7 @@ from wgpu_backend.ml.wgpu_storage import Part
 
 # Both are NaN in every float type, and they differ: what was copied from behind an operand shows.
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)
-RESULT_POISON = np.frombuffer(b"\xff\xff\xff\x7f", np.uint8)
+RESULT_POISON = np.frombuffer(b"\xf1\xff\xf1\x7f", np.uint8)
 GUARD_NBYTES = 64 << 10
 VECTOR_NBYTES = 16  # a thread may write the whole vector that the last value lies in
 SLOT_NBYTES = 256

@@ -27,17 +27,23 @@ def check_interface(op: str, launch: Launch, shader: Shader) -> None:
     ShaderError
         An entry point, a binding or a field is missing, or is nobody's.
     """
-    _check_entry(shader)
+    _check_entry(launch, shader)
     _check_form(shader)
     _check_bindings(op, launch, shader)
     _check_params(op, launch, shader)
 
 
-def _check_entry(shader: Shader) -> None:
+def _check_entry(launch: Launch, shader: Shader) -> None:
     if not _MAIN.search(_COMMENT.sub("", shader.text)):
         raise shader.pointed_at(
             r"\bfn (\w+)",
             "there is no entry point main, needs `@compute @workgroup_size(WG) fn main(…)`",
+        )
+    if launch.groups is None and not re.search(r"@workgroup_size\(\s*WG\b", shader.text):
+        raise shader.pointed_at(
+            r"(@workgroup_size\([^)]*\))",
+            "the launch counts threads, so the device chooses how many make a work group; "
+            "needs `const WG: u32 = 64u;` and `@workgroup_size(WG)`, or a launch with groups=",
         )
 
 

@@ -1,0 +1,288 @@
+"""What an installed package brings is there by its name; one that is broken is a warning."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from wgpu_backend import Context, op, plugins
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import BackendError, ShaderError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.model import architectures
+from wgpu_backend.ops.op import REGISTRY, find
+from wgpu_backend.testing import check_op, forget, trials_of
+
+HALVE = """\
+// @import load/f32 as x
+// @import store/f32 as y
+// @import lib/grid
+const WG: u32 = 64u;
+struct Params { size: u32, x_offset: u32 }
+@group(0) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG) * 4u;
+    if i < params.size {
+        y_store4(i, 0.5 * x_load4(params.x_offset + i));
+    }
+}
+"""
+OPS = f'''
+from wgpu_backend import op
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+
+@op(source="""{HALVE}""", dense=("x",))
+def plugin_halve(x: Node) -> Launch:
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    return Launch(out, {{"x": x}}, threads=-(-out.size // 4), params={{"size": out.size}})
+
+@plugin_halve.twin
+def numpy_halve(x):
+    return x / 2
+'''
+MODEL = """
+from wgpu_backend import Model, architecture
+
+@architecture("plugin-arch")
+class PluginModel(Model):
+    def cache_layers(self): ...
+    def hidden(self, batch): ...
+    def logits(self, hidden): ...
+"""
+BACKEND = """
+from wgpu_backend import register_backend
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+
+register_backend("plugin-kind", lambda params: NumpyExecutor())
+"""
+ENTRY_POINTS = """\
+[wgpu_backend.ops]
+plugin_halve = plugin_parts.ops
+plugin_broken = plugin_parts.broken
+
+[wgpu_backend.architectures]
+plugin-arch = plugin_parts.model
+
+[wgpu_backend.backends]
+plugin-kind = plugin_parts.backend
+plugin-gone = plugin_parts.gone
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A package in a folder on the path, with the metadata that pip would write."""
+    site = tmp_path_factory.mktemp("site")
+    info = site / "plugin_parts-1.0.dist-info"
+    files = {
+        site / "plugin_parts" / "__init__.py": "",
+        site / "plugin_parts" / "ops.py": OPS,
+        site / "plugin_parts" / "model.py": MODEL,
+        site / "plugin_parts" / "backend.py": BACKEND,
+        site / "plugin_parts" / "broken.py": "raise RuntimeError('out of cheese')",
+        info / "METADATA": "Metadata-Version: 2.1\nName: plugin-parts\nVersion: 1.0\n",
+        info / "entry_points.txt": ENTRY_POINTS,
+    }
+    for path, text in files.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    sys.path.insert(0, str(site))
+    yield
+    sys.path.remove(str(site))
+
+
+def test_an_op_of_a_package_is_found_by_its_name_and_imported_only_then():
+    assert "plugin_halve" not in REGISTRY
+    found = find("plugin_halve")
+    with Context(NumpyExecutor()) as context:
+        assert found(context.from_numpy([3.0])).numpy().tolist() == [1.5]
+
+
+def test_an_op_of_a_package_passes_the_battery(full):
+    cases = check_op(find("plugin_halve"), "rows cols", executors={"full": full})
+    assert len(cases) == 3 * 5 * 6
+    assert not any(case.refused for case in cases)
+
+
+def test_an_op_of_a_package_is_in_graphs_and_in_profiles(full):
+    with Context(full) as context:
+        x = context.input("x", (5,))
+        recorded = context.record(find("plugin_halve")(x + 1))
+        [y] = recorded.run({"x": np.arange(5, dtype="f4")}).wait()
+        assert y.tolist() == [0.5, 1, 1.5, 2, 2.5]
+        assert "plugin_halve" in [label for label, _, _ in recorded.timed()]
+        recorded.close()
+
+
+def test_an_architecture_of_a_package_is_known():
+    assert "plugin-arch" in architectures()
+
+
+def test_a_backend_of_a_package_is_made():
+    assert isinstance(make_executor("plugin-kind", BackendParams()), NumpyExecutor)
+
+
+def test_a_broken_package_is_one_warning_that_names_it_and_the_rest_works():
+    with pytest.warns(plugins.PluginWarning) as found:
+        plugins.load("wgpu_backend.ops")
+    assert [str(w.message) for w in found] == [
+        "plugin plugin-parts: wgpu_backend.ops plugin_broken = plugin_parts.broken cannot be "
+        "used, RuntimeError: out of cheese"
+    ]
+    assert find("plugin_halve").name == "plugin_halve"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plugins.load("wgpu_backend.ops")
+
+
+def test_a_backend_that_cannot_be_imported_is_a_warning_and_then_unknown():
+    with (
+        pytest.warns(plugins.PluginWarning, match="No module named 'plugin_parts.gone'"),
+        pytest.raises(BackendError, match=r"'plugin-gone': known are cpu, .*plugin-kind, wgpu"),
+    ):
+        make_executor("plugin-gone", BackendParams())
+
+
+def test_an_unknown_op_is_an_error_with_the_known_ones():
+    with pytest.raises(BackendError, match=r"op 'plugin_nowhere': there is none; known are .*add"):
+        find("plugin_nowhere")
+
+
+def test_an_op_takes_a_file_or_text_and_not_both():
+    with pytest.raises(ValueError, match="op both: it has a shader and a source"):
+
+        @op(shader="scale", source=HALVE)
+        def both(x: Node) -> Launch:
+            raise AssertionError
+
+
+@pytest.fixture
+def inline(full):
+    """Make an op from text, run it once, and forget it."""
+    made = []
+
+    def run(source: str, **launch: object) -> np.ndarray:
+        def inline_op(x: Node) -> Launch:
+            out = Spec.dense(x.spec.shape, x.spec.dtype)
+            rest = {"threads": x.spec.size, "params": {"size": x.spec.size}, **launch}
+            return Launch(out, {"x": x}, **rest)
+
+        made.append(op(source=source, dense=("x",))(inline_op))
+        with Context(full) as context:
+            return made[-1](context.from_numpy(np.arange(4, dtype="f4"))).numpy()
+
+    yield run
+    for one in made:
+        forget(one)
+
+
+PLAIN = """\
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+struct Params { size: u32 }
+const WG: u32 = 64u;
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < params.size { y[id.x] = -x[id.x]; }
+}
+"""
+
+
+def test_plain_wgsl_without_any_import_is_an_op(inline):
+    assert inline(PLAIN).tolist() == [0, -1, -2, -3]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("-x[", "-z[", r"inline_op:8: no definition in scope.*\n8 │ .*\n +\^$"),
+        ("0) var<storage, read> x", "0) var<storage, read> q", "inline_op:1: binding q is no oper"),
+        ("read_write> y", "read> y", "inline_op:2: inline_op writes its result into y"),
+        ("> y: array<f32>;", "> x: array<f32>;", "inline_op:2: binding x is declared again, first"),
+        ("size: u32", "length: u32", r"inline_op:4: Params has length, inline_op gives size"),
+        ("size: u32", "size: vec2<u32>", r"inline_op:4: Params: size is vec2<u32>, needs u32"),
+        ("fn main", "fn mian", r"inline_op:7: there is no entry point main[^^]*\n7 │ .*\n +\^$"),
+        ("(0) @binding(0)", "(0)  @binding(0)", "inline_op:1: binding x needs the form `@group"),
+        ("_size(WG)", "_size(8)", "inline_op:6: the launch counts threads"),
+        ("var<uniform> params", "var<uniform> p", "inline_op:8: no definition in scope"),
+    ],
+)
+def test_a_slip_in_an_ops_wgsl_is_an_error_with_the_line(inline, old: str, new: str, message: str):
+    assert old in PLAIN
+    with pytest.raises(ShaderError, match=message):
+        inline(PLAIN.replace(old, new, 1))
+
+
+def test_params_that_the_shader_lacks_are_an_error(inline):
+    with pytest.raises(ShaderError, match="inline_op:4: inline_op gives alpha, Params has size"):
+        inline(PLAIN, params={"size": 4, "alpha": 1.0})
+
+
+STRAY = {
+    "one value too many": ("id.x < params.size", "id.x <= params.size", "outside the result: to"),
+    "far away": ("y[id.x]", "y[id.x + 4096u]", "outside the result: to"),
+    "too few": ("id.x < params.size", "id.x + 1u < params.size", "of .* values unwritten"),
+    "a neighbour's": ("-x[id.x]", "-x[id.x + 1u]", "differ"),
+}
+
+
+@pytest.mark.parametrize("what", STRAY)
+def test_a_kernel_that_leaves_its_tensors_is_found(full, what: str):
+    old, new, message = STRAY[what]
+
+    @op(source=PLAIN.replace(old, new), dense=("x",))
+    def stray_op(x: Node) -> Launch:
+        out = Spec.dense(x.spec.shape, x.spec.dtype)
+        return Launch(out, {"x": x}, threads=out.size + 8, params={"size": out.size})
+
+    try:
+        # Without a twin: guard zones alone tell, except for what stays inside.
+        if what == "a neighbour's":
+            stray_op.twin(lambda x: -x)
+        with pytest.raises(AssertionError, match=message):
+            check_op(stray_op, "n", dtypes=(F32,), executors={"full": full})
+    finally:
+        forget(stray_op)
+
+
+def test_an_op_that_writes_into_an_operand_is_found(full):
+    source = PLAIN.replace("read> x", "read_write> x").replace("= -x[id.x]", "= 1.0; x[id.x] = 7.0")
+
+    @op(source=source, dense=("x",))
+    def vandal_op(x: Node) -> Launch:
+        out = Spec.dense(x.spec.shape, x.spec.dtype)
+        return Launch(out, {"x": x}, threads=out.size, params={"size": out.size})
+
+    try:
+        with pytest.raises(AssertionError, match="it writes into operand x, the first time to ind"):
+            check_op(vandal_op, "n", dtypes=(F32,), executors={"full": full})
+    finally:
+        forget(vandal_op)
+
+
+def test_an_op_that_needs_options_says_how_to_try_it():
+    @op(source=PLAIN)
+    def optional_op(x: Node, *, alpha: float) -> Launch:
+        raise AssertionError
+
+    try:
+        with pytest.raises(BackendError, match=r"op optional_op: it needs alpha, .*trial\("):
+            trials_of(optional_op)
+    finally:
+        forget(optional_op)
+
+
+def test_the_battery_takes_an_op_of_the_package_with_two_operands_that_broadcast(full):
+    cases = check_op(find("add"), "rows cols", "rows cols", broadcast=True, executors={"f": full})
+    assert {shape for case in cases for shape in case.shapes} >= {(1, 1), (33,), (257, 1)}
