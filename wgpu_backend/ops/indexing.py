@@ -6,6 +6,7 @@ from wgpu_backend.dtypes import F32, I32, QUANTISABLE
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, dense_strides
+from wgpu_backend.ops.batched_rows import rows_of_each, set_rows_of_each
 from wgpu_backend.ops.check import (
     FLOATS,
     quads,
@@ -25,18 +26,20 @@ def rows(x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    x : (n, cols), any float or block format
-    ids : (k,), i32
+    x : (n, cols), any float or block format; or (..., n, cols), any float
+    ids : (k,), i32; or (..., k)
         Rows to take; the result of an id outside the matrix is undefined.
 
     Returns
     -------
-    (k, cols), f32.
+    (k, cols), f32; or (..., k, cols).
     """
-    require_rank("rows", "x", x, 2, 2)
-    require_rank("rows", "ids", ids, 1, 1)
+    require_rank("rows", "x", x, 2)
     require_dtype("rows", "ids", ids, (I32,))
-    cols = x.spec.shape[1]
+    if len(x.spec.shape) > 2:
+        return rows_of_each(x, ids)
+    require_rank("rows", "ids", ids, 1, 1)
+    cols = x.spec.shape[-1]
     out = Spec.dense((ids.spec.shape[0], cols), F32)
     if x.spec.dtype.quantised:
         require(
@@ -76,8 +79,9 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     ----------
     dst : (n, cols), f32, f16 or bf16, dense; `cols` a multiple of 4
         Or q8_0, q4_0, q4_1, q5_0 or q5_1, `cols` a multiple of 64.
-    x : (k, cols), f32, f16 or bf16
-    ids : (k,), i32
+        Or (..., n, cols), f32, f16 or bf16.
+    x : (k, cols), f32, f16 or bf16; or (..., k, cols)
+    ids : (k,), i32; or (..., k), whose batches broadcast to those of `x`
         Row of `dst` that each row of `x` goes to; rows outside the matrix are dropped. Of two
         equal ids either may win.
 
@@ -92,12 +96,15 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     ContextError
         `dst` is a weight or an input, which ops do not write.
     """
-    require_rank("set_rows", "dst", dst, 2, 2)
-    require_rank("set_rows", "x", x, 2, 2)
+    rank = len(dst.spec.shape)
+    require_rank("set_rows", "dst", dst, 2)
+    require_rank("set_rows", "x", x, rank, rank)
     require_dtype("set_rows", "dst", dst, (*FLOATS, *QUANTISABLE))
     require_dtype("set_rows", "x", x, FLOATS)
     require_dtype("set_rows", "ids", ids, (I32,))
     _require_writable(dst, x)
+    if rank > 2:
+        return set_rows_of_each(dst, x, ids)
     n, cols = dst.spec.shape
     require(
         x.spec.shape[1] == cols,
