@@ -34,9 +34,10 @@ def rows(x: Node, ids: Node) -> Launch:
     -------
     (k, cols), f32; or (..., k, cols).
     """
+    rank = len(x.spec.shape)
     require_rank("rows", "x", x, 2)
     require_dtype("rows", "ids", ids, (I32,))
-    if len(x.spec.shape) > 2:
+    if rank > 2:
         return rows_of_each(x, ids)
     require_rank("rows", "ids", ids, 1, 1)
     cols = x.spec.shape[-1]
