@@ -1,0 +1,212 @@
+"""`wgpu-backend op`: what it says of ops and shaders, good and broken ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from wgpu_backend.ops.op import REGISTRY
+
+PASSED, FAILED, USAGE = 0, 1, 2
+ROOT = Path(__file__).parent.parent.parent
+
+SHADER = """\
+// @import load/f32 as x
+// @import store/f32 as y
+// @import lib/grid
+const WG: u32 = 64u;
+struct Params { size: u32, x_offset: u32 }
+@group(0) @binding(0) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG) * 4u;
+    if i < params.size {
+        y_store4(i, 3.0 * x_load4(params.x_offset + i));
+    }
+}
+"""
+OPS = """\
+from pathlib import Path
+
+from wgpu_backend import op
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.testing import trial
+
+
+@op(shader=Path(__file__).with_name("thrice.wgsl"), dense=("x",))
+def thrice(x: Node) -> Launch:
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    return Launch(out, {"x": x}, threads=-(-out.size // 4), params={"size": out.size})
+
+
+@thrice.twin
+def numpy_thrice(x):
+    return 3 * x
+
+
+trial(thrice, "n", dtypes=(F32,))
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, adapter: str) -> Path:
+    """A file with an op that is right, its shader beside it."""
+    (tmp_path / "thrice.wgsl").write_text(SHADER, encoding="utf-8")
+    path = tmp_path / "thrice.py"
+    path.write_text(OPS, encoding="utf-8")
+    return path
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_an_op_that_is_right_passes_and_is_forgotten(cli: Cli, file: Path) -> None:
+    done = cli("op", "check", str(file))
+    assert (done.code, done.err) == (PASSED, "")
+    rows = [line.split() for line in done.out.splitlines() if line.startswith("thrice")]
+    assert [row[:6] for row in rows] == [
+        ["thrice", profile, "f32", "30", "0", "0"] for profile in ("full", "baseline")
+    ]
+    assert "thrice" not in REGISTRY
+
+
+def test_an_op_that_computes_something_else_fails_with_the_place(cli: Cli, file: Path) -> None:
+    change(file, "3 * x", "3.001 * x")
+    done = cli("op", "check", str(file))
+    assert done.code == FAILED
+    assert "thrice of (1,) on" in done.err
+    assert "NMSE 1.11e-07, at most 1e-07" in done.err
+    assert "… and 55 more" in done.err
+
+
+def test_a_shader_that_does_not_compile_fails_once_with_line_and_caret(
+    cli: Cli, file: Path
+) -> None:
+    change(file.with_name("thrice.wgsl"), "x_load4", "x_laod4")
+    done = cli("op", "check", str(file))
+    assert done.code == FAILED
+    lines = done.err.splitlines()
+    assert lines[0].startswith(f"{file.with_name('thrice.wgsl')}:12: no definition in scope")
+    assert lines[1].startswith("12 │ ")
+    assert lines[1][lines[2].index("^") :].startswith("x_laod4")
+    assert lines[3:] == ["(60 cases)"]
+
+
+def test_a_write_outside_is_found(cli: Cli, file: Path) -> None:
+    change(file.with_name("thrice.wgsl"), "if i <", "if i <=")
+    done = cli("op", "check", str(file))
+    assert done.code == FAILED
+    assert "it writes outside the result: to index 16 of y, which has 16 values" in done.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("3 * x", "3 * x +", "thrice.py:18: invalid syntax\n18 │     return 3 * x +"),
+        ("trial(thrice", "trial(twice", "thrice.py:21: NameError: name 'twice' is not defined"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_says_where(
+    cli: Cli, file: Path, old: str, new: str, said: str
+) -> None:
+    change(file, old, new)
+    done = cli("op", "check", str(file))
+    assert done.code == FAILED
+    assert said in done.err
+
+
+def test_a_shader_alone_shows_its_interface_and_compiles_with_each_choice(
+    cli: Cli, file: Path
+) -> None:
+    done = cli("op", "check", str(file.with_name("thrice.wgsl")))
+    assert (done.code, done.err) == (PASSED, "")
+    assert "binding 1   y (read_write)" in done.out
+    assert "Params      x_offset: u32 at byte 4" in done.out
+    compiled = [line for line in done.out.splitlines() if line.endswith("compiles   compiles")]
+    assert [line.partition("   ")[0] for line in compiled] == [
+        "defaults", "x = load/f16", "x = load/bf16", "y = store/f16", "y = store/bf16",
+    ]  # fmt: skip
+
+
+def test_a_shader_alone_that_does_not_compile_fails(cli: Cli, file: Path) -> None:
+    change(file.with_name("thrice.wgsl"), "3.0 *", "3.0 */")
+    done = cli("op", "check", str(file.with_name("thrice.wgsl")))
+    assert done.code == FAILED
+    assert "FAILS" in done.out
+    assert f"{file.with_name('thrice.wgsl')}:12: " in done.err
+
+
+@pytest.mark.parametrize("command", ["check", "bench"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none.py", "none.py: no such file"),
+        (".", "a directory"),
+        ("notes.txt", "the name ends in '.txt', needs .py"),
+    ],
+)
+def test_what_is_no_file_of_ops_is_a_usage_error(
+    cli: Cli, tmp_path: Path, command: str, name: str, said: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("nothing")
+    done = cli("op", command, str(tmp_path / name))
+    assert (done.code, done.out) == (USAGE, "")
+    assert said in done.err
+
+
+def test_a_file_without_ops_says_so(cli: Cli, tmp_path: Path, adapter: str) -> None:
+    path = tmp_path / "empty.py"
+    path.write_text("x = 1\n")
+    done = cli("op", "check", str(path))
+    assert done.code == FAILED
+    assert "empty.py: it registers no op, needs a function under @op" in done.err
+
+
+def test_bench_gives_the_share_of_a_copy(cli: Cli, file: Path) -> None:
+    done = cli("op", "bench", str(file), "--size", "1", "--json")
+    assert (done.code, done.err) == (PASSED, "")
+    [row] = json.loads(done.out)
+    assert (row["op"], row["shapes"], row["nbytes"]) == ("thrice", [[1 << 18]], 2 << 20)
+    assert row["ratio"] == pytest.approx(row["copy_seconds"] / row["seconds"])
+
+
+def test_the_example_passes(cli: Cli, adapter: str) -> None:
+    done = cli("op", "check", str(ROOT / "examples" / "custom_op.py"))
+    assert (done.code, done.err) == (PASSED, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_watch_checks_again_when_the_shader_changes_and_ends_on_ctrl_c(file: Path) -> None:
+    words = [sys.executable, "-m", "wgpu_backend", "op", "check", str(file), "--watch"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=environment
+    ) as process:
+        assert process.stdout is not None
+
+        def verdict() -> str:
+            """The next line that ends a check."""
+            return next(line for line in process.stdout if "waiting" in line)
+
+        assert "passed, waiting" in verdict()
+        change(file.with_name("thrice.wgsl"), "3.0 *", "4.0 *")
+        assert "FAILED, waiting" in verdict()
+        change(file, "3 * x", "4 * x")
+        assert "passed, waiting" in verdict()
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
