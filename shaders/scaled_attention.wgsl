@@ -22,8 +22,8 @@ const CAUSAL: bool = false;
 const LOWEST: f32 = -3.4028234e38;
 
 struct Params {
-    tokens: u32, keys: u32, heads: u32, kv_heads: u32, k_cols: u32, v_cols: u32, window: u32,
-    scale: f32, softcap: f32, q_offset: u32, k_offset: u32, v_offset: u32, mask_offset: u32,
+    tokens: u32, keys: u32, heads: u32, kv_heads: u32, k_cols: u32, v_cols: u32, k_quads: u32,
+    window: u32, scale: f32, softcap: f32, q_offset: u32, k_offset: u32, v_offset: u32, mask_offset: u32,
     sinks_offset: u32, q_strides: vec4<u32>, k_strides: vec4<u32>, v_strides: vec4<u32>,
     mask_strides: vec4<u32>,
 }
@@ -167,7 +167,7 @@ fn load_queries(batch: u32, head: u32, first: u32, lane: u32) {
 
 fn products(at: u32) -> array<f32, QUERIES> {
     var sums: array<vec4<f32>, QUERIES>;
-    for (var i = 0u; i < K_QUADS; i++) {
+    for (var i = 0u; i < params.k_quads; i++) {
         let key = within(k_load4((at + 4u * i) >> K_SHIFT), 4u * i);
         // @unroll
         for (var t = 0u; t < QUERIES; t++) {

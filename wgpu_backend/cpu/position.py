@@ -15,6 +15,21 @@ def rope_table(positions: Array, frequencies: Array, *, magnitude: float = 1.0) 
 
 
 @twin
+def rope_table_streams(
+    positions: Array,
+    frequencies: Array,
+    streams: Array,
+    *,
+    count: int = 4,
+    magnitude: float = 1.0,
+) -> Array:
+    """Cosine and sine of the position that each pair turns by."""
+    chosen = positions.reshape(count, -1)[streams].T
+    angles = chosen.astype(np.float32) * frequencies
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.float32(magnitude)
+
+
+@twin
 def rope(x: Array, table: Array, *, interleaved: bool = False) -> Array:
     """Rotate pairs of values of each head."""
     pairs = table.shape[1]

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, cast, overloa
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from wgpu_backend.dtypes import BF16, DType
+from wgpu_backend.dtypes import BF16, F32, I32, DType
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
@@ -43,6 +43,7 @@ from wgpu_backend.ops import (
     triangular,
     writing,
 )
+from wgpu_backend.ops.rope_options import STREAMS, RopeOptions
 
 P = ParamSpec("P")
 
@@ -326,6 +327,78 @@ class Tensor(Node):
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+    rope_table_streams = Method(position.rope_table_streams)
+
+    def rope_with(
+        self, positions: Tensor, options: RopeOptions, factors: Tensor | None = None
+    ) -> Tensor:
+        """Rotate heads by positions: the complete ``RoPE`` of `ml`.
+
+        The table of angles is made once for equal arguments, so layers share it.
+
+        Parameters
+        ----------
+        positions : (tokens,), i32
+            With `options.sections` (4, tokens) or (4 * tokens,).
+        options : RopeOptions
+            Dimensions, base, scale, type, YaRN, sections.
+        factors : (dims / 2,), f32, or None
+            Divisors of the frequencies.
+
+        Returns
+        -------
+        (tokens, heads, cols), f32, as the tensor itself is; block formats are dequantised.
+        """
+        key = ("rope", positions, options, factors)
+        memo = positions.context.memo
+        if key not in memo:
+            memo[key] = _rope_table(positions, options, factors)
+        x = self.cast(dtype=F32) if self.dtype.quantised else self
+        return x.rope(memo[key], interleaved=options.interleaved)
+
+    def rope_from(
+        self,
+        offset: int,
+        *,
+        dims: int,
+        traditional: bool = False,
+        scale: float = 1.0,
+        base: float = 10000.0,
+        freqs: Tensor | None = None,
+    ) -> Tensor:
+        """Rotate (batch, heads, tokens, cols) by positions from `offset` on: ``RoPE`` of `x/ml`.
+
+        Parameters
+        ----------
+        offset : int
+            Position of the first token.
+        dims : int
+            Values of a head that are rotated.
+        traditional : bool
+            Pairs are neighbours; otherwise halves.
+        scale : float
+            Factor of positions.
+        base : float
+        freqs : (dims / 2,), f32, or None
+            Positions that turn each pair by one radian, instead of what `base` gives.
+
+        Returns
+        -------
+        (batch, heads, tokens, cols), f32.
+        """
+        if len(self.shape) != 4:
+            raise ShapeError(f"rope_from: x is {self.shape}, needs (batch, heads, tokens, cols)")
+        batch, heads, tokens, cols = self.shape
+        options = RopeOptions(dims, base, scale)
+        positions = self.context.from_numpy(list(range(offset, offset + tokens)), I32)
+        frequencies = self.context.from_numpy(options.frequencies())
+        if freqs is not None:
+            frequencies = self._operand(scale).div(freqs)
+        table = positions.rope_table(frequencies)
+        tokens_first = self.reshape(batch * heads, tokens, cols).permute(1, 0, 2)
+        y = tokens_first.rope(table, interleaved=traditional)
+        return y.permute(1, 0, 2).reshape(batch, heads, tokens, cols)
+
     conv1d_dw = Method(convolution.conv1d_dw)
     conv2d = Method(convolution.conv2d)
     conv3d = Method(convolution.conv3d)
@@ -399,6 +472,19 @@ def _bounds(item: int | builtins.slice, extent: int) -> tuple[int, int, int]:
     if not -extent <= item < extent:
         raise ShapeError(f"index: {item}, the axis has {extent} values")
     return item % extent, item % extent + 1, 1
+
+
+def _rope_table(positions: Tensor, options: RopeOptions, factors: Tensor | None) -> Tensor:
+    context = positions.context
+    frequencies = context.from_numpy(options.frequencies())
+    if factors is not None:
+        frequencies = frequencies.div(factors)
+    if not options.sections:
+        return positions.rope_table(frequencies, magnitude=options.magnitude)
+    streams = context.from_numpy(options.streams)
+    return positions.rope_table_streams(
+        frequencies, streams, count=STREAMS, magnitude=options.magnitude
+    )
 
 
 def leaf(spec: Spec, storage: Storage, context: Builder | None = None) -> Tensor:

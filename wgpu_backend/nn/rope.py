@@ -1,115 +1,14 @@
-"""Rotary position embedding: options as in GGUF files, frequencies from them, the rotation."""
+"""Rotary position embedding of a model: a table of angles once a graph, the rotation in layers."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.config import Config
-from wgpu_backend.errors import ModelError, ShapeError
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.rope_options import RopeOptions
 
-
-@dataclass(frozen=True, slots=True)
-class RopeOptions:
-    """How positions become angles.
-
-    Parameters
-    ----------
-    dims : int
-        Values of a head that are rotated, an even number.
-    base : float
-    scale : float
-        Factor of positions: 1 / the factor by which the context was stretched.
-    interleaved : bool
-        Pairs are neighbours; otherwise halves.
-    original_context : int
-        Context the model was trained with, for YaRN.
-    extrapolation : float
-        YaRN's mix, 0 (off) to 1.
-    attention : float
-        Factor of cosine and sine.
-    beta_fast, beta_slow : float
-        Rotations within the original context at which YaRN's ramp begins and ends.
-    """
-
-    dims: int
-    base: float = 10000.0
-    scale: float = 1.0
-    interleaved: bool = False
-    original_context: int = 0
-    extrapolation: float = 0.0
-    attention: float = 1.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.dims < 2 or self.dims % 2:
-            raise ModelError(f"rope: {self.dims} dimensions, needs an even number of at least 2")
-        if not self.base > 0 or not self.scale > 0:
-            raise ModelError(f"rope: base {self.base} and scale {self.scale}, need more than 0")
-
-    @classmethod
-    def from_config(cls, config: Config, dims: int, *, interleaved: bool) -> RopeOptions:
-        """Options of a model's file, for heads of `dims` values."""
-        kind = config.string("rope.scaling.type", "linear")
-        factor = config.float("rope.scaling.factor", config.float("rope.scale_linear", 1.0))
-        if not factor > 0:
-            raise ModelError(f"{config.source}: rope.scaling.factor is {factor}, needs more than 0")
-        yarn = kind == "yarn"
-        return cls(
-            dims=config.uint("rope.dimension_count", dims),
-            base=config.float("rope.freq_base", 10000.0),
-            scale=1 / factor if kind in ("linear", "yarn") else 1.0,
-            interleaved=interleaved,
-            original_context=config.uint(
-                "rope.scaling.original_context_length", config.uint("context_length", 0)
-            ),
-            extrapolation=config.float("rope.scaling.yarn_ext_factor", 1.0) if yarn else 0.0,
-            attention=config.float("rope.scaling.attn_factor", 1.0),
-            beta_fast=config.float("rope.scaling.yarn_beta_fast", 32.0),
-            beta_slow=config.float("rope.scaling.yarn_beta_slow", 1.0),
-        )
-
-    def frequencies(self, factors: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Radians per position of each pair.
-
-        Source for YaRN: Peng et al. 2023, §3.2 and §3.4.
-
-        Parameters
-        ----------
-        factors : (dims / 2,) or None
-            Divisors, as Llama 3.1 has them.
-        """
-        pairs = self.dims // 2
-        if factors is not None and factors.shape != (pairs,):
-            raise ShapeError(f"rope: {factors.shape} factors, {pairs} pairs are rotated")
-        own = self.base ** (-np.arange(pairs, dtype=np.float64) / pairs)
-        own = own if factors is None else own / factors
-        mix = self.extrapolation * self._ramp(pairs) if self.extrapolation else 0.0
-        return (own * self.scale * (1 - mix) + own * mix).astype(np.float32)
-
-    @property
-    def magnitude(self) -> float:
-        """Factor of cosine and sine; YaRN adds its temperature."""
-        if not self.extrapolation:
-            return self.attention
-        return self.attention * (1 + 0.1 * math.log(1 / self.scale))
-
-    def _ramp(self, pairs: int) -> NDArray[np.float64]:
-        """One for pairs that turn fast, zero for those that turn slowly."""
-        low = max(0.0, math.floor(self._pair_of(self.beta_fast)))
-        high = min(self.dims - 1.0, math.ceil(self._pair_of(self.beta_slow)))
-        steps = (np.arange(pairs) - low) / max(0.001, high - low)
-        return np.clip(1 - steps, 0.0, 1.0).astype(np.float64)
-
-    def _pair_of(self, rotations: float) -> float:
-        """Pair, as a fraction, that turns so often within the original context."""
-        turns = self.original_context / (rotations * 2 * math.pi)
-        return self.dims * math.log(max(turns, 1e-9)) / (2 * math.log(self.base))
+__all__ = ["RopeOptions", "Rotary"]
 
 
 class Rotary:
@@ -126,12 +25,18 @@ class Rotary:
         self._frequencies = options.frequencies(factors)
 
     def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate (tokens, heads, cols) by (tokens,) positions."""
+        """Rotate (tokens, heads, cols) by (tokens,) positions; (4, tokens) with sections."""
         return x.rope(self._table(positions), interleaved=self.options.interleaved)
 
     def _table(self, positions: Tensor) -> Tensor:
         context, key = positions.context, (self, positions)
         if key not in context.memo:
             frequencies = context.from_numpy(self._frequencies)
-            context.memo[key] = positions.rope_table(frequencies, magnitude=self.options.magnitude)
+            magnitude = self.options.magnitude
+            if self.options.sections:
+                streams = context.from_numpy(self.options.streams)
+                table = positions.rope_table_streams(frequencies, streams, magnitude=magnitude)
+            else:
+                table = positions.rope_table(frequencies, magnitude=magnitude)
+            context.memo[key] = table
         return context.memo[key]

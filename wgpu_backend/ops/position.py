@@ -40,6 +40,69 @@ def rope_table(positions: Node, frequencies: Node, *, magnitude: float = 1.0) ->
     )
 
 
+@op(dense=("positions", "frequencies", "streams"), trusted=True)
+def rope_table_streams(
+    positions: Node, frequencies: Node, streams: Node, *, count: int = 4, magnitude: float = 1.0
+) -> Launch:
+    """Cosine and sine where a token has several positions, such as time, height and width.
+
+    Source: Wang et al. 2024, "Qwen2-VL", §2.1, "Multimodal Rotary Position Embedding".
+
+    Parameters
+    ----------
+    positions : (count, tokens) or (count * tokens,), i32
+        All tokens' first positions, then all their second ones, and so on.
+    frequencies : (pairs,), f32
+        Radians per position.
+    streams : (pairs,), i32
+        Which of its token's positions each pair turns by, ``0 … count - 1``.
+    count : int
+        Positions of a token.
+    magnitude : float
+        Factor of both.
+
+    Returns
+    -------
+    (tokens, pairs, 2), f32.
+
+    Raises
+    ------
+    ShapeError
+        The positions are no multiple of `count`, or `streams` is not as long as `frequencies`.
+    """
+    name = "rope_table_streams"
+    require_rank(name, "positions", positions, 1, 2)
+    require_rank(name, "frequencies", frequencies, 1, 1)
+    require_dtype(name, "positions", positions, (I32,))
+    require_dtype(name, "frequencies", frequencies, (F32,))
+    require_dtype(name, "streams", streams, (I32,))
+    shape, pairs = positions.spec.shape, frequencies.spec.shape[0]
+    require(
+        count > 0 and shape[0] % count == 0 and (len(shape) == 1 or shape[0] == count),
+        ShapeError,
+        f"{name}: positions is {shape}, needs {count} for each token, ({count}, tokens)",
+    )
+    require(
+        streams.spec.shape == (pairs,),
+        ShapeError,
+        f"{name}: streams is {streams.spec.shape}, frequencies has {pairs} pairs",
+    )
+    tokens = positions.spec.size // count
+    return Launch(
+        Spec.dense((tokens, pairs, 2), F32),
+        {"positions": positions, "frequencies": frequencies, "streams": streams},
+        threads=tokens * pairs,
+        params={
+            "size": tokens * pairs,
+            "pairs": pairs,
+            "tokens": tokens,
+            "count": count,
+            "magnitude": magnitude,
+        },
+        work=8 * tokens * pairs,
+    )
+
+
 @op(dense=("table",), trusted=True)
 def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
     """Rotate pairs of values of each head by the angles of its token.

@@ -122,6 +122,7 @@ def scaled_attention(
             "kv_heads": kv_heads,
             "k_cols": cols,
             "v_cols": v_cols,
+            "k_quads": -(-cols // 4),
             "window": window,
             "scale": scale,
             "softcap": softcap,

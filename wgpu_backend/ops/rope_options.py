@@ -1,0 +1,155 @@
+"""Options of rotary position embedding as GGUF files have them, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.config import Config
+from wgpu_backend.errors import ModelError, ShapeError
+
+STREAMS = 4  # positions of a token where it has several: time, height, width, another
+Sectioning = Literal["blocks", "interleaved", "vision"]
+
+
+@dataclass(frozen=True, slots=True)
+class RopeOptions:
+    """How positions become angles.
+
+    Parameters
+    ----------
+    dims : int
+        Values of a head that are rotated, an even number.
+    base : float
+    scale : float
+        Factor of positions: 1 / the factor by which the context was stretched.
+    interleaved : bool
+        Pairs are neighbours; otherwise halves.
+    original_context : int
+        Context the model was trained with, for YaRN.
+    extrapolation : float
+        YaRN's mix, 0 (off) to 1.
+    attention : float
+        Factor of cosine and sine.
+    beta_fast, beta_slow : float
+        Rotations within the original context at which YaRN's ramp begins and ends.
+    sections : tuple of four int, or empty
+        Pairs that turn by each of a token's four positions; empty where it has one.
+    sectioning : str
+        How `sections` are laid over the pairs: ``"blocks"`` one after the other, as Qwen2-VL;
+        ``"interleaved"`` first, second, third, first …, as Qwen3-VL; ``"vision"`` one after the
+        other, each with frequencies of its own from the first on. For vision Ollama's `dim` is half
+        of `dims`.
+    """
+
+    dims: int
+    base: float = 10000.0
+    scale: float = 1.0
+    interleaved: bool = False
+    original_context: int = 0
+    extrapolation: float = 0.0
+    attention: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    sections: tuple[int, ...] = ()
+    sectioning: Sectioning = "blocks"
+
+    def __post_init__(self) -> None:
+        if self.dims < 2 or self.dims % 2:
+            raise ModelError(f"rope: {self.dims} dimensions, needs an even number of at least 2")
+        if not self.base > 0 or not self.scale > 0:
+            raise ModelError(f"rope: base {self.base} and scale {self.scale}, need more than 0")
+        if self.sections and (len(self.sections) != STREAMS or sum(self.sections) < 1):
+            raise ModelError(
+                f"rope: sections are {self.sections}, needs {STREAMS} that add up to 1 or more"
+            )
+
+    @classmethod
+    def from_config(cls, config: Config, dims: int, *, interleaved: bool) -> RopeOptions:
+        """Options of a model's file, for heads of `dims` values."""
+        kind = config.string("rope.scaling.type", "linear")
+        factor = config.float("rope.scaling.factor", config.float("rope.scale_linear", 1.0))
+        if not factor > 0:
+            raise ModelError(f"{config.source}: rope.scaling.factor is {factor}, needs more than 0")
+        yarn = kind == "yarn"
+        return cls(
+            dims=config.uint("rope.dimension_count", dims),
+            base=config.float("rope.freq_base", 10000.0),
+            scale=1 / factor if kind in ("linear", "yarn") else 1.0,
+            interleaved=interleaved,
+            original_context=config.uint(
+                "rope.scaling.original_context_length", config.uint("context_length", 0)
+            ),
+            extrapolation=config.float("rope.scaling.yarn_ext_factor", 1.0) if yarn else 0.0,
+            attention=config.float("rope.scaling.attn_factor", 1.0),
+            beta_fast=config.float("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=config.float("rope.scaling.yarn_beta_slow", 1.0),
+        )
+
+    def frequencies(self, factors: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Radians per position of each pair.
+
+        Source for YaRN: Peng et al. 2023, §3.2 and §3.4.
+
+        Parameters
+        ----------
+        factors : (dims / 2,) or None
+            Divisors, as Llama 3.1 has them.
+        """
+        pairs = self.dims // 2
+        if factors is not None and factors.shape != (pairs,):
+            raise ShapeError(f"rope: {factors.shape} factors, {pairs} pairs are rotated")
+        own = self.base ** -self._exponents(pairs)
+        own = own if factors is None else own / factors
+        mix = self.extrapolation * self._ramp(pairs) if self.extrapolation else 0.0
+        return (own * self.scale * (1 - mix) + own * mix).astype(np.float32)
+
+    @property
+    def magnitude(self) -> float:
+        """Factor of cosine and sine; YaRN adds its temperature."""
+        if not self.extrapolation:
+            return self.attention
+        return self.attention * (1 + 0.1 * math.log(1 / self.scale))
+
+    @property
+    def streams(self) -> NDArray[np.int32]:
+        """Which of its token's positions each pair turns by.
+
+        Returns
+        -------
+        (dims / 2,), int32
+            All zeros without `sections`.
+        """
+        pair = np.arange(self.dims // 2)
+        if not self.sections:
+            return np.zeros(len(pair), np.int32)
+        place = pair % sum(self.sections)
+        if self.sectioning == "interleaved":
+            of_three = place % 3
+            inside = place < 3 * np.array(self.sections)[of_three]
+            return np.where(inside, of_three, STREAMS - 1).astype(np.int32)
+        return np.searchsorted(np.cumsum(self.sections), place, side="right").astype(np.int32)
+
+    def _exponents(self, pairs: int) -> NDArray[np.float64]:
+        """Negative logarithm of each pair's frequency, to `base`."""
+        pair = np.arange(pairs, dtype=np.float64)
+        if self.sectioning != "vision" or not self.sections:
+            return pair / pairs
+        begins = np.cumsum((0, *self.sections[:-1]))
+        return 2 * (pair % sum(self.sections) - begins[self.streams]) / pairs
+
+    def _ramp(self, pairs: int) -> NDArray[np.float64]:
+        """One for pairs that turn fast, zero for those that turn slowly."""
+        low = max(0.0, math.floor(self._pair_of(self.beta_fast)))
+        high = min(self.dims - 1.0, math.ceil(self._pair_of(self.beta_slow)))
+        steps = (np.arange(pairs) - low) / max(0.001, high - low)
+        return np.clip(1 - steps, 0.0, 1.0).astype(np.float64)
+
+    def _pair_of(self, rotations: float) -> float:
+        """Pair, as a fraction, that turns so often within the original context."""
+        turns = self.original_context / (rotations * 2 * math.pi)
+        return self.dims * math.log(max(turns, 1e-9)) / (2 * math.log(self.base))
