@@ -18,11 +18,11 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from wgpu_backend.models.llama import MLP, Llama, Options, SelfAttention
 
 import wgpu_backend
 from wgpu_backend import SamplingOptions, Tensor, architecture, nn
 from wgpu_backend.batch import Batch
+from wgpu_backend.models.llama import MLP, Llama, Options, SelfAttention
 from wgpu_backend.nn import weight
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD, FEED_FORWARD, EPS = 2, 64, 4, 2, 16, 128, 1e-5
