@@ -16,13 +16,13 @@ struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32 }
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> keys: array<u32, BLOCK>;
-// Places of keys in sorted order: two halves, read and written in turns.
+// Two halves, read and written in turns.
+var<workgroup> keys: array<u32, 2048>;
 var<workgroup> ids: array<u32, 2048>;
 var<private> half: u32;
 
 fn key_at(i: u32) -> u32 {
-    return keys[ids[half + i]];
+    return keys[half + i];
 }
 
 fn key_of(at: u32) -> u32 {
@@ -46,16 +46,18 @@ fn merge_pairs(run: u32, first: u32, last: u32, count: u32) {
         var b = middle + i - pair - of_a;
         var id_a = ids[half + min(a, count - 1u)];
         var id_b = ids[half + min(b, count - 1u)];
-        var key_a = keys[id_a];
-        var key_b = keys[id_b];
+        var key_a = keys[half + min(a, count - 1u)];
+        var key_b = keys[half + min(b, count - 1u)];
         let stop = min(last, end);
         for (; i < stop; i++) {
             let taken = (a < middle) & ((b >= end) | (key_a <= key_b));
             ids[(BLOCK - half) + i] = select(id_b, id_a, taken);
+            keys[(BLOCK - half) + i] = select(key_b, key_a, taken);
             a += u32(taken);
             b += u32(!taken);
-            let id = ids[half + min(select(b, a, taken), count - 1u)];
-            let key = keys[id];
+            let next = half + min(select(b, a, taken), count - 1u);
+            let id = ids[next];
+            let key = keys[next];
             id_a = select(id_a, id, taken);
             key_a = select(key_a, key, taken);
             id_b = select(id, id_b, taken);
