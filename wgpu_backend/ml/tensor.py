@@ -32,6 +32,7 @@ from wgpu_backend.ops import (
     normalization,
     pointwise,
     position,
+    recurrent,
     reduction,
     sampling,
     scaled_attention,
@@ -327,6 +328,8 @@ class Tensor(Node):
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+    ssm_conv = Method(recurrent.ssm_conv)
+    ssm_scan = Method(recurrent.ssm_scan)
     rope_table_streams = Method(position.rope_table_streams)
 
     def rope_with(

@@ -1,0 +1,145 @@
+"""Ops of recurrent layers: the short convolution and the scan of state space models."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+
+MAX_STATES = 512  # that one thread keeps
+
+
+@op(trusted=True)
+def ssm_conv(x: Node, weight: Node) -> Launch:
+    """Slide each channel's kernel over its own values; none are padded.
+
+    Source: Gu & Dao 2023, "Mamba", §3.4.
+
+    Parameters
+    ----------
+    x : (sequences, channels, taps - 1 + tokens), f32, f16 or bf16, of any strides
+        The last values before the tokens, then theirs.
+    weight : (channels, taps), f32, f16 or bf16
+
+    Returns
+    -------
+    (sequences, tokens, channels), f32.
+
+    Raises
+    ------
+    ShapeError
+        Channels differ, or there are fewer values than taps.
+    """
+    require_rank("ssm_conv", "x", x, 3, 3)
+    require_rank("ssm_conv", "weight", weight, 2, 2)
+    require_dtype("ssm_conv", "x", x, FLOATS)
+    require_dtype("ssm_conv", "weight", weight, FLOATS)
+    sequences, channels, length = x.spec.shape
+    rows, taps = weight.spec.shape
+    require(
+        rows == channels,
+        ShapeError,
+        f"ssm_conv: x has {channels} channels, weight has {rows}",
+    )
+    require(
+        1 <= taps <= length + 1,
+        ShapeError,
+        f"ssm_conv: weight has {taps} taps, x has {length} values, needs at least {taps - 1}",
+    )
+    out = Spec.dense((sequences, length - taps + 1, channels), F32)
+    return Launch(
+        out,
+        {"x": x, "weight": weight},
+        threads=out.size,
+        params={
+            "size": out.size,
+            "tokens": out.shape[1],
+            "channels": channels,
+            "taps": taps,
+        },
+        work=2 * out.size * taps,
+    )
+
+
+@op(dense=("state", "x", "dt", "a", "b", "c", "ids"), trusted=True)
+def ssm_scan(state: Node, x: Node, dt: Node, a: Node, b: Node, c: Node, ids: Node) -> Launch:
+    """Scan of a state space model: ``s = s exp(dt a) + b dt x``, ``y = s c``, token by token.
+
+    Source: Gu & Dao 2023, "Mamba", alg. 2; Dao & Gu 2024, "Transformers are SSMs", §6.
+
+    Parameters
+    ----------
+    state : (rows, heads, cols, states), f32, f16 or bf16
+        States before the first token; `states` is 1 to 512.
+    x : (sequences, tokens, heads, cols)
+    dt : (sequences, tokens, heads)
+        Widths of steps; their softplus is taken.
+    a : (heads, states), or (heads, 1) where a head's states decay alike
+    b, c : (sequences, tokens, parts, states)
+        `parts` divides `heads`; neighbours share one.
+    ids : (sequences,), i32
+        Row of `state` that each sequence begins with.
+
+    Returns
+    -------
+    (x.size + sequences * heads * cols * states,), f32
+        The values of y, laid out as `x`, then the states after the last token.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not fit each other.
+    """
+    operands = {"state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c}
+    for name, rank in (("state", 4), ("x", 4), ("dt", 3), ("a", 2), ("b", 4), ("c", 4)):
+        require_rank("ssm_scan", name, operands[name], rank, rank)
+        require_dtype("ssm_scan", name, operands[name], FLOATS)
+    require_dtype("ssm_scan", "ids", ids, (I32,))
+    sequences, tokens, heads, cols = x.spec.shape
+    rows, states = state.spec.shape[0], state.spec.shape[3]
+    parts, decays = b.spec.shape[2], a.spec.shape[1]
+    _require_shape("state", state, (rows, heads, cols, states))
+    _require_shape("dt", dt, (sequences, tokens, heads))
+    _require_shape("a", a, (heads, 1 if decays == 1 else states))
+    _require_shape("b", b, (sequences, tokens, parts, states))
+    _require_shape("c", c, (sequences, tokens, parts, states))
+    _require_shape("ids", ids, (sequences,))
+    require(
+        parts > 0 and heads % parts == 0,
+        ShapeError,
+        f"ssm_scan: {heads} heads, not a multiple of {parts} parts",
+    )
+    require(
+        1 <= states <= MAX_STATES and rows > 0,
+        ShapeError,
+        f"ssm_scan: state is {state.spec.shape}, needs 1 row and 1 to {MAX_STATES} states",
+    )
+    threads = sequences * heads * cols
+    out = Spec.dense((x.spec.size + threads * states,), F32)
+    return Launch(
+        out,
+        {**operands, "ids": ids},
+        threads=threads,
+        params={
+            "size": threads,
+            "tokens": tokens,
+            "heads": heads,
+            "cols": cols,
+            "parts": parts,
+            "rows": rows,
+            "results": x.spec.size,
+        },
+        choices={"STATES": states, "SHARED_DECAY": decays == 1},
+        work=8 * x.spec.size * states,
+    )
+
+
+def _require_shape(name: str, node: Node, wanted: Shape) -> None:
+    require(
+        node.spec.shape == wanted,
+        ShapeError,
+        f"ssm_scan: {name} is {node.spec.shape}, needs {wanted}",
+    )
