@@ -5,21 +5,20 @@
 
 const WG: u32 = 64u;
 
-struct Params { groups: u32, first_row: u32, weights_rows: u32, weights_group: u32 }
+struct Params { size: u32, weights_group: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = grid_index(id, groups, WG);
-    if i >= params.weights_rows * params.groups {
+    if i >= params.size {
         return;
     }
     var values: array<vec4<f32>, 8>;
     weights_load32(params.weights_group + i, &values);
-    let at = (params.first_row * params.groups + i) * 32u;
     // @unroll
     for (var k = 0u; k < 8u; k++) {
-        y_store4(at + k * 4u, values[k]);
+        y_store4(i * 32u + k * 4u, values[k]);
     }
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from wgpu_backend.dtypes import QUANTISABLE, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -36,23 +34,16 @@ def dequantised(x: Node, dtype: DType) -> Launch:
         f"cast: a {x.spec.dtype} tensor is {x.spec.shape} of strides {x.spec.strides}, needs "
         f"whole rows, strides {dense_strides(x.spec.shape)}",
     )
-    groups = cols // GROUP
+    # A weight in parts needs no care: as floats it is larger still than one binding.
+    size = x.spec.size // GROUP
     return Launch(
         Spec.dense(x.spec.shape, dtype),
-        {"weights": _matrix(x)},
-        threads=lambda rows: rows * groups,
-        params={"groups": groups},
+        {"weights": x},
+        threads=size,
+        params={"size": size},
         shader="dequantise",
         work=x.spec.nbytes + dtype.nbytes(x.spec.size),
     )
-
-
-def _matrix(x: Node) -> Node:
-    """View of a dense tensor with its leading axes merged, as the parts of weights are counted."""
-    cols = x.spec.shape[-1]
-    shape = (math.prod(x.spec.shape[:-1]), cols)
-    spec = Spec(shape, x.spec.dtype, (cols, 1), x.spec.offset)
-    return Node(spec, x.storage, builder=x.builder, source=x)
 
 
 def quantised(x: Node, dtype: DType) -> Launch:
