@@ -34,6 +34,7 @@ from wgpu_backend.ops import (
     position,
     recurrent,
     reduction,
+    resampling,
     sampling,
     scaled_attention,
     scan,
@@ -328,6 +329,8 @@ class Tensor(Node):
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+    avg_pool2d = Method(resampling.avg_pool2d)
+    interpolate = Method(resampling.interpolate)
     ssm_conv = Method(recurrent.ssm_conv)
     ssm_scan = Method(recurrent.ssm_scan)
     rope_table_streams = Method(position.rope_table_streams)

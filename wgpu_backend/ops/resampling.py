@@ -1,0 +1,113 @@
+"""Ops that make images larger or smaller: avg_pool2d, interpolate. Images are the last two axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+
+Mode = Literal["nearest", "bilinear"]
+MAX_EXTENT = 32768  # products of two extents stay below 2³²
+
+
+@op(trusted=True)
+def avg_pool2d(x: Node, k: int, s: int, p: int = 0) -> Launch:
+    """Mean of each square window; the zeros of the padding count.
+
+    `ml` pools over its axes 0 and 1, which are the last two here.
+
+    Parameters
+    ----------
+    x : (..., h, w), f32, f16 or bf16, of any strides
+    k, s, p : int
+        Side of the window, step from one to the next, zeros around the image.
+
+    Returns
+    -------
+    (..., (h + 2 p - k) // s + 1, (w + 2 p - k) // s + 1), f32.
+
+    Raises
+    ------
+    ShapeError
+        The window is larger than the padded image.
+    """
+    require_rank("avg_pool2d", "x", x, 2)
+    require_dtype("avg_pool2d", "x", x, FLOATS)
+    require(
+        k > 0 and s > 0 and p >= 0,
+        ShapeError,
+        f"avg_pool2d: window {k}, step {s}, padding {p}; needs padding from 0, the others from 1",
+    )
+    *batch, height, width = x.spec.shape
+    require(
+        k <= min(height, width) + 2 * p,
+        ShapeError,
+        f"avg_pool2d: a window of {k}, the padded image is {height + 2 * p} by {width + 2 * p}",
+    )
+    out = Spec.dense((*batch, *((n + 2 * p - k) // s + 1 for n in (height, width))), F32)
+    return Launch(
+        out,
+        {"x": x},
+        threads=out.size,
+        params={"size": out.size, "window": k, "step": s, "before": p, "out": four(out.shape, 1)},
+        work=out.nbytes * (k * k + 1),
+    )
+
+
+@op(trusted=True)
+def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch:
+    """Image in another size.
+
+    Bilinear takes values between the centres of pixels, as ``align_corners=False`` elsewhere, and
+    those at the border as they are; it works over the last two axes. Nearest takes value
+    ``i * have // want`` along every axis, as bilinear does along the first ones.
+
+    Parameters
+    ----------
+    x : (...), two to four axes; f32, f16 or bf16, of any strides
+    shape : sequence of int
+        Of the result, with as many axes, of at most 32,768 each.
+    mode : str
+        ``"nearest"`` or ``"bilinear"``.
+
+    Returns
+    -------
+    Tensor of that shape, f32.
+
+    Raises
+    ------
+    ShapeError
+        `shape` has other than as many axes, an axis is empty or too long, or there is no such mode.
+    """
+    require_rank("interpolate", "x", x, 2)
+    require_dtype("interpolate", "x", x, FLOATS)
+    out = Spec.dense(tuple(shape), F32)
+    require(
+        len(out.shape) == len(x.spec.shape),
+        ShapeError,
+        f"interpolate: x is {x.spec.shape}, needs as many axes as {out.shape}",
+    )
+    require(
+        all(1 <= n <= MAX_EXTENT for n in (*out.shape, *x.spec.shape)),
+        ShapeError,
+        f"interpolate: {x.spec.shape} to {out.shape}, needs axes of 1 to {MAX_EXTENT} values",
+    )
+    require(
+        mode in ("nearest", "bilinear"),
+        ShapeError,
+        f"interpolate: mode is {mode!r}, needs 'nearest' or 'bilinear'",
+    )
+    return Launch(
+        out,
+        {"x": x},
+        threads=out.size,
+        params={"size": out.size, "out": four(out.shape, 1)},
+        choices={"NEAREST": mode == "nearest"},
+        work=out.nbytes * 5,
+    )
