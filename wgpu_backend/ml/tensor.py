@@ -32,6 +32,7 @@ from wgpu_backend.ops import (
     normalization,
     pointwise,
     position,
+    products,
     recurrent,
     reduction,
     resampling,
@@ -329,6 +330,7 @@ class Tensor(Node):
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(attention.paged_attention)
+    matmul = Method(products.matmul)
     avg_pool2d = Method(resampling.avg_pool2d)
     interpolate = Method(resampling.interpolate)
     ssm_conv = Method(recurrent.ssm_conv)
@@ -411,7 +413,7 @@ class Tensor(Node):
     im2col = Method(convolution.im2col)
     scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
     scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
-    mulmat_full_prec = Method(matmul.mulmat)
+    mulmat_full_prec = mulmat
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
     silu_alpha_limit = Method(experts.silu_alpha_limit)
@@ -444,8 +446,7 @@ class Tensor(Node):
     __rmul__ = __mul__
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        axes = list(range(len(other.shape)))
-        return other.permute(*axes[:-2], axes[-1], axes[-2]).mulmat(self)
+        return self.matmul(other)
 
     def __getitem__(self, index: int | builtins.slice | tuple[int | builtins.slice, ...]) -> Tensor:
         """Basic indexing: integers and slices with positive steps."""

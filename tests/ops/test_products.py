@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from tests.ops.operands import FLOATS, LAYOUTS, tensor, weight_bytes
+from wgpu_backend.dtypes import I32, Q4_0
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.ml.context import Context
+
+SHAPES = [
+    ((5, 9), (9, 4)),
+    ((9,), (9, 4)),
+    ((5, 9), (9,)),
+    ((9,), (9,)),
+    ((3, 5, 9), (9, 4)),
+    ((5, 9), (3, 9, 4)),
+    ((3, 5, 9), (3, 9, 4)),
+    ((3, 1, 5, 9), (2, 9, 4)),
+    ((2, 5, 9), (3, 1, 9, 4)),
+    ((9,), (3, 2, 9, 4)),
+    ((3, 2, 5, 9), (9,)),
+    ((1, 1), (1, 1)),
+    ((33, 64), (64, 65)),
+    ((2, 33, 64), (64, 65)),
+    ((257, 33), (33, 3)),
+    ((0, 9), (9, 4)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), SHAPES, ids=str)
+def test_products_are_those_of_numpy(any_gpu, rng, left, right):
+    a, b = rng.standard_normal(left, "f4"), rng.standard_normal(right, "f4")
+    with Context(any_gpu) as ctx:
+        got = tensor(ctx, a).matmul(tensor(ctx, b)).numpy()
+        same = (tensor(ctx, a) @ tensor(ctx, b)).numpy()
+    want = np.matmul(a, b)
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, atol=2e-5)
+    np.testing.assert_array_equal(got, same)
+
+
+@pytest.mark.parametrize("b_type", FLOATS, ids=str)
+@pytest.mark.parametrize("a_type", FLOATS, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_operands_may_be_views_of_every_type(gpu, check, rng, layout, a_type, b_type):
+    a, b = rng.standard_normal((9, 32), "f4"), rng.standard_normal((32, 5), "f4")
+    of = LAYOUTS[layout]
+    check(gpu, lambda ctx: of(ctx, a, a_type).matmul(of(ctx, b, b_type)), limit=1e-10)
+
+
+def test_a_block_matrix_may_stand_transposed(gpu, check, rng):
+    data, a = weight_bytes(rng, 9, 64, Q4_0), rng.standard_normal((5, 64), "f4")
+    check(
+        gpu,
+        lambda ctx: tensor(ctx, a) @ ctx.from_bytes(Q4_0, data, 9, 64).transpose(),
+        limit=1e-10,
+    )
+
+
+def test_full_precision_is_what_every_product_has(gpu, rng):
+    a, x = rng.standard_normal((5, 64), "f4"), rng.standard_normal((3, 64), "f4")
+    with Context(gpu) as ctx:
+        got = tensor(ctx, a).mulmat_full_prec(tensor(ctx, x)).numpy()
+        np.testing.assert_array_equal(got, tensor(ctx, a).mulmat(tensor(ctx, x)).numpy())
+
+
+def test_what_does_not_fit_is_refused(full):
+    with Context(full) as ctx:
+        with pytest.raises(ShapeError, match="rows of a have 8 values, columns of b have 9"):
+            ctx.zeros(5, 8).matmul(ctx.zeros(9, 4))
+        with pytest.raises(ShapeError, match=r"matmul: \(2,\) and \(3,\) do not broadcast"):
+            ctx.zeros(2, 5, 9).matmul(ctx.zeros(3, 9, 4))
+        with pytest.raises(ShapeError, match=r"matmul: b is \(\) with 0 axes, needs 1 to 4"):
+            ctx.zeros(9).matmul(ctx.zeros())
+        with pytest.raises(DTypeError, match="i32, needs"):
+            ctx.zeros(5, 9).matmul(ctx.zeros(9, 4, dtype=I32))
