@@ -6,6 +6,7 @@ bytes it is told to, sound or not, and shares no code with the reader.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 
+from tests.blocks import random_blocks
+from wgpu_backend.dtypes import named
 from wgpu_backend.gguf_file import open_gguf
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ a", "o n", "e r", "Ġa n", "Ġan d", "r e"]
@@ -52,7 +55,8 @@ class Dims:
     @classmethod
     def for_type(cls, dtype: str) -> Dims:
         """The smallest sizes whose rows are whole blocks of `dtype`."""
-        return cls(width=256, head_dim=64, feed_forward=256) if dtype.endswith("_k") else cls()
+        wide = gguf.GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]][0] > 32
+        return cls(width=256, head_dim=64, feed_forward=256) if wide else cls()
 
 
 def tiny_model(
@@ -202,7 +206,11 @@ def _add_tensor(
 def quantised(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: str, std: float
 ) -> np.ndarray:
-    """Random rows of any type in `WEIGHT_TYPES`, with a standard deviation of about `std`."""
+    """Random rows of any weight type, with a standard deviation of about `std`."""
+    if dtype not in WEIGHT_TYPES:
+        kind = named(dtype)
+        blocks = random_blocks(rng, kind, math.prod(shape) // kind.block, std)
+        return blocks.reshape(*shape[:-1], -1)
     if dtype.endswith("_k"):
         return _random_k_blocks(rng, shape, dtype, std)
     weights = (rng.standard_normal(shape, "f4") * np.float32(std)).astype("f4")
