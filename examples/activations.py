@@ -1,0 +1,110 @@
+"""A window in which a story's states run down like rain: a band a layer, a row a token.
+
+::
+
+    $ python examples/activations.py
+    Once upon a time …
+
+Each band is one layer's output, a column for each of its numbers, orange above zero and blue below,
+in units of the layer's own mean square. The newest token is the lowest row of each band. Bright
+columns are numbers that stay the same whatever is said. Options: ``--prompt``, ``--device``, and
+``--frames``, ``--screenshot``, ``--offscreen``.
+"""
+
+import argparse
+
+import numpy as np
+from numpy.typing import NDArray
+from picture.colours import signed
+from picture.window import BACKGROUND, Pictures, add_options, show
+
+import wgpu_backend
+from wgpu_backend import LanguageModel, SamplingOptions, Tensor
+from wgpu_backend.batch import Batch
+from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.models.llama import Llama
+
+PROMPT = "Tell me a story about a fox named Pip and a lantern."
+TOKENS = 160
+SHOWN = 24  # tokens of a band
+SIZE = (992, 800)
+
+
+def main() -> None:
+    args = arguments()
+    with wgpu_backend.load(args.model, device=args.device) as model:
+        show(pictures(model, args), args, SIZE, "Activations")
+    print()
+
+
+def pictures(model: LanguageModel, args: argparse.Namespace) -> Pictures:
+    watcher = Watcher(model)
+    prompt = model.prompter.chat([{"role": "user", "content": args.prompt}])
+    history = [watcher.states(token) for token in prompt]
+    stream = model.tokenizer.stream()
+    told = ""
+    for token in model.tokens(prompt, SamplingOptions(seed=1), num_predict=TOKENS - len(prompt)):
+        history.append(watcher.states(token))
+        piece = stream.push(token)
+        told += piece
+        print(piece, end="", flush=True)
+        yield bands(np.stack(history[-SHOWN:], axis=1)), f"… {told[-40:]}"
+    watcher.close()
+
+
+class Watcher:
+    """Computes the states after each layer, token by token, with a cache of its own."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        assert isinstance(model.model, Llama), f"{model.model.config.architecture} has other parts"
+        self._model = model.model
+        layers, executor = self._model.cache_layers(), model.backend.executor
+        self._cache = PagedCache(executor, layers, TOKENS)
+        self._runner = Runner(self._model, self._cache)
+        self._head = Head("states", lambda batch, _: self._states(batch))
+
+    def states(self, token: int) -> NDArray[np.float32]:
+        """States after each layer for the next token: (layers, width)."""
+        result = self._runner.run([Work(0, (token,), (0,))], self._head, {})
+        return np.concatenate(result.wait())
+
+    def _states(self, batch: Batch) -> list[Tensor]:
+        model = self._model
+        x = model.token_embedding(batch.tokens)
+        states: list[Tensor] = []
+        for i, layer in enumerate(model.layers):
+            x = layer.forward(i, x, batch, model.options, model.rotary, None)
+            states.append(x.rows(batch.outputs))
+        return states
+
+    def close(self) -> None:
+        """Release the device memory."""
+        self._runner.close()
+        self._cache.close()
+
+
+def bands(states: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """(layers, tokens, width) one below the other; the newest token is the lowest."""
+    layers, tokens, width = states.shape
+    units = states / (3 * np.sqrt(np.mean(states**2, axis=(1, 2), keepdims=True)) + 1e-9)
+    gap = 2
+    picture = np.empty((layers * (SHOWN + gap) + gap, width + 2 * gap, 3), np.uint8)
+    picture[:] = BACKGROUND
+    for layer, values in enumerate(units):
+        bottom = (layer + 1) * (SHOWN + gap)
+        picture[bottom - tokens : bottom, gap : gap + width] = signed(values)
+    return picture
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", help="GGUF file; without it, the bundled story model")
+    parser.add_argument("--prompt", default=PROMPT)
+    parser.add_argument("--device", help="as in the table of devices.py; the best one by default")
+    add_options(parser)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

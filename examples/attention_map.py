@@ -1,0 +1,142 @@
+"""A window in which each head of a layer shows where it looks, while a story is being told.
+
+::
+
+    $ python examples/attention_map.py
+    Once upon a time …
+
+One square a head: a row is a token, a column is a token before it, and what is bright is looked at.
+The weights are those of the model: softmax of q·k, computed by the model's own modules in a graph
+of its own, over all tokens so far. (The kernel that answers never writes them down.) Their square
+root is shown, which brings out the faint ones. Options: ``--layer``, ``--prompt``, ``--device``,
+and ``--frames``, ``--screenshot``, ``--offscreen``.
+"""
+
+import argparse
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from picture.colours import glowing
+from picture.window import BACKGROUND, Pictures, add_options, show
+
+import wgpu_backend
+from wgpu_backend import LanguageModel, SamplingOptions, Tensor
+from wgpu_backend.batch import Batch
+from wgpu_backend.engine.runner import Head, Runner, Work, bucket
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.models.llama import Llama
+
+PROMPT = "Tell me a story about a fox named Pip and a lantern."
+TOKENS = 96  # that the squares have room for
+SIZE = (1024, 704)
+
+
+def main() -> None:
+    args = arguments()
+    with wgpu_backend.load(args.model, device=args.device) as model:
+        show(pictures(model, args), args, SIZE, "Attention")
+    print()
+
+
+def pictures(model: LanguageModel, args: argparse.Namespace) -> Pictures:
+    watcher = Watcher(model, args.layer)
+    tokens = model.prompter.chat([{"role": "user", "content": args.prompt}])
+    stream = model.tokenizer.stream()
+    told = ""
+    for token in model.tokens(tokens, SamplingOptions(seed=1), num_predict=TOKENS - len(tokens)):
+        tokens = [*tokens, token]
+        piece = stream.push(token)
+        told += piece
+        print(piece, end="", flush=True)
+        yield side_by_side(watcher.weights(tokens)), f"layer {watcher.layer}, … {told[-40:]}"
+    watcher.close()
+
+
+class Watcher:
+    """Computes what the heads of a layer look at.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Of Llama's kind.
+    layer : int
+        May be negative, from the last.
+    """
+
+    def __init__(self, model: LanguageModel, layer: int) -> None:
+        assert isinstance(model.model, Llama), f"{model.model.config.architecture} has other parts"
+        self._model = model.model
+        self.layer = range(len(self._model.layers))[layer]
+        layers, executor = self._model.cache_layers(), model.backend.executor
+        self._cache = PagedCache(executor, layers, bucket(TOKENS))
+        self._runner = Runner(self._model, self._cache)
+        self._head = Head("attention", self._build)
+
+    def weights(self, tokens: list[int]) -> NDArray[np.float32]:
+        """Where each token looks: (heads, tokens, tokens), rows add up to 1."""
+        count = len(tokens)
+        mask = np.triu(np.full((bucket(count),) * 2, -1e9, np.float32), 1)
+        self._cache.remove(0)
+        result = self._runner.run([Work(0, tokens, (0,))], self._head, {"mask": mask})
+        return result.wait()[0][:, :count, :count]
+
+    def _build(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
+        # The runner fills every input of a batch, so each must be in the graph.
+        return [self._weights(batch), batch.outputs]
+
+    def _weights(self, batch: Batch) -> Tensor:
+        model, tokens = self._model, batch.shape.tokens
+        x = model.token_embedding(batch.tokens)
+        for i, layer in enumerate(model.layers[: self.layer]):
+            x = layer.forward(i, x, batch, model.options, model.rotary, None)
+        layer = model.layers[self.layer]
+        normed = layer.attention_norm(x, model.options.eps)
+
+        def heads(projected: Tensor, count: int) -> Tensor:
+            apart = projected.reshape(tokens, count, model.options.head)
+            return model.rotary(apart, batch.positions).permute(1, 0, 2)
+
+        q = heads(layer.attention.query(normed), model.options.heads)
+        k = heads(layer.attention.key(normed), model.options.kv_heads)
+        shared = model.options.heads // model.options.kv_heads  # query heads of one key head
+        rows = q.reshape(model.options.kv_heads, shared * tokens, model.options.head)
+        scores = k.contiguous().mulmat(rows).reshape(model.options.heads, tokens, tokens)
+        mask = batch.context.input("mask", (tokens, tokens))
+        return (scores.scale(factor=model.options.head**-0.5) + mask).softmax()
+
+    def close(self) -> None:
+        """Release the device memory."""
+        self._runner.close()
+        self._cache.close()
+
+
+def side_by_side(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """A square for each head, in as many columns as look well."""
+    heads, count, _ = weights.shape
+    columns = math.ceil(math.sqrt(heads * SIZE[0] / SIZE[1]))
+    rows = math.ceil(heads / columns)
+    gap = TOKENS // 16
+    step = TOKENS + gap
+    picture = np.empty((rows * step + gap, columns * step + gap, 3), np.uint8)
+    picture[:] = BACKGROUND
+    for head, values in enumerate(weights):
+        top, left = (gap + step * i for i in divmod(head, columns))
+        square = np.zeros((TOKENS, TOKENS))
+        square[:count, :count] = np.sqrt(values)
+        picture[top : top + TOKENS, left : left + TOKENS] = glowing(square)
+    return picture
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", help="GGUF file; without it, the bundled story model")
+    parser.add_argument("--prompt", default=PROMPT)
+    parser.add_argument("--layer", type=int, default=2, help="negative ones count from the last")
+    parser.add_argument("--device", help="as in the table of devices.py; the best one by default")
+    add_options(parser)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""A line for each tensor of a model's first layer: how like it is to a dump that another run made.
+
+::
+
+    $ python examples/compare_dump.py
+    wrote 10 tensors, computed by NumPy, to story.safetensors
+    ok  token_embd           (12, 192)  reference (12, 192)  cosine 1.000000  largest difference 0
+    …
+    10 of 10 are alike on NVIDIA GeForce RTX 4070
+
+The dump may come from any program that writes safetensors: ``--dump file.safetensors`` compares
+with the tensors that the file has, by the names above. ``--model`` takes a GGUF file of Llama's
+kind, ``--device`` what devices.py lists.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import wgpu_backend
+from wgpu_backend import Context, LanguageModel, Tensor
+from wgpu_backend.models.llama import Llama
+
+TOKENS = range(1, 13)
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        dump = args.dump or written(args.model, Path(folder) / "story.safetensors")
+        with wgpu_backend.load(args.model, device=args.device) as model:
+            compare(model, dump)
+
+
+def written(model_path: str | None, dump: Path) -> Path:
+    """Write a dump with what the NumPy device computes."""
+    with (
+        wgpu_backend.load(model_path, device="cpu") as model,
+        model.backend.new_context() as context,
+    ):
+        arrays = {
+            name: np.ascontiguousarray(tensor.numpy())
+            for name, tensor in first_layer(model, context).items()
+        }
+    save_file(arrays, dump)
+    print(f"wrote {len(arrays)} tensors, computed by NumPy, to {dump.name}")
+    return dump
+
+
+def compare(model: LanguageModel, dump: Path) -> None:
+    """Print what `Context.compare_with` finds, and a verdict."""
+    there = load_file(dump)
+    with model.backend.new_context() as context:
+        tensors = {n: t for n, t in first_layer(model, context).items() if n in there}
+        report = context.compare_with(dump, tensors, abort_on_error=False)
+    for line in report:
+        print(line)
+    alike = sum(line.close for line in report)
+    print(f"{alike} of {len(report)} are alike on {model.device.name}")
+
+
+def first_layer(model: LanguageModel, context: Context) -> dict[str, Tensor]:
+    """Tensors on the way through the first layer, by the names of the weights that made them."""
+    llama = model.model
+    assert isinstance(llama, Llama), f"{llama.config.architecture} has other parts"
+    layer, eps = llama.layers[0], llama.options.eps
+    x = llama.token_embedding(context.from_ints(TOKENS))
+    normed = layer.attention_norm(x, eps)
+    fed = layer.mlp_norm(x, eps)
+    gate, up = layer.mlp.gate(fed), layer.mlp.up(fed)
+    return {
+        "token_embd": x,
+        "blk.0.attn_norm": normed,
+        "blk.0.attn_q": layer.attention.query(normed),
+        "blk.0.attn_k": layer.attention.key(normed),
+        "blk.0.attn_v": layer.attention.value(normed),
+        "blk.0.ffn_norm": fed,
+        "blk.0.ffn_gate": gate,
+        "blk.0.ffn_up": up,
+        "blk.0.ffn_down": layer.mlp.down(gate.swiglu(up)),
+        "output": llama.logits(llama.output_norm(x, eps)),
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", help="GGUF file; without it, the bundled story model")
+    parser.add_argument("--dump", type=Path, help="safetensors file to compare with")
+    parser.add_argument("--device", help="as in the table of devices.py; the best one by default")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the examples with a window share: the window, and colours."""

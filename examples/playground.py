@@ -1,0 +1,127 @@
+"""A window with a picture that a WGSL file paints; save the file, and the picture changes.
+
+::
+
+    $ python examples/playground.py
+    examples/playground/reaction.wgsl: edit it while the window is open
+
+Drops grow into a labyrinth. ``playground/mandelbrot.wgsl`` and ``playground/life.wgsl`` are two
+more files to start from, and any file of your own will do: the shader is an op from outside the
+package, whose operand is the picture before. A mistake is shown with file, line and caret, and the
+picture stays. Options: ``--device``, ``--side``, ``--steps``, and ``--frames``, ``--screenshot``,
+``--offscreen``.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from picture.window import Pictures, add_options, show
+
+from wgpu_backend import BackendParams, Context, ShaderError, Tensor, op, shader
+from wgpu_backend.dtypes import U32
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.backend import make_executor
+from wgpu_backend.ml.executor import Executor, Recorded
+
+Graph = Callable[[Context], Recorded]
+DEFAULT = Path(__file__).parent / "playground" / "reaction.wgsl"
+NUMBERS = 8  # of a pixel: red, green, blue, alpha, and four of its own
+
+
+def main() -> None:
+    args = arguments()
+    print(f"{args.shader}: edit it while the window is open", flush=True)
+    executor = make_executor("wgpu", BackendParams(args.device))
+    graph = Reloading(executor, args.shader, graph_of(args.shader, args.side, args.steps))
+    show(painted(graph, args), args, (args.window, args.window), args.shader.stem)
+    graph.close()
+    executor.close()
+
+
+def graph_of(path: Path, side: int, steps: int) -> Graph:
+    """What records several steps of a shader's picture in one go."""
+
+    @op(shader=path)
+    def paint(x: Node, clock: Node, *, step: int) -> Launch:
+        """The picture after `x`: (side, side, 8), f32; `clock` is (1,), u32."""
+        out = Spec.dense(x.spec.shape, x.spec.dtype)
+        params = {"side": side, "step": step}
+        return Launch(out, {"x": x, "clock": clock}, threads=side * side, params=params)
+
+    def graph(context: Context) -> Recorded:
+        pixels = context.input("pixels", (side, side, NUMBERS))
+        clock = context.input("clock", (1,), U32)
+        for step in range(steps):
+            pixels = cast("Tensor", paint(pixels, clock, step=step))
+        return context.record(pixels)
+
+    return graph
+
+
+class Reloading:
+    """A recorded graph that is recorded again whenever a file of the shader's folder changes."""
+
+    def __init__(self, executor: Executor, path: Path, graph: Graph) -> None:
+        self._executor, self._folder, self._graph = executor, path.parent, graph
+        self._seen: dict[Path, int] = {}
+        self._context: Context | None = None
+        self._recorded: Recorded | None = None
+
+    def get(self) -> Recorded | None:
+        """Newest graph that compiles; None before the first."""
+        now = {path: path.stat().st_mtime_ns for path in self._folder.glob("*.wgsl")}
+        if now != self._seen:
+            self._seen = now
+            shader.forget()
+            self._reload()
+        return self._recorded
+
+    def _reload(self) -> None:
+        context = Context(self._executor)
+        try:
+            recorded = self._graph(context)
+        except ShaderError as error:
+            context.close()
+            print(error, file=sys.stderr, flush=True)
+            return
+        self.close()
+        self._context, self._recorded = context, recorded
+
+    def close(self) -> None:
+        """Release what the graph holds."""
+        if self._context is not None and self._recorded is not None:
+            self._recorded.close()
+            self._context.close()
+
+
+def painted(graph: Reloading, args: argparse.Namespace) -> Pictures:
+    pixels = np.zeros((args.side, args.side, NUMBERS), np.float32)
+    frame = 0
+    while True:
+        recorded = graph.get()
+        if recorded is not None:
+            clock = np.array([frame * args.steps], np.uint32)
+            [pixels] = recorded.run({"pixels": pixels, "clock": clock}).wait()
+            frame += 1
+        colours = np.clip(pixels[..., :3], 0, 1) * 255
+        yield colours.astype(np.uint8), f"frame {frame}"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("shader", nargs="?", type=Path, default=DEFAULT)
+    parser.add_argument("--device", help="as in the table of devices.py; the best one by default")
+    parser.add_argument("--side", type=int, default=256, help="pixels along an edge")
+    parser.add_argument("--window", type=int, default=768, help="the same, of the window")
+    parser.add_argument("--steps", type=int, default=8, help="from one picture to the next")
+    add_options(parser)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
