@@ -14,6 +14,7 @@ fn sine(x: vec4<f32>, shift: u32) -> vec4<f32> {
     r = r - turns * 1.2675907951e-6;
     var quadrant = vec4<u32>(vec4<i32>(clamp(turns, vec4<f32>(-2e9), vec4<f32>(2e9))));
     if any(abs(x) > vec4<f32>(CLOSE)) {
+        // @unroll
         for (var k = 0u; k < 4u; k++) {
             if abs(x[k]) > CLOSE {
                 let far = far_angle(x[k]);
