@@ -13,6 +13,7 @@ submission instead of for all.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,8 +32,9 @@ _FUNCTIONS = (
     "wgpuBufferGetMappedRange",
     "wgpuBufferUnmap",
 )
-# A map that has not answered after so many waits for its own submission never will.
-_MAP_WAITS = 1000
+# A map that has not answered after so many waits, each of so many seconds, never will.
+_MAP_WAITS = 200
+_MAP_PAUSE = 0.05
 
 
 class Native:
@@ -121,11 +123,13 @@ class Mapping:
         self._native, self._gpu, self._buffer, self._nbytes = native, gpu, buffer, nbytes
         answers: list[int] = []
         self._answers = answers
+        self._answered = answered_event = threading.Event()
         ffi, lib = native.ffi, native.lib
 
         @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
         def answered(status: int, _message: Any, _one: Any, _two: Any) -> None:
             answers.append(int(status))
+            answered_event.set()
 
         _keep(answers, answered)
         info = ffi.new("WGPUBufferMapCallbackInfo *")
@@ -145,6 +149,8 @@ class Mapping:
             if self._answers:
                 break
             self._native.poll(self._gpu, index)
+            # Another thread's poll may have taken the answer and not yet delivered it.
+            self._answered.wait(_MAP_PAUSE)
         lib, ffi, raw = self._native.lib, self._native.ffi, self._buffer._internal
         if self._answers != [lib.WGPUMapAsyncStatus_Success]:
             raise RuntimeError(f"buffer not mapped, status {self._answers}")
