@@ -412,7 +412,6 @@ class Tensor(Node):
     conv3d = Method(convolution.conv3d)
     im2col = Method(convolution.im2col)
     scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
-    scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
     mulmat_full_prec = mulmat
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
