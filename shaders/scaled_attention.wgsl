@@ -11,7 +11,7 @@
 const WG: u32 = 64u;
 const QUERIES: u32 = 4u;
 const LANE_QUADS: u32 = 1u;      // vec4 of each result that one lane owns
-const K_QUADS: u32 = 16u;        // vec4 of a key, the last perhaps not full
+const K_QUADS: u32 = 16u;        // place for the vec4 of a query
 const TAIL: bool = false;        // the last vec4 of a key is not full
 const K_SHIFT: u32 = 2u;         // 2 where snippets count vectors, 0 where they count values
 const V_SHIFT: u32 = 2u;
@@ -19,6 +19,7 @@ const MASKED: bool = false;
 const TRUTHS: bool = false;      // the mask says what is seen; otherwise it is added to scores
 const SINKS: bool = false;
 const CAUSAL: bool = false;
+const CAPPED: bool = false;
 const LOWEST: f32 = -3.4028234e38;
 
 struct Params {
@@ -40,6 +41,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = head / (params.heads / params.kv_heads);
     let batch = group.z;
     let first = group.y * QUERIES;
+    if first >= params.tokens {
+        return;
+    }
     load_queries(batch, head, first, lane);
     workgroupBarrier();
     let k_at = params.k_offset + batch * params.k_strides.x + kv_head * params.k_strides.z;
@@ -156,12 +160,13 @@ fn seen_from(token: u32) -> u32 {
 
 // Surplus queries repeat the last one, and are not stored.
 fn load_queries(batch: u32, head: u32, first: u32, lane: u32) {
-    for (var i = lane; i < QUERIES * K_QUADS; i += WG) {
-        let token = min(first + i / K_QUADS, params.tokens - 1u);
-        let column = (i % K_QUADS) * 4u;
+    for (var i = lane; i < QUERIES * params.k_quads; i += WG) {
+        let t = i / params.k_quads;
+        let token = min(first + t, params.tokens - 1u);
+        let column = (i % params.k_quads) * 4u;
         let at = params.q_offset + batch * params.q_strides.x + token * params.q_strides.y
             + head * params.q_strides.z;
-        query[i] = within(q_load4(at + column), column) * params.scale;
+        query[t * K_QUADS + column / 4u] = within(q_load4(at + column), column) * params.scale;
     }
 }
 
@@ -193,6 +198,8 @@ fn within(value: vec4<f32>, column: u32) -> vec4<f32> {
 
 // The clamp changes no value, but some drivers' tanh overflows to NaN beyond 44.
 fn capped(score: f32) -> f32 {
-    let bent = tanh(clamp(score / max(params.softcap, 1e-9), -20.0, 20.0));
-    return select(score, params.softcap * bent, params.softcap > 0.0);
+    if !CAPPED {
+        return score;
+    }
+    return params.softcap * tanh(clamp(score / params.softcap, -20.0, 20.0));
 }

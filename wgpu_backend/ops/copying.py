@@ -72,7 +72,7 @@ def contiguous(x: Node) -> Launch:
     Like `x`, dense.
     """
     wide = x.spec.dtype.block_nbytes == _WIDE
-    choices = {"x": "load/wide", "y": "store/wide"} if wide else {}
+    choices = {"x": "convert/wide_in", "y": "convert/wide_out"} if wide else {}
     return _moved("contiguous", x, x.spec.dtype, choices)
 
 
@@ -116,9 +116,9 @@ def cast(x: Node, *, dtype: DType) -> Launch:
     register, target = _REGISTER.get(source, ""), _REGISTER[dtype]
     choices: dict[str, str | bool] = {"Value": register, "Out": target, "TRUTH": dtype == BOOL}
     if source in (I64, U64) and target == "f32":
-        choices |= {"x": f"load/{source}_as_f32", "Value": "f32"}
+        choices |= {"x": f"convert/{source}_as_f32", "Value": "f32"}
     if dtype in (I64, U64) and register == "f32":
-        choices |= {"y": f"store/{dtype}_of_f32", "Out": "f32"}
+        choices |= {"y": f"convert/{dtype}_of_f32", "Out": "f32"}
     return _moved("cast", x, dtype, choices)
 
 
