@@ -11,6 +11,6 @@ from wgpu_backend.cpu.twin import Array, twin
 def mulmat(weight: Array, x: Array) -> Array:
     """Return ``x @ weight.T``, batches of `weight` repeated to those of `x`."""
     batch = weight.shape[:-2]
-    for axis, wanted in zip(range(-3, -3 - len(batch), -1), reversed(x.shape[:-2])):
+    for axis, wanted in zip(range(-3, -3 - len(batch), -1), reversed(x.shape[:-2]), strict=False):
         weight = np.repeat(weight, wanted // weight.shape[axis], axis=axis)
     return np.matmul(x, np.swapaxes(weight, -1, -2)).reshape(*x.shape[:-1], weight.shape[-2])

@@ -360,9 +360,7 @@ class LanguageModel:
     def _rows(self, tokens: Sequence[int], head: Head, limit: int) -> NDArray[np.float32]:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
         if not 0 < len(tokens) <= self.num_ctx:
-            raise ContextFull(
-                f"{len(tokens)} tokens, the context holds 1 to {self.num_ctx}"
-            )
+            raise ContextFull(f"{len(tokens)} tokens, the context holds 1 to {self.num_ctx}")
         self._session.tokens.clear()
         self.cache.remove(self._session.sequence)
         step = min(self.runner.chunk, limit)
