@@ -21,9 +21,11 @@ fn pixel(at: vec2<i32>, frame: u32) -> Pixel {
     var next = here + SPREAD * flow
         + vec2<f32>(FEED * (1.0 - here.x) - reaction, reaction - (FEED + KILL) * here.y);
     if frame == 0u {
-        let centre = at / 16 * 16 + 8;
-        let wobble = 6.0 * random(at / 16 + 99);
-        let drop = step(random(at / 16), 0.10) * step(length(vec2<f32>(at - centre)), wobble);
+        let cell = at / 16;
+        let wet = random(cell) < 0.1 || all(cell == vec2(i32(params.side) / 32));
+        let radius = 4.0 + 3.0 * random(cell + 99);
+        let inside = length(vec2<f32>(at - cell * 16 - 8)) < radius;
+        let drop = select(0.0, 1.0, wet && inside);
         next = vec2<f32>(1.0 - 0.5 * drop, 0.25 * drop + 0.02 * random(at));
     }
     let depth = clamp(3.2 * next.y, 0.0, 1.0);
