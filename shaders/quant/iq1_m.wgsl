@@ -1,7 +1,7 @@
-// IQ1_M: value = (number ± 1/8) · (2 · scale + 1) · d, numbers -1, 0 and 1, a 3-bit scale per 16 values and
-// the sign of 1/8 per eight. Of 32 values four bytes and four nibbles point to vectors of eight
-// numbers, the nibbles' highest bit being the sign. Four halves of words hold four scales each, and
-// above them a nibble of d, an f16.
+// IQ1_M: value = (number ± 1/8) · (2 · scale + 1) · d, numbers -1, 0 and 1, a 3-bit scale per 16
+// values and the sign of 1/8 per eight. Of 32 values four bytes and four nibbles point to vectors
+// of eight numbers, the nibbles' highest bit being the sign. Four halves of words hold four scales
+// each, and above them a nibble of d, an f16.
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<u32>;
 @group(0) @binding(1) var<storage, read> buf_high: array<u32>;

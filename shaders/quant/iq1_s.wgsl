@@ -1,6 +1,6 @@
-// IQ1_S: value = (number ± 1/8) · (2 · scale + 1) · d, numbers -1, 0 and 1, a 3-bit scale and the sign of
-// 1/8 per 32 values. Of these, four bytes and four times three high bits point to vectors of eight
-// numbers; the high bits, the scale and the sign are half a word.
+// IQ1_S: value = (number ± 1/8) · (2 · scale + 1) · d, numbers -1, 0 and 1, a 3-bit scale and the
+// sign of 1/8 per 32 values. Of these, four bytes and four times three high bits point to vectors
+// of eight numbers; the high bits, the scale and the sign are half a word.
 // @import lib/halves
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<u32>;

@@ -1,6 +1,6 @@
-// IQ2_S: value = ±magnitude · (scale + 1/2) · d / 4, a 4-bit scale per 16 values. Of 32 values one word has
-// the low bytes of four indices into vectors of eight magnitudes, the other the signs; half a word has
-// the indices' high two bits and both scales.
+// IQ2_S: value = ±magnitude · (scale + 1/2) · d / 4, a 4-bit scale per 16 values. Of 32 values one
+// word has the low bytes of four indices into vectors of eight magnitudes, the other the signs;
+// half a word has the indices' high two bits and both scales.
 // @import lib/halves
 // @import lib/signs
 

@@ -1,5 +1,5 @@
-// IQ2_XS: value = ±magnitude · (scale + 1/2) · d / 4, a 4-bit scale per 16 values. Of 32 values four
-// halves of words have nine bits that point to a vector of eight magnitudes, and seven signs.
+// IQ2_XS: value = ±magnitude · (scale + 1/2) · d / 4, a 4-bit scale per 16 values. Of 32 values
+// four halves of words have nine bits that point to a vector of eight magnitudes, and seven signs.
 // @import lib/halves
 // @import lib/signs
 

@@ -1,5 +1,5 @@
-// IQ2_XXS: value = ±magnitude · (scale + 1/2) · d / 4. Of 32 values one word has four bytes that point to
-// vectors of eight magnitudes, the other four times seven signs and a 4-bit scale.
+// IQ2_XXS: value = ±magnitude · (scale + 1/2) · d / 4. Of 32 values one word has four bytes that
+// point to vectors of eight magnitudes, the other four times seven signs and a 4-bit scale.
 // @import lib/halves
 // @import lib/signs
 

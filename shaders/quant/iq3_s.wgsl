@@ -1,6 +1,6 @@
-// IQ3_S: value = ±magnitude · (2 · scale + 1) · d, a 4-bit scale per 32 values. Of these, eight bytes and
-// eight high bits point to vectors of four magnitudes, and a word has the signs. Three words of a
-// super-block hold the high bits, a byte for each 32, and then the scales.
+// IQ3_S: value = ±magnitude · (2 · scale + 1) · d, a 4-bit scale per 32 values. Of these, eight
+// bytes and eight high bits point to vectors of four magnitudes, and a word has the signs. Three
+// words of a super-block hold the high bits, a byte for each 32, and then the scales.
 // @import lib/halves
 // @import lib/signs
 

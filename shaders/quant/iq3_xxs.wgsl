@@ -1,5 +1,5 @@
-// IQ3_XXS: value = ±magnitude · (scale + 1/2) · d / 2. Of 32 values eight bytes point to vectors of four
-// magnitudes; a word has four times seven signs and a 4-bit scale.
+// IQ3_XXS: value = ±magnitude · (scale + 1/2) · d / 2. Of 32 values eight bytes point to vectors of
+// four magnitudes; a word has four times seven signs and a 4-bit scale.
 // @import lib/halves
 // @import lib/signs
 

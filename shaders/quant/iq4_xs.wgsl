@@ -1,5 +1,5 @@
-// IQ4_XS: value = number · (scale - 32) · d, one of 16 numbers, a 6-bit scale per 32 values and an f16
-// d per 256. Two words hold d, the high two bits of eight scales, and their low nibbles.
+// IQ4_XS: value = number · (scale - 32) · d, one of 16 numbers, a 6-bit scale per 32 values and an
+// f16 d per 256. Two words hold d, the high two bits of eight scales, and their low nibbles.
 // @import lib/sixteen
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;

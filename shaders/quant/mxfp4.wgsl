@@ -1,5 +1,5 @@
-// MXFP4: value = number · 2^(exponent - 128), an FP4 number (doubled, hence 128) and a byte of exponent
-// per 32. Quants lie as in Q4_0.
+// MXFP4: value = number · 2^(exponent - 128), an FP4 number (doubled, hence 128) and a byte of
+// exponent per 32. Quants lie as in Q4_0.
 // @import lib/sixteen
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;

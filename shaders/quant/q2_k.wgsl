@@ -1,5 +1,5 @@
-// Q2_K: value = quant · scale - minimum, both per 16 values, 4-bit, times d and dmin of a super-block
-// of 256. The two-bit quants of 16 values are a word.
+// Q2_K: value = quant · scale - minimum, both per 16 values, 4-bit, times d and dmin of a
+// super-block of 256. The two-bit quants of 16 values are a word.
 // @import lib/crumbs
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec2<u32>>;

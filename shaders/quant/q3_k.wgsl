@@ -1,6 +1,6 @@
-// Q3_K: value = (quant - 4) · (scale - 32) · d, a 6-bit scale per 16 values and an f16 d per 256. The
-// low two bits of 16 values are a word as in Q2_K, the high bits of 32 another. Three words hold the
-// scales: low nibbles of eight each, then the high two bits of all.
+// Q3_K: value = (quant - 4) · (scale - 32) · d, a 6-bit scale per 16 values and an f16 d per 256.
+// The low two bits of 16 values are a word as in Q2_K, the high bits of 32 another. Three words
+// hold the scales: low nibbles of eight each, then the high two bits of all.
 // @import lib/crumbs
 // @import lib/halves
 // @import lib/nibbles

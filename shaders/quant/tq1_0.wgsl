@@ -1,6 +1,7 @@
-// TQ1_0: value = (trit - 1) · scale, five trits a byte, an f16 scale per 256. A byte is a fraction in
-// base 3: times 3^n it begins with trit n. Of a super-block, bytes 0 to 31 hold trits of groups 0 to
-// 4, bytes 32 to 47 those of groups 5, 6 and half of 7, and four bytes of four trits the last 16.
+// TQ1_0: value = (trit - 1) · scale, five trits a byte, an f16 scale per 256. A byte is a fraction
+// in base 3: times 3^n it begins with trit n. Of a super-block, bytes 0 to 31 hold trits of groups
+// 0 to 4, bytes 32 to 47 those of groups 5, 6 and half of 7, and four bytes of four trits the last
+// 16.
 // @import lib/halves
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
