@@ -1,5 +1,5 @@
-// Arithmetic whose last bit does not depend on the driver: WGSL lets a division be off by 2.5 units,
-// and a conversion to f16 round either way.
+// Arithmetic whose last bit does not depend on the driver: WGSL lets a division be off by 2.5
+// units, and a conversion to f16 round either way.
 
 // a / b rounded to nearest, for a from 0 and an odd b below 128; 0 for a below 2^-100.
 fn exact_quotient(a: f32, b: u32) -> f32 {
