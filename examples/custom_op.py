@@ -15,20 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from wgpu_backend import BackendParams, Context, op
-from wgpu_backend.cpu.twin import Array, twin
+from wgpu_backend.cpu.twin import Array
 from wgpu_backend.engine.language_model import choose_device
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import make_executor
 from wgpu_backend.ops.check import FLOATS, quads, require_dtype
 from wgpu_backend.testing import check_graph, trial
-
-
-def snake(x: Array, *, alpha: float) -> Array:
-    return x + np.sin(alpha * x) ** 2 / alpha
-
-
-numpy_snake = twin(snake)  # known by its name, which is that of the op
 
 
 @op(shader=Path(__file__).with_name("snake.wgsl"), dense=("x",))
@@ -51,6 +44,11 @@ def snake(x: Node, *, alpha: float) -> Launch:
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     params = {"size": out.size, "alpha": alpha}
     return Launch(out, {"x": x}, threads=quads(out.size), params=params, in_place=("x",))
+
+
+@snake.twin
+def numpy_snake(x: Array, *, alpha: float) -> Array:
+    return x + np.sin(alpha * x) ** 2 / alpha
 
 
 trial(snake, "rows cols", options={"alpha": 0.5}, limit=1e-5)  # for `wgpu-backend op check`
