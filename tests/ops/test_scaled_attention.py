@@ -121,6 +121,11 @@ def test_more_tokens_than_keys_leave_the_first_without_any(any_gpu, check, rng):
         assert not build(ctx).numpy()[:, :5].any()
 
 
+@pytest.mark.parametrize("how", [{"tokens": 0}, {"keys": 0}, {"batch": 0}], ids=str)
+def test_nothing_gives_nothing(any_gpu, check, rng, how):
+    check(any_gpu, attended(heads(rng, **how)), limit=0)
+
+
 @pytest.mark.parametrize("mode", ["none", "causal"])
 def test_sinks_take_part_of_the_weight(any_gpu, check, rng, mode):
     sinks = np.array([-50, -1, 1, 50], "f4")

@@ -30,6 +30,7 @@ MAX_COLS = 2048  # of a head: its query has to fit into workgroup memory
 QUERIES = 4  # tokens that share the keys a work group reads
 LANE_VECTORS = 32  # sums, in vec4, that one lane may hold
 QUERY_NBYTES = 12288  # workgroup memory for queries
+QUERY_STEP = 16  # places in vec4: the fewer sizes there are, the fewer kernels are compiled
 
 
 def select_queries(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -38,12 +39,12 @@ def select_queries(launch: Launch, capabilities: Capabilities) -> Launch:
     batch, tokens, heads, cols = q.shape
     width = 8 if capabilities.software else 64
     lane_quads = max(-(-v.shape[3] // (4 * width)), 1)
-    quads = -(-cols // 4)
-    fitting = min(LANE_VECTORS // lane_quads, QUERY_NBYTES // (16 * max(quads, 1)))
-    queries = max(min(QUERIES, fitting, tokens), 1)
+    quads = -(-cols // (4 * QUERY_STEP)) * QUERY_STEP
+    fitting = min(LANE_VECTORS // lane_quads, QUERY_NBYTES // (16 * quads))
+    queries = 1 if tokens == 1 or fitting < QUERIES else QUERIES
     return replace(
         launch,
-        groups=(heads, -(-tokens // queries), batch),
+        groups=(max(heads, 1), max(-(-tokens // queries), 1), max(batch, 1)),
         choices={
             **launch.choices,
             "WG": width,
@@ -109,14 +110,19 @@ def scaled_attention(
             ShapeError,
             f"attention: sinks is {sinks.spec.shape}, needs one for each of {heads} heads",
         )
-    require(window >= 0, ShapeError, f"attention: window is {window}, needs 0 or more")
+    require(
+        window >= 0 and softcap >= 0,
+        ShapeError,
+        f"attention: window is {window}, softcap is {softcap}, need 0 or more",
+    )
     mask_strides = broadcast_strides(mask.spec, (batch, heads, tokens, keys)) if mask else ()
+    out = Spec.dense((batch, tokens, heads, v_cols), F32)
     return Launch(
-        Spec.dense((batch, tokens, heads, v_cols), F32),
+        out,
         {"q": q, "k": k, "v": v, "mask": mask or q, "sinks": sinks or q},
         groups=(heads, tokens, batch),
         params={
-            "tokens": tokens,
+            "tokens": tokens if out.size else 0,
             "keys": keys,
             "heads": heads,
             "kv_heads": kv_heads,
@@ -136,6 +142,7 @@ def scaled_attention(
             "TRUTHS": mask is not None and mask.spec.dtype == BOOL,
             "SINKS": sinks is not None,
             "CAUSAL": causal,
+            "CAPPED": softcap > 0,
         },
         work=2 * batch * heads * tokens * keys * (cols + v_cols),
     )
