@@ -21,8 +21,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let row = i / params.cols;
-    let at = (row / params.used) * params.ids_strides.z + (row % params.used) * params.ids_strides.w;
-    let expert = u32(ids[params.ids_offset + at]);
+    let place = vec2<u32>(row / params.used, row % params.used) * params.ids_strides.zw;
+    let expert = u32(ids[params.ids_offset + place.x + place.y]);
     var value = x_load(params.x_offset + i);
     if expert < params.bias_rows {
         value += bias_load(params.bias_offset + expert * params.cols + i % params.cols);

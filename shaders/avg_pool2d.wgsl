@@ -1,4 +1,5 @@
-// y[…, h, w] = mean over a window of x, zeros beyond the border counted as well: one value a thread.
+// y[…, h, w] = mean over a window of x, zeros beyond the border counted as well: one value a
+// thread.
 // @import load/f32 as x
 // @import lib/grid
 

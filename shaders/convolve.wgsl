@@ -1,5 +1,5 @@
-// y[n, d, h, w, o] = sum over taps and channels of x · weight, channels in vectors of four: a thread
-// makes four channels of PIXELS pixels, so that each vector it reads meets four others.
+// y[n, d, h, w, o] = sum over taps and channels of x · weight, channels in vectors of four: a
+// thread makes four channels of PIXELS pixels, so that each vector it reads meets four others.
 // @import vec4/f32 as x
 // @import vec4/f32 as weight
 // @import lib/grid
@@ -41,6 +41,7 @@ fn main(
         weight_at[i] = (params.weight_offset + output * params.weight_row) / 4u;
     }
     let x_at = params.x_offset / 4u + channels * params.quads;
+    let strides = vec4<u32>(params.x_batch, params.x_depth, params.x_height, params.x_width);
     var places: array<vec4<u32>, PIXELS>;
     var sums: array<vec4<f32>, PIXELS>;
     // @unroll
@@ -51,7 +52,8 @@ fn main(
         for (var h = 0u; h < params.kernel.z; h++) {
             for (var w = 0u; w < params.kernel.w; w++) {
                 let tap = vec4<u32>(0u, d, h, w);
-                let tap_at = (d * params.weight_depth + h * params.weight_height + w * params.weight_width) / 4u;
+                let tap_at = (d * params.weight_depth + h * params.weight_height
+                    + w * params.weight_width) / 4u;
                 var origin: array<u32, PIXELS>;
                 var inside: array<bool, PIXELS>;
                 // @unroll
@@ -59,8 +61,9 @@ fn main(
                     // What lies before the first value wraps around to large numbers.
                     let at_p = places[p] + tap * params.dilation - params.before;
                     inside[p] = all(at_p < params.size);
-                    let steps_p = at_p * vec4<u32>(params.x_batch, params.x_depth, params.x_height, params.x_width);
-                    origin[p] = select(0u, (steps_p.x + steps_p.y + steps_p.z + steps_p.w) / 4u, inside[p]);
+                    let steps_p = at_p * strides;
+                    let way_p = (steps_p.x + steps_p.y + steps_p.z + steps_p.w) / 4u;
+                    origin[p] = select(0u, way_p, inside[p]);
                 }
                 for (var c = 0u; c < params.quads; c++) {
                     let w0 = weight_load4(weight_at.x + tap_at + c);
@@ -69,8 +72,11 @@ fn main(
                     let w3 = weight_load4(weight_at.w + tap_at + c);
                     // @unroll
                     for (var p = 0u; p < PIXELS; p++) {
-                        let x_p = select(vec4<f32>(0.0), x_load4(x_at + origin[p] + c), inside[p]);
-                        sums[p] += vec4<f32>(dot(w0, x_p), dot(w1, x_p), dot(w2, x_p), dot(w3, x_p));
+                        let read_p = x_load4(x_at + origin[p] + c);
+                        let x_p = select(vec4<f32>(0.0), read_p, inside[p]);
+                        sums[p] += vec4<f32>(
+                            dot(w0, x_p), dot(w1, x_p), dot(w2, x_p), dot(w3, x_p),
+                        );
                     }
                 }
             }
@@ -81,7 +87,8 @@ fn main(
         let pixel = first_pixel + p * WG;
         for (var i = 0u; i < 4u; i++) {
             if pixel < params.pixels && within + i < params.group_outputs {
-                y[pixel * params.outputs + channels * params.group_outputs + within + i] = sums[p][i];
+                let output = channels * params.group_outputs + within + i;
+                y[pixel * params.outputs + output] = sums[p][i];
             }
         }
     }
@@ -91,6 +98,6 @@ fn main(
 fn place(pixel: u32) -> vec4<u32> {
     let row = pixel / params.out.w;
     let plane = row / params.out.z;
-    let at = vec4<u32>(plane / params.out.y, plane % params.out.y, row % params.out.z, pixel % params.out.w);
-    return at * params.step;
+    let start = vec2<u32>(plane / params.out.y, plane % params.out.y);
+    return vec4<u32>(start, row % params.out.z, pixel % params.out.w) * params.step;
 }

@@ -26,16 +26,18 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let pixel = i / params.outputs;
     let row = pixel / params.out.w;
     let plane = row / params.out.z;
-    let at = vec4<u32>(plane / params.out.y, plane % params.out.y, row % params.out.z, pixel % params.out.w);
+    let start = vec2<u32>(plane / params.out.y, plane % params.out.y);
+    let at = vec4<u32>(start, row % params.out.z, pixel % params.out.w) * params.step;
     let steps = vec4<u32>(params.x_batch, params.x_depth, params.x_height, params.x_width);
-    let x_at = params.x_offset + (output / params.group_outputs) * params.channels * params.x_channel;
+    let group = output / params.group_outputs;
+    let x_at = params.x_offset + group * params.channels * params.x_channel;
     let weight_at = params.weight_offset + output * params.weight_row;
     var sum = 0.0;
     for (var d = 0u; d < params.kernel.y; d++) {
         for (var h = 0u; h < params.kernel.z; h++) {
             for (var w = 0u; w < params.kernel.w; w++) {
                 // What lies before the first value wraps around to large numbers.
-                let origin = at * params.step + vec4<u32>(0u, d, h, w) * params.dilation - params.before;
+                let origin = at + vec4<u32>(0u, d, h, w) * params.dilation - params.before;
                 if all(origin < params.size) {
                     let way = origin * steps;
                     var source = x_at + way.x + way.y + way.z + way.w;

@@ -1,5 +1,5 @@
-// y = x in another size. NEAREST: the value whose cell holds the pixel's beginning. Otherwise bilinear
-// over the last two axes between the centres of pixels, and nearest along the others.
+// y = x in another size. NEAREST: the value whose cell holds the pixel's beginning. Otherwise
+// bilinear over the last two axes between the centres of pixels, and nearest along the others.
 // @import load/f32 as x
 // @import lib/grid
 
@@ -21,7 +21,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let row = i / params.out.w;
     let plane = row / params.out.z;
-    let at = vec4<u32>(plane / params.out.y, plane % params.out.y, row % params.out.z, i % params.out.w);
+    let first = vec2<u32>(plane / params.out.y, plane % params.out.y);
+    let at = vec4<u32>(first, row % params.out.z, i % params.out.w);
     let near = at * params.x_shape / params.out;
     if NEAREST {
         let steps = near * params.x_strides;

@@ -1,6 +1,7 @@
-// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k]: each row of x times the expert chosen for
-// it. A work group takes ROWS rows of one expert, its lanes stride over k, and a tree sums them.
-// Experts lie one below the other; `first_row` is the first row of all that this part holds.
+// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k]: each row of x times the expert
+// chosen for it. A work group takes ROWS rows of one expert, its lanes stride over k, and a tree
+// sums them. Experts lie one below the other; `first_row` is the first row of all that this part
+// holds.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
 // @import lib/grid
@@ -33,7 +34,8 @@ fn main(
     }
     let token = pair / params.used;
     let slot = pair % params.used;
-    let expert = u32(ids[params.ids_offset + token * params.ids_strides.z + slot * params.ids_strides.w]);
+    let chosen = token * params.ids_strides.z + slot * params.ids_strides.w;
+    let expert = u32(ids[params.ids_offset + chosen]);
     if expert >= params.experts {
         return;
     }

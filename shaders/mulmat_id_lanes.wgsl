@@ -1,5 +1,5 @@
-// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for devices whose lanes are a CPU's: a lane
-// takes ROWS rows of one expert, and vectors of x have an index that is the same in all lanes.
+// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for devices whose lanes are a CPU's: a
+// lane takes ROWS rows of one expert, and vectors of x have an index that is the same in all lanes.
 // Experts lie one below the other; `first_row` is the first row of all that this part holds.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
@@ -31,7 +31,8 @@ fn main(
     }
     let token = pair / params.used;
     let slot = pair % params.used;
-    let expert = u32(ids[params.ids_offset + token * params.ids_strides.z + slot * params.ids_strides.w]);
+    let chosen = token * params.ids_strides.z + slot * params.ids_strides.w;
+    let expert = u32(ids[params.ids_offset + chosen]);
     if expert >= params.experts {
         return;
     }

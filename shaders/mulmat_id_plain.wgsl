@@ -1,5 +1,6 @@
-// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for plain experts with rows of any length,
-// one value a thread. Experts lie one below the other; `first_row` is the first that this part holds.
+// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for plain experts with rows of any
+// length, one value a thread. Experts lie one below the other; `first_row` is the first row of all
+// that this part holds.
 // @import load/f32 as weights
 // @import load/f32 as x
 // @import lib/grid
@@ -24,7 +25,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let pair = i / params.m;
     let token = pair / params.used;
     let slot = pair % params.used;
-    let expert = u32(ids[params.ids_offset + token * params.ids_strides.z + slot * params.ids_strides.w]);
+    let chosen = token * params.ids_strides.z + slot * params.ids_strides.w;
+    let expert = u32(ids[params.ids_offset + chosen]);
     let local = params.skipped + expert * params.m + i % params.m - params.first_row;
     if expert >= params.experts || local >= params.weights_rows {
         return;

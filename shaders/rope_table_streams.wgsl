@@ -1,5 +1,5 @@
-// table[t, i] = (cos, sin)(positions[streams[i], t] · frequencies[i]) · magnitude: each pair turns by one
-// of several positions of its token.
+// table[t, i] = (cos, sin)(positions[streams[i], t] · frequencies[i]) · magnitude: each pair
+// turns by one of several positions of its token.
 // @import lib/cos_sin
 // @import lib/grid
 

@@ -1,7 +1,7 @@
-// y[b, t, h] = softmax(q[b, t, h] · k[b, :, h'] + mask[b, h, t]) · v[b, :, h']: attention over plain
-// keys and values. A work group takes one head and QUERIES tokens: WG keys at a time, each lane
-// scores one of them, then each lane sums its share of the values. Softmax is online: a running
-// maximum, and sums rescaled when it moves.
+// y[b, t, h] = softmax(q[b, t, h] · k[b, :, h'] + mask[b, h, t]) · v[b, :, h']: attention over
+// plain keys and values. A work group takes one head and QUERIES tokens: WG keys at a time, each
+// lane scores one of them, then each lane sums its share of the values. Softmax is online: a
+// running maximum, and sums rescaled when it moves.
 // @import load/f32 as q
 // @import vec4/f32 as k
 // @import vec4/f32 as v
@@ -24,9 +24,9 @@ const LOWEST: f32 = -3.4028234e38;
 
 struct Params {
     tokens: u32, keys: u32, heads: u32, kv_heads: u32, k_cols: u32, v_cols: u32, k_quads: u32,
-    window: u32, scale: f32, softcap: f32, q_offset: u32, k_offset: u32, v_offset: u32, mask_offset: u32,
-    sinks_offset: u32, q_strides: vec4<u32>, k_strides: vec4<u32>, v_strides: vec4<u32>,
-    mask_strides: vec4<u32>,
+    window: u32, scale: f32, softcap: f32, q_offset: u32, k_offset: u32, v_offset: u32,
+    mask_offset: u32, sinks_offset: u32, q_strides: vec4<u32>, k_strides: vec4<u32>,
+    v_strides: vec4<u32>, mask_strides: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;

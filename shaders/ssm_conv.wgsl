@@ -1,4 +1,5 @@
-// y[s, t, c] = sum_k x[s, c, t + k] · weight[c, k]: each channel's kernel slides over its own values.
+// y[s, t, c] = sum_k x[s, c, t + k] · weight[c, k]: each channel's kernel slides over its own
+// values.
 // @import load/f32 as x
 // @import load/f32 as weight
 // @import lib/grid

@@ -1,5 +1,6 @@
-// state = state · exp(dt · a) + b · (dt · x), y = state · c, token by token: the scan of a state space
-// model. A thread keeps the states of one value of a head; y comes first, then the new states.
+// state = state · exp(dt · a) + b · (dt · x), y = state · c, token by token: the scan of a state
+// space model. A thread keeps the states of one value of a head; y comes first, then the new
+// states.
 // @import load/f32 as state
 // @import load/f32 as x
 // @import load/f32 as dt
@@ -33,7 +34,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let sequence = i / params.cols / params.heads;
     let part = head / (params.heads / params.parts);
     let row = u32(clamp(ids[params.ids_offset + sequence], 0, i32(params.rows) - 1));
-    let from_state = params.state_offset + ((row * params.heads + head) * params.cols + column) * STATES;
+    let place = (row * params.heads + head) * params.cols + column;
+    let from_state = params.state_offset + place * STATES;
     var states: array<f32, STATES>;
     for (var n = 0u; n < STATES; n++) {
         states[n] = state_load(from_state + n);

@@ -12,7 +12,8 @@ fn cos_sin(angle: f32) -> vec2<f32> {
     r = r - turns * 2.47955322265625e-5;
     r = r - turns * 1.2675907951e-6;
     let r2 = r * r;
-    let sine = r + r * r2 * (-1.6666667e-1 + r2 * (8.3333333e-3 + r2 * (-1.9841270e-4 + r2 * 2.7557319e-6)));
+    let odd = -1.6666667e-1 + r2 * (8.3333333e-3 + r2 * (-1.9841270e-4 + r2 * 2.7557319e-6));
+    let sine = r + r * r2 * odd;
     let cosine = 1.0 + r2 * (-0.5 + r2 * (4.1666667e-2 + r2 * (-1.3888889e-3 + r2 * 2.4801587e-5)));
     let quadrant = i32(turns) & 3;
     let swapped = select(vec2<f32>(cosine, sine), vec2<f32>(-sine, cosine), (quadrant & 1) == 1);
