@@ -28,7 +28,7 @@ TIMES = 200
 MIB = 1 << 20
 # Allocators keep pages, drivers grow caches: what counts is that it ends. A backend or a context
 # that was never freed would take many times this.
-RSS_BOUND = 16 * MIB
+RSS_BOUND = 40 * MIB
 
 
 def counts() -> dict[str, int]:
