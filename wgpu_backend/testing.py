@@ -38,6 +38,7 @@ Build = Callable[[Context], Tensor]
 FLOATS = (F32, F16, BF16)
 # One, odd, a whole number of vectors, and just beyond one and many work groups.
 EXTENTS = (1, 3, 16, 33, 257)
+BROADCAST_TURNS = (1, 4)  # where the first two names have several values each: enough of them
 # Results rounded to a type: where two devices round a tie-like value differently, the square of one
 # step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.
 ROUNDED = {F32: 0.0, F16: 1e-8, BF16: 1e-6}
@@ -289,7 +290,7 @@ def _extents(trial: Trial) -> Iterator[tuple[tuple[int, ...], ...]]:
         value = {n: EXTENTS[(turn + 2 * i) % len(EXTENTS)] for i, n in enumerate(names)}
         shapes = tuple(tuple(value[w] if w in value else int(w) for w in ws) for ws in words)
         yield shapes
-        if trial.broadcast:
+        if trial.broadcast and turn in BROADCAST_TURNS:
             for at, shape in enumerate(shapes):
                 for narrow in {(1,) * len(shape), shape[-1:], (*shape[:-1], 1)} - {shape}:
                     yield (*shapes[:at], narrow, *shapes[at + 1 :])
