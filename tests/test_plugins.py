@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,7 +83,7 @@ plugin-gone = plugin_parts.gone
 
 
 @pytest.fixture(scope="module", autouse=True)
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A package in a folder on the path, with the metadata that pip would write."""
     site = tmp_path_factory.mktemp("site")
     info = site / "plugin_parts-1.0.dist-info"
@@ -97,7 +100,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     sys.path.insert(0, str(site))
-    yield
+    yield site
     sys.path.remove(str(site))
 
 
@@ -143,6 +146,36 @@ def test_a_broken_package_is_one_warning_that_names_it_and_the_rest_works():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plugins.load("wgpu_backend.ops")
+
+
+def test_the_command_line_says_of_a_broken_package_in_one_line(tmp_path, site):
+    info = tmp_path / "odd_parts-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-parts\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[wgpu_backend.architectures]\nodd = odd_parts\n")
+    words = [
+        "logits",
+        "story",
+        "--tokens",
+        "1",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "y.npy"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "wgpu_backend", *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(site)])},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [line, _] = done.stderr.splitlines()
+    assert line == (
+        "wgpu-backend: plugin odd-parts: wgpu_backend.architectures odd = odd_parts cannot be "
+        "used, ModuleNotFoundError: No module named 'odd_parts'"
+    )
 
 
 def test_a_backend_that_cannot_be_imported_is_a_warning_and_then_unknown():

@@ -4,7 +4,8 @@
 
     main ─ app ─┬ run ─ chat, repl ─ commands ─ reply      answers
                 ├ devices, show, tokens, vectors           what there is, and what goes in and out
-                └ bench, profile ─ roof                    how fast
+                ├ bench, profile ─ roof                    how fast
+                └ op ─ op_check, op_bench ─ op_files       ops while they are written
 
 Commands import what they need when they run, so that help comes at once. The answer of a command
 is all that goes to stdout; notes, bars and errors go to stderr. Exit codes: 0; 1 when the work
@@ -15,10 +16,12 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from wgpu_backend.cli.failures import BROKEN_PIPE, INTERRUPTED, Debugging, told
+from wgpu_backend.cli.console import note
+from wgpu_backend.cli.failures import BROKEN_PIPE, INTERRUPTED, Debugging, one_line, told
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,9 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _tolerate_narrow_encodings()
     try:
-        code: object = get_command(app).main(
-            words, prog_name="wgpu-backend", standalone_mode=False, obj=debugging
-        )
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code: object = get_command(app).main(
+                words, prog_name="wgpu-backend", standalone_mode=False, obj=debugging
+            )
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -54,6 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last line of defence: no traceback reaches a user unasked
         return told(error, traceback=debugging.on)
     return code if isinstance(code, int) else 0
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """Say a warning as everything else is said: a line, without the place in our sources."""
+    note(one_line(str(message)))
 
 
 def _tolerate_narrow_encodings() -> None:
