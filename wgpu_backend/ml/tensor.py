@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, cast, overload
 
-import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
-
-from wgpu_backend.dtypes import BF16, F32, I32, DType
-from wgpu_backend.errors import ContextError, DTypeError, ShapeError
+from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ml.display import as_html, dump
-from wgpu_backend.ml.executor import Array
+from wgpu_backend.ml.host_view import HostView, Owner
 from wgpu_backend.ops import (
     activation,
     attention,
@@ -51,24 +47,6 @@ from wgpu_backend.ops.rope_options import STREAMS, RopeOptions
 P = ParamSpec("P")
 
 
-class Owner(Protocol):
-    """What a tensor asks of its context; see `wgpu_backend.ml.context.Context`."""
-
-    memo: dict[Any, Tensor]
-
-    def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> Tensor:
-        """Tensor with the values of an array."""
-        ...
-
-    def values(self, tensor: Tensor) -> Array:
-        """Values of a tensor on the host."""
-        ...
-
-    def assign(self, tensor: Tensor, data: builtins.bytes) -> None:
-        """Put bytes into a constant or a state."""
-        ...
-
-
 class Method(Generic[P]):
     """An op, or a function made of ops, as a method: its first operand is the tensor."""
 
@@ -90,33 +68,13 @@ class Method(Generic[P]):
         return bound
 
 
-class Tensor(Node):
+class Tensor(HostView):
     """An array on a device, or the promise of one."""
 
     __slots__ = ()
 
     @property
-    def shape(self) -> Shape:
-        """Extents, the contiguous axis last."""
-        return self.spec.shape
-
-    @property
-    def dtype(self) -> DType:
-        """Element type."""
-        return self.spec.dtype
-
-    @property
-    def strides(self) -> Shape:
-        """Elements from one value to the next along each axis."""
-        return self.spec.strides
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.spec.size
-
-    @property
-    def context(self) -> Owner:
+    def context(self) -> Owner[Tensor]:
         """Context the tensor belongs to.
 
         Raises
@@ -124,97 +82,7 @@ class Tensor(Node):
         ContextError
             It is a weight, which belongs to the backend.
         """
-        if self.builder is None:
-            raise ContextError(f"{self.storage.label}: a weight belongs to no context")
-        return cast("Owner", self.builder)
-
-    def __repr__(self) -> str:
-        label = f", {self.storage.label}" if self.storage.label else ""
-        return f"Tensor({self.shape}, {self.dtype}{label})"
-
-    def dim(self, axis: int) -> int:
-        """Extent of an axis."""
-        return self.shape[self.spec.axis(axis, "dim")]
-
-    def stride(self, axis: int) -> int:
-        """Elements from one value to the next along an axis."""
-        return self.strides[self.spec.axis(axis, "stride")]
-
-    def numpy(self) -> Array:
-        """Values on the host, computed first where they have not been.
-
-        Returns
-        -------
-        ndarray
-            bf16 and block formats come as f32.
-        """
-        return self.context.values(self)
-
-    def floats(self) -> list[float]:
-        """Values on the host, in row-major order."""
-        return [float(v) for v in self.numpy().reshape(-1)]
-
-    def ints(self) -> list[int]:
-        """Values on the host as integers, in row-major order."""
-        return [int(v) for v in self.numpy().reshape(-1)]
-
-    def bytes(self) -> builtins.bytes:
-        """Values on the host as they are, in row-major order; block formats as f32."""
-        return self.numpy().tobytes()
-
-    def from_floats(self, values: Sequence[float]) -> Tensor:
-        """Put numbers into a constant or a state, converted to its type; the tensor itself."""
-        return self._assign(np.asarray(values, np.float32))
-
-    def from_ints(self, values: Sequence[int]) -> Tensor:
-        """Put integers into a constant or a state, converted to its type; the tensor itself."""
-        return self._assign(np.asarray(values, np.int32))
-
-    def from_bytes(self, data: builtins.bytes) -> Tensor:
-        """Put bytes into a constant or a state as they are; the tensor itself.
-
-        Raises
-        ------
-        ShapeError
-            There are not as many bytes as the tensor has.
-        """
-        self.context.assign(self, data)
-        return self
-
-    def _assign(self, values: Array) -> Tensor:
-        if self.dtype.numpy is None or self.dtype == BF16:
-            raise DTypeError(
-                f"from_floats: {self.dtype} has no NumPy type; give from_bytes its bytes"
-            )
-        return self.from_bytes(values.astype(self.dtype.numpy).tobytes())
-
-    def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
-        """Values as nested brackets, computed first where they have not been.
-
-        Parameters
-        ----------
-        precision : int
-            Digits after the point.
-        threshold : int
-            Tensors of more elements are shortened.
-        edge_items : int
-            Values shown at each end of a shortened axis.
-        """
-        return dump(self.numpy(), precision=precision, threshold=threshold, edge_items=edge_items)
-
-    def _repr_html_(self) -> str:
-        done = self.builder is not None and self.launch is None and self.source is None
-        return as_html(repr(self), self.numpy() if done else None)
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
-        values = self.numpy()
-        return values if dtype is None else values.astype(dtype, copy=False)
-
-    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401
-        return self.numpy().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # the host's memory: values are copied there
+        return cast("Owner[Tensor]", self.owner())
 
     def _view(self, spec: Spec) -> Tensor:
         if self.builder is None:

@@ -1,0 +1,157 @@
+"""A tensor as the host sees it: its shape, and its values in and out."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, Protocol, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from wgpu_backend.dtypes import BF16, DType
+from wgpu_backend.errors import ContextError, DTypeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Shape
+from wgpu_backend.ml.display import as_html, dump
+from wgpu_backend.ml.executor import Array
+
+T = TypeVar("T")
+
+
+class Owner(Protocol[T]):
+    """What a tensor asks of its context; see `wgpu_backend.ml.context.Context`."""
+
+    memo: dict[Any, T]
+
+    def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> T:
+        """Tensor with the values of an array."""
+        ...
+
+    def values(self, tensor: T) -> Array:
+        """Values of a tensor on the host."""
+        ...
+
+    def assign(self, tensor: T, data: builtins.bytes) -> None:
+        """Put bytes into a constant or a state."""
+        ...
+
+
+class HostView(Node):
+    """A node with its values."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> Shape:
+        """Extents, the contiguous axis last."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.spec.dtype
+
+    @property
+    def strides(self) -> Shape:
+        """Elements from one value to the next along each axis."""
+        return self.spec.strides
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.spec.size
+
+    def owner(self) -> Owner[HostView]:
+        """Context the tensor belongs to; ContextError for a weight, which has none."""
+        if self.builder is None:
+            raise ContextError(f"{self.storage.label}: a weight belongs to no context")
+        return cast("Owner[HostView]", self.builder)
+
+    def __repr__(self) -> str:
+        label = f", {self.storage.label}" if self.storage.label else ""
+        return f"Tensor({self.shape}, {self.dtype}{label})"
+
+    def dim(self, axis: int) -> int:
+        """Extent of an axis."""
+        return self.shape[self.spec.axis(axis, "dim")]
+
+    def stride(self, axis: int) -> int:
+        """Elements from one value to the next along an axis."""
+        return self.strides[self.spec.axis(axis, "stride")]
+
+    def numpy(self) -> Array:
+        """Values on the host, computed first where they have not been.
+
+        Returns
+        -------
+        ndarray
+            bf16 and block formats come as f32.
+        """
+        return self.owner().values(self)
+
+    def floats(self) -> list[float]:
+        """Values on the host, in row-major order."""
+        return [float(v) for v in self.numpy().reshape(-1)]
+
+    def ints(self) -> list[int]:
+        """Values on the host as integers, in row-major order."""
+        return [int(v) for v in self.numpy().reshape(-1)]
+
+    def bytes(self) -> builtins.bytes:
+        """Values on the host as they are, in row-major order; block formats as f32."""
+        return self.numpy().tobytes()
+
+    def from_floats(self, values: Sequence[float]) -> Self:
+        """Put numbers into a constant or a state, converted to its type; the tensor itself."""
+        return self._assign(np.asarray(values, np.float32))
+
+    def from_ints(self, values: Sequence[int]) -> Self:
+        """Put integers into a constant or a state, converted to its type; the tensor itself."""
+        return self._assign(np.asarray(values, np.int32))
+
+    def from_bytes(self, data: builtins.bytes) -> Self:
+        """Put bytes into a constant or a state as they are; the tensor itself.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many bytes as the tensor has.
+        """
+        self.owner().assign(self, data)
+        return self
+
+    def _assign(self, values: Array) -> Self:
+        if self.dtype.numpy is None or self.dtype == BF16:
+            raise DTypeError(
+                f"from_floats: {self.dtype} has no NumPy type; give from_bytes its bytes"
+            )
+        return self.from_bytes(values.astype(self.dtype.numpy).tobytes())
+
+    def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
+        """Values as nested brackets, computed first where they have not been.
+
+        Parameters
+        ----------
+        precision : int
+            Digits after the point.
+        threshold : int
+            Tensors of more elements are shortened.
+        edge_items : int
+            Values shown at each end of a shortened axis.
+        """
+        return dump(self.numpy(), precision=precision, threshold=threshold, edge_items=edge_items)
+
+    def _repr_html_(self) -> str:
+        done = self.builder is not None and self.launch is None and self.source is None
+        return as_html(repr(self), self.numpy() if done else None)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # the host's memory: values are copied there
