@@ -90,7 +90,7 @@ def test_the_second_turn_of_the_chat_computes_less_than_it_reuses():
     assert computed < reused
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def custom_op() -> ModuleType:
     """The example as a module; an op may be registered once only, so once a run."""
     spec = importlib.util.spec_from_file_location("custom_op", EXAMPLES / "custom_op.py")
