@@ -1,5 +1,5 @@
-// Sine of angles in radians, for every f32; drivers' own may be off by 2⁻¹¹, and more far from zero.
-// An angle is reduced to [-π/4, π/4] by quarter turns, then a Taylor polynomial is taken.
+// Sine of angles in radians, for every f32; drivers' own may be off by 2⁻¹¹, and more far from
+// zero. An angle is reduced to [-π/4, π/4] by quarter turns, then a Taylor polynomial is taken.
 
 const CLOSE: f32 = 1.6e6;  // 2²⁰ quarter turns
 
