@@ -16,6 +16,8 @@ import pytest
 
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.testing import Build, check_graph
 
@@ -75,6 +77,21 @@ def gpu(request: pytest.FixtureRequest, executors: Executors) -> WgpuExecutor:
 @pytest.fixture(scope="session", params=["full", "baseline", "wide"])
 def any_gpu(request: pytest.FixtureRequest, executors: Executors) -> WgpuExecutor:
     """Each profile, and the kernels for hardware."""
+    return executors(request.param)
+
+
+@pytest.fixture(
+    params=[
+        "numpy",
+        pytest.param("full", marks=pytest.mark.gpu),
+        pytest.param("baseline", marks=pytest.mark.gpu),
+    ]
+)
+def executor(request: pytest.FixtureRequest) -> Executor:
+    """NumPy, and each profile of the adapter: the same test for all."""
+    if request.param == "numpy":
+        return NumpyExecutor()
+    executors: Executors = request.getfixturevalue("executors")
     return executors(request.param)
 
 

@@ -5,31 +5,11 @@ from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0
 from wgpu_backend.errors import (
     BackendError,
     ContextError,
-    DeviceError,
     DTypeError,
     ShapeError,
 )
-from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        "cpu",
-        pytest.param("full", marks=pytest.mark.gpu),
-        pytest.param("baseline", marks=pytest.mark.gpu),
-    ],
-)
-def executor(request):
-    name = "cpu" if request.param == "cpu" else "wgpu"
-    profile = "baseline" if request.param == "baseline" else "full"
-    try:
-        made = make_executor(name, BackendParams(profile=profile))
-    except DeviceError as error:
-        pytest.skip(f"no adapter: {error}")
-    yield made
-    made.close()
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 
 
 @pytest.fixture
@@ -63,17 +43,13 @@ def test_arange_refuses_what_it_cannot_make(context) -> None:
 @pytest.mark.parametrize("dtype", [F32, F16, BF16])
 @pytest.mark.parametrize("shape", [(1,), (3, 33), (257,)])
 def test_random_normal_is_the_same_everywhere(context, shape, dtype) -> None:
-    with Context(_reference()) as reference:
+    with Context(NumpyExecutor()) as reference:
         wanted = reference.random_normal(shape, F32, key=2**40 + 7, loc=1, scale=2).numpy()
     found = context.random_normal(shape, dtype, key=2**40 + 7, loc=1, scale=2).numpy()
 
     # Bits are equal; logarithm, root and sine differ by rounding, and then the dtype rounds.
     tolerance = {F32: 1e-5, F16: 2e-3, BF16: 2e-2}[dtype]
     np.testing.assert_allclose(found.astype(np.float32), wanted, rtol=tolerance, atol=tolerance)
-
-
-def _reference():
-    return make_executor("cpu", BackendParams())
 
 
 def test_random_normal_has_its_moments_and_other_keys_give_other_numbers(context) -> None:

@@ -4,32 +4,12 @@ import numpy as np
 import pytest
 
 from wgpu_backend import dtypes
-from wgpu_backend.errors import DeviceError, DTypeError
-from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.context import Context
 
 PLAIN = [d for d in dtypes.ALL if d.numpy is not None and d != dtypes.BF16]
 REAL = [d for d in PLAIN if d != dtypes.COMPLEX64]
 WIDE = [dtypes.I64, dtypes.U64, dtypes.F64, dtypes.COMPLEX64]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        "cpu",
-        pytest.param("full", marks=pytest.mark.gpu),
-        pytest.param("baseline", marks=pytest.mark.gpu),
-    ],
-)
-def executor(request):
-    name = "cpu" if request.param == "cpu" else "wgpu"
-    profile = "baseline" if request.param == "baseline" else "full"
-    try:
-        made = make_executor(name, BackendParams(profile=profile))
-    except DeviceError as error:
-        pytest.skip(f"no adapter: {error}")
-    yield made
-    made.close()
 
 
 def small(dtype, shape, seed=0):
