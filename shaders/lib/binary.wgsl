@@ -8,11 +8,13 @@
 const WG: u32 = 64u;
 const A_DENSE: bool = true;
 const B_DENSE: bool = true;
+const B_WRAPS: bool = false;   // b repeats whole, as a row does: a multiple of four values
 
 struct Params {
     size: u32,
     a_offset: u32,
     b_offset: u32,
+    b_size: u32,
     shape: vec4<u32>,
     a_strides: vec4<u32>,
     b_strides: vec4<u32>,
@@ -37,6 +39,9 @@ fn a_values(i: u32) -> vec4<f32> {
 fn b_values(i: u32) -> vec4<f32> {
     if B_DENSE {
         return b_load4(params.b_offset + i);
+    }
+    if B_WRAPS {
+        return b_load4(params.b_offset + i % params.b_size);
     }
     let at = inside(i, strided4(i, params.shape, params.b_strides));
     return b_gather4(vec4<u32>(params.b_offset) + at);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
+from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, four, quads, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
@@ -19,10 +19,12 @@ def binary(name: str, a: Node, b: Node) -> Launch:
         "shape": four(out.shape, 1),
         "a_strides": four(broadcast_strides(a.spec, out.shape), 0),
         "b_strides": four(broadcast_strides(b.spec, out.shape), 0),
+        "b_size": max(b.spec.size, 1),
     }
     choices = {
         "A_DENSE": a.spec.is_dense and a.spec.shape == out.shape,
         "B_DENSE": b.spec.is_dense and b.spec.shape == out.shape,
+        "B_WRAPS": _wraps(b.spec, out.shape),
     }
     return Launch(
         out,
@@ -33,6 +35,15 @@ def binary(name: str, a: Node, b: Node) -> Launch:
         in_place=("a", "b"),
         work=a.spec.nbytes + b.spec.nbytes + out.nbytes,
     )
+
+
+def _wraps(spec: Spec, shape: Shape) -> bool:
+    """Whether a dense operand repeats whole in `shape`, four values at a time."""
+    own = spec.shape
+    while own and own[0] == 1:
+        own = own[1:]
+    is_end = own == shape[len(shape) - len(own) :] and spec.shape != shape
+    return spec.is_dense and is_end and spec.size % 4 == 0 and spec.size > 0
 
 
 @op(trusted=True)
