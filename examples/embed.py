@@ -3,8 +3,8 @@
 ::
 
     $ python examples/embed.py
-    0.12  She was sad and cried.
-          He felt lonely and wept.
+    0.11  A fox found a lantern in the forest.
+          A ship came over the waves to the harbour.
     …
 
 A device as the only argument (``cpu``) runs it there. The story model is small and was never

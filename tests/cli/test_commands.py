@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -48,17 +47,6 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_help_takes_a_quarter_of_a_second_at_most() -> None:
-    def seconds() -> float:
-        before = os.times()
-        command = [sys.executable, "-m", "wgpu_backend", "--help"]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        after = os.times()
-        return sum(after[2:4]) - sum(before[2:4])  # of the processor: others may be busy too
-
-    assert min(seconds() for _ in range(3)) <= 0.25
 
 
 def test_version(cli: Cli) -> None:
