@@ -62,7 +62,7 @@ class SelfAttention(nn.Module):
     def forward(
         self, layer: int, x: Tensor, batch: Batch, options: Options, rotary: nn.Rotary
     ) -> Tensor:
-        """Attend: (tokens, hidden) to (tokens, hidden)."""
+        """Attend: (tokens, hidden) to (tokens, heads * head), for `output`."""
         tokens = x.shape[0]
         q = self.query(x).reshape(tokens, options.heads, options.head)
         k = self.key(x).reshape(tokens, options.kv_heads, options.head)
@@ -72,8 +72,7 @@ class SelfAttention(nn.Module):
         if self.key_norm is not None:
             k = self.key_norm(k, options.eps)
         q, k = rotary(q, batch.positions), rotary(k, batch.positions)
-        y = nn.attend(layer, q, k, v, batch, scale=options.head**-0.5)
-        return self.output(y)
+        return nn.attend(layer, q, k, v, batch, scale=options.head**-0.5)
 
 
 class MLP(nn.Module):
@@ -83,9 +82,9 @@ class MLP(nn.Module):
     up: nn.Linear = weight("ffn_up")
     down: nn.Linear = weight("ffn_down")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(tokens, hidden) to (tokens, hidden)."""
-        return self.down(self.gate(x).swiglu(self.up(x)))
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(tokens, hidden) to (tokens, hidden), with the residual added."""
+        return self.down(self.gate(x).swiglu(self.up(x)), residual)
 
 
 class Layer(nn.Module):
@@ -110,8 +109,8 @@ class Layer(nn.Module):
         y = self.attention.forward(layer, normed, batch, options, rotary)
         if wanted is not None:
             x, y = x.rows(wanted), y.rows(wanted)
-        x = x.add(y)
-        return x.add(self.mlp.forward(self.mlp_norm(x, options.eps)))
+        x = self.attention.output(y, x)
+        return self.mlp.forward(self.mlp_norm(x, options.eps), x)
 
 
 @architecture("llama")

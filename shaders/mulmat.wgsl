@@ -2,6 +2,8 @@
 // 32 columns, 32 values of k at a time through workgroup memory; a thread sums 8 rows by 4 columns.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
+// @import load/f32 as addend
+// @import lib/addend
 
 const WG: u32 = 64u;
 const TILE_M: u32 = 64u;
@@ -9,6 +11,7 @@ const TILE_N: u32 = 32u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
+    addend_offset: u32, addend_stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -37,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var c = 0u; c < 4u; c++) {
             let col = first_col + cols + c;
             if row < params.weights_rows && col < params.n {
-                y[col * params.m + params.first_row + row] = sums[r][c];
+                store(col, params.first_row + row, sums[r][c]);
             }
         }
     }

@@ -3,6 +3,8 @@
 // all columns and each vector of x, loaded by an index that is the same in all lanes, all rows.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
+// @import load/f32 as addend
+// @import lib/addend
 // @import lib/grid
 
 const WG: u32 = 8u;
@@ -11,6 +13,7 @@ const COLS: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
+    addend_offset: u32, addend_stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -56,7 +59,7 @@ fn main(
         // @unroll
         for (var c = 0u; c < COLS; c++) {
             if first_col + c < params.n && row <= last_row {
-                y[(first_col + c) * params.m + params.first_row + row] = sums[r * COLS + c];
+                store(first_col + c, params.first_row + row, sums[r * COLS + c]);
             }
         }
     }

@@ -2,6 +2,8 @@
 // stride over k, and a tree sums them.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
+// @import load/f32 as addend
+// @import lib/addend
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -10,6 +12,7 @@ const COLS: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
+    addend_offset: u32, addend_stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -45,7 +48,7 @@ fn main(
         let row = first_row + i / COLS;
         let col = first_col + i % COLS;
         if row < params.weights_rows && col < params.n {
-            y[col * params.m + params.first_row + row] = partial[i * WG];
+            store(col, params.first_row + row, partial[i * WG]);
         }
     }
 }

@@ -14,3 +14,9 @@ def mulmat(weight: Array, x: Array) -> Array:
     for axis, wanted in zip(range(-3, -3 - len(batch), -1), reversed(x.shape[:-2]), strict=False):
         weight = np.repeat(weight, wanted // weight.shape[axis], axis=axis)
     return np.matmul(x, np.swapaxes(weight, -1, -2)).reshape(*x.shape[:-1], weight.shape[-2])
+
+
+@twin
+def mulmat_add(weight: Array, x: Array, addend: Array) -> Array:
+    """Return ``x @ weight.T + addend``."""
+    return mulmat(weight, x) + addend

@@ -131,6 +131,8 @@ class Tensor(HostView):
     div = Method(elementwise.div)
     scale = Method(elementwise.scale)
     mulmat = Method(matmul.mulmat)
+    mulmat_add = Method(matmul.mulmat_add)
+    linear = Method(matmul.linear)
     rms_norm = Method(normalization.rms_norm)
     layer_norm = Method(normalization.layer_norm)
     softmax = Method(normalization.softmax)

@@ -8,15 +8,17 @@ from wgpu_backend.nn.module import weight as tagged
 
 
 class Linear(Module):
-    """``x @ weight.T + bias``."""
+    """``x @ weight.T + bias``; what is added goes into the product's own kernel."""
 
     weight: Tensor = tagged("weight")
     bias: Tensor | None = tagged("bias")
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map (..., k) to (..., m)."""
-        y = self.weight.mulmat(x)
-        return y if self.bias is None else y.add(self.bias)
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map (..., k) to (..., m), and add `residual` of that shape."""
+        if self.bias is None:
+            return self.weight.linear(x, residual)
+        y = self.weight.linear(x, self.bias)
+        return y if residual is None else y.add(residual)
 
 
 class Embedding(Module):

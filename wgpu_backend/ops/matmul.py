@@ -18,6 +18,7 @@ from wgpu_backend.ops.check import (
     require_rank,
     spread,
 )
+from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.op import op
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
@@ -48,7 +49,7 @@ def _lanes(launch: Launch, n: int) -> Launch:
         x, y, _ = spread(-(-rows // (LANES * lane_rows)))
         return (x, y, -(-n // columns))
 
-    choices = {"COLS": columns, "ROWS": lane_rows, "WG": LANES}
+    choices = {**launch.choices, "COLS": columns, "ROWS": lane_rows, "WG": LANES}
     return replace(launch, shader="mulmat_lanes", groups=groups, choices=choices)
 
 
@@ -56,7 +57,7 @@ def _vector(launch: Launch, n: int) -> Launch:
     def groups(rows: int) -> Groups:
         return spread(-(-rows // VECTOR_ROWS))
 
-    choices = {"COLS": n, "ROWS": VECTOR_ROWS, "WG": 64}
+    choices = {**launch.choices, "COLS": n, "ROWS": VECTOR_ROWS, "WG": 64}
     return replace(launch, shader="mulmat_vec", groups=groups, choices=choices)
 
 
@@ -65,7 +66,7 @@ def _tiles(launch: Launch, n: int) -> Launch:
         tiles = -(-rows // TILE_ROWS)
         return (min(tiles, MAX_GROUPS), -(-n // TILE_COLUMNS), -(-tiles // MAX_GROUPS))
 
-    return replace(launch, shader="mulmat", groups=groups, choices={"WG": 64})
+    return replace(launch, shader="mulmat", groups=groups, choices={**launch.choices, "WG": 64})
 
 
 @op(select=select_mulmat, dense=("x",), trusted=True)
@@ -120,8 +121,8 @@ def _by_groups(weight: Node, x: Node, m: int, k: int) -> Launch:
     n = x.spec.size // k
     return Launch(
         Spec.dense((*x.spec.shape[:-1], m), F32),
-        {"weights": weight, "x": x},
-        params={"m": m, "n": n, "groups": k // GROUP},
+        {"weights": weight, "x": x, "addend": x},
+        params={"m": m, "n": n, "groups": k // GROUP, "addend_stride": 0},
         work=weight.spec.nbytes + 2 * m * n * k,
     )
 
@@ -160,3 +161,65 @@ def _batches(a: Shape, x: Shape) -> tuple[Shape, Shape]:
             f"mulmat: weight has batch axes {a}, which do not divide those of x, {x}",
         )
     return wide[1], tuple(w // h for h, w in zip(*wide, strict=True))
+
+
+@op(select=select_mulmat, shader="mulmat", dense=("x", "addend"), trusted=True)
+def mulmat_add(weight: Node, x: Node, addend: Node) -> Launch:
+    """Product with weights and a sum in one: ``x @ weight.T + addend``.
+
+    Parameters
+    ----------
+    weight : (m, k), dense, any float or block format; k a multiple of 32
+    x : (..., n, k), f32
+    addend : (m,) or (..., n, m), f32
+        A bias, or a residual.
+
+    Returns
+    -------
+    (..., n, m), f32.
+
+    Raises
+    ------
+    ShapeError
+        `addend` is neither a row nor like the result, or the weight is not one for whole groups.
+    """
+    launch = mulmat.record(weight, x)
+    m, shape = launch.out.shape[-1], addend.spec.shape
+    require(
+        launch.shader != "matmul",
+        ShapeError,
+        f"mulmat_add: weight is {weight.spec.shape}, needs one dense matrix with whole groups of "
+        f"{GROUP}; use mulmat and add",
+    )
+    require(
+        shape in ((m,), launch.out.shape),
+        ShapeError,
+        f"mulmat_add: addend is {shape}, needs {(m,)} or {launch.out.shape}",
+    )
+    require_dtype("mulmat_add", "addend", addend, (F32,))
+    return replace(
+        launch,
+        operands={**launch.operands, "addend": addend},
+        params={**launch.params, "addend_stride": 0 if shape == (m,) else m},
+        choices={"ADDS": True},
+    )
+
+
+def linear(weight: Node, x: Node, addend: Node | None) -> Node:
+    """``x @ weight.T + addend``, in one op where the weight allows that.
+
+    Parameters
+    ----------
+    weight, x
+        See `mulmat`.
+    addend : (m,) or (..., n, m), or None
+    """
+    if addend is None:
+        return mulmat(weight, x)
+    fits = addend.spec.shape in (
+        (weight.spec.shape[-2],),
+        (*x.spec.shape[:-1], weight.spec.shape[-2]),
+    )
+    if fits and addend.spec.dtype == F32 and _blockwise(weight, x):
+        return mulmat_add(weight, x, addend)
+    return add(mulmat(weight, x), addend)
