@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_bytes
-from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q8_0
+from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.matmul import linear
 
 # Everything is dequantised to f32 and summed in f32; NumPy does the same in another order. Whole
 # matrices differ by 1e-13; a single sum of hundreds may nearly cancel.
@@ -198,3 +199,35 @@ def test_other_types_are_refused(full, rng):
             ctx.from_bytes(Q4_0, data, 9, 64).mulmat(ctx.zeros(2, 64, dtype=F16))
         with pytest.raises(DTypeError, match="mulmat: weight is i32, needs"):
             ctx.zeros(4, 32, dtype=I32).mulmat(ctx.zeros(2, 32))
+
+
+@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("dtype", [F32, F16, Q4_0, Q6_K], ids=str)
+@pytest.mark.parametrize("residual", [False, True], ids=["bias", "residual"])
+def test_a_sum_goes_into_the_product(any_gpu, check, rng, dtype, n, residual):
+    data = weight_bytes(rng, 67, 256, dtype)
+    x, addend = rng.standard_normal((n, 256), "f4"), rng.standard_normal((n, 67), "f4")
+
+    def product(ctx):
+        added = ctx.from_numpy(addend if residual else addend[0])
+        return weight(ctx._executor, 67, 256, dtype, data).mulmat_add(ctx.from_numpy(x), added)
+
+    # As a product alone: sums in f32.
+    check(any_gpu, product, limit=1e-10)
+
+
+def test_a_sum_that_does_not_fit_a_product_is_refused(full):
+    with Context(full) as ctx:
+        matrix, x = ctx.zeros(5, 32), ctx.zeros(3, 32)
+        with pytest.raises(ShapeError, match=r"addend is \(4,\), needs \(5,\) or \(3, 5\)"):
+            matrix.mulmat_add(x, ctx.zeros(4))
+        with pytest.raises(ShapeError, match=r"weight is \(5, 33\), needs .* groups of 32"):
+            ctx.zeros(5, 33).mulmat_add(ctx.zeros(3, 33), ctx.zeros(5))
+
+
+@pytest.mark.parametrize("k", [32, 33])
+def test_linear_adds_whatever_broadcasts(any_gpu, check, rng, k):
+    values = [rng.standard_normal(s, "f4") for s in ((5, k), (3, k), (1, 5))]
+    for addend in (values[2], values[2][0], values[2].repeat(3, axis=0)):
+        arrays = (*values[:2], addend)
+        check(any_gpu, lambda ctx, a=arrays: linear(*map(ctx.from_numpy, a)), limit=1e-10)
