@@ -49,7 +49,7 @@ class ParallelLayer(nn.Module):
         y = self.attention.forward(layer, normed, batch, options, rotary)
         if wanted is not None:
             x, y, normed = x.rows(wanted), y.rows(wanted), normed.rows(wanted)
-        return x + y + self.mlp.forward(normed)
+        return self.mlp.forward(normed, self.attention.output(y, x))
 
 
 @architecture("story-parallel")
