@@ -1,12 +1,24 @@
 """From tokens to text, whole and as a stream."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs, sentencepiece
+from tests.tokenizer.vocabularies import (
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    byte_pairs,
+    metadata,
+    sentencepiece,
+)
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.tokenizer import Tokenizer
 
 CHAT = [("<s>", CONTROL), ("</s>", CONTROL), ("<think>", USER_DEFINED)]
+RECORDED = Path(__file__).parents[1] / "data" / "detokenised.json"
 KEYS = {"bos_token_id": 257, "add_bos_token": True}
 
 
@@ -62,6 +74,40 @@ def test_spaces_before_punctuation_are_cleaned_on_request(tokenizer):
     ids = tokenizer.encode("it 's a dog . ' x ' you 're")
     assert tokenizer.decode(ids) == "it 's a dog . ' x ' you 're"
     assert tokenizer.decode(ids, clean=True) == "it's a dog.'x'you're"
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """What llama.cpp makes of its vectors for bert, over the tokens that they need."""
+    return json.loads(RECORDED.read_text("utf-8"))["wordpiece"]
+
+
+@pytest.fixture(scope="module")
+def wordpiece(recorded):
+    tokens = recorded["tokens"]
+    roles = ("unknown_token_id", "cls_token_id", "seperator_token_id")  # as llama.cpp spells it
+    kinds = [UNKNOWN, CONTROL, CONTROL, *([NORMAL] * (len(tokens) - 3))]
+    ids = {role: i for i, role in enumerate(roles)}
+    return Tokenizer.from_metadata(metadata("bert", tokens, kinds, **ids))
+
+
+def test_wordpiece_decodes_as_llama_cpp_does(wordpiece, recorded):
+    assert len(recorded["vectors"]) >= 46
+    for text, ids, hidden, shown in recorded["vectors"]:
+        assert wordpiece.encode(text, add_special=False) == ids
+        assert wordpiece.decode(ids) == hidden
+        assert wordpiece.decode(ids, skip_special=False) == shown
+
+
+def test_what_wordpiece_decodes_to_encodes_to_the_same_tokens(wordpiece, recorded):
+    for _, ids, _, shown in recorded["vectors"]:
+        assert wordpiece.encode(shown, add_special=False, parse_special=True) == ids
+
+
+def test_wordpiece_keeps_its_spaces_on_request(wordpiece):
+    ids = wordpiece.encode("Hello, y'all!", add_special=False)
+    assert wordpiece.decode(ids) == " hello, y'all!"
+    assert wordpiece.decode(ids, clean=False) == " hello , y ' all !"
 
 
 @pytest.mark.parametrize("token", [-1, 260])

@@ -1,5 +1,6 @@
 """Whole vocabularies against the ids that llama.cpp records for them."""
 
+import json
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.tokenizer import Tokenizer
 
 VOCABULARIES = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
+DETOKENISED = Path(__file__).parents[1] / "data" / "detokenised.json"
 NAMES = ["bert-bge", "deepseek-llm", "gpt-2", "llama-bpe", "llama-spm", "phi-3"]
 NAMES += ["qwen2", "starcoder"]
 SEPARATOR = "\n__ggml_vocab_test__\n"
@@ -42,16 +44,29 @@ def test_every_recorded_vector(path, tokenizer):
 
 def test_decoding_gives_the_text_back(path, tokenizer):
     if "bert" in path.name:
-        pytest.skip("WordPiece forgets case and spaces")
+        pytest.skip("WordPiece forgets case and spaces; test_decode.py has what it remembers")
     texts = [text for text, _ in vectors(path)]
     assert texts == [tokenizer.decode(tokenizer.encode(text)) for text in texts]
+
+
+def test_cleaned_decoding_is_that_of_llama_cpp(path, tokenizer):
+    recorded = json.loads(DETOKENISED.read_text("utf-8"))
+    name = path.stem.removeprefix("ggml-vocab-")
+    if name == "bert-bge":
+        wanted = [shown for _, _, _, shown in recorded["wordpiece"]["vectors"]]
+    else:
+        changed = recorded["cleaned"][name]
+        wanted = [changed.get(str(i), text) for i, (text, _) in enumerate(vectors(path))]
+    got = [tokenizer.decode(ids, skip_special=False, clean=True) for _, ids in vectors(path)]
+    assert got == wanted
 
 
 def test_streaming_gives_what_decoding_gives(path, tokenizer):
     for text, ids in vectors(path):
         stream = tokenizer.stream()
         streamed = "".join(map(stream.push, ids)) + stream.flush()
-        assert streamed in (tokenizer.decode(ids), " " + tokenizer.decode(ids)), text
+        whole = tokenizer.decode(ids, clean=False)
+        assert streamed in (whole, " " + whole), text
 
 
 def test_no_text_becomes_a_control_token(tokenizer):

@@ -33,6 +33,7 @@ _log = logging.getLogger("wgpu_backend.tokenizer")
 # A noncharacter, meant for such marks inside a program and never in text between programs.
 _SHIELD = "\ufdd0"
 _PLAIN = PreTokenizer((), byte_level=False)
+_WORDS = PreTokenizer((), byte_level=False, clean_spaces=True)
 
 
 class Tokenizer:
@@ -254,8 +255,13 @@ class Tokenizer:
                     break
         return text
 
-    def decode(self, ids: Iterable[int], *, skip_special: bool = True, clean: bool = False) -> str:
-        """Turn tokens into text; the inverse of `encode`.
+    def decode(
+        self, ids: Iterable[int], *, skip_special: bool = True, clean: bool | None = None
+    ) -> str:
+        """Turn tokens into text; the inverse of `encode` as far as the vocabulary allows.
+
+        WordPiece drops case, accents and spaces while it encodes. What it decodes to is
+        llama.cpp's text, which encodes to the same tokens again.
 
         Parameters
         ----------
@@ -264,7 +270,9 @@ class Tokenizer:
         skip_special : bool, optional
             Leave control tokens out rather than spell them.
         clean : bool, optional
-            Remove spaces before punctuation where llama.cpp's detokeniser does.
+            Remove spaces before punctuation where llama.cpp's detokeniser does. Unless told,
+            WordPiece alone does, whose every token brings a space; in others that space was
+            written by somebody.
 
         Returns
         -------
@@ -282,7 +290,8 @@ class Tokenizer:
         text = "".join(map(stream.push, shown)) + stream.flush()
         if self._space_prefix and shown and not self.is_control(shown[0]):
             text = text.removeprefix(" ")
-        return clean_spaces(text) if clean and self._rules.clean_spaces else text
+        wanted = self._vocabulary.model == "bert" if clean is None else clean
+        return clean_spaces(text) if wanted and self._rules.clean_spaces else text
 
     def stream(self, *, skip_special: bool = True) -> Detokenizer:
         """Start turning a stream of tokens into text.
@@ -326,7 +335,7 @@ class Tokenizer:
 
 def _find_rules(metadata: Mapping[str, object], model: str, override: str | None) -> PreTokenizer:
     if model not in ("gpt2", "gemma4"):
-        return _PLAIN
+        return _WORDS if model == "bert" else _PLAIN
     name = override or ("gemma4" if model == "gemma4" else read_text(metadata, "pre"))
     if not name:
         _log.warning("metadata has no tokenizer.ggml.pre, using 'default': text may be cut wrongly")
