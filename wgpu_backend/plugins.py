@@ -11,7 +11,8 @@ A package names in its metadata what it brings and where::
     [project.entry-points."wgpu_backend.backends"]
     remote = "my_package.backend"
 
-Nothing is imported before somebody asks for a name that is not known, or for all names; then once.
+Nothing is imported before somebody asks for a name that is not known, or for all: then once.
+Opening a device asks for all ops, since an op may bring a fusion rule.
 A package that cannot be imported is one warning, and the others work.
 """
 

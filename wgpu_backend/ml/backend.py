@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.memory import BackendMemory, backend_memory
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.op import fusions
 
 Progress = Callable[[float], None]
 
@@ -40,12 +41,19 @@ class BackendParams:
         Call the graphics library directly where that is faster.
     self_test : bool
         Compare the adapter with NumPy before it is first trusted.
+    fusion : bool or collection of str
+        Which fusion rules may be used: all, none, or those that make the ops of these names.
+    exact : bool
+        Keep activations in f32. Otherwise products with block formats may round them to eight
+        bits with a scale every 32, where that is faster on the device.
     """
 
     device: str | DeviceInfo | None = None
     profile: Profile = "full"
     native: bool = True
     self_test: bool = True
+    fusion: bool | Collection[str] = True
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +299,8 @@ def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
     executor = WgpuExecutor(
-        Device.open(params.device, profile=params.profile, native=params.native)
+        Device.open(params.device, profile=params.profile, native=params.native),
+        fusions(params.fusion, exact=params.exact),
     )
     if params.self_test:
         try:

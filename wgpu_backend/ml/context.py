@@ -307,8 +307,8 @@ class Context:
     def _keep(self, nodes: Sequence[Node], recorded: Recorded) -> None:
         """Turn computed nodes into leaves, whose storage lives as long as the context."""
         kept = {n.storage for n in nodes if n.storage.kind == "intermediate"}
-        for node, launch in recorded.plan.steps:
-            if node.storage in kept or launch.into is not None:
+        for node in recorded.scheduled:
+            if node.storage in kept or (node.launch and node.launch.into is not None):
                 node.launch = node.call = None
         recorded.keep(list(kept))
         self._states += kept

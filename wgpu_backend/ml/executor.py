@@ -30,11 +30,15 @@ class Recorded(Protocol):
 
     Attributes
     ----------
+    scheduled : sequence of Node
+        What the outputs need, before fusion.
     plan : MemoryPlan
+        Of what is left after it.
     dispatches : int
         Dispatches one run encodes; 0 on the NumPy device.
     """
 
+    scheduled: Sequence[Node]
     plan: MemoryPlan
     dispatches: int
 

@@ -170,7 +170,8 @@ class NumpyRecorded:
     dispatches = 0
 
     def __init__(self, outputs: Sequence[Node]) -> None:
-        self.plan: MemoryPlan = plan(schedule(outputs), outputs, reuse=False)
+        self.scheduled: Sequence[Node] = schedule(outputs)
+        self.plan: MemoryPlan = plan(self.scheduled, outputs, reuse=False)
         self._outputs = tuple(outputs)
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         self._inputs = {

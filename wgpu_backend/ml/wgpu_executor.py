@@ -17,6 +17,7 @@ from wgpu_backend.device.program import Pending, Program
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -29,10 +30,18 @@ from wgpu_backend.ml.wgpu_storage import Part, SharedSlots, WeightStore, whole
 
 
 class WgpuExecutor:
-    """Executor on a wgpu device, which it owns."""
+    """Executor on a wgpu device, which it owns.
 
-    def __init__(self, device: Device) -> None:
+    Parameters
+    ----------
+    device : Device
+    rules : mapping of str to sequence of Rule
+        Fusion rules for graphs recorded from now on, see `wgpu_backend.ops.op.fusions`.
+    """
+
+    def __init__(self, device: Device, rules: Mapping[str, Sequence[Rule]] | None = None) -> None:
         self.device = device
+        self.rules = rules or {}
         self._weights = WeightStore(device)
         self._slots = SharedSlots(device)
         self._sources: dict[Storage, tuple[DType, memoryview]] = {}
@@ -137,6 +146,11 @@ class WgpuExecutor:
         self.device.close()
 
 
+def intermediate(spec: Spec) -> Storage:
+    """Storage for the result of an op."""
+    return Storage(stored_nbytes(spec), "intermediate")
+
+
 def _rows(spec: Spec) -> int:
     return spec.shape[-2] if len(spec.shape) > 1 else 1
 
@@ -187,7 +201,9 @@ class WgpuRecorded:
 
     def __init__(self, executor: WgpuExecutor, outputs: Sequence[Node], *, shared: bool) -> None:
         self._device = executor.device
-        self.plan: MemoryPlan = plan(schedule(outputs), outputs)
+        self.scheduled: Sequence[Node] = schedule(outputs)
+        nodes = fused(self.scheduled, outputs, executor.rules, executor.capabilities, intermediate)
+        self.plan: MemoryPlan = plan(nodes, outputs)
         self._specs = tuple(n.spec for n in outputs)
         self._owned: list[Buffer] = []
         self._named: dict[str, tuple[Spec, int]] = {}

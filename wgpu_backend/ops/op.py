@@ -14,6 +14,9 @@
     @swish.twin                               the same in NumPy
     def numpy_swish(x: Array) -> Array: ...
 
+    @swish.fuses("mul")                       where it takes the place of other ops
+    def gated(node: Node, graph: Graph) -> Node | None: ...
+
 Calling the op checks that its operands belong together, makes strided operands dense where the
 kernel needs that (`dense=`), and adds a node to the operands' graph.
 """
@@ -21,7 +24,7 @@ kernel needs that (`dense=`), and adds a node to the operands' graph.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
@@ -31,15 +34,19 @@ from numpy.typing import NDArray
 from wgpu_backend import plugins
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import BackendError, ContextError
+from wgpu_backend.graph.fusion import Graph, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
 from wgpu_backend.wgsl_source import Inline, Source
 
 P = ParamSpec("P")
 Twin = TypeVar("Twin", bound=Callable[..., NDArray[Any]])
 Select = Callable[[Launch, Capabilities], Launch]
+Replace = Callable[[Node, Graph], Node | None]
 REGISTRY: dict[str, Op[Any]] = {}
 # NumPy functions by the name of their op; `wgpu_backend.cpu.twin` is how they are looked up.
 TWINS: dict[str, Callable[..., NDArray[Any]]] = {}
+# Rules by the name of the op they are asked for.
+FUSIONS: dict[str, list[Rule]] = {}
 
 
 class Op(Generic[P]):
@@ -99,6 +106,24 @@ class Op(Generic[P]):
         TWINS[self.name] = function
         return function
 
+    def fuses(self, *replaced: str, exact: bool = True) -> Callable[[Replace], Replace]:
+        """Make a function the rule by which this op takes the place of others.
+
+        Parameters
+        ----------
+        replaced : str
+            Names of the ops for whose nodes it is asked: the last of those it replaces.
+        exact : bool
+            See `wgpu_backend.graph.fusion.Rule`.
+        """
+
+        def register(replace: Replace) -> Replace:
+            for name in replaced:
+                FUSIONS.setdefault(name, []).append(Rule(self.name, replace, exact))
+            return replace
+
+        return register
+
     def _densify(
         self, builder: Builder, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -143,6 +168,33 @@ def find(name: str) -> Op[Any]:
     if name not in REGISTRY:
         raise BackendError(f"op {name!r}: there is none; known are {', '.join(sorted(REGISTRY))}")
     return REGISTRY[name]
+
+
+def fusions(wanted: bool | Collection[str] = True, *, exact: bool) -> dict[str, list[Rule]]:
+    """Rules that may be used, those of installed packages among them.
+
+    Parameters
+    ----------
+    wanted : bool or collection of str
+        All, none, or names of the ops that rules may make.
+    exact : bool
+        Leave out those that round activations.
+
+    Returns
+    -------
+    dict
+        Rules by the name of the op they are asked for.
+    """
+    plugins.load("wgpu_backend.ops")
+    names = {rule.name for rules in FUSIONS.values() for rule in rules}
+    if not isinstance(wanted, bool):
+        names &= set(wanted)
+    elif not wanted:
+        names = set[str]()
+    return {
+        name: [r for r in rules if r.name in names and (r.exact or not exact)]
+        for name, rules in FUSIONS.items()
+    }
 
 
 @overload

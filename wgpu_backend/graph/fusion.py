@@ -1,0 +1,241 @@
+"""Fusion: rules that replace an op, and what feeds it, by one op with the same result.
+
+A rule stands beside the op it makes, see `wgpu_backend.ops.op.Op.fuses`. It is asked for every node
+of one of its ops and answers with a replacement or None::
+
+    @mulmat_add.fuses("add")
+    def bias_in_the_product(node: Node, graph: Graph) -> Node | None:
+        product = graph.sole(node.launch.operands["a"], "mulmat")
+        …
+        return graph.call(mulmat_add, weight, x, bias)
+
+What the replaced nodes alone needed is dropped, and rules are asked again until none answers. A
+rule only sees the graph, so that it is the same for every device but for what `Capabilities` tell.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.errors import BackendError
+from wgpu_backend.graph.node import Call, Launch, Node, Storage
+from wgpu_backend.graph.spec import Spec
+
+ROUNDS = 8  # of rules that feed each other; today's need four
+
+
+class Callee(Protocol):
+    """What a rule may call: an op."""
+
+    def added(self, builder: Any, /, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
+        """Add the op's node to a graph."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one op takes the place of others.
+
+    Parameters
+    ----------
+    name : str
+        Of the op it makes, by which it is switched off.
+    replace : callable
+        From a node and its graph to the node that replaces it, made by ``graph.call``; or None.
+    exact : bool
+        The result is the same but for the order of sums. Other rules are only used where the
+        caller allows activations to be rounded.
+    """
+
+    name: str
+    replace: Callable[[Node, Graph], Node | None]
+    exact: bool = True
+
+
+class Graph:
+    """A schedule while rules rewrite it: who writes a storage, who reads it, what devices can.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        From `schedule`.
+    outputs : iterable of Node
+        Their values are wanted, so no rule may do away with them.
+    capabilities : Capabilities
+    allocate : callable
+        Storage for the result of a new node.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        outputs: Iterable[Node],
+        capabilities: Capabilities,
+        allocate: Callable[[Spec], Storage],
+    ) -> None:
+        self.capabilities = capabilities
+        self.nodes = list(nodes)
+        self._wanted = {node.storage for node in outputs}
+        self._allocate = allocate
+        self._fresh: list[Node] = []
+        self._shared: dict[tuple[Any, ...], Node] = {}
+        self._writers: dict[Storage, list[Node]] = {}
+        self._reads: Counter[Storage] = Counter()
+        for node in self.nodes:
+            self._count(node, 1)
+
+    # For rules.
+
+    def producer(self, operand: Node, *ops: str) -> Node | None:
+        """Node that writes all that `operand` sees, if one of these ops made it.
+
+        None also where several ops write that storage, or `operand` is a part of it or strided.
+        """
+        writers = self._writers.get(operand.storage, ())
+        if len(writers) != 1 or operand.storage.kind != "intermediate":
+            return None
+        (node,) = writers
+        whole = operand.spec.is_dense and not operand.spec.offset
+        if not whole or operand.spec.size != node.spec.size or node.call is None:
+            return None
+        return node if not ops or node.call.op.name in ops else None
+
+    def sole(self, operand: Node, *ops: str) -> Node | None:
+        """Likewise, if nobody else reads that result."""
+        if operand.storage in self._wanted or self._reads[operand.storage] != 1:
+            return None
+        return self.producer(operand, *ops)
+
+    def call(self, op: Callee, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
+        """Result of an op, as a new node of this graph."""
+        return op.added(self, *args, **kwargs)
+
+    def shared(self, op: Callee, operand: Node, **kwargs: Any) -> Node:  # noqa: ANN401
+        """`call`, but one node serves all who ask for the same."""
+        key = (op, operand.storage, operand.spec, *sorted(kwargs.items()))
+        alone = self.producer(operand) is not None
+        if not alone or key not in self._shared:
+            self._shared[key] = self.call(op, operand, **kwargs)
+        return self._shared[key]
+
+    # What ops call: see `wgpu_backend.graph.node.Builder`.
+
+    def add(self, call: Call, launch: Launch) -> Node:
+        """Node for the result of an op."""
+        storage = launch.into.storage if launch.into else self._allocate(launch.out)
+        node = Node(launch.out, storage, builder=self, call=call, launch=launch)
+        self._fresh.append(node)
+        return node
+
+    def view(self, source: Node, spec: Spec) -> Node:
+        """Node that looks at the storage of another."""
+        return Node(spec, source.storage, builder=self, source=source)
+
+    # For `fused`.
+
+    def rewrite(self, rules: Mapping[str, Sequence[Rule]]) -> bool:
+        """Ask every rule once for every node; whether any answered."""
+        before = self.nodes
+        self.nodes = list[Node]()
+        for node in before:
+            answer = self._answer(node, rules)
+            if answer is None:
+                self.nodes.append(node)
+            else:
+                self._count(node, -1)
+                for new in answer:
+                    self._count(new, 1)
+                self.nodes += answer
+        changed = self.nodes != before
+        self._drop_dead()
+        return changed
+
+    def _answer(self, node: Node, rules: Mapping[str, Sequence[Rule]]) -> list[Node] | None:
+        """What comes in place of a node."""
+        for rule in rules.get(node.call.op.name if node.call else "", ()):
+            self._fresh = []
+            made = rule.replace(node, self)
+            if made is not None and all(self._may_wait(n, node) for n in self._fresh):
+                return [*(n for n in self._fresh if n is not made), _renamed(node, made, rule.name)]
+        return None
+
+    def _may_wait(self, new: Node, old: Node) -> bool:
+        """Whether `new` reads in the place of `old` what the nodes it replaces read before."""
+        there = _operands(old)
+        return all(o in there or not self._changes(o.storage) for o in _operands(new))
+
+    def _changes(self, storage: Storage) -> bool:
+        return storage.kind == "state" or len(self._writers.get(storage, ())) > 1
+
+    def _count(self, node: Node, sign: int) -> None:
+        """Note who writes and reads what, or forget it."""
+        writers = self._writers.setdefault(node.storage, [])
+        writers.append(node) if sign > 0 else writers.remove(node)
+        for operand in _operands(node):
+            self._reads[operand.storage] += sign
+
+    def _drop_dead(self) -> None:
+        """Keep what outputs and lasting storages need."""
+        needed = set(self._wanted)
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if node.storage in needed or node.storage.kind != "intermediate":
+                kept.append(node)
+                needed.update(o.storage for o in _operands(node))
+            else:
+                self._count(node, -1)
+        self.nodes = kept[::-1]
+
+
+def _operands(node: Node) -> list[Node]:
+    launch = node.launch
+    if launch is None:
+        return []
+    return [*launch.operands.values(), *([launch.into] if launch.into else [])]
+
+
+def _renamed(node: Node, made: Node, rule: str) -> Node:
+    """`made` in the place of `node`, whose readers know its storage."""
+    if made.spec.shape != node.spec.shape or made.spec.dtype != node.spec.dtype:
+        raise BackendError(
+            f"fusion {rule}: it makes {made.spec.shape} {made.spec.dtype} of "
+            f"{node.spec.shape} {node.spec.dtype}, needs the same"
+        )
+    return Node(node.spec, node.storage, call=made.call, launch=made.launch)
+
+
+def fused(
+    nodes: Sequence[Node],
+    outputs: Iterable[Node],
+    rules: Mapping[str, Sequence[Rule]],
+    capabilities: Capabilities,
+    allocate: Callable[[Spec], Storage],
+) -> list[Node]:
+    """Fewer nodes that give the same outputs.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        From `schedule`; they are not changed.
+    outputs : iterable of Node
+    rules : mapping of str to sequence of Rule
+        By the name of the op they are asked for.
+    capabilities : Capabilities
+    allocate : callable
+        Storage for the result of a new node.
+
+    Returns
+    -------
+    list of Node
+        In an order in which they may run. A replacement writes the storage of the node it
+        replaces, so what reads that needs no change.
+    """
+    graph = Graph(nodes, outputs, capabilities, allocate)
+    for _ in range(ROUNDS):
+        if not graph.rewrite(rules):
+            break
+    return graph.nodes
