@@ -1,7 +1,7 @@
 // y = a followed by b along one axis; both are seen as (outer, middle, inner).
-// @import load/f32 as a
-// @import load/f32 as b
-// @import store/f32 as y
+// @import bits/word as a
+// @import bits/word as b
+// @import bits_out/word as y
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -11,7 +11,7 @@ struct Params { size: u32, inner: u32, a_middle: u32, b_middle: u32, a_offset: u
 @group(0) @binding(0) var<uniform> params: Params;
 
 // Value `i` of the result; lanes beyond the end repeat the last one.
-fn value(i: u32) -> f32 {
+fn value(i: u32) -> vec2<u32> {
     let at = min(i, params.size - 1u);
     let middle = (at / params.inner) % (params.a_middle + params.b_middle);
     let outer = at / params.inner / (params.a_middle + params.b_middle);
@@ -27,6 +27,6 @@ fn value(i: u32) -> f32 {
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = grid_index(id, groups, WG) * 4u;
     if i < params.size {
-        y_store4(i, vec4<f32>(value(i), value(i + 1u), value(i + 2u), value(i + 3u)));
+        y_store4(i, value(i), value(i + 1u), value(i + 2u), value(i + 3u));
     }
 }

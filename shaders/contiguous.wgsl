@@ -1,8 +1,8 @@
-// y = x, element by element into a dense tensor, converting between types on the way.
-// @import load/f32 as x
-// @import store/f32 as y
+// y = x, element by element into a dense tensor, as the bits lie.
+// @import bits/word as x
+// @import bits_out/word as y
 // @import lib/grid
-// @import lib/strided
+// @import lib/coordinates
 
 const WG: u32 = 64u;
 
@@ -10,14 +10,16 @@ struct Params { size: u32, x_offset: u32, shape: vec4<u32>, x_strides: vec4<u32>
 
 @group(0) @binding(0) var<uniform> params: Params;
 
+// Value `i` of the result; lanes beyond the end repeat the last one.
+fn value(i: u32) -> vec2<u32> {
+    let at = coordinates(min(i, params.size - 1u), params.shape);
+    return x_load(params.x_offset + steps(at, params.x_strides));
+}
+
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = grid_index(id, groups, WG) * 4u;
-    if i >= params.size {
-        return;
+    if i < params.size {
+        y_store4(i, value(i), value(i + 1u), value(i + 2u), value(i + 3u));
     }
-    let lanes = vec4<u32>(i, i + 1u, i + 2u, i + 3u);
-    let at = strided4(i, params.shape, params.x_strides);
-    let inside = select(vec4<u32>(0u), at, lanes < vec4<u32>(params.size));
-    y_store4(i, x_gather4(vec4<u32>(params.x_offset) + inside));
 }

@@ -23,6 +23,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let place = wrapped(ids[params.ids_offset + i], params.extent);
     if place < params.extent {
         let at = (outer * params.extent + place) * params.inner + i % params.inner;
-        y_put(params.y_offset + at, x_bits(params.x_offset + i));
+        y_put(params.y_offset + at, x_load(params.x_offset + i));
     }
 }

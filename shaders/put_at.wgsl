@@ -50,7 +50,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     // Both are checked: the sum of a large start and a place may wrap around into the tensor.
     let at = start + coordinates(i % params.window_size, params.window);
     if all(start < params.y_shape) && all(at < params.y_shape) {
-        y_put(params.y_offset + steps(at, params.y_strides), x_bits(params.x_offset + i));
+        y_put(params.y_offset + steps(at, params.y_strides), x_load(params.x_offset + i));
     }
 }
 

@@ -18,7 +18,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let i = grid_index(id, groups, WG);
     if i < params.size {
         let at = coordinates(i, params.shape);
-        let bits = x_bits(params.x_offset + steps(at, params.x_strides));
+        let bits = x_load(params.x_offset + steps(at, params.x_strides));
         y_put(params.y_offset + steps(at, params.y_strides), bits);
     }
 }

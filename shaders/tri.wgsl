@@ -9,16 +9,17 @@ struct Params { size: u32, rows: u32, cols: u32, lowest: i32, highest: i32, x_of
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-fn value(i: u32) -> u32 {
+fn value(i: u32) -> vec2<u32> {
     let at = min(i, params.size - 1u);
     let side = i32(at % params.cols) - i32((at / params.cols) % params.rows);
-    return select(0u, x_bits(params.x_offset + at), side >= params.lowest && side <= params.highest);
+    let kept = side >= params.lowest && side <= params.highest;
+    return select(vec2<u32>(0u), x_load(params.x_offset + at), kept);
 }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = grid_index(id, groups, WG) * 4u;
     if i < params.size {
-        y_write4(i, vec4<u32>(value(i), value(i + 1u), value(i + 2u), value(i + 3u)));
+        y_store4(i, value(i), value(i + 1u), value(i + 2u), value(i + 3u));
     }
 }

@@ -15,20 +15,20 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 // Value `i` of the result. Starts below zero wrap around, and end up outside.
-fn value(i: u32) -> u32 {
+fn value(i: u32) -> vec2<u32> {
     var at = coordinates(min(i, params.size - 1u), params.shape) + params.start;
     if REPEATED {
         at %= params.x_shape;
     } else if any(at >= params.x_shape) {
-        return 0u;
+        return vec2<u32>(0u);
     }
-    return x_bits(params.x_offset + steps(at, params.x_strides));
+    return x_load(params.x_offset + steps(at, params.x_strides));
 }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = grid_index(id, groups, WG) * 4u;
     if i < params.size {
-        y_write4(i, vec4<u32>(value(i), value(i + 1u), value(i + 2u), value(i + 3u)));
+        y_store4(i, value(i), value(i + 1u), value(i + 2u), value(i + 3u));
     }
 }

@@ -52,7 +52,10 @@ def merges():
 
 CASES = [(kernel, choices) for kernel in KERNELS for choices in variants(kernel)]
 CASES += merges()
-CASES += [("contiguous", {"x": f"load/{t}", "y": f"store/{t}"}) for t in ("i32", "u32")]
+CASES += [
+    ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")
+]
+CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
 CASES += [("mulmat_vec", {"COLS": n, "ROWS": 2, "weights": "quant/q6_k"}) for n in (2, 8)]
 CASES += [("mulmat_lanes", {"COLS": 4, "weights": "quant/q6_k"})]
 CASES += [("attention", {"Q_SIZE": 256, "LANE_QUADS": 8, "WG": 8})]
@@ -94,10 +97,10 @@ def test_an_op_has_a_twin_a_shader_and_a_docstring(name):
 
 
 def test_snippets_of_a_folder_offer_the_same_functions():
-    for folder in ("load", "store", "quant", "vec4"):
+    for folder in ("load", "store", "quant", "vec4", "bits", "bits_out", "bits_put"):
         offered = {}
         for stem in SNIPPETS[folder]:
             text = (FOLDER / folder / f"{stem}.wgsl").read_text(encoding="utf-8")
-            names = {"buf_load", "buf_load4", "buf_gather4", "buf_store4", "buf_load32"}
+            names = {"buf_load", "buf_load4", "buf_gather4", "buf_store4", "buf_load32", "buf_put"}
             offered[stem] = names & set(re.findall(r"fn (\w+)\(", text))
         assert len({frozenset(names) for names in offered.values()}) == 1, f"{folder}: {offered}"

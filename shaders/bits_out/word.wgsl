@@ -2,6 +2,10 @@
 
 @group(0) @binding(0) var<storage, read_write> buf: array<vec4<u32>>;
 
-fn buf_write4(i: u32, bits: vec4<u32>) {
-    buf[i / 4u] = bits;
+fn buf_store4(i: u32, a: vec2<u32>, b: vec2<u32>, c: vec2<u32>, d: vec2<u32>) {
+    buf[i / 4u] = vec4<u32>(a.x, b.x, c.x, d.x);
+}
+
+fn buf_load(i: u32) -> vec2<u32> {
+    return vec2<u32>(buf[i / 4u][i % 4u], 0u);
 }

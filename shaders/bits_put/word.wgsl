@@ -2,6 +2,6 @@
 
 @group(0) @binding(0) var<storage, read_write> buf: array<u32>;
 
-fn buf_put(i: u32, bits: u32) {
-    buf[i] = bits;
+fn buf_put(i: u32, bits: vec2<u32>) {
+    buf[i] = bits.x;
 }

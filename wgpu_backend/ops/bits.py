@@ -1,25 +1,55 @@
-"""What ops that only move values share: the snippets for a type's width, and a value's bits."""
+"""What ops that only move values share: the types they take, and the snippets that move them.
+
+A value travels as its bits, so NaNs, halves and integers of any width come out as they went in.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, F16, F32, I32, U32, DType
+from wgpu_backend.dtypes import (
+    BF16,
+    BOOL,
+    COMPLEX64,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+)
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.check import require_dtype
 
-MOVABLE = (F32, F16, BF16, I32, U32)
+PLAIN = (F32, F16, BF16, I32, U32, BOOL, U8, I8, U16, I16, U64, I64, F64, COMPLEX64)
+_WIDTHS = {1: "byte", 2: "half", 4: "word", 8: "wide"}
 
 
 def width(dtype: DType) -> str:
     """Name of the snippets in ``shaders/bits`` and its like that fit the type."""
-    return "half" if dtype.block_nbytes == 2 else "word"
+    return _WIDTHS[dtype.block_nbytes]
 
 
-def require_movable(op: str, name: str, node: Node) -> str:
-    """Return `width` of an operand's type; DTypeError where it has no plain one."""
-    require_dtype(op, name, node, MOVABLE)
-    return width(node.spec.dtype)
+def require_plain(op: str, name: str, node: Node) -> None:
+    """Raise DTypeError unless the operand's type is a plain one."""
+    require_dtype(op, name, node, PLAIN)
+
+
+def moving(dtype: DType, *operands: str) -> dict[str, str]:
+    """Choices of a shader that writes four values of a type at a time, read from `operands`."""
+    snippet = width(dtype)
+    return {**dict.fromkeys(operands, f"bits/{snippet}"), "y": f"bits_out/{snippet}"}
+
+
+def putting(dtype: DType, *operands: str) -> dict[str, str]:
+    """Choices of a shader that writes single values of a type to any place."""
+    return {**moving(dtype, *operands), "y": f"bits_put/{width(dtype)}"}
 
 
 def bits_of(value: float, dtype: DType) -> int:

@@ -26,7 +26,8 @@ from wgpu_backend.dtypes import (
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, four, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.bits import PLAIN, moving, require_plain
+from wgpu_backend.ops.check import four, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.quantisation import dequantised, quantised
 
@@ -36,13 +37,11 @@ _REGISTER = {
     **dict.fromkeys((I8, I16, I32, I64), "i32"),
     **dict.fromkeys((BOOL, U8, U16, U32, U64), "u32"),
 }
-PLAIN = tuple(_REGISTER)
-_WIDE = 8  # bytes: more than a register holds, so copies move words
 
 
 def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) -> Launch:
     require_rank(name, "x", x, 0)
-    require_dtype(name, "x", x, PLAIN)
+    require_plain(name, "x", x)
     out = Spec.dense(x.spec.shape, dtype)
     params = {
         "size": out.size,
@@ -71,9 +70,7 @@ def contiguous(x: Node) -> Launch:
     -------
     Like `x`, dense.
     """
-    wide = x.spec.dtype.block_nbytes == _WIDE
-    choices = {"x": "convert/wide_in", "y": "convert/wide_out"} if wide else {}
-    return _moved("contiguous", x, x.spec.dtype, choices)
+    return _moved("contiguous", x, x.spec.dtype, moving(x.spec.dtype, "x"))
 
 
 @op(trusted=True)
@@ -128,7 +125,7 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
 
     Parameters
     ----------
-    a : (..., i, ...)
+    a : (..., i, ...), any plain dtype
     b : (..., j, ...), all other extents and the dtype as in `a`
     axis : int
 
@@ -150,7 +147,7 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
         f"concat: {a.spec.shape} and {b.spec.shape} differ beyond axis {axis}",
     )
     require_dtype("concat", "b", b, (a.spec.dtype,))
-    require_dtype("concat", "a", a, FLOATS)
+    require_plain("concat", "a", a)
     joined = a.spec.shape[axis] + b.spec.shape[axis]
     out = Spec.dense((*a.spec.shape[:axis], joined, *a.spec.shape[axis + 1 :]), a.spec.dtype)
     params = {
@@ -160,5 +157,10 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
         "b_middle": b.spec.shape[axis],
     }
     return Launch(
-        out, {"a": a, "b": b}, threads=quads(out.size), params=params, work=2 * out.nbytes
+        out,
+        {"a": a, "b": b},
+        threads=quads(out.size),
+        params=params,
+        choices=moving(out.dtype, "a", "b"),
+        work=2 * out.nbytes,
     )

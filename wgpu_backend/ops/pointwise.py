@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import I32, U32
+import numpy as np
+
+from wgpu_backend.dtypes import BF16, BOOL, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.activation import unary
-from wgpu_backend.ops.bits import bits_of, require_movable
+from wgpu_backend.ops.bits import bits_of, moving, require_plain
 from wgpu_backend.ops.check import FLOATS, quads, require, require_dtype
 from wgpu_backend.ops.op import op
 
@@ -157,10 +159,10 @@ def fill(x: Node, value: float) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
         Its values do not matter.
     value : float
-        Rounded to the type; for i32 and u32 a whole number within its range.
+        Rounded to the type; for integers a whole number within their range, for bool 0 or 1.
 
     Returns
     -------
@@ -171,20 +173,33 @@ def fill(x: Node, value: float) -> Launch:
     DTypeError
         The type cannot hold `value`.
     """
-    y = require_movable("fill", "x", x)
-    if x.spec.dtype in (I32, U32):
-        low, high = (-(2**31), 2**31 - 1) if x.spec.dtype == I32 else (0, 2**32 - 1)
-        require(
-            low <= value <= high and int(value) == value,
-            DTypeError,
-            f"fill: {value} in a tensor of {x.spec.dtype}, needs a whole number {low} to {high}",
-        )
+    require_plain("fill", "x", x)
+    _require_held(value, x.spec.dtype)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
+    high, low = divmod(bits_of(value, out.dtype), 2**32)
     return Launch(
         out,
         {},
         threads=quads(out.size),
-        params={"size": out.size, "bits": bits_of(value, out.dtype)},
-        choices={"y": f"bits_out/{y}"},
+        params={"size": out.size, "low": low, "high": high},
+        choices=moving(out.dtype),
         work=out.nbytes,
     )
+
+
+def _require_held(value: float, dtype: DType) -> None:
+    """Raise DTypeError where an integer type does not hold a number."""
+    assert dtype.numpy is not None
+    if dtype == BF16 or dtype.numpy.kind not in "biu":
+        return
+    low, high = (0, 1) if dtype == BOOL else _range(dtype.numpy)
+    require(
+        low <= value <= high and int(value) == value,
+        DTypeError,
+        f"fill: {value} in a tensor of {dtype}, needs a whole number {low} to {high}",
+    )
+
+
+def _range(dtype: np.dtype[np.generic]) -> tuple[int, int]:
+    info = np.iinfo(dtype.name)
+    return info.min, info.max

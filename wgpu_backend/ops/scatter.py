@@ -13,7 +13,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape
-from wgpu_backend.ops.bits import require_movable
+from wgpu_backend.ops.bits import putting, require_plain
 from wgpu_backend.ops.check import four, require, require_dtype
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shapes import reshaped
@@ -41,7 +41,7 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
     -------
     `dst` after the write.
     """
-    moved = require_movable("scatter", "x", dst)
+    require_plain("scatter", "x", dst)
     require_writable("scatter", dst)
     given = [*ids, *[ids[0]] * (4 - len(ids))]
     missing = 4 - len(dst.spec.shape)
@@ -56,7 +56,7 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
             "axes": tuple([a + missing for a in axes] + [0] * (4 - len(axes))),
             "y_shape": four(dst.spec.shape, 1),
         },
-        choices={"x": f"bits/{moved}", "y": f"bits_put/{moved}", "COUNT": len(ids)},
+        choices={**putting(dst.spec.dtype, "x"), "COUNT": len(ids)},
         into=dst,
         work=2 * x.spec.nbytes,
     )
@@ -78,7 +78,7 @@ def put_along(dst: Node, x: Node, ids: Node, *, axis: int) -> Launch:
     -------
     `dst` after the write.
     """
-    moved = require_movable("put_along_axis", "x", dst)
+    require_plain("put_along_axis", "x", dst)
     require_writable("put_along_axis", dst)
     return Launch(
         dst.spec,
@@ -90,7 +90,7 @@ def put_along(dst: Node, x: Node, ids: Node, *, axis: int) -> Launch:
             "extent": dst.spec.shape[axis],
             "inner": math.prod(dst.spec.shape[axis + 1 :]),
         },
-        choices={"x": f"bits/{moved}", "y": f"bits_put/{moved}"},
+        choices=putting(dst.spec.dtype, "x"),
         into=dst,
         work=3 * x.spec.nbytes,
     )
@@ -121,7 +121,7 @@ def scatter(x: Node, ids: Sequence[Node], updates: Node, axes: Sequence[int]) ->
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     ids : sequence of (...) tensors, i32, one shape
         Where windows begin along each of `axes`; below zero counts from the end.
     updates : (ids..., window...), of the dtype of `x`
@@ -161,7 +161,7 @@ def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     update : (...), of the dtype of `x` and as many axes, none longer
     starts : (n,), i32
         Where the window begins along each of `axes`; below zero counts from the end, and values
@@ -195,7 +195,7 @@ def put_along_axis(x: Node, ids: Node, values: Node, axis: int) -> Node:
 
     Parameters
     ----------
-    x : (..., n, ...), f32, f16, bf16, i32 or u32
+    x : (..., n, ...), any plain dtype
     ids : (..., k, ...), i32, all other extents as in `x`
         Ids below zero count from the end; ids outside write nothing, and of equal ids either may
         win.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, dense_strides
-from wgpu_backend.ops.bits import require_movable
+from wgpu_backend.ops.bits import moving, require_plain
 from wgpu_backend.ops.check import four, quads, require, require_rank
 from wgpu_backend.ops.copying import concat
 from wgpu_backend.ops.op import op
@@ -20,7 +20,7 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
 
     Parameters
     ----------
-    x : (...), up to four axes of any strides; f32, f16, bf16, i32 or u32
+    x : (...), up to four axes of any strides, any plain dtype
     start : sequence of int
         Where the window begins along each axis; may be negative.
     shape : tuple of int
@@ -32,7 +32,7 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
     Dense tensor of that shape and the dtype of `x`.
     """
     require_rank("window", "x", x, 0)
-    moved = require_movable("window", "x", x)
+    require_plain("window", "x", x)
     out = Spec.dense(shape, x.spec.dtype)
     return Launch(
         out,
@@ -43,7 +43,7 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
             "shape": four(out.shape, 1),
             "start": four(tuple(s % 2**32 for s in start), 0),
         },
-        choices={"x": f"bits/{moved}", "y": f"bits_out/{moved}", "REPEATED": repeated},
+        choices={**moving(out.dtype, "x"), "REPEATED": repeated},
         work=2 * out.nbytes,
     )
 
@@ -53,7 +53,7 @@ def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     *amounts : (int, int)
         Values added in front and behind along each axis, the first axis first; negative numbers
         cut off.
@@ -81,7 +81,7 @@ def pad(x: Node, *amounts: int) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     *amounts : int
         Values added along each axis, the first axis first; negative numbers cut off.
 
@@ -122,7 +122,7 @@ def repeat_4d(x: Node, *shape: int) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     *shape : int
         Multiples of the extents of `x`; axes it lacks come first and count as 1.
 
@@ -150,7 +150,7 @@ def repeat(x: Node, axis: int, n: int) -> Node:
 
     Parameters
     ----------
-    x : (..., m, ...), f32, f16, bf16, i32 or u32
+    x : (..., m, ...), any plain dtype
     axis, n : int
 
     Returns
@@ -195,7 +195,7 @@ def as_strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: in
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     shape, strides : sequence of int
         Strides count elements, and may be 0.
     offset : int
@@ -210,7 +210,7 @@ def as_strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: in
     ShapeError
         The view would leave the storage.
     """
-    require_movable("as_strided", "x", x)
+    require_plain("as_strided", "x", x)
     return viewed(x, window_of("as_strided", x, shape, strides, offset))
 
 
@@ -221,7 +221,7 @@ def view(
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     shape : sequence of int
     strides : sequence of int or None
         None for values that follow each other.
@@ -236,7 +236,7 @@ def view(
     ShapeError
         The view would leave the storage.
     """
-    require_movable("view", "x", x)
+    require_plain("view", "x", x)
     steps = dense_strides(shape) if strides is None else strides
     return viewed(x, window_of("view", x, shape, steps, offset))
 

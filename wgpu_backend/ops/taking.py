@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.bits import require_movable
+from wgpu_backend.ops.bits import moving, require_plain
 from wgpu_backend.ops.check import quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
@@ -19,7 +19,7 @@ def take_axes(x: Node, ids: Node, axis: int) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, ...), f32, f16, bf16, i32 or u32
+    x : (..., n, ...), any plain dtype
     ids : (...), i32
         Ids below zero count from the end; what ids outside would take is 0.
     axis : int
@@ -45,7 +45,7 @@ def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, ...), f32, f16, bf16, i32 or u32
+    x : (..., n, ...), any plain dtype
     ids : (..., k, ...), i32, all other extents as in `x`
         As in `take_axes`.
     axis : int
@@ -77,7 +77,7 @@ def require_like(name: str, x: Node, ids: Node, axis: int) -> None:
 
 
 def _taken(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launch:
-    moved = require_movable("take_along_axis" if along else "take_axes", "x", x)
+    require_plain("take_along_axis" if along else "take_axes", "x", x)
     require_rank("take_axes", "x", x, 1)
     require(
         len(shape) <= 4,
@@ -95,6 +95,6 @@ def _taken(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launc
             "extent": x.spec.shape[axis],
             "inner": math.prod(x.spec.shape[axis + 1 :]),
         },
-        choices={"x": f"bits/{moved}", "y": f"bits_out/{moved}", "ALONG": along},
+        choices={**moving(out.dtype, "x"), "ALONG": along},
         work=2 * out.nbytes + ids.spec.nbytes,
     )

@@ -6,7 +6,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
-from wgpu_backend.ops.bits import require_movable
+from wgpu_backend.ops.bits import moving, require_plain
 from wgpu_backend.ops.check import FLOATS, four, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shapes import swapped
@@ -22,7 +22,7 @@ def tri(x: Node, kind: int) -> Launch:
 
     Parameters
     ----------
-    x : (..., rows, cols), f32, f16, bf16, i32 or u32
+    x : (..., rows, cols), any plain dtype
     kind : int
         0 keeps what lies above the diagonal and the diagonal, 1 what lies above it, 2 what lies
         below it and the diagonal, 3 what lies below it.
@@ -37,7 +37,7 @@ def tri(x: Node, kind: int) -> Launch:
         There is no such kind, or `x` is no matrix.
     """
     require_rank("tri", "x", x, 2)
-    moved = require_movable("tri", "x", x)
+    require_plain("tri", "x", x)
     require(kind in KINDS, ShapeError, f"tri: kind is {kind}, needs 0 to {len(KINDS) - 1}")
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     rows, cols = x.spec.shape[-2:]
@@ -53,7 +53,7 @@ def tri(x: Node, kind: int) -> Launch:
             "lowest": lowest,
             "highest": highest,
         },
-        choices={"x": f"bits/{moved}", "y": f"bits_out/{moved}"},
+        choices=moving(out.dtype, "x"),
         work=2 * out.nbytes,
     )
 
@@ -64,21 +64,21 @@ def diag(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., n), up to three axes; f32, f16, bf16, i32 or u32
+    x : (..., n), up to three axes, any plain dtype
 
     Returns
     -------
     (..., n, n), of the dtype of `x`.
     """
     require_rank("diag", "x", x, 1, 3)
-    moved = require_movable("diag", "x", x)
+    require_plain("diag", "x", x)
     out = Spec.dense((*x.spec.shape, x.spec.shape[-1]), x.spec.dtype)
     return Launch(
         out,
         {"x": x},
         threads=quads(out.size),
         params={"size": out.size, "n": x.spec.shape[-1]},
-        choices={"x": f"bits/{moved}", "y": f"bits_out/{moved}"},
+        choices=moving(out.dtype, "x"),
         work=2 * out.nbytes,
     )
 

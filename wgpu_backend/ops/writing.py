@@ -15,7 +15,7 @@ from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.bits import require_movable
+from wgpu_backend.ops.bits import moving, putting, require_plain
 from wgpu_backend.ops.check import four, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.copying import cast, contiguous
 from wgpu_backend.ops.op import op
@@ -36,14 +36,14 @@ def fresh(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), up to four axes; f32, f16, bf16, i32 or u32
+    x : (...), up to four axes, any plain dtype
 
     Returns
     -------
     Like `x`, dense.
     """
     require_rank("fresh", "x", x, 0)
-    require_movable("fresh", "x", x)
+    require_plain("fresh", "x", x)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     params = {"size": out.size, "shape": four(out.shape, 1), "x_strides": four(x.spec.strides, 0)}
     return Launch(
@@ -51,6 +51,7 @@ def fresh(x: Node) -> Launch:
         {"x": x},
         threads=quads(out.size),
         params=params,
+        choices=moving(out.dtype, "x"),
         in_place=("x",),
         work=2 * out.nbytes,
     )
@@ -69,7 +70,7 @@ def put_window(dst: Node, x: Node) -> Launch:
     -------
     `dst` after the write.
     """
-    moved = require_movable("put_window", "dst", dst)
+    require_plain("put_window", "dst", dst)
     require_rank("put_window", "dst", dst, 0)
     require_writable("put_window", dst)
     return Launch(
@@ -81,7 +82,7 @@ def put_window(dst: Node, x: Node) -> Launch:
             "shape": four(x.spec.shape, 1),
             "x_strides": four(x.spec.strides, 0),
         },
-        choices={"x": f"bits/{moved}", "y": f"bits_put/{moved}"},
+        choices=putting(dst.spec.dtype, "x"),
         into=dst,
         work=2 * x.spec.nbytes,
     )
@@ -109,7 +110,7 @@ def copy(x: Node, dst: Node) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     dst : (...), a state or the result of an op, as many values as `x`; may be a view
 
     Returns
@@ -146,7 +147,7 @@ def set_inplace(x: Node, src: Node, strides: Sequence[int], offset: int = 0) -> 
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     src : (...), of the dtype of `x`
     strides : sequence of int
         From one value of the window to the next along each axis of `src`, in elements of `x` seen
@@ -191,7 +192,7 @@ def slice_update(
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32 or u32
+    x : (...), any plain dtype
     update : (...), of the shape of the slice and the dtype of `x`
     starts : sequence of int
         One for each axis.
