@@ -1,0 +1,231 @@
+"""Host time of a decode step against its dispatches, where it goes, and what a step creates.
+
+::
+
+    python benchmarks/host.py
+    python benchmarks/host.py --layers 1,24 --steps 100 --json out.json
+    python benchmarks/host.py --model model.gguf
+
+The models are tiny ones of several layer counts, so that the device is done at once and the host
+is what takes time; ``--model`` measures files instead. Times are those of the median step, waiting
+for the device left out. What a step is made of:
+
+    inputs   arrays of the batch, slots in the cache
+    write    the one write that brings them to the device
+    encode   dispatches into a command buffer
+    submit   finishing it and handing it to the driver
+    rest     checks, and handing out the result
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.builders import Dims, tiny_model
+from wgpu_backend.device.device import Device
+from wgpu_backend.device.queue import Queue
+from wgpu_backend.engine.language_model import LanguageModel, load
+from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+SEQUENCE = 0
+WARM = 8
+MADE = ("buffers", "pipelines", "bind_groups")
+PARTS = ("inputs", "write", "encode", "submit")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One model's decode step.
+
+    Parameters
+    ----------
+    model : str
+    layers, dispatches, submits : int
+        Of one step.
+    microseconds, least : float
+        Host time of the median step and of the fastest.
+    parts : dict of str to float
+        What the median step spent it on, microseconds.
+    made : dict of str to int
+        Objects that all measured steps made together; 0 where they only replay.
+    """
+
+    model: str
+    layers: int
+    dispatches: int
+    submits: int
+    microseconds: float
+    least: float
+    parts: dict[str, float]
+    made: dict[str, int]
+
+
+class Stopwatch:
+    """Adds up the time spent in some methods."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, owner: type, method: str, part: str) -> Iterator[None]:
+        """Count a method of a class while the block runs."""
+        act: Callable[..., Any] = getattr(owner, method)
+
+        def counted(*args: object, **kwargs: object) -> object:
+            begin = time.perf_counter()
+            try:
+                return act(*args, **kwargs)
+            finally:
+                self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - begin
+
+        setattr(owner, method, counted)
+        try:
+            yield
+        finally:
+            setattr(owner, method, act)
+
+
+def measured(model: LanguageModel, name: str, steps: int) -> Measured:
+    """Time decode steps that all replay one recorded graph."""
+    executor = model.backend.executor
+    if not isinstance(executor, WgpuExecutor):
+        sys.exit("host.py: needs a GPU adapter or a software rasteriser")
+    device, runner, watch = executor.device, model.runner, Stopwatch()
+    head = Head("host", lambda _, hidden: [model.model.logits(hidden).argmax()])
+
+    def step(token: int) -> int:
+        return int(runner.run([Work(SEQUENCE, (token,), (0,))], head, {}).wait()[0][0])
+
+    token = 1
+    for _ in range(WARM):
+        token = step(token)
+    before = asdict(device.counters)
+    rows: list[dict[str, float]] = []
+    with (
+        watch.on(Runner, "_inputs", "inputs"),
+        watch.on(Device, "write", "write"),
+        watch.on(Queue, "encode", "encode"),
+        watch.on(Queue, "submit", "submit"),
+    ):
+        for _ in range(steps):
+            watch.seconds, host = dict.fromkeys(PARTS, 0.0), runner.clock.host
+            token = step(token)
+            total = runner.clock.host - host
+            rest = total - sum(watch.seconds.values())
+            rows.append({**watch.seconds, "rest": rest, "total": total})
+    return _summary(model, name, rows, before, device)
+
+
+def _summary(
+    model: LanguageModel,
+    name: str,
+    rows: Sequence[dict[str, float]],
+    before: dict[str, int],
+    device: Device,
+) -> Measured:
+    grown = {key: value - before[key] for key, value in asdict(device.counters).items()}
+    ordered = sorted(rows, key=lambda row: row["total"])
+    parts = {part: seconds * 1e6 for part, seconds in ordered[len(rows) // 2].items()}
+    return Measured(
+        name,
+        len(model.model.cache_layers()),
+        grown["dispatches"] // len(rows),
+        grown["submits"] // len(rows),
+        parts.pop("total"),
+        ordered[0]["total"] * 1e6,
+        parts,
+        {key: grown[key] for key in MADE},
+    )
+
+
+def synthetic(folder: Path, layers: int) -> Path:
+    """A tiny model of as many layers."""
+    return tiny_model(
+        folder / f"layers-{layers}.gguf", "qwen2", "q8_0", dims=Dims(layers, context=512)
+    )
+
+
+def table(results: Sequence[Measured]) -> str:
+    """Results in columns, and a line through their host times."""
+    parts = list(results[0].parts)
+    heads = [
+        "model",
+        "layers",
+        "dispatches",
+        "submits",
+        "µs",
+        "least",
+        *parts,
+        *(f"new {m}" for m in MADE),
+    ]
+    rows = [
+        [
+            each.model,
+            *(str(n) for n in (each.layers, each.dispatches, each.submits)),
+            *(f"{n:.0f}" for n in (each.microseconds, each.least, *each.parts.values())),
+            *(str(n) for n in each.made.values()),
+        ]
+        for each in results
+    ]
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    texts = [
+        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [heads, *rows]
+    ]
+    return "\n".join(texts)
+
+
+def fit(results: Sequence[Measured]) -> tuple[float, float] | None:
+    """Microseconds of a step and of each dispatch in it: a line through the fastest steps."""
+    x = np.array([each.dispatches for each in results], float)
+    if len(set(x)) < 2:
+        return None
+    slope, start = np.polyfit(x, [each.least for each in results], 1)
+    return float(start), float(slope)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", default="1,2,4,8,16,24,32", help="of the tiny models")
+    parser.add_argument("--model", nargs="+", type=Path, help="GGUF files instead")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--device", default="")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    results: list[Measured] = []
+    with tempfile.TemporaryDirectory() as name:
+        counts = [int(each) for each in options.layers.split(",")]
+        paths = options.model or [synthetic(Path(name), count) for count in counts]
+        for path in paths:
+            room = WARM + options.steps + 1
+            with load(path, device=options.device or None, num_ctx=min(room, 256)) as model:
+                if not results:
+                    print(f"{model.device.name}, {model.device.driver}")
+                results.append(measured(model, path.stem, options.steps))
+    print(f"median of {options.steps} steps\n\n{table(results)}")
+    line = fit(results)
+    if line:
+        print(f"\n{line[0]:.0f} µs a step and {line[1]:.2f} µs a dispatch, by the fastest steps")
+    made = sum(sum(each.made.values()) for each in results)
+    print(f"buffers, pipelines and bind groups made by all steps: {made}")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
