@@ -64,9 +64,10 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend: (tokens, hidden) to (tokens, heads * head), for `output`."""
         tokens = x.shape[0]
-        q = self.query(x).reshape(tokens, options.heads, options.head)
-        k = self.key(x).reshape(tokens, options.kv_heads, options.head)
-        v = self.value(x).reshape(tokens, options.kv_heads, -1)
+        q, k, v = nn.together(x, self.query, self.key, self.value)
+        q = q.reshape(tokens, options.heads, options.head)
+        k = k.reshape(tokens, options.kv_heads, options.head)
+        v = v.reshape(tokens, options.kv_heads, -1)
         if self.query_norm is not None:
             q = self.query_norm(q, options.eps)
         if self.key_norm is not None:
@@ -117,6 +118,7 @@ class Layer(nn.Module):
 class Llama(Model):
     """Llama."""
 
+    stacks = (("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up"))
     rope_interleaved = True
 
     token_embedding: nn.Embedding = weight("token_embd")

@@ -1,5 +1,6 @@
 """Backend and Context as a user meets them, on NumPy and on the adapter alike."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,10 @@ from wgpu_backend import (
     new_backend,
     register_backend,
 )
-from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_K, Q8_0, named
-from wgpu_backend.gguf_file import GGUFFile
+from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_K, Q8_0, DType, named
+from wgpu_backend.gguf_file import GGUFFile, TensorInfo
 from wgpu_backend.ml import backend as backends
-from wgpu_backend.ml.backend import Backend, LoadCancelled
+from wgpu_backend.ml.backend import Backend, LoadCancelled, stacked
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
@@ -316,3 +317,49 @@ def test_memory_goes_up_with_a_state_and_back(executor: Executor):
         context.zeros(1024, 1024)
         assert live_nbytes(executor) - before >= 4 << 20
     assert live_nbytes(executor) == before
+
+
+def info(name: str, shape: tuple[int, ...], dtype: DType = F32, offset: int = 0) -> TensorInfo:
+    return TensorInfo(name, dtype, shape, offset, dtype.nbytes(math.prod(shape)))
+
+
+def runs(*infos: TensorInfo, limit: int = 1 << 20) -> list[str]:
+    stacks = (("q", "k", "v"), ("gate", "up"))
+    found = stacked({i.name: i for i in infos}, stacks, limit)
+    return ["+".join(i.name for i in run) for run in found]
+
+
+def test_weights_of_a_stack_come_together_in_its_order():
+    assert runs(
+        info("a.0.k.weight", (8, 32)),
+        info("a.0.q.weight", (16, 32)),
+        info("a.0.q.bias", (16,)),
+        info("a.0.v.weight", (8, 32)),
+        info("out.weight", (4, 32)),
+        info("a.1.q.weight", (16, 32)),
+        info("a.0.k.bias", (8,)),
+    ) == [
+        "a.0.q.weight+a.0.k.weight+a.0.v.weight",
+        "a.0.q.bias+a.0.k.bias",
+        "out.weight",
+        "a.1.q.weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        info("a.0.k.weight", (8, 64)),
+        info("a.0.k.weight", (8, 32), F16),
+        info("a.0.k.weight", (9, 32)),
+    ],
+    ids=["width", "type", "odd rows"],
+)
+def test_weights_that_do_not_match_stay_apart(other):
+    assert len(runs(info("a.0.q.weight", (16, 32)), other)) == 2
+
+
+def test_a_stack_is_no_larger_than_a_binding():
+    pair = info("a.0.gate.weight", (8, 32)), info("a.0.up.weight", (8, 32))
+    assert len(runs(*pair, limit=2048)) == 1
+    assert len(runs(*pair, limit=2047)) == 2

@@ -13,7 +13,7 @@ from wgpu_backend.batch import Batch
 from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
 from wgpu_backend.kvcache.paged import LayerShape
-from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.backend import Backend, Stacks
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.module import Module, populate
 
@@ -29,12 +29,18 @@ class Model(Module, ABC):
     backend : Backend
         With weights loaded.
 
+    Attributes
+    ----------
+    stacks : sequence of sequence of str
+        Weights of a block to lay side by side, see ``Backend.load``.
+
     Raises
     ------
     ModelError
         A weight or a key is missing or does not fit.
     """
 
+    stacks: ClassVar[Stacks] = ()
     architectures: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, backend: Backend) -> None:

@@ -53,7 +53,7 @@ def running(
     """A model of a file; its weights stay on the executor, which others use too."""
     with open_gguf(path) as file:
         backend = Backend(file, executor)
-        backend.load()
+        backend.load(stacks=model_class(backend.config).stacks)
         model = Running(backend, positions, dtype)
         try:
             yield model

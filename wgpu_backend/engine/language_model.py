@@ -75,8 +75,9 @@ def load(
     name, info = choose_device(device)
     backend = new_backend(path or bundled(), BackendParams(info, profile), name=name)
     try:
-        model_class(backend.config)  # an unknown architecture is told before anything is loaded
-        backend.load(progress, cancelled)
+        # An unknown architecture is told before anything is loaded.
+        kind = model_class(backend.config)
+        backend.load(progress, cancelled, stacks=kind.stacks)
         dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
         return LanguageModel(backend, num_ctx, dtype)
     except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.op import fusions
 
 Progress = Callable[[float], None]
+Stacks = Sequence[Sequence[str]]
+# Weights lie side by side in whole groups of rows, as kernels take them and planes are laid out.
+STACK_ROWS = 8
 
 
 class LoadCancelled(BackendError):
@@ -191,7 +194,11 @@ class Backend:
         return [self.executor.info]
 
     def load(
-        self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
+        self,
+        progress: Progress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        *,
+        stacks: Stacks = (),
     ) -> None:
         """Bring the weights to the device, tensor by tensor.
 
@@ -201,6 +208,9 @@ class Backend:
             Called with the share of bytes done, 0 to 1.
         cancelled : callable or None
             Asked between tensors; true ends loading.
+        stacks : sequence of sequence of str
+            Names, without block and suffix, of weights to lay side by side where they have a type
+            and a width in common, so that one product can take them together.
 
         Raises
         ------
@@ -211,23 +221,34 @@ class Backend:
         """
         total = sum(info.nbytes for info in self.file.tensors.values()) or 1
         done = 0
-        for name, info in self.file.tensors.items():
+        limit = self.executor.capabilities.max_binding_nbytes
+        for infos in stacked(self.file.tensors, stacks, limit):
             if cancelled is not None and cancelled():
-                raise LoadCancelled(f"{self.file.path}: loading was cancelled at {name}")
-            if name not in self._weights:
-                self._weights[name] = self._upload(info)
-            done += info.nbytes
+                raise LoadCancelled(f"{self.file.path}: loading was cancelled at {infos[0].name}")
+            if infos[0].name not in self._weights:
+                self._upload(infos)
+            done += sum(info.nbytes for info in infos)
             if progress is not None:
                 progress(done / total)
 
-    def _upload(self, info: TensorInfo) -> Tensor:
-        spec = Spec.dense(info.shape, info.dtype)
+    def _upload(self, infos: Sequence[TensorInfo]) -> None:
+        """Put weights side by side; each is a view of what they make together."""
+        dtype, (_, *width) = infos[0].dtype, infos[0].shape or (0,)
+        rows = sum(info.shape[0] for info in infos) if infos[0].shape else 0
+        spec = Spec.dense((rows, *width) if infos[0].shape else (), dtype)
+        data = [self.file.data(info.name) for info in infos]
         try:
-            storage = self.executor.weight(spec, self.file.data(info.name), info.name)
+            storage = self.executor.weight(
+                spec, data if len(data) > 1 else data[0], "+".join(info.name for info in infos)
+            )
         except ModelError as error:
             raise ModelError(f"{self.file.path}: {error}") from None
-        self.file.forget(info.name)
-        return Weight(spec, storage, self.executor)
+        stack, offset = Weight(spec, storage, self.executor), 0
+        for info in infos:
+            part = Spec(info.shape, dtype, spec.strides, offset)
+            self._weights[info.name] = stack if len(infos) == 1 else stack.beside(part)
+            offset += part.size
+            self.file.forget(info.name)
 
     def get(self, name: str) -> Tensor | None:
         """Weight by name, or None where the model has none."""
@@ -273,7 +294,7 @@ class Backend:
 
     def backend_memory(self) -> BackendMemory:
         """What is held where, by layer, in bytes."""
-        weights = {name: weight.storage.nbytes for name, weight in self._weights.items()}
+        weights = {name: _share(weight) for name, weight in self._weights.items()}
         executor = self.executor
         return backend_memory(
             executor.info, weights, executor.cache_nbytes(), executor.graph_nbytes()
@@ -291,6 +312,55 @@ class Backend:
         self._weights.clear()
         self.executor.close()
         self.file.close()
+
+
+def stacked(
+    tensors: Mapping[str, TensorInfo], stacks: Stacks, limit: int
+) -> Iterator[list[TensorInfo]]:
+    """Tensors in the order of the file, with those of a stack in one list where they fit together.
+
+    Parameters
+    ----------
+    tensors : mapping of str to TensorInfo
+    stacks : sequence of sequence of str
+        See `Backend.load`.
+    limit : int
+        Bytes that a stack may have at most: what one binding of the device shows.
+    """
+    seen: set[str] = set()
+    for name in tensors:
+        run: list[TensorInfo] = []
+        for info in (tensors[n] for n in _stack_of(name, stacks) if n in tensors and n not in seen):
+            if run and not _fits(run, info, limit):
+                yield run
+                run = []
+            seen.add(info.name)
+            run.append(info)
+        if run:
+            yield run
+
+
+def _stack_of(name: str, stacks: Stacks) -> Sequence[str]:
+    """Names of the weights to lie beside the one of that name, itself among them."""
+    stem, _, suffix = name.rpartition(".")
+    block, _, own = stem.rpartition(".")
+    for stack in stacks:
+        if own in stack:
+            return [f"{block}.{member}.{suffix}" for member in stack]
+    return (name,)
+
+
+def _fits(run: Sequence[TensorInfo], after: TensorInfo, limit: int) -> bool:
+    first = run[0]
+    alike = after.dtype == first.dtype and after.shape[1:] == first.shape[1:]
+    whole = all(i.shape and i.shape[0] % STACK_ROWS == 0 for i in (first, after))
+    return alike and whole and sum(i.nbytes for i in [*run, after]) <= limit
+
+
+def _share(weight: Tensor) -> int:
+    """Bytes on the device of a weight, which may be a view of several side by side."""
+    whole = weight.spec if weight.source is None else weight.source.spec
+    return weight.storage.nbytes * weight.spec.size // max(whole.size, 1)
 
 
 def _wgpu(params: BackendParams) -> Executor:

@@ -15,6 +15,7 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 
 Array = NDArray[Any]
+Pieces = memoryview | list[memoryview]
 
 
 class Result(Protocol):
@@ -72,8 +73,8 @@ class Executor(Protocol):
         """What kernels may use."""
         ...
 
-    def weight(self, spec: Spec, data: memoryview, label: str, *, alone: bool = False) -> Storage:
-        """Storage of a weight, filled from its bytes in a GGUF file.
+    def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
+        """Storage of a weight, filled from its bytes in a GGUF file, which may lie in pieces.
 
         With `alone` it is for `free`, otherwise it stays until the executor closes.
         """
@@ -114,6 +115,11 @@ class Executor(Protocol):
     def close(self) -> None:
         """Release everything; again is harmless."""
         ...
+
+
+def in_one(data: Pieces) -> memoryview:
+    """Bytes that may lie in several pieces, copied only where they do."""
+    return memoryview(b"".join(data)) if isinstance(data, list) else data
 
 
 def sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, checked_input, sums
+from wgpu_backend.ml.executor import Array, Pieces, checked_input, in_one, sums
 from wgpu_backend.ml.planes import nonfinite_blocks, require_finite
 
 NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="numpy", api="NumPy")
@@ -35,8 +35,9 @@ class NumpyExecutor:
         self._nbytes: dict[str, int] = {"weights": 0, "cache": 0}
         self._owners: dict[Storage, str] = {}
 
-    def weight(self, spec: Spec, data: memoryview, label: str, *, alone: bool = False) -> Storage:
+    def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Keep a weight as f32; ModelError where a scale of it is NaN or infinite."""
+        data = in_one(data)
         blocks = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.block_nbytes)
         require_finite(label, nonfinite_blocks(spec.dtype, blocks), len(blocks))
         values = dequantise(spec.dtype, data, spec)

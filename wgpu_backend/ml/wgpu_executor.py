@@ -22,7 +22,7 @@ from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, checked_input, sums
+from wgpu_backend.ml.executor import Array, Pieces, checked_input, in_one, sums
 from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
@@ -44,7 +44,7 @@ class WgpuExecutor:
         self.rules = rules or {}
         self._weights = WeightStore(device)
         self._slots = SharedSlots(device)
-        self._sources: dict[Storage, tuple[DType, memoryview]] = {}
+        self._sources: dict[Storage, tuple[DType, Pieces]] = {}
         self._states: dict[Storage, int] = {}
 
     @property
@@ -57,12 +57,12 @@ class WgpuExecutor:
         """What kernels may use."""
         return self.device.capabilities
 
-    def weight(self, spec: Spec, data: memoryview, label: str, *, alone: bool = False) -> Storage:
+    def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
         storage = Storage(spec.nbytes, "weight", label)
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
-            storage.handle = store.add(spec, data, label)
+            storage.handle = store.add(spec, in_one(data), label)
         except BaseException:
             if alone:
                 store.close()
@@ -99,7 +99,8 @@ class WgpuExecutor:
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""
         if node.storage in self._sources:
-            dtype, data = self._sources[node.storage]
+            dtype, pieces = self._sources[node.storage]
+            data = in_one(pieces)
             elements = len(data) // dtype.block_nbytes * dtype.block
             whole_weight = dequantise(dtype, data, Spec.dense((elements,), dtype))
             return strided(whole_weight, node.spec).copy()

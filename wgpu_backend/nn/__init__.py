@@ -1,7 +1,7 @@
 """Blocks that models are made of, and how their fields find their weights."""
 
 from wgpu_backend.nn.attention import attend
-from wgpu_backend.nn.layers import Embedding, LayerNorm, Linear, RMSNorm
+from wgpu_backend.nn.layers import Embedding, LayerNorm, Linear, RMSNorm, together
 from wgpu_backend.nn.module import Module, populate, weight
 from wgpu_backend.nn.rope import RopeOptions, Rotary
 
@@ -15,5 +15,6 @@ __all__ = [
     "Rotary",
     "attend",
     "populate",
+    "together",
     "weight",
 ]
