@@ -1,12 +1,13 @@
-// y[i] = x[ids[i]]: rows gathered from a plain matrix.
+// y[batch, i] = x[batch, ids[batch, i]]: rows gathered from plain matrices. Several lie one below the
+// other, `rows` each, and `count` ids look into each.
 // @import load/f32 as x
 // @import lib/grid
 
 const WG: u32 = 64u;
 
 struct Params {
-    size: u32, cols: u32, first_row: u32, x_rows: u32, x_offset: u32, ids_offset: u32,
-    row_stride: u32, col_stride: u32, ids_stride: u32,
+    size: u32, cols: u32, count: u32, rows: u32, first_row: u32, x_rows: u32, x_offset: u32,
+    ids_offset: u32, row_stride: u32, col_stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read> ids: array<i32>;
@@ -19,10 +20,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if i >= params.size {
         return;
     }
-    let wanted = u32(ids[params.ids_offset + (i / params.cols) * params.ids_stride]);
-    // Ids of another part of a split matrix wrap around to large numbers here, and are skipped.
-    let row = wanted - params.first_row;
-    if row < params.x_rows {
+    let k = i / params.cols;
+    let wanted = u32(ids[params.ids_offset + k]);
+    // Rows of another part of a split weight wrap around to large numbers here, and are skipped.
+    let row = k / params.count * params.rows + wanted - params.first_row;
+    if wanted < params.rows && row < params.x_rows {
         let at = row * params.row_stride + (i % params.cols) * params.col_stride;
         y[i] = f32(x_load(params.x_offset + at));
     }

@@ -1,10 +1,14 @@
-// y[i] = weights[ids[i]]: rows gathered from a matrix in blocks, 32 values a thread.
+// y[batch, i] = weights[batch, ids[batch, i]]: rows gathered from matrices in blocks, 32 values a
+// thread. The matrices lie one below the other, `rows` each, and `count` ids look into each.
 // @import quant/f32 as weights
 // @import lib/grid
 
 const WG: u32 = 64u;
 
-struct Params { size: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, ids_offset: u32, ids_stride: u32 }
+struct Params {
+    size: u32, groups: u32, count: u32, rows: u32, first_row: u32, weights_rows: u32,
+    weights_group: u32, ids_offset: u32,
+}
 
 @group(0) @binding(0) var<storage, read> ids: array<i32>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
@@ -16,15 +20,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if i >= params.size {
         return;
     }
-    let wanted = u32(ids[params.ids_offset + (i / params.groups) * params.ids_stride]);
-    // Ids of another part of a split matrix wrap around to large numbers here, and are skipped.
-    let row = wanted - params.first_row;
-    if row < params.weights_rows {
+    let k = i / params.groups;
+    let wanted = u32(ids[params.ids_offset + k]);
+    // Rows of another part of a split weight wrap around to large numbers here, and are skipped.
+    let row = k / params.count * params.rows + wanted - params.first_row;
+    if wanted < params.rows && row < params.weights_rows {
         var values: array<vec4<f32>, 8>;
         weights_load32(params.weights_group + row * params.groups + i % params.groups, &values);
         // @unroll
-        for (var k = 0u; k < 8u; k++) {
-            y[i * 8u + k] = values[k];
+        for (var j = 0u; j < 8u; j++) {
+            y[i * 8u + j] = values[j];
         }
     }
 }

@@ -1,12 +1,16 @@
-// y[ids[i]] = x[i]: rows scattered into a matrix in blocks, two blocks a thread, whose f16 scales
-// share a word.
+// y[batch, ids[batch, i]] = x[batch, i]: rows scattered into matrices in blocks, two blocks a thread,
+// whose f16 scales share a word. The matrices lie one below the other, `rows` each.
 // @import load/f32 as x
 // @import quantise/q8_0 as y
 // @import lib/grid
+// @import lib/coordinates
 
 const WG: u32 = 64u;
 
-struct Params { size: u32, pairs: u32, rows: u32, x_offset: u32, ids_offset: u32, y_group: u32 }
+struct Params {
+    size: u32, pairs: u32, count: u32, rows: u32, x_offset: u32, ids_offset: u32, y_group: u32,
+    rows_shape: vec4<u32>, ids_steps: vec4<u32>,
+}
 
 @group(0) @binding(0) var<storage, read> ids: array<i32>;
 @group(0) @binding(1) var<uniform> params: Params;
@@ -23,11 +27,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if i >= params.size {
         return;
     }
-    let row = u32(ids[params.ids_offset + i / params.pairs]);
+    let k = i / params.pairs;
+    let at = coordinates(k, params.rows_shape);
+    let wanted = u32(ids[params.ids_offset + steps(at, params.ids_steps)]);
     // An id outside the matrix writes nothing: padding of a batch uses -1.
-    if row >= params.rows {
+    if wanted >= params.rows {
         return;
     }
+    let row = k / params.count * params.rows + wanted;
     let pair = params.y_group / 2u + row * params.pairs + i % params.pairs;
     var values: array<vec4<f32>, 8>;
     load32(i * 2u, &values);

@@ -8,13 +8,14 @@ import numpy as np
 
 from tests.builders import WEIGHT_TYPES, quantised
 from wgpu_backend.cpu.values import narrowed
-from wgpu_backend.dtypes import BF16, F16, F32, DType, named
+from wgpu_backend.dtypes import ALL, BF16, BOOL, F16, F32, DType, named
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 
 FLOATS = (F32, F16, BF16)
 WEIGHTS = tuple(named(name) for name in WEIGHT_TYPES)
 PLAIN_WEIGHTS = (F32, F16, BF16)
+PLAIN = tuple(dtype for dtype in ALL if not dtype.quantised)
 # Of results that were rounded to a type: where two devices round a tie-like value differently the
 # square of one step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.
 ROUNDED = {F32: 1e-12, F16: 1e-8, BF16: 1e-6}
@@ -25,6 +26,30 @@ def tensor(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
     if dtype == BF16:
         return ctx.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
     return ctx.from_numpy(values, dtype)
+
+
+def anything(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Bits of values of a plain type, as integers of its width; no NaN, which hosts change."""
+    word = np.dtype(f"u{dtype.block_nbytes}")
+    if dtype == BOOL:
+        return rng.integers(0, 2, shape, word)
+    values = rng.integers(0, np.iinfo(word).max, shape, word, endpoint=True)
+    exponents = {"f32": 0xBFFFFFFF, "f16": 0xBFFF, "bf16": 0xBFFF, "f64": 0xBFFF_FFFF_FFFF_FFFF}
+    mask = exponents.get(dtype.name, np.iinfo(word).max)
+    return values & word.type(0xBFFF_FFFF_BFFF_FFFF if dtype.name == "complex64" else mask)
+
+
+def plain(ctx: Context, values: np.ndarray, dtype: DType) -> Tensor:
+    """Dense tensor of a plain type from its bits."""
+    return ctx.from_bytes(dtype, values.tobytes(), *values.shape)
+
+
+def bits(found: Tensor) -> np.ndarray:
+    """Values of a tensor of a plain type as integers of its width."""
+    values = found.contiguous().numpy()
+    if found.dtype == BF16:
+        values = narrowed(values)
+    return np.ascontiguousarray(values).view(f"u{found.dtype.block_nbytes}")
 
 
 def permuted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:

@@ -1,7 +1,18 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_bytes
+from tests.ops.operands import (
+    FLOATS,
+    LAYOUTS,
+    PLAIN,
+    WEIGHTS,
+    anything,
+    bits,
+    plain,
+    tensor,
+    weight,
+    weight_bytes,
+)
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, U32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -127,24 +138,62 @@ def test_other_rows_keep_their_values(gpu, check, rng):
 
 
 def test_set_rows_refuses_other_widths(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match=r"x have 12 values, .* dst have 8"):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=r"x is \(2, 12\), dst is \(9, 8\)"):
         ctx.zeros(9, 8).set_rows(ctx.zeros(2, 12), ctx.from_ints([0, 1]))
 
 
 def test_set_rows_refuses_another_number_of_ids(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="set_rows: 3 ids, x has 2 rows"):
+    with (
+        Context(full) as ctx,
+        pytest.raises(ShapeError, match=r"ids is \(3,\), rows of x are \(2,\)"),
+    ):
         ctx.zeros(9, 8).set_rows(ctx.zeros(2, 8), ctx.from_ints([0, 1, 2]))
 
 
 @pytest.mark.parametrize("cols", [3, 6])
-def test_set_rows_refuses_rows_of_odd_length(full, cols):
-    with Context(full) as ctx, pytest.raises(ShapeError, match=f"dst has {cols} columns .* of 4"):
-        ctx.zeros(9, cols).set_rows(ctx.zeros(2, cols), ctx.from_ints([0, 1]))
+def test_set_rows_does_not_convert_rows_of_odd_length(full, cols):
+    with (
+        Context(full) as ctx,
+        pytest.raises(ShapeError, match=rf"f16 into \(9, {cols}\) f32 .* of 4"),
+    ):
+        ctx.zeros(9, cols).set_rows(ctx.zeros(2, cols, dtype=F16), ctx.from_ints([0, 1]))
 
 
-def test_set_rows_refuses_a_strided_matrix(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="needs a dense matrix"):
-        ctx.zeros(8, 8).permute(1, 0).set_rows(ctx.zeros(2, 8), ctx.from_ints([0, 1]))
+def test_set_rows_does_not_convert_into_a_strided_matrix(full):
+    with Context(full) as ctx:
+        strided = ctx.zeros(8, 8, dtype=F16).permute(1, 0)
+        with pytest.raises(ShapeError, match=r"strides \(1, 8\) .* dense dst"):
+            strided.set_rows(ctx.zeros(2, 8), ctx.from_ints([0, 1]))
+
+
+@pytest.mark.parametrize("cols", [1, 3, 6, 33])
+@pytest.mark.parametrize("dtype", PLAIN, ids=str)
+def test_set_rows_of_one_type_moves_bits(executor, rng, dtype, cols):
+    data = anything(rng, dtype, (4, cols))
+    base = anything(rng, dtype, (cols, 7))
+    ids = np.array([5, -1, 0, 3])
+    with Context(executor) as ctx:
+        kept = ctx.zeros(cols, 7, dtype=dtype)
+        ctx.compute(plain(ctx, base, dtype).copy(kept))
+        ctx.compute(kept.permute(1, 0).set_rows(plain(ctx, data, dtype), ctx.from_numpy(ids)))
+        got = bits(kept)
+    want = base.copy()
+    want[:, [5, 0, 3]] = data[[0, 2, 3]].T
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("layout", ["dense", "permuted", "stepped"])
+@pytest.mark.parametrize("dtype", [d for d in PLAIN if d not in FLOATS], ids=str)
+def test_rows_of_other_types_are_moved(executor, rng, dtype, layout):
+    data = anything(rng, dtype, (7, 5))
+    with Context(executor) as ctx:
+        x = plain(ctx, data, dtype)
+        if layout == "permuted":
+            x = plain(ctx, data.T.copy(), dtype).permute(1, 0)
+        if layout == "stepped":
+            x = plain(ctx, np.repeat(data, 3, axis=0), dtype)[1::3]
+        got = bits(x.rows(ctx.from_numpy([6, 0, 0, 3])))
+    np.testing.assert_array_equal(got, data[[6, 0, 0, 3]])
 
 
 def test_set_rows_refuses_to_write_into_a_constant(full):
@@ -159,10 +208,12 @@ def test_set_rows_refuses_to_read_what_it_writes(full):
             cache.set_rows(cache[:2], ctx.from_ints([6, 7]))
 
 
-@pytest.mark.parametrize("dtype", [I32], ids=str)
-def test_set_rows_refuses_types_it_cannot_write(full, dtype):
-    with Context(full) as ctx, pytest.raises(DTypeError, match=f"dst is {dtype}, needs f32, f16"):
-        ctx.state((2, 32), dtype).set_rows(ctx.zeros(1, 32), ctx.from_ints([0]))
+def test_set_rows_does_not_convert_to_or_from_integers(full):
+    with Context(full) as ctx:
+        with pytest.raises(DTypeError, match="set_rows: x is f32, needs i32"):
+            ctx.zeros(2, 32, dtype=I32).set_rows(ctx.zeros(1, 32), ctx.from_ints([0]))
+        with pytest.raises(DTypeError, match="set_rows: x is i32, needs f32, f16, bf16"):
+            ctx.zeros(2, 32).set_rows(ctx.zeros(1, 32, dtype=I32), ctx.from_ints([0]))
 
 
 def test_ids_must_be_integers(full):

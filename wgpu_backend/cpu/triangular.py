@@ -16,7 +16,8 @@ def tri(x: Array, kind: int) -> Array:
 @twin
 def diag(x: Array) -> Array:
     """Matrices with vectors on their diagonals."""
-    return x[..., None] * np.eye(x.shape[-1], dtype=x.dtype)
+    on = np.eye(x.shape[-1], dtype=bool)
+    return np.where(on, x[..., None], np.zeros((), x.dtype))  # a product would give -0 and NaN
 
 
 @twin

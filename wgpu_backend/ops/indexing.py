@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import F32, I32, QUANTISABLE
+from wgpu_backend.dtypes import I32, QUANTISABLE
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec, dense_strides
-from wgpu_backend.ops.batched_rows import rows_of_each, set_rows_of_each
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.bits import PLAIN
 from wgpu_backend.ops.check import (
     FLOATS,
-    quads,
     require,
     require_dtype,
     require_rank,
@@ -18,71 +17,62 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.quantisation import set_rows_quantised
+from wgpu_backend.ops.row_launches import (
+    rows_moved,
+    rows_of_blocks,
+    rows_widened,
+    set_rows_converted,
+    set_rows_moved,
+)
 
 
 @op(dense=("ids",), trusted=True)
 def rows(x: Node, ids: Node) -> Launch:
-    """Gather rows of a matrix; block formats are dequantised.
+    """Gather rows of matrices; block formats are dequantised.
 
     Parameters
     ----------
-    x : (n, cols), any float or block format; or (..., n, cols), any float
-    ids : (k,), i32; or (..., k)
+    x : (..., n, cols), any plain dtype of any strides, or any block format in whole rows
+    ids : (..., k), i32, batches as those of `x`
         Rows to take; the result of an id outside the matrix is undefined.
 
     Returns
     -------
-    (k, cols), f32; or (..., k, cols).
+    (..., k, cols), f32 of floats and block formats, else of the dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        Batches of `ids` are not those of `x`, or rows of a block format are not whole.
     """
-    rank = len(x.spec.shape)
     require_rank("rows", "x", x, 2)
     require_dtype("rows", "ids", ids, (I32,))
-    if rank > 2:
-        return rows_of_each(x, ids)
-    require_rank("rows", "ids", ids, 1, 1)
-    cols = x.spec.shape[-1]
-    out = Spec.dense((ids.spec.shape[0], cols), F32)
-    if x.spec.dtype.quantised:
-        require(
-            x.spec.is_dense,
-            ShapeError,
-            f"rows: a {x.spec.dtype} matrix is {x.spec.shape} of strides {x.spec.strides}, "
-            f"needs whole rows, strides {dense_strides(x.spec.shape)}",
-        )
-        return Launch(
-            out,
-            {"weights": x, "ids": ids},
-            threads=out.size // 32,
-            params={"size": out.size // 32, "groups": cols // 32, "ids_stride": 1},
-            shader="rows_quant",
-            work=2 * out.nbytes,
-        )
-    return Launch(
-        out,
-        {"x": x, "ids": ids},
-        threads=out.size,
-        params={
-            "size": out.size,
-            "cols": cols,
-            "row_stride": x.spec.strides[0],
-            "col_stride": x.spec.strides[1],
-            "ids_stride": 1,
-        },
-        work=2 * out.nbytes,
+    batch = x.spec.shape[:-2]
+    require(
+        len(ids.spec.shape) > 0 and ids.spec.shape[:-1] == batch,
+        ShapeError,
+        f"rows: ids is {ids.spec.shape}, x is {x.spec.shape}, needs "
+        f"({', '.join([*map(str, batch), 'k'])}) ids",
     )
+    if x.spec.dtype.quantised:
+        return rows_of_blocks(x, ids)
+    if x.spec.dtype not in FLOATS:
+        return rows_moved(x, ids)
+    return rows_widened(x, ids)
 
 
 @op(dense=("x", "ids"), trusted=True)
 def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
-    """Write rows into a matrix, converting to its type.
+    """Write rows into matrices; floats are converted to their type.
 
     Parameters
     ----------
-    dst : (n, cols), f32, f16 or bf16, dense; `cols` a multiple of 4
-        Or q8_0, q4_0, q4_1, q5_0 or q5_1, `cols` a multiple of 64.
-        Or (..., n, cols), f32, f16 or bf16.
-    x : (k, cols), f32, f16 or bf16; or (..., k, cols)
-    ids : (k,), i32; or (..., k), whose batches broadcast to those of `x`
+    dst : (..., n, cols), any plain dtype of any strides
+        Or q8_0, q4_0, q4_1, q5_0 or q5_1, dense, `cols` a multiple of 64.
+    x : (..., k, cols), of the dtype of `dst`
+        Or f32, f16 or bf16 where `dst` is another float or a block format; a plain `dst` must then
+        be dense and `cols` a multiple of 4.
+    ids : (..., k), i32, batches broadcast to those of `x`
         Row of `dst` that each row of `x` goes to; rows outside the matrix are dropped. Of two
         equal ids either may win.
 
@@ -93,46 +83,32 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     Raises
     ------
     ShapeError
-        Widths differ, `dst` is not dense, or `x` looks at it.
+        Shapes do not go together, `dst` is not dense where it must be, or `x` looks at it.
     ContextError
         `dst` is a weight or an input, which ops do not write.
     """
     rank = len(dst.spec.shape)
     require_rank("set_rows", "dst", dst, 2)
     require_rank("set_rows", "x", x, rank, rank)
-    require_dtype("set_rows", "dst", dst, (*FLOATS, *QUANTISABLE))
-    require_dtype("set_rows", "x", x, FLOATS)
+    require_dtype("set_rows", "dst", dst, (*PLAIN, *QUANTISABLE))
+    converts = dst.spec.dtype in (*FLOATS, *QUANTISABLE)
+    require_dtype("set_rows", "x", x, FLOATS if converts else (dst.spec.dtype,))
     require_dtype("set_rows", "ids", ids, (I32,))
     _require_writable(dst, x)
-    if rank > 2:
-        return set_rows_of_each(dst, x, ids)
-    n, cols = dst.spec.shape
-    require(
-        x.spec.shape[1] == cols,
-        ShapeError,
-        f"set_rows: rows of x have {x.spec.shape[1]} values, rows of dst have {cols}",
-    )
-    require(
-        ids.spec.shape == x.spec.shape[:1],
-        ShapeError,
-        f"set_rows: {ids.spec.shape[0]} ids, x has {x.spec.shape[0]} rows",
-    )
+    _require_fitting(dst, x, ids)
     if dst.spec.dtype.quantised:
         return set_rows_quantised(dst, x, ids)
+    vectors = dst.spec.is_dense and dst.spec.shape[-1] % 4 == 0 and dst.spec.offset % 4 == 0
+    if x.spec.dtype == dst.spec.dtype and not (converts and vectors):
+        return set_rows_moved(dst, x, ids)
     require(
-        dst.spec.is_dense and cols % 4 == 0 and dst.spec.offset % 4 == 0,
+        vectors,
         ShapeError,
-        f"set_rows: dst has {cols} columns at offset {dst.spec.offset}, needs a dense matrix and "
-        "multiples of 4",
+        f"set_rows: {x.spec.dtype} into {dst.spec.shape} {dst.spec.dtype} of strides "
+        f"{dst.spec.strides} at offset {dst.spec.offset}, a conversion needs a dense dst and "
+        "multiples of 4; cast x first",
     )
-    return Launch(
-        dst.spec,
-        {"x": x, "ids": ids},
-        threads=quads(x.spec.size),
-        params={"size": x.spec.size, "cols": cols, "rows": n},
-        into=dst,
-        work=2 * x.spec.nbytes,
-    )
+    return set_rows_converted(dst, x, ids)
 
 
 def _require_writable(dst: Node, x: Node) -> None:
@@ -147,6 +123,24 @@ def _require_writable(dst: Node, x: Node) -> None:
         ShapeError,
         f"set_rows: x is a view of dst, {x.spec.shape} of {dst.spec.shape}, needs storage of its "
         "own; call contiguous()",
+    )
+
+
+def _require_fitting(dst: Node, x: Node, ids: Node) -> None:
+    """Raise ShapeError unless `x` is `dst` but for its rows, with an id for each of them."""
+    *batch, _, cols = dst.spec.shape
+    require(
+        x.spec.shape[:-2] == tuple(batch) and x.spec.shape[-1] == cols,
+        ShapeError,
+        f"set_rows: x is {x.spec.shape}, dst is {dst.spec.shape}, needs all but its rows",
+    )
+    wanted, own = x.spec.shape[:-1], ids.spec.shape
+    require(
+        len(own) <= len(wanted)
+        and own[-1:] == wanted[-1:]
+        and all(m in (1, k) for m, k in zip(own[::-1], wanted[::-1], strict=False)),
+        ShapeError,
+        f"set_rows: ids is {own}, rows of x are {wanted}, needs that shape or 1 for a batch",
     )
 
 

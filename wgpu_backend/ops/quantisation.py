@@ -5,7 +5,7 @@ from __future__ import annotations
 from wgpu_backend.dtypes import QUANTISABLE, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec, dense_strides
+from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank
 
 GROUP = 32
@@ -96,17 +96,21 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    dst : (n, cols), q8_0, q4_0, q4_1, q5_0 or q5_1, dense; `cols` a multiple of 64
-    x : (k, cols), f32, f16 or bf16, dense
-    ids : (k,), i32
+    dst : (..., n, cols), q8_0, q4_0, q4_1, q5_0 or q5_1, dense; `cols` a multiple of 64
+    x : (..., k, cols), f32, f16 or bf16, dense
+    ids : (..., k), i32; batches broadcast to those of `x`
         Of two equal ids the row that results may be mixed of both.
+
+    Returns
+    -------
+    `dst` after the write.
 
     Raises
     ------
     ShapeError
         `dst` is not dense, or its rows are not pairs of blocks.
     """
-    rows, cols = dst.spec.shape
+    rows, cols = dst.spec.shape[-2:]
     require(
         dst.spec.is_dense and cols % PAIR == 0 and dst.spec.offset % PAIR == 0,
         ShapeError,
@@ -114,11 +118,19 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
         f"a dense matrix and multiples of {PAIR}",
     )
     size = x.spec.size // PAIR
+    wanted = x.spec.shape[:-1]
     return Launch(
         dst.spec,
         {"x": x, "ids": ids},
         threads=size,
-        params={"size": size, "pairs": cols // PAIR, "rows": rows},
+        params={
+            "size": size,
+            "pairs": cols // PAIR,
+            "count": wanted[-1],
+            "rows": rows,
+            "rows_shape": four(wanted, 1),
+            "ids_steps": four(broadcast_strides(ids.spec, wanted), 0),
+        },
         shader="set_rows_quant",
         into=dst,
         work=2 * x.spec.nbytes,
