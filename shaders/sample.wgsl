@@ -1,19 +1,21 @@
 // y[row] = the token that a random number falls on, among candidates cut by top_k, top_p and min_p;
 // -1 where the largest logit is not finite. One work group a row: its threads turn logits into
-// integer weights, then one of them adds up, in order, at most 256 numbers.
+// integer weights, then one of them adds up, in order, at most 256 numbers. PLACED: a row's token
+// goes to the place that stands behind its random number, if there is such a place.
 //
 // From the fixed-point distance between two logits on, all is integer arithmetic, so that every
 // device and `wgpu_backend.sample` pick the same token; the reasons are in `sample/weights.py`.
 // @import lib/knobs
 
 const WG: u32 = 64u;
+const PLACED: bool = false;
 const MOST: u32 = 256u;
 const LOG2_E: f32 = 1.4426950408889634;
 const MINUS_INFINITY: u32 = 0xff800000u;
 
 struct Params {
     cols: u32, candidates: u32, x_offset: u32, ids_offset: u32, knobs_offset: u32,
-    draws_offset: u32,
+    draws_offset: u32, places: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -95,6 +97,17 @@ fn fallen_on(count: u32, draw: u32) -> u32 {
     return place;
 }
 
+fn put(row: u32, token: i32) {
+    if !PLACED {
+        y[row] = token;
+        return;
+    }
+    let place = draws[params.draws_offset + 2u * row + 1u];
+    if place < params.places {
+        y[place] = token;
+    }
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -119,11 +132,12 @@ fn main(
         return;
     }
     if (bitcast<u32>(top) & 0x7f800000u) == 0x7f800000u {
-        y[group.y] = -1;
+        put(group.y, -1);
         return;
     }
     var count = min(params.candidates, u32(knobs[knob + TOP_K]));
     count = kept_by_top_p(count, knobs[knob + TOP_P]);
     count = kept_by_min_p(count, knobs[knob + GAP]);
-    y[group.y] = ids[first + fallen_on(count, draws[params.draws_offset + group.y])];
+    let draw = draws[params.draws_offset + group.y * select(1u, 2u, PLACED)];
+    put(group.y, ids[first + fallen_on(count, draw)]);
 }

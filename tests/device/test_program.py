@@ -109,7 +109,7 @@ def test_results_wait_in_a_ring_until_read(either: Device):
         either.write(x, floats_bytes(float(start)))
         pending.append(program.replay())
     firsts = [numbers(p.wait()[0])[0] for p in reversed(pending)]
-    assert firsts == [10.0, 8.0, 6.0, 4.0, 2.0, 0.0]
+    assert firsts == [2.0 * start for start in reversed(range(len(pending)))]
     assert pending[0].wait() is pending[0].wait()
 
 

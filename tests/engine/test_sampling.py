@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.sampling import build, checked, inputs
 from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -79,15 +80,15 @@ def test_the_device_takes_the_tokens_of_the_host(executor, rng, name):
     histories = [rng.integers(0, 30, 290).tolist() for _ in range(ROWS)]
     with Context(executor) as context:
         logits = context.input("logits", (ROWS, VOCAB))
-        recorded = context.record(build(context, logits, shared))
+        recorded = context.record(build(context, logits, shared, places(context)))
         for kind in [*KINDS] * 4:
             values = KINDS[kind](rng, (ROWS, VOCAB)).astype(np.float32)
-            step = inputs(on_device, histories, shared)
+            step = inputs(on_device, histories, range(ROWS), shared)
             [tokens] = recorded.run({"logits": values, **step}).wait()
 
             rows = zip(on_host, values, histories, strict=True)
             expected = [sampler.sample(row, seen) for sampler, row, seen in rows]
-            assert expected == checked(tokens), kind
+            assert expected == checked(tokens[:ROWS]), kind
             for history, token in zip(histories, expected, strict=True):
                 history.append(token)
         recorded.close()
@@ -103,10 +104,11 @@ def test_frequencies_on_the_device_follow_the_softmax(full, rng):
     ]
     seen = np.zeros(40)
     with Context(full) as context:
-        chosen = build(context, context.input("logits", (512, 40)), plan(options))
+        kept = context.state((512,), I32)
+        chosen = build(context, context.input("logits", (512, 40)), plan(options), kept)
         recorded = context.record(chosen)
         for _ in range(40):
-            step = inputs(samplers, [()] * 512, plan(options))
+            step = inputs(samplers, [()] * 512, range(512), plan(options))
             [tokens] = recorded.run({"logits": np.tile(logits, (512, 1)), **step}).wait()
             seen += np.bincount(tokens, minlength=40)
         recorded.close()
@@ -116,22 +118,45 @@ def test_frequencies_on_the_device_follow_the_softmax(full, rng):
     assert np.sum((seen - expected) ** 2 / expected) < 80
 
 
-def test_rows_behind_the_last_sequence_take_their_most_likely_token(full, rng):
+def places(context, count=ROWS + 4):
+    return context.state((count,), I32)
+
+
+def test_rows_behind_the_last_sequence_choose_for_nobody(full, rng):
     values = rng.normal(size=(4, 300)).astype(np.float32)
     wanted = plan(SamplingOptions(repeat_penalty=1.1))
     samplers = [Sampler(SamplingOptions(seed=1), 300)]
     with Context(full) as context:
-        recorded = context.record(build(context, context.input("logits", (4, 300)), wanted))
-        step = inputs(samplers, [[5]], wanted, rows=4)
+        logits = context.input("logits", (4, 300))
+        recorded = context.record(build(context, logits, wanted, places(context, 9)))
+        step = inputs(samplers, [[5]], [6], wanted, rows=4)
         [tokens] = recorded.run({"logits": values, **step}).wait()
         recorded.close()
 
-    assert tokens[1:].tolist() == values[1:].argmax(axis=1).tolist()
+    expected = Sampler(SamplingOptions(seed=1), 300).sample(values[0], [5])
+    assert tokens.tolist() == [0] * 6 + [expected, 0, 0]
+
+
+def test_a_token_on_the_device_is_penalised_like_one_the_host_knows(executor, rng):
+    options = SamplingOptions(temperature=0.0, presence_penalty=100.0, repeat_penalty=1.0)
+    values = rng.normal(size=(1, 300)).astype(np.float32)
+    sampler, wanted = Sampler(options, 300), plan(options)
+    with Context(executor) as context:
+        logits = context.input("logits", (1, 300))
+        recorded = context.record(build(context, logits, wanted, places(context, 4)))
+        found = []
+        for place, history in enumerate([[], [-2], [-2, -3], [-3, -2, -4]]):
+            step = inputs([sampler], [history], [place], wanted)
+            [tokens] = recorded.run({"logits": values, **step}).wait()
+            found.append(int(tokens[place]))
+        recorded.close()
+
+    assert found == np.argsort(-values[0])[:4].tolist()
 
 
 def test_a_graph_is_not_built_for_the_host(full):
     with Context(full) as context, pytest.raises(BackendError, match="sample on the host"):
-        build(context, context.zeros(1, 9), plan(SamplingOptions(top_k=0)))
+        build(context, context.zeros(1, 9), plan(SamplingOptions(top_k=0)), places(context))
 
 
 def test_a_row_without_a_token_is_named():

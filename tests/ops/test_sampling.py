@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from wgpu_backend.cpu.twin import twin_of
-from wgpu_backend.dtypes import U32
-from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.dtypes import I32, U32
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops import sampling
 from wgpu_backend.ops.sampling import MAX_K
@@ -204,6 +204,38 @@ def test_ruled_out_and_missing_candidates_are_never_taken(any_gpu):
     assert set(found.tolist()) == {0, 2}
 
 
+def test_tokens_are_kept_in_their_places(executor, rng):
+    values = rng.normal(size=(5, 50)).astype(np.float32)
+    top = values.argmax(axis=1)
+    knobs = np.tile(knobs_of(SamplingOptions(temperature=0.0)).array(), (5, 1))
+    places = [3, 0, 6, 99, 0xFFFFFFFF]  # two that are not there
+    draws = np.stack([np.zeros(5), places], axis=1).astype(np.uint32)
+    with Context(executor) as context:
+        x, kept = context.from_numpy(values), context.state((7,), I32)
+        chosen = sampling.sample_into(
+            kept, x, x.top_k(k=1), context.from_numpy(knobs), context.from_numpy(draws, U32)
+        )
+        assert chosen.numpy().tolist() == [top[1], 0, 0, top[0], 0, 0, top[2]]
+
+
+def test_references_become_the_tokens_that_are_kept(executor):
+    ids = np.array([[5, 0, -1, sampling.reference(0)], [sampling.reference(2), -5, -(2**31), 9]])
+    with Context(executor) as context:
+        kept = context.from_numpy(np.int32([11, 12, 13]))
+        found = sampling.recall(context.from_numpy(ids.astype(np.int32)), kept).numpy()
+    assert found.tolist() == [[5, 0, -1, 11], [13, -1, -1, 9]]
+
+
+@pytest.mark.gpu
+def test_recall_takes_more_ids_than_a_row_of_groups_has(full):
+    ids = np.arange(600_000, dtype=np.int32)
+    ids[-1] = sampling.reference(0)
+    with Context(full) as context:
+        kept = context.from_numpy(np.int32([7]))
+        found = sampling.recall(context.from_numpy(ids), kept).numpy()
+    np.testing.assert_array_equal(np.append(ids[:-1], 7), found)
+
+
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
@@ -232,6 +264,25 @@ def test_ruled_out_and_missing_candidates_are_never_taken(any_gpu):
             ),
             ShapeError,
             "ids has 300 candidates, needs 1 to 256",
+        ),
+        (
+            lambda c, x: sampling.sample_into(
+                c.zeros(4, dtype=I32), x, x.top_k(k=2), c.zeros(2, 8), c.zeros(2, 1, dtype=U32)
+            ),
+            ShapeError,
+            "draws has 1 columns, needs 2",
+        ),
+        (
+            lambda c, x: sampling.sample_into(
+                c.from_ints([0]), x, x.top_k(k=2), c.zeros(2, 8), c.zeros(2, 2, dtype=U32)
+            ),
+            ContextError,
+            "dst is an input, needs a state",
+        ),
+        (
+            lambda c, x: sampling.recall(c.from_ints([0]), c.zeros(4, dtype=I32)[1:]),
+            ShapeError,
+            "kept is .3,. of strides .1,. at 1, needs a dense tensor of its own",
         ),
     ],
 )

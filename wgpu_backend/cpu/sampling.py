@@ -55,6 +55,23 @@ def sample(x: Array, ids: Array, knobs: Array, draws: Array) -> Array:
     return np.array([_chosen(v, i, Knobs(*map(float, k)), int(d)) for v, i, k, d in rows])
 
 
+@twin
+def sample_into(kept: Array, x: Array, ids: Array, knobs: Array, draws: Array) -> Array:
+    """Choose a token of each row, and keep it in its place."""
+    tokens, places = sample(x, ids, knobs, draws[:, 0]), draws[:, 1]
+    there = places < len(kept)
+    kept[places[there]] = tokens[there]
+    return kept
+
+
+@twin
+def recall(ids: Array, kept: Array) -> Array:
+    """Put tokens in the place of references to them."""
+    places = -2 - ids.astype(np.int64)
+    there = (places >= 0) & (places < len(kept))
+    return np.where(there, kept[np.where(there, places, 0)], np.maximum(ids, -1))
+
+
 def _chosen(logits: Array, ids: Array, knobs: Knobs, draw: int) -> int:
     ids = ids[ids >= 0].astype(np.int64)
     if not np.isfinite(logits[ids[0]]):

@@ -27,7 +27,7 @@ MAX_DISPATCHES_PER_SUBMIT = 1024
 # Bytes moved plus operations done by one submit: a third of a second at 100 G/s, a slow GPU.
 MAX_WORK_PER_SUBMIT = 1 << 35
 # Replays whose results may be under way at once; the next one first takes the oldest's.
-READBACK_SLOTS = 3
+READBACK_SLOTS = 8
 
 
 class Pending:

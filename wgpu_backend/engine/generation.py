@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.engine.ahead import StepsAhead
+from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.errors import ContextFull
+from wgpu_backend.errors import BackendError, ContextFull
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.tokenizer import Detokenizer
 
@@ -47,10 +49,25 @@ class Stats:
 
 @dataclass(slots=True)
 class Session:
-    """A sequence in the cache and the tokens it stands for; a next prompt reuses what is equal."""
+    """A sequence in the cache and the tokens it stands for; a next prompt reuses what is equal.
+
+    Parameters
+    ----------
+    sequence : int
+    tokens : list of int
+        What the cache has; tokens that a stream has under way are not among them.
+    turn : int
+        Counts who used the session: only the last may go on.
+    """
 
     sequence: int = 0
     tokens: list[int] = field(default_factory=list[int])
+    turn: int = 0
+
+    def claim(self) -> int:
+        """Take the session over; who had it before is told by another `turn`."""
+        self.turn += 1
+        return self.turn
 
 
 class TokenStream:
@@ -68,6 +85,9 @@ class TokenStream:
         Positions of the context.
     limit : int
         Most tokens to make; negative for as many as the context holds.
+    depth : int
+        Steps under way at most: with more than one, the device goes on while the host looks at
+        what it made. The tokens are the same.
     """
 
     def __init__(
@@ -78,6 +98,7 @@ class TokenStream:
         ends: frozenset[int],
         room: int,
         limit: int = -1,
+        depth: int = 1,
     ) -> None:
         self._runner = runner
         self._session = session
@@ -86,29 +107,35 @@ class TokenStream:
         self._room = room
         self._limit = limit
         self.stats = Stats()
-        self._head = Head(f"sample:{sampler.kind}", self._build)
+        head = Head(f"sample:{sampler.kind}", self._build)
+        self._steps = StepsAhead(runner, session.sequence, sampler, head, depth, room)
 
     def _build(self, batch: Batch, hidden: Tensor) -> Sequence[Tensor]:
         logits = self._runner.model.logits(hidden)
-        return self._sampler.build(batch.context, logits)
+        return self._sampler.build(batch.context, logits, self._runner.kept)
 
-    def run(self, prompt: Sequence[int]) -> Iterator[int]:
+    def run(self, prompt: Sequence[int]) -> Generator[int]:
         """Compute the prompt and give tokens until an end.
 
         Raises
         ------
         ContextFull
             The prompt is empty or longer than the context.
+        BackendError
+            Somebody else used the session since the last token.
         """
         self._check(prompt)
-        begin = time.perf_counter()
-        token = self._first(prompt)
-        self.stats.prompt_seconds = time.perf_counter() - begin
+        turn = self._session.claim()
         begin = time.perf_counter()
         try:
-            yield from self._steps(token)
+            token = self._first(prompt)
+            self.stats.prompt_seconds = time.perf_counter() - begin
+            begin = time.perf_counter()
+            yield from self._tokens(token, turn)
         finally:
-            self.stats.seconds = time.perf_counter() - begin
+            if self.stats.prompt_seconds:
+                self.stats.seconds = time.perf_counter() - begin
+            self._settle(turn)
 
     def _check(self, prompt: Sequence[int]) -> None:
         room = self._room
@@ -129,30 +156,41 @@ class TokenStream:
         del session.tokens[same:]
         self.stats.reused_tokens, self.stats.prompt_tokens = same, len(prompt) - same
         self._sampler.start(prompt)
-        arrays = self._runner.prefill(
-            session.sequence, prompt[same:], self._head, self._sampler.inputs()
-        )
+        self._steps.begin(prompt[same:])
+        token = self._steps.token(self._limit or 1)
         session.tokens += prompt[same:]
-        return self._sampler.token(arrays)
+        return token
 
-    def _steps(self, token: int) -> Iterator[int]:
+    def _tokens(self, token: int, turn: int) -> Iterator[int]:
+        """Give `token` and those after it; the session has all but the one given last."""
         session, stats = self._session, self.stats
         while True:
             if token in self._ends:
                 stats.reason = "stop"
                 return
-            if 0 <= self._limit <= stats.tokens:
+            if self._limit != 0:
+                stats.tokens += 1
+                yield token
+            if session.turn != turn:
+                raise BackendError(
+                    f"generate: the session was put to another use after token {stats.tokens} of "
+                    "this stream, which needs it to its end; start a new one"
+                )
+            if stats.tokens == self._limit:
                 stats.reason = "length"
                 return
-            stats.tokens += 1
-            yield token
             if len(session.tokens) >= self._room:
                 stats.reason = "context"
                 return
-            work = Work(session.sequence, (token,), (0,))
-            arrays = self._runner.run([work], self._head, self._sampler.inputs()).wait()
+            following = self._steps.token(self._limit - stats.tokens)
             session.tokens.append(token)
-            token = self._sampler.token(arrays)
+            token = following
+
+    def _settle(self, turn: int) -> None:
+        """Cut the cache back to the session's tokens, unless somebody else has it now."""
+        session = self._session
+        if session.turn == turn:
+            self._runner.cache.remove(session.sequence, len(session.tokens))
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
@@ -163,13 +201,14 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def pieces(
-    tokens: Iterator[int], detokenizer: Detokenizer, stops: Sequence[str], stats: Stats
+    tokens: Generator[int], detokenizer: Detokenizer, stops: Sequence[str], stats: Stats
 ) -> Iterator[str]:
     """Text of a token stream, held back while it may be the beginning of a stop text.
 
     Parameters
     ----------
-    tokens : iterator of int
+    tokens : generator of int
+        Closed at the end, however that comes about.
     detokenizer : Detokenizer
     stops : sequence of str
         Texts that end the stream; they are not given.
@@ -177,19 +216,20 @@ def pieces(
         Gets the reason when a stop text ended it.
     """
     held = ""
-    for token in tokens:
-        held += detokenizer.push(token)
-        found = [at for at in (held.find(s) for s in stops) if at >= 0]
-        if found:
-            stats.reason = "stop"
-            held = held[: min(found)]
-            break
-        ready = len(held) - _partial(held, stops)
-        if ready:
-            yield held[:ready]
-            held = held[ready:]
-    else:
-        held += detokenizer.flush()
+    with closing(tokens):
+        for token in tokens:
+            held += detokenizer.push(token)
+            found = [at for at in (held.find(s) for s in stops) if at >= 0]
+            if found:
+                stats.reason = "stop"
+                held = held[: min(found)]
+                break
+            ready = len(held) - _partial(held, stops)
+            if ready:
+                yield held[:ready]
+                held = held[ready:]
+        else:
+            held += detokenizer.flush()
     if held:
         yield held
 

@@ -103,6 +103,11 @@ def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
     return ("cpu" if info.kind == "numpy" else "wgpu"), info
 
 
+def _depth(device: DeviceInfo) -> int:
+    """Steps under way that suit a device: NumPy computes at once, a rasteriser's submit blocks."""
+    return {"numpy": 1, "cpu": 2}.get(device.kind, 4)
+
+
 class LanguageModel:
     """A model with its tokenizer, cache and recorded steps.
 
@@ -115,6 +120,9 @@ class LanguageModel:
         Renders conversations.
     runner : Runner
         Runs passes; its clock tells host time.
+    depth : int
+        Steps of a generation that are under way at most, 1 to 8. With 1 the device waits while the
+        host looks at each token; the tokens are the same.
     stats : Stats
         Of the last generation.
     """
@@ -128,6 +136,7 @@ class LanguageModel:
         self.cache = self._cache(kv_dtype)
         self.prompter = Prompter(backend.config, self.tokenizer)
         self.runner = Runner(self.model, self.cache)
+        self.depth = _depth(self.device)
         self.stats = Stats()
         self._session = Session()
         self._heads = {"logits": Head("logits", lambda _, hidden: [self.model.logits(hidden)])}
@@ -306,6 +315,7 @@ class LanguageModel:
             self.tokenizer.eog_ids,
             self.num_ctx,
             num_predict,
+            self.depth,
         )
         self.stats = stream.stats
         return stream
@@ -362,6 +372,7 @@ class LanguageModel:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
         if not 0 < len(tokens) <= self.num_ctx:
             raise ContextFull(f"{len(tokens)} tokens, the context holds 1 to {self.num_ctx}")
+        self._session.claim()
         self._session.tokens.clear()
         self.cache.remove(self._session.sequence)
         step = min(self.runner.chunk, limit)

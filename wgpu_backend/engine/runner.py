@@ -2,6 +2,9 @@
 
 The runner knows token ids, sequences and the cache; it knows nothing of text. A step whose shape
 has been seen fills a few arrays, writes them with one call and replays; no op code runs.
+
+A token may be a reference to a place of `Runner.kept` that a pass before puts it into, so passes
+can be submitted before the tokens they go on from are known on the host.
 """
 
 from __future__ import annotations
@@ -15,16 +18,19 @@ import numpy as np
 
 from wgpu_backend.batch import Batch, BatchShape
 from wgpu_backend.dtypes import I32
-from wgpu_backend.errors import CacheFull, ContextFull
+from wgpu_backend.errors import ContextFull
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result
-from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.model import Model
 from wgpu_backend.ops.attention import Pages
+from wgpu_backend.ops.sampling import recall
 
 CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes
 SHORTEST = 256  # fewer positions than this are not worth a graph of their own
+PLACES = 256  # chosen tokens that stay on the device: 8 of each of 32 sequences
 
 Build = Callable[[Batch, Tensor], Sequence[Tensor]]
 
@@ -77,6 +83,11 @@ class Runner:
     cache : PagedCache
     chunk : int
         Tokens of one pass at most.
+
+    Attributes
+    ----------
+    kept : (places,), i32
+        State for tokens that heads choose; see `wgpu_backend.ops.sampling.reference`.
     """
 
     def __init__(self, model: Model, cache: PagedCache, chunk: int = CHUNK) -> None:
@@ -85,6 +96,8 @@ class Runner:
         self.chunk = chunk
         self.clock = Clock()
         self._executor = model.backend.executor
+        spec = Spec.dense((PLACES,), I32)
+        self.kept = leaf(spec, self._executor.state(spec, "chosen tokens"))
         self._recorded: dict[tuple[BatchShape, Head], tuple[Context, Recorded]] = {}
 
     def prefill(
@@ -97,11 +110,17 @@ class Runner:
         CacheFull
             The cache has no room for it.
         """
+        return self.prompt(sequence, tokens, head, extra).wait()
+
+    def prompt(
+        self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
+    ) -> TimedResult:
+        """`prefill` that does not wait for the last chunk."""
         for start in range(0, len(tokens) - self.chunk, self.chunk):
             part = tokens[start : start + self.chunk]
-            self.run([Work(sequence, part, (0,))], NOTHING, {}).wait()
+            self.run([Work(sequence, part, (0,))], NOTHING, {})
         rest = tokens[(len(tokens) - 1) // self.chunk * self.chunk :]
-        return self.run([Work(sequence, rest, (len(rest) - 1,))], head, extra).wait()
+        return self.run([Work(sequence, rest, (len(rest) - 1,))], head, extra)
 
     def run(self, works: Sequence[Work], head: Head, extra: Mapping[str, Array]) -> TimedResult:
         """One pass over tokens of several sequences; does not wait.
@@ -117,11 +136,22 @@ class Runner:
         -------
         TimedResult
             ``wait()`` gives the head's tensors, padded rows included.
+
+        Raises
+        ------
+        CacheFull
+            There is no room for all of it; every sequence is as it was, as after any failure.
         """
         begin = time.perf_counter()
         shape = self._shape(works)
-        inputs = self._inputs(works, shape)
-        result = self.recorded(shape, head).run({**inputs, **extra})
+        recorded = self.recorded(shape, head)
+        before = [(w.sequence, self.cache.length(w.sequence)) for w in works]
+        try:
+            result = recorded.run({**self._inputs(works, shape), **extra})
+        except BaseException:
+            for sequence, length in before:
+                self.cache.remove(sequence, length)
+            raise
         self.clock.steps += 1
         self.clock.host += time.perf_counter() - begin
         return TimedResult(result, self.clock)
@@ -161,7 +191,7 @@ class Runner:
         return Batch(
             context,
             shape,
-            tokens=ints("tokens", shape.tokens),
+            tokens=cast("Tensor", recall(ints("tokens", shape.tokens), self.kept)),
             positions=positions,
             slots=ints("slots", shape.tokens),
             outputs=ints("outputs", shape.outputs),
@@ -170,8 +200,8 @@ class Runner:
         )
 
     def _inputs(self, works: Sequence[Work], shape: BatchShape) -> dict[str, Array]:
-        """Arrays of a batch, with slots taken for its tokens; none where the cache is full."""
-        taken = self._extend(works)
+        """Arrays of a batch, with slots taken for its tokens."""
+        taken = [self.cache.extend(w.sequence, len(w.tokens)) for w in works]
         tokens = np.zeros(shape.tokens, np.int32)
         positions, slots = (np.full(shape.tokens, -1, np.int32) for _ in range(2))
         sequences = np.zeros(shape.tokens, np.int32)
@@ -195,22 +225,13 @@ class Runner:
         }  # fmt: skip
         return cast("dict[str, Array]", inputs)
 
-    def _extend(self, works: Sequence[Work]) -> list[Array]:
-        """Slots for all works, or for none: a full cache leaves every sequence as it was."""
-        before = [(w.sequence, self.cache.length(w.sequence)) for w in works]
-        try:
-            return [self.cache.extend(w.sequence, len(w.tokens)) for w in works]
-        except CacheFull:
-            for sequence, length in before:
-                self.cache.remove(sequence, length)
-            raise
-
     def close(self) -> None:
         """Release what recorded graphs hold; again is harmless."""
         for context, recorded in self._recorded.values():
             recorded.close()
             context.close()
         self._recorded.clear()
+        self._executor.free(self.kept.storage)
 
 
 @dataclass(frozen=True, slots=True)

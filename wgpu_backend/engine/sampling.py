@@ -1,12 +1,15 @@
 """Sampling on the device: the ops a plan asks for, and what they are given each step.
 
 The graph that `build` records serves every token, every seed and every option that its plan
-covers; only the arrays of `inputs` differ.
+covers; only the arrays of `inputs` differ. The tokens stay on the device, in places of a state that
+steps share, so that a step can be submitted before the host knows what the one before it chose: it
+refers to the place instead, by `wgpu_backend.ops.sampling.reference`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -15,12 +18,14 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.sampling import recall, sample_into
 from wgpu_backend.sample import Knobs, Plan, Sampler, SamplingOptions, knobs_of
 
 KNOBS, HISTORY, DRAWS = "sampling_knobs", "sampling_history", "sampling_draws"
+NOWHERE = (1 << 32) - 1  # a place that no state has
 
 
-def build(context: Context, logits: Tensor, plan: Plan) -> Tensor:
+def build(context: Context, logits: Tensor, plan: Plan, kept: Tensor) -> Tensor:
     """Add the choice of a token for each row of logits.
 
     Parameters
@@ -29,11 +34,13 @@ def build(context: Context, logits: Tensor, plan: Plan) -> Tensor:
     logits : (rows, vocab), f32
     plan : Plan
         Not the host's.
+    kept : (places,), i32
+        State that tokens are put into, each in its place.
 
     Returns
     -------
-    (rows,), i32
-        Tokens, for `checked`.
+    (places,), i32
+        `kept` after that, for `checked`.
 
     Raises
     ------
@@ -46,14 +53,20 @@ def build(context: Context, logits: Tensor, plan: Plan) -> Tensor:
         )
     rows = logits.dim(0)
     knobs = context.input(KNOBS, (rows, len(Knobs._fields)), F32)
-    draws = context.input(DRAWS, (rows,), U32)
+    draws = context.input(DRAWS, (rows, 2), U32)
     if plan.history:
-        logits = logits.penalise(context.input(HISTORY, (rows, plan.history), I32), knobs)
-    return logits.sample(logits.top_k(k=plan.candidates), knobs, draws)
+        history = recall(context.input(HISTORY, (rows, plan.history), I32), kept)
+        logits = logits.penalise(history, knobs)
+    chosen = sample_into(kept, logits, logits.top_k(k=plan.candidates), knobs, draws)
+    return cast("Tensor", chosen)
 
 
 def inputs(
-    samplers: Sequence[Sampler], histories: Sequence[Sequence[int]], plan: Plan, rows: int = 0
+    samplers: Sequence[Sampler],
+    histories: Sequence[Sequence[int]],
+    places: Sequence[int],
+    plan: Plan,
+    rows: int = 0,
 ) -> dict[str, Array]:
     """Values of the inputs of one step; takes a random number from each sampler.
 
@@ -62,11 +75,13 @@ def inputs(
     samplers : sequence of Sampler
         One for each row that counts.
     histories : sequence of sequence of int
-        Tokens of each sequence so far, the oldest first.
+        Tokens of each sequence so far, or references to them, the oldest first.
+    places : sequence of int
+        Where the token of each goes.
     plan : Plan
         The one given to `build`; it covers the options of all samplers.
     rows : int
-        Rows of the graph where that is more: those behind take their most likely token.
+        Rows of the graph where that is more: those behind choose for nobody.
 
     Returns
     -------
@@ -74,11 +89,11 @@ def inputs(
     """
     count = max(rows, len(samplers))
     knobs = np.tile(_NEUTRAL, (count, 1))
-    draws = np.zeros(count, np.uint32)
+    draws = np.tile(np.array([0, NOWHERE], np.uint32), (count, 1))
     history = np.full((count, plan.history), -1, np.int32)
     for row, (sampler, seen) in enumerate(zip(samplers, histories, strict=True)):
         knobs[row] = sampler.knobs.array()
-        draws[row] = sampler.draw()
+        draws[row] = sampler.draw(), places[row]
         recent = sampler.recent(seen)
         history[row, : len(recent)] = recent
     values: dict[str, Array] = {KNOBS: knobs, DRAWS: draws}
@@ -87,6 +102,11 @@ def inputs(
 
 def checked(tokens: Array) -> list[int]:
     """Tokens that the device chose.
+
+    Parameters
+    ----------
+    tokens : (rows,), int32
+        What their places hold.
 
     Raises
     ------

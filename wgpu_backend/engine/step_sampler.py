@@ -1,14 +1,25 @@
-"""The choice of one sequence's tokens, wherever its options let it happen."""
+"""The choice of one sequence's tokens, wherever its options let it happen.
+
+A step's inputs may be asked for before the tokens of earlier steps were read: those count as
+references to the place on the device that will hold them::
+
+    inputs ─ submit ─ advance ─ inputs ─ submit ─ advance ─ … ─ token ─ token
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wgpu_backend.engine.sampling import build, checked, inputs
+import numpy as np
+
+from wgpu_backend.engine.sampling import DRAWS, HISTORY, KNOBS, build, checked
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.sampling import reference
 from wgpu_backend.sample import Sampler, SamplingOptions, plan
+
+MOST_AHEAD = 8  # tokens that may be under way: each has a place of its own
 
 
 class StepSampler:
@@ -19,44 +30,99 @@ class StepSampler:
     options : SamplingOptions
     vocabulary : int
         Logits there are each time.
+    first_place : int
+        The first of `MOST_AHEAD` places of this sequence.
 
     Attributes
     ----------
     kind : str
         Tells apart the graphs that `build` makes.
+    on_host : bool
+        Whether a step's token must be read before the next step can be submitted.
+    newest : int
+        The last token, or the reference to it while it is under way.
     """
 
-    def __init__(self, options: SamplingOptions, vocabulary: int) -> None:
+    def __init__(self, options: SamplingOptions, vocabulary: int, first_place: int = 0) -> None:
         self._sampler = Sampler(options, vocabulary)
         self._plan = plan(options)
-        self._history: list[int] = []
+        self._first_place = first_place
+        self.on_host = self._plan.kind == "host"
         self.kind = f"{self._plan.kind}/{self._plan.candidates}/{self._plan.history}"
+        self._history: list[int] = []
+        self.newest = -1
+        self._read = self._advanced = 0
+        # The last tokens in a ring; penalties count them and ask for no order.
+        self._window = options.repeat_last_n if self._plan.history else 0
+        self._recent = np.full((1, self._plan.history), -1, np.int32)
+        self._prompt = 0
+        self._draws = np.zeros((1, 2), np.uint32)
+        knobs = self._sampler.knobs.array()[None]
+        self._inputs: dict[str, Array] = {KNOBS: knobs, DRAWS: self._draws}
+        if self._window:
+            self._inputs[HISTORY] = self._recent
 
     def start(self, prompt: Sequence[int]) -> None:
         """Begin with the tokens of a prompt, which penalties look at too."""
-        self._history = list(prompt)
+        self._read = self._advanced = 0
+        if self.on_host:
+            self._history = list(prompt)
+            return
+        self._recent[:] = -1
+        if self._window:
+            last = prompt[-self._window :]
+            self._recent[0, : len(last)] = last
+            self._prompt = len(last)
+        self._draw()
 
-    def build(self, context: Context, logits: Tensor) -> list[Tensor]:
-        """Add what a step reads back: the token, or the logits for the host."""
-        return [logits if self._plan.kind == "host" else build(context, logits, self._plan)]
+    def build(self, context: Context, logits: Tensor, kept: Tensor) -> list[Tensor]:
+        """Add what a step reads back: the places with its token, or the logits for the host."""
+        return [logits if self.on_host else build(context, logits, self._plan, kept)]
 
     def inputs(self) -> dict[str, Array]:
-        """Values of the inputs that `build` declared, for the next step."""
-        if self._plan.kind == "host":
-            return {}
-        return inputs([self._sampler], [self._history], self._plan)
+        """Values of the inputs that `build` declared, for the next step; again gives the same.
+
+        They are written over when the sampler advances.
+        """
+        return {} if self.on_host else self._inputs
+
+    def advance(self) -> None:
+        """Count the step as submitted: what is asked for next is for the one after it."""
+        self._advanced += 1
+        if self.on_host:
+            return
+        self.newest = reference(int(self._draws[0, 1]))
+        self._remember(self._advanced, self.newest)
+        self._draw()
 
     def token(self, arrays: Sequence[Array]) -> int:
-        """Token of a step, from what it read back.
+        """Token of the oldest step that has not been read, from what it read back.
 
         Raises
         ------
         BackendError
             The logits are NaN or infinite.
         """
-        if self._plan.kind == "host":
+        if self.on_host:
             token = self._sampler.sample(arrays[0][0], self._history)
+            self._history.append(token)
         else:
-            token = checked(arrays[0])[0]
-        self._history.append(token)
+            place = self._place(self._read)
+            token = checked(arrays[0][place : place + 1])[0]
+        self._read += 1
+        if self._advanced == self._read:
+            self.newest = token
+        if self._advanced - self._read < self._window:
+            self._remember(self._read, token)
         return token
+
+    def _place(self, step: int) -> int:
+        return self._first_place + step % MOST_AHEAD
+
+    def _draw(self) -> None:
+        self._draws[0] = self._sampler.draw(), self._place(self._advanced)
+
+    def _remember(self, count: int, token: int) -> None:
+        """Put the token of the step that was the `count`-th into the window."""
+        if self._window:
+            self._recent[0, (self._prompt + count - 1) % self._window] = token

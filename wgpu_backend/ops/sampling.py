@@ -1,4 +1,4 @@
-"""Ops that choose a token from logits: top_k, penalise, sample.
+"""Ops that choose a token from logits: top_k, penalise, sample; and that hand it on: recall.
 
 What differs from token to token or from user to user is a tensor, not a parameter, so that one
 recorded graph serves all of it: `knobs` holds a row of `wgpu_backend.sample.knobs.Knobs` for each
@@ -16,6 +16,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.writing import require_writable
 
 MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values that tie
 KNOBS = 8
@@ -189,24 +190,117 @@ def sample(x: Node, ids: Node, knobs: Node, draws: Node) -> Launch:
     ShapeError
         Numbers of rows differ, or there are more than 256 candidates.
     """
-    require_rank("sample", "x", x, 2, 2)
-    require_dtype("sample", "x", x, (F32,))
-    _require_rows("sample", "ids", ids, I32, x, 2)
+    _require_choice("sample", x, ids, knobs)
     _require_rows("sample", "draws", draws, U32, x, 1)
-    _require_knobs("sample", knobs, x)
-    rows, cols = x.spec.shape
-    candidates = ids.spec.shape[1]
+    rows = x.spec.shape[0]
+    return _sample(x, ids, knobs, draws, rows)
+
+
+@op(shader="sample", dense=("x", "ids", "knobs", "draws"), trusted=True)
+def sample_into(kept: Node, x: Node, ids: Node, knobs: Node, draws: Node) -> Launch:
+    """Choose a token of each row as `sample` does, and keep it where a later step finds it.
+
+    Parameters
+    ----------
+    kept : (places,), i32, a state, dense
+    x, ids, knobs
+        See `sample`.
+    draws : (rows, 2), u32
+        A random number, and the place of the row's token; a row with a place beyond the last is
+        not kept. Of two equal places either may win.
+
+    Returns
+    -------
+    `kept` after the write.
+
+    Raises
+    ------
+    ShapeError
+        As `sample`, or `kept` is not dense.
+    ContextError
+        `kept` is a weight or an input, which ops do not write.
+
+    See Also
+    --------
+    recall : Reads them.
+    """
+    _require_choice("sample_into", x, ids, knobs)
+    _require_rows("sample_into", "draws", draws, U32, x, 2)
     require(
-        1 <= candidates <= MAX_K,
+        draws.spec.shape[1] == 2,
         ShapeError,
-        f"sample: ids has {candidates} candidates, needs 1 to {MAX_K}",
+        f"sample_into: draws has {draws.spec.shape[1]} columns, needs 2",
     )
+    _require_kept("sample_into", kept)
+    require_writable("sample_into", kept)
+    launch = _sample(x, ids, knobs, draws, kept.spec.shape[0])
+    return replace(launch, out=kept.spec, into=kept, choices={"PLACED": True})
+
+
+@op(dense=("ids",), trusted=True)
+def recall(ids: Node, kept: Node) -> Launch:
+    """Put tokens in the place of references to them.
+
+    Parameters
+    ----------
+    ids : (...), i32
+        Tokens; ``reference(place)`` stands for what a place of `kept` holds.
+    kept : (places,), i32, dense
+
+    Returns
+    -------
+    (...), i32
+        Tokens, and -1 for references to places that are not there.
+    """
+    require_dtype("recall", "ids", ids, (I32,))
+    _require_kept("recall", kept)
+    size = ids.spec.size
+    return Launch(
+        Spec.dense(ids.spec.shape, I32),
+        {"ids": ids, "kept": kept},
+        threads=size,
+        params={"size": size, "places": kept.spec.shape[0]},
+        work=2 * ids.spec.nbytes,
+    )
+
+
+def reference(place: int) -> int:
+    """Id that `recall` replaces by what a place holds; -1 stays free for no token."""
+    return -2 - place
+
+
+def _sample(x: Node, ids: Node, knobs: Node, draws: Node, places: int) -> Launch:
+    rows, cols = x.spec.shape
     return Launch(
         Spec.dense((rows,), I32),
         {"x": x, "ids": ids, "knobs": knobs, "draws": draws},
         groups=(1, rows, 1),
-        params={"cols": cols, "candidates": candidates},
+        params={"cols": cols, "candidates": ids.spec.shape[1], "places": places},
         work=ids.spec.nbytes * 16,
+    )
+
+
+def _require_choice(op: str, x: Node, ids: Node, knobs: Node) -> None:
+    require_rank(op, "x", x, 2, 2)
+    require_dtype(op, "x", x, (F32,))
+    _require_rows(op, "ids", ids, I32, x, 2)
+    _require_knobs(op, knobs, x)
+    candidates = ids.spec.shape[1]
+    require(
+        1 <= candidates <= MAX_K,
+        ShapeError,
+        f"{op}: ids has {candidates} candidates, needs 1 to {MAX_K}",
+    )
+
+
+def _require_kept(op: str, kept: Node) -> None:
+    require_rank(op, "kept", kept, 1, 1)
+    require_dtype(op, "kept", kept, (I32,))
+    require(
+        kept.spec.is_dense and kept.spec.offset == 0,
+        ShapeError,
+        f"{op}: kept is {kept.spec.shape} of strides {kept.spec.strides} at {kept.spec.offset}, "
+        "needs a dense tensor of its own",
     )
 
 

@@ -1,0 +1,314 @@
+"""Generation with steps under way gives what one step after another gives, however it ends."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.builders import tiny_model
+from wgpu_backend.dtypes import F32
+from wgpu_backend.engine import ahead
+from wgpu_backend.engine.generation import Session, TokenStream, pieces
+from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
+from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.model import model_class
+from wgpu_backend.sample import Sampler, SamplingOptions
+
+PROMPT = [1, 7, 3, 99, 200]
+DEPTHS = (2, 4, MOST_AHEAD)
+OPTIONS = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 1.5, "top_p": 1.0},
+    "256 candidates": {"temperature": 2.0, "top_k": 200},
+    "greedy with penalties": {
+        "temperature": 0.0, "repeat_penalty": 1.5, "presence_penalty": 1.0, "repeat_last_n": 30,
+    },
+    "penalties": {"temperature": 1.5, "repeat_penalty": 1.3, "frequency_penalty": 0.5},
+    "penalties of two tokens": {
+        "temperature": 1.0, "repeat_penalty": 3.0, "presence_penalty": 3.0, "repeat_last_n": 2,
+    },
+    "on the host": {"temperature": 1.5, "top_k": 0},
+}  # fmt: skip
+
+
+class Talk:
+    """A model with a session and a cache that can be looked at."""
+
+    def __init__(self, backend, positions=128):
+        self.model = model_class(backend.config)(backend)
+        self.cache = PagedCache(backend.executor, self.model.cache_layers(), positions, F32)
+        self.runner = Runner(self.model, self.cache)
+        self.session = Session()
+        self.vocabulary = backend.require("token_embd.weight").shape[0]
+
+    def forget(self):
+        self.session.tokens.clear()
+        self.cache.remove(0)
+
+    def stream(self, depth, options, *, ends=(), room=128, limit=-1):
+        sampler = StepSampler(options, self.vocabulary)
+        ends = frozenset(ends)
+        return TokenStream(self.runner, self.session, sampler, ends, room, limit, depth)
+
+    def made(self, depth, options, prompt=PROMPT, **how):
+        """Tokens, the reason for the end, and what is left in the session and the cache."""
+        stream = self.stream(depth, options, **how)
+        tokens = list(stream.run(prompt))
+        assert stream.stats.tokens == len(tokens)
+        return tokens, stream.stats.reason, self.left()
+
+    def left(self):
+        return [*self.session.tokens], self.cache.length(0)
+
+    def close(self):
+        self.runner.close()
+        self.cache.close()
+
+
+@pytest.fixture(scope="module", params=["numpy", pytest.param("full", marks=pytest.mark.gpu)])
+def talk(request, tmp_path_factory):
+    executor = NumpyExecutor()
+    if request.param != "numpy":
+        executor = request.getfixturevalue("executors")(request.param)
+    path = tiny_model(tmp_path_factory.mktemp("generation") / "tiny.gguf", dtype="q8_0")
+    with open_gguf(path) as file:
+        backend = Backend(file, executor)
+        backend.load()
+        talk = Talk(backend)
+        yield talk
+        talk.close()
+
+
+@pytest.fixture(autouse=True)
+def empty(request):
+    if "talk" in request.fixturenames:
+        request.getfixturevalue("talk").forget()
+
+
+def seeded(name, seed):
+    return SamplingOptions(**OPTIONS[name], seed=seed)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_steps_under_way_change_no_token(talk, name):
+    for seed in (1, 2, 3):
+        expected = talk.made(1, seeded(name, seed), limit=30)
+        for depth in DEPTHS:
+            talk.forget()
+            assert expected == talk.made(depth, seeded(name, seed), limit=30)
+        talk.forget()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_tokens_are_those_that_the_host_takes_from_logits(talk, name):
+    sampler, history = Sampler(seeded(name, 5), talk.vocabulary), [*PROMPT]
+    head = Head("logits", lambda _, hidden: [talk.model.logits(hidden)])
+    rows = talk.runner.prefill(0, PROMPT, head, {})[0]
+    for _ in range(25):
+        history.append(sampler.sample(rows[0], history))
+        rows = talk.runner.run([Work(0, history[-1:], (0,))], head, {}).wait()[0]
+    talk.forget()
+
+    tokens, _, _ = talk.made(4, seeded(name, 5), limit=25)
+
+    assert history[len(PROMPT) :] == tokens
+
+
+@pytest.mark.parametrize("depth", [1, *DEPTHS])
+def test_an_end_token_leaves_no_trace_of_what_followed_it(talk, depth):
+    tokens, _, _ = talk.made(1, seeded("sampled", 8), limit=20)
+    end = next(t for i, t in enumerate(tokens) if i > 5 and t not in tokens[:i])
+    before = tokens[: tokens.index(end)]
+    talk.forget()
+
+    made = talk.made(depth, seeded("sampled", 8), ends=[end])
+
+    everything = PROMPT + before
+    assert made == (before, "stop", (everything, len(everything)))
+
+
+@pytest.mark.parametrize("depth", [1, *DEPTHS])
+@pytest.mark.parametrize("limit", [0, 1, 2, 5])
+def test_a_limit_computes_no_step_too_many(talk, depth, limit):
+    steps = talk.runner.clock.steps
+
+    tokens, reason, left = talk.made(depth, seeded("greedy", 1), limit=limit)
+
+    assert (len(tokens), reason) == (limit, "length")
+    assert talk.runner.clock.steps - steps == max(limit, 1)
+    everything = PROMPT + tokens[:-1]
+    assert left == (everything, len(everything))
+
+
+@pytest.mark.parametrize("depth", [1, *DEPTHS])
+@pytest.mark.parametrize("room", [len(PROMPT), len(PROMPT) + 1, 20, 32, 33])
+def test_a_full_context_ends_the_text(talk, depth, room):
+    tokens, reason, left = talk.made(depth, seeded("greedy", 1), room=room)
+
+    # The last token is given though nothing could follow it.
+    assert (len(tokens), reason) == (room - len(PROMPT) + 1, "context")
+    assert left == (PROMPT + tokens[:-1], room)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("read", [1, 2, 7])
+def test_a_stream_broken_off_can_be_continued(talk, depth, read):
+    expected, _, _ = talk.made(1, seeded("greedy", 1), limit=16)
+    talk.forget()
+    run = talk.stream(depth, seeded("greedy", 1)).run(PROMPT)
+    tokens = list(itertools.islice(run, read))
+    run.close()
+
+    everything = PROMPT + tokens[:-1]
+    assert talk.left() == (everything, len(everything))
+    stream = talk.stream(depth, seeded("greedy", 1), limit=16 - read)
+    tokens += stream.run(PROMPT + tokens)
+    assert expected == tokens
+    assert (stream.stats.reused_tokens, stream.stats.prompt_tokens) == (len(everything), 1)
+
+
+@pytest.mark.parametrize("depth", [1, *DEPTHS])
+def test_an_exception_in_mid_stream_leaves_the_session_right(talk, depth, monkeypatch):
+    expected, _, _ = talk.made(1, seeded("greedy", 1), limit=12)
+    talk.forget()
+    run = talk.stream(depth, seeded("greedy", 1)).run(PROMPT)
+    tokens = [next(run) for _ in range(4)]
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ahead.StepsAhead, "token", fail)
+        with pytest.raises(KeyboardInterrupt):
+            next(run)
+
+    everything = PROMPT + tokens[:-1]
+    assert talk.left() == (everything, len(everything))
+    again = talk.stream(depth, seeded("greedy", 1), limit=8)
+    assert expected == tokens + list(again.run(PROMPT + tokens))
+
+
+@pytest.mark.parametrize("depth", [1, *DEPTHS])
+def test_a_failing_step_shows_after_the_tokens_before_it(talk, depth, monkeypatch):
+    expected, _, _ = talk.made(1, seeded("sampled", 6), limit=9)
+    talk.forget()
+    extend, room = talk.cache.extend, len(PROMPT) + 6
+
+    def full(sequence, tokens):
+        if talk.cache.length(sequence) + tokens > room:
+            raise CacheFull("cache: no block is free")
+        return extend(sequence, tokens)
+
+    monkeypatch.setattr(talk.cache, "extend", full)
+    tokens = []
+    with pytest.raises(CacheFull, match="no block"):
+        read_into(tokens, talk.stream(depth, seeded("sampled", 6)).run(PROMPT))
+
+    assert expected[:7] == tokens
+    assert talk.left() == (PROMPT + tokens[:-1], room)
+
+
+def read_into(tokens, run):
+    """Read a stream into a list, which has what was read when it fails."""
+    for token in run:
+        tokens.append(token)
+
+
+@pytest.mark.parametrize("depth", [1, *DEPTHS])
+def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeypatch):
+    wait, place = talk.runner.run, 0
+
+    class Broken:
+        def wait(self):
+            return [np.full(256, -1, np.int32)]
+
+    def run(works, head, extra):
+        nonlocal place
+        place += 1
+        result = wait(works, head, extra)
+        return Broken() if place == 4 else result
+
+    monkeypatch.setattr(talk.runner, "run", run)
+    tokens = []
+    with pytest.raises(BackendError, match="not finite"):
+        read_into(tokens, talk.stream(depth, seeded("greedy", 1)).run(PROMPT))
+
+    assert len(tokens) == 3
+    assert talk.left() == (PROMPT + tokens[:-1], len(PROMPT) + 2)
+
+
+class Letters:
+    """A token is a letter."""
+
+    def push(self, token):
+        return chr(ord("a") + token % 26)
+
+    def flush(self):
+        return ""
+
+
+@pytest.mark.parametrize("depth", [1, *DEPTHS])
+@pytest.mark.parametrize("first", [0, 1, 4])
+def test_a_stop_text_ends_the_stream_and_settles_the_cache(talk, depth, first):
+    tokens, _, _ = talk.made(1, seeded("sampled", 8), limit=20)
+    text = "".join(map(Letters().push, tokens))
+    stop = text[first : first + 3]
+    found = text.index(stop)
+    talk.forget()
+    stream = talk.stream(depth, seeded("sampled", 8))
+
+    parts = list(pieces(stream.run(PROMPT), Letters(), [stop], stream.stats))
+
+    assert "".join(parts) == text[:found]
+    assert stream.stats.reason == "stop"
+    everything = PROMPT + tokens[: found + 2]
+    assert talk.left() == (everything, len(everything))
+
+
+def test_pieces_broken_off_close_their_stream(talk):
+    stream = talk.stream(4, seeded("greedy", 1))
+    text = pieces(stream.run(PROMPT), Letters(), [], stream.stats)
+    next(text)
+    text.close()
+    assert talk.left() == (PROMPT, len(PROMPT))
+
+
+def test_a_stream_that_was_overtaken_says_so_and_spoils_nothing(talk):
+    expected, _, _ = talk.made(1, seeded("greedy", 1), limit=10)
+    talk.forget()
+    old = talk.stream(4, seeded("sampled", 1)).run(PROMPT)
+    next(old)
+    new = talk.stream(4, seeded("greedy", 1), limit=10).run(PROMPT)
+    tokens = [next(new)]
+
+    with pytest.raises(BackendError, match="another use after token 1 of"):
+        next(old)
+
+    assert expected == tokens + list(new)
+
+
+def test_prompts_of_several_chunks_are_submitted_ahead(talk):
+    runner = Runner(talk.model, talk.cache, chunk=8)
+    prompt = [*range(40)]
+    expected, _, _ = talk.made(1, seeded("greedy", 1), prompt, limit=6)
+    talk.forget()
+    sampler = StepSampler(seeded("greedy", 1), talk.vocabulary)
+    stream = TokenStream(runner, talk.session, sampler, frozenset(), 128, 6, 4)
+    assert expected == list(stream.run(prompt))
+    assert stream.stats.prompt_tokens == 40
+    runner.close()
+
+
+def test_depths_and_prompts_that_do_not_fit_are_refused(talk):
+    for depth in (0, MOST_AHEAD + 1):
+        with pytest.raises(OptionError, match=f"depth: {depth} steps"):
+            talk.stream(depth, SamplingOptions())
+    with pytest.raises(ContextFull, match="0 tokens"):
+        next(talk.stream(1, SamplingOptions()).run([]))
+    with pytest.raises(ContextFull, match="has 5 tokens, the context holds 4"):
+        next(talk.stream(1, SamplingOptions(), room=4).run(PROMPT))
