@@ -1,0 +1,281 @@
+"""How cost grows with the prompt, with the context and with the number of sequences.
+
+::
+
+    python benchmarks/scaling.py
+    python benchmarks/scaling.py model.gguf --longest 32768 --budget 1200 \
+        --json scaling.json --plot scaling.svg
+
+Four sweeps, each by doubling: a decode step, and a part of a prompt, behind a context that grows; a
+decode step of several sequences; and a whole prompt into an empty cache. A context is made by
+taking places in the cache without computing what belongs there, which costs attention the same.
+
+The exponent is the slope over the last points on logarithmic scales. All but the whole prompt,
+whose attention is quadratic, are linear at most; what grows faster is said below the tables and
+makes the exit code 1. A sweep ends where its next point would not fit into its share of
+``--budget``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.plot import Series, lines, picture
+from wgpu_backend.cli.names import BUNDLED
+from wgpu_backend.engine.language_model import LanguageModel, load
+from wgpu_backend.engine.runner import Head, Work
+
+FITTED = 4  # points that the exponent is taken from: half of what a sweep costs lies in the last
+NOISE = 0.2  # how far above its limit an exponent is still no finding
+REPEATED = 0.5  # seconds after which nothing is measured again
+LONG = 10.0  # seconds beside which recording graphs does not count
+CONTEXT_OF_A_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One size, and the fastest of some runs at it.
+
+    Parameters
+    ----------
+    size : int
+    seconds, host_seconds : float
+        Of the run; how much of it the host took, waiting left out.
+    """
+
+    size: int
+    seconds: float
+    host_seconds: float
+
+
+@dataclass(slots=True)
+class Sweep:
+    """Sizes that double, and what they cost.
+
+    Parameters
+    ----------
+    name, x : str
+        What is measured; what its size counts.
+    sizes : sequence of int
+    run : callable
+        Does the work of a size and gives what is to be timed.
+    limit : int
+        Largest exponent that the algorithm has.
+    points : list of Point
+    """
+
+    name: str
+    x: str
+    sizes: Sequence[int]
+    run: Callable[[int], Callable[[], None]]
+    limit: int
+    points: list[Point] = field(default_factory=list[Point])
+
+    @property
+    def exponent(self) -> float | None:
+        """Slope of the last points on logarithmic scales; None where there are too few."""
+        last = self.points[-FITTED:]
+        if len(last) < FITTED:
+            return None
+        logarithms = np.log([[p.size, p.seconds] for p in last])
+        return float(np.polyfit(logarithms[:, 0], logarithms[:, 1], 1)[0])
+
+    @property
+    def too_steep(self) -> bool:
+        """Whether it grows faster than the algorithm does."""
+        return self.exponent is not None and self.exponent > self.limit + NOISE
+
+
+class Model:
+    """The work of each sweep.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    longest, sequences : int
+        Ends of the sweeps.
+    """
+
+    def __init__(self, model: LanguageModel, longest: int, sequences: int) -> None:
+        self._model, self._runner, self._cache = model, model.runner, model.cache
+        self._head = Head("scaling", lambda _, hidden: [model.model.logits(hidden).argmax()])
+        self._tokens = np.random.default_rng(0).integers(0, model.vocabulary, longest).tolist()
+        self._longest, self._most = longest, sequences
+
+    def sweeps(self) -> list[Sweep]:
+        """Everything that is measured."""
+        part = min(self._runner.chunk, self._longest)
+        whole = doubled(1, self._longest)
+        return [
+            Sweep("decode step", "positions", whole, self._step, 1),
+            Sweep("sequences in a step", "sequences", doubled(1, self._most), self._batch, 1),
+            Sweep(
+                f"{part} tokens of a prompt",
+                "positions",
+                doubled(part, self._longest),
+                lambda size: self._part(size, part),
+                1,
+            ),
+            Sweep("whole prompt", "tokens", whole, self._prompt, 2),
+        ]
+
+    def host_seconds(self) -> float:
+        """What the host has taken so far."""
+        return self._runner.clock.host
+
+    def _behind(self, contexts: Sequence[int], tokens: int) -> Callable[[], None]:
+        """Pass with as many tokens of each sequence, behind a context that is not computed."""
+        for sequence in range(self._most):
+            self._cache.remove(sequence)
+        for sequence, context in enumerate(contexts):
+            self._cache.extend(sequence, context)
+        works = [Work(s, self._tokens[:tokens], (tokens - 1,)) for s in range(len(contexts))]
+
+        def run() -> None:
+            self._runner.run(works, self._head, {}).wait()
+            for sequence, context in enumerate(contexts):
+                self._cache.remove(sequence, context)
+
+        return run
+
+    def _step(self, positions: int) -> Callable[[], None]:
+        return self._behind([positions - 1], 1)
+
+    def _batch(self, sequences: int) -> Callable[[], None]:
+        context = min(CONTEXT_OF_A_BATCH, self._longest // self._most)
+        return self._behind([context - 1] * sequences, 1)
+
+    def _part(self, positions: int, part: int) -> Callable[[], None]:
+        return self._behind([positions - part], part)
+
+    def _prompt(self, tokens: int) -> Callable[[], None]:
+        self._behind([], 0)
+
+        def run() -> None:
+            self._runner.prefill(0, self._tokens[:tokens], self._head, {})
+            self._cache.remove(0)
+
+        return run
+
+
+def doubled(first: int, last: int) -> list[int]:
+    """Sizes from `first`, each twice the one before, up to `last`."""
+    sizes = [first]
+    while sizes[-1] * 2 <= last:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def measure(run: Callable[[], None], host: Callable[[], float], left: float) -> tuple[float, float]:
+    """Fastest of up to six runs: seconds, and what the host took of them.
+
+    The first run also records graphs. It counts only where it is so long that this is a small part
+    of it, or where there is no time for another.
+    """
+    best: list[tuple[float, float]] = []
+    end = time.perf_counter() + left
+    while len(best) < 6:
+        before, begin = host(), time.perf_counter()
+        run()
+        taken = time.perf_counter() - begin
+        best.append((taken, host() - before))
+        spent = sum(seconds for seconds, _ in best[1:])
+        enough = taken > LONG if len(best) == 1 else len(best) > 3 and spent > REPEATED
+        if enough or time.perf_counter() + taken > end:
+            break
+    return min(best[1:] or best)
+
+
+def swept(sweep: Sweep, host: Callable[[], float], budget: float) -> Iterator[Point]:
+    """Points of a sweep as they are measured, as many as fit into `budget` seconds."""
+    end = time.perf_counter() + budget
+    for size in sweep.sizes:
+        begin = time.perf_counter()
+        point = Point(size, *measure(sweep.run(size), host, (end - begin) / 2))
+        sweep.points.append(point)
+        yield point
+        # The next size is twice this one, and costs that to the power of the limit.
+        if time.perf_counter() + point.seconds * 2**sweep.limit > end:
+            break
+
+
+def plot(sweeps: Sequence[Sweep]) -> str:
+    """A panel for each sweep, with a straight line beside that grows as its size does."""
+    panels: list[str] = []
+    for sweep in sweeps:
+        points = [(float(p.size), p.seconds * 1e3) for p in sweep.points]
+        host = [(float(p.size), max(p.host_seconds, 1e-6) * 1e3) for p in sweep.points]
+        series = [Series("measured", points), Series("of that the host", host)]
+        start, top = sweep.points[max(len(points) - FITTED, 0)], points[-1][0]
+        linear = [
+            (float(start.size), start.seconds * 1e3),
+            (top, start.seconds * 1e3 * top / start.size),
+        ]
+        series.append(Series("linear", linear, dashed=True))
+        slope = "" if sweep.exponent is None else f", exponent {sweep.exponent:.2f}"
+        panels.append(lines(f"{sweep.name}{slope}", sweep.x, "milliseconds", series))
+    return picture(panels)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?", type=Path, default=BUNDLED)
+    parser.add_argument("--longest", type=int, default=32768, help="prompt and context, tokens")
+    parser.add_argument("--sequences", type=int, default=32)
+    parser.add_argument("--budget", type=float, default=240, metavar="SECONDS")
+    parser.add_argument("--device", default="")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    end = time.perf_counter() + options.budget
+    with load(options.model, device=options.device or None, num_ctx=options.longest) as model:
+        device = f"{model.device.name}, {model.device.driver}"
+        print(f"{options.model.name} on {device}")
+        work = Model(model, options.longest, options.sequences)
+        sweeps = work.sweeps()
+        for number, sweep in enumerate(sweeps):
+            print(f"\n{sweep.name}\n{sweep.x:>10}{'ms':>12}{'host ms':>10}")
+            share = (end - time.perf_counter()) / (len(sweeps) - number)
+            for p in swept(sweep, work.host_seconds, share):
+                print(f"{p.size:10}{p.seconds * 1e3:12.2f}{p.host_seconds * 1e3:10.2f}", flush=True)
+            if sweep.exponent is not None:
+                print(f"exponent {sweep.exponent:.2f}, at most {sweep.limit} by the algorithm")
+    if options.json:
+        result = {
+            "model": options.model.name,
+            "device": device,
+            "sweeps": list(map(report, sweeps)),
+        }
+        options.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    if options.plot:
+        options.plot.write_text(plot(sweeps), "utf-8")
+    steep = [sweep.name for sweep in sweeps if sweep.too_steep]
+    if steep:
+        sys.exit(f"grows faster than its algorithm: {', '.join(steep)}")
+
+
+def report(sweep: Sweep) -> dict[str, object]:
+    """What ``--json`` has of a sweep."""
+    return {
+        "name": sweep.name,
+        "size": sweep.x,
+        "limit": sweep.limit,
+        "exponent": sweep.exponent,
+        "points": [asdict(point) for point in sweep.points],
+    }
+
+
+if __name__ == "__main__":
+    main()
