@@ -6,7 +6,8 @@ no value of the result may be poison. As floats poison is NaN, so values read fr
 show in the result. The compiler bends an index beyond a binding to the binding's end, or drops the
 access, so a far stray lands in the zone or nowhere, and never in memory of somebody else.
 
-A shader that never ends is beyond this: the driver gives the device up, which is a `DeviceLost`.
+Loops count their turns here, so a shader that never ends is an error that names the loop. Elsewhere
+it runs as it is written, until the driver gives the device up, which is a `DeviceLost`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from wgpu_backend.cpu.values import decode
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.wgsl_loops import CountedLoops, counted_loops
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
@@ -69,7 +71,7 @@ def run_guarded(executor: WgpuExecutor, node: Tensor) -> Guarded:
     Raises
     ------
     ShaderError
-        The op's WGSL does not compile or does not fit the op.
+        The op's WGSL does not compile or does not fit the op, or a loop of it does not end.
     """
     launch, call = node.launch, node.call
     assert launch is not None
@@ -131,12 +133,23 @@ class _Zones:
 
     def run(self, node: Tensor, launch: Launch, made: list[Kernel]) -> None:
         """Run the kernels of a launch and wait for them."""
-        dispatches = [self._dispatch(node, launch, kernel) for kernel in made]
+        counted: list[tuple[CountedLoops, Buffer]] = []
+        dispatches = [self._dispatch(node, launch, kernel, counted) for kernel in made]
         program = self._device.program(dispatches, label="guarded")
         self._stack.callback(program.close)
         program.replay().wait()
+        for loops, buffer in counted:
+            error = loops.error(np.frombuffer(self._device.read(buffer), np.uint32).tolist())
+            if error is not None:
+                raise error
 
-    def _dispatch(self, node: Tensor, launch: Launch, kernel: Kernel) -> Dispatch:
+    def _dispatch(
+        self,
+        node: Tensor,
+        launch: Launch,
+        kernel: Kernel,
+        counted: list[tuple[CountedLoops, Buffer]],
+    ) -> Dispatch:
         bindings: list[Binding] = []
         for decl in kernel.shader.bindings:
             if decl.access == "uniform":
@@ -145,7 +158,13 @@ class _Zones:
             else:
                 target = node if decl.name == "y" else launch.operands[decl.name]
                 bindings.append(self.parts(target)[0].planes[""])
-        pipeline = self._device.pipeline(kernel.shader)
+        pipeline = self._device.pipeline(kernel.shader)  # as it is first: errors show its text
+        loops = counted_loops(kernel.shader)
+        if loops is not None:
+            buffer = self._own(np.zeros(loops.nbytes, np.uint8))
+            counted.append((loops, buffer))
+            bindings.append(Binding(buffer, 0, loops.nbytes))
+            pipeline = self._device.pipeline(loops.shader)
         return Dispatch(pipeline, tuple(bindings), kernel.groups, "guarded", kernel.work)
 
     def result(self, node: Tensor, launch: Launch) -> Guarded:

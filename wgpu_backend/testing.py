@@ -24,7 +24,7 @@ from wgpu_backend.cpu.values import narrowed
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import BF16, F16, F32, I32, DType, named
 from wgpu_backend.errors import BackendError, DTypeError, ShapeError
-from wgpu_backend.guarded import run_guarded
+from wgpu_backend.guarded import Guarded, run_guarded
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
@@ -319,11 +319,10 @@ def _run(
     limit = max(trial.limit, ROUNDED.get(dtype, 0.0))
     strays: tuple[str, ...] = ()
     try:
+        guarded = _guarded(executor, build)  # first: a loop that does not end is found there
         got = values_of(executor, build)
         want = values_of(NumpyExecutor(), build) if _has_twin(trial.op) else got
-        if isinstance(executor, WgpuExecutor):
-            with Context(executor) as context:
-                guarded = run_guarded(executor, build(context))
+        if guarded is not None:
             strays = guarded.strays
             strays += _differing("between guard zones: ", guarded.values, want, limit)
     except (DTypeError, ShapeError) as error:
@@ -332,6 +331,13 @@ def _run(
         return case(problem=str(error))
     problems = (*strays, *_differing("", got, want, limit))
     return case(nmse(got, want), "; ".join(problems))
+
+
+def _guarded(executor: Executor, build: Build) -> Guarded | None:
+    if not isinstance(executor, WgpuExecutor):
+        return None
+    with Context(executor) as context:
+        return run_guarded(executor, build(context))
 
 
 def _has_twin(op: Op[Any]) -> bool:

@@ -113,6 +113,15 @@ def test_a_write_outside_is_found(cli: Cli, file: Path) -> None:
     assert "it writes outside the result: to index 16 of y, which has 16 values" in done.err
 
 
+def test_a_loop_that_does_not_end_is_found_once_with_its_line(cli: Cli, file: Path) -> None:
+    change(file.with_name("thrice.wgsl"), "    if i <", "    while i < 99999u { }\n    if i <")
+    done = cli("op", "check", str(file))
+    assert done.code == FAILED
+    lines = done.err.splitlines()
+    assert lines[0] == f"{file.with_name('thrice.wgsl')}:11: loop ran more than 4194304 iterations"
+    assert lines[1:] == ["11 │     while i < 99999u { }", "         ^", "(60 cases)"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -1,0 +1,132 @@
+"""WGSL whose loops end: each counts its turns, and leaves when a thread has made too many.
+
+For ops under development. A counter goes into every loop of the text, and a binding tells
+afterwards which loop ran over; lines stay where they are, so that errors still point at files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wgpu_backend.errors import ShaderError
+from wgpu_backend.shader import BindingDecl, Shader
+
+MAX_TURNS = 1 << 22  # of all loops of one thread; far above what a test's sizes need
+MAX_STORAGE = 8  # bindings that every adapter has
+COUNTS = "checked_loops"
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LOOP = re.compile(r"\b(?:for|while|loop)\b")
+# Each loop's longest run, behind a word that says that some thread has made too many turns. Threads
+# look at that word now and then, so that not each of them has to make that many.
+_COUNTING = f"""
+@group(0) @binding({{binding}}) var<storage, read_write> {COUNTS}: array<atomic<u32>, {{words}}>;
+var<private> {COUNTS}_turns: u32;
+var<private> {COUNTS}_over: bool;
+fn {COUNTS}_end(index: u32, turns: ptr<function, u32>) -> bool {{{{
+    {COUNTS}_turns += 1u;
+    *turns += 1u;
+    if {COUNTS}_turns > {MAX_TURNS}u {{{{
+        atomicStore(&{COUNTS}[0], 1u);
+        {COUNTS}_over = true;
+    }}}} else if {COUNTS}_turns % 4096u == 0u && atomicLoad(&{COUNTS}[0]) != 0u {{{{
+        {COUNTS}_over = true;
+    }}}}
+    if {COUNTS}_over {{{{
+        atomicMax(&{COUNTS}[index], *turns);
+    }}}}
+    return {COUNTS}_over;
+}}}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLoops:
+    """A shader whose loops end.
+
+    Parameters
+    ----------
+    shader : Shader
+        With one more binding, called `COUNTS`: a word, and one for each loop.
+    source : Shader
+        What it was made of.
+    places : tuple of (int, int)
+        Line and column of each loop, from 1.
+    """
+
+    shader: Shader
+    source: Shader
+    places: tuple[tuple[int, int], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the binding, which must be zeros before a run."""
+        return 4 * (1 + len(self.places))
+
+    def error(self, counts: Sequence[int]) -> ShaderError | None:
+        """Error about the loop that did not end, from the words of the binding after a run.
+
+        Of loops inside each other it is the one that made the most turns since it was entered.
+        """
+        if not counts[0]:
+            return None
+        longest = max(range(len(self.places)), key=lambda k: counts[1 + k])
+        what = f"loop ran more than {MAX_TURNS} iterations"
+        return self.source.pointed(*self.places[longest], what)
+
+
+def counted_loops(shader: Shader) -> CountedLoops | None:
+    """Put a counter into every loop of a shader.
+
+    Returns
+    -------
+    CountedLoops or None
+        None where there is no loop, or no binding left to tell of it.
+    """
+    text = _COMMENT.sub(_blank, shader.text)
+    loops = [(found.start(), _body(text, found.end())) for found in _LOOP.finditer(text)]
+    storage = sum(b.access != "uniform" for b in shader.bindings)
+    if not loops or storage >= MAX_STORAGE:
+        return None
+    inserted: dict[int, str] = {}
+    for index, (start, body) in enumerate(loops, 1):
+        inserted[start] = f"var {COUNTS}_{index} = 0u; "
+        inserted[body] = f" if {COUNTS}_end({index}u, &{COUNTS}_{index}) {{ break; }}"
+    binding = len(shader.bindings)
+    counting = _COUNTING.format(binding=binding, words=1 + len(loops))
+    counted = replace(
+        shader,
+        text=_with(shader.text, inserted) + counting,
+        origins=(*shader.origins, *[f"{shader.label}: counting loops"] * counting.count("\n")),
+        bindings=(*shader.bindings, BindingDecl(COUNTS, binding, "read_write")),
+    )
+    return CountedLoops(counted, shader, tuple(_place(text, start) for start, _ in loops))
+
+
+def _blank(found: re.Match[str]) -> str:
+    """Blanks for a comment, its line ends kept, so that places stay."""
+    return re.sub(r"[^\n]", " ", found[0])
+
+
+def _body(text: str, start: int) -> int:
+    """Where the body of a loop begins: behind the first brace outside parentheses."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        if text[at] == "{" and depth == 0:
+            return at + 1
+    return len(text)
+
+
+def _with(text: str, inserted: Mapping[int, str]) -> str:
+    pieces: list[str] = []
+    before = 0
+    for at in sorted(inserted):
+        pieces += [text[before:at], inserted[at]]
+        before = at
+    return "".join([*pieces, text[before:]])
+
+
+def _place(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
