@@ -25,6 +25,7 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Spec
 
+ANY = "*"  # instead of an op's name: a rule that is asked for every node, after those for its op
 ROUNDS = 8  # of rules that feed each other; today's need four
 
 
@@ -156,7 +157,8 @@ class Graph:
 
     def _answer(self, node: Node, rules: Mapping[str, Sequence[Rule]]) -> list[Node] | None:
         """What comes in place of a node."""
-        for rule in rules.get(node.call.op.name if node.call else "", ()):
+        name = node.call.op.name if node.call else ""
+        for rule in (*rules.get(name, ()), *rules.get(ANY, ())):
             self._fresh = []
             made = rule.replace(node, self)
             if made is not None and all(self._may_wait(n, node) for n in self._fresh):

@@ -63,8 +63,8 @@ class Launch:
         Fields of ``struct Params`` beyond those filled from operands' specs.
     choices : mapping
         Parameters of the shader, see `wgpu_backend.shader`.
-    shader : str
-        File to take when it is not the op's own.
+    shader : str, Path or Inline
+        WGSL to take when it is not the op's own.
     into : Node or None
         Operand whose storage the launch writes; the result is a view of it.
     in_place : tuple of str
@@ -81,7 +81,7 @@ class Launch:
     choices: Mapping[str, str | int | float | bool] = field(
         default_factory=dict[str, "str | int | float | bool"]
     )
-    shader: str = ""
+    shader: Source = ""
     into: Node | None = None
     in_place: tuple[str, ...] = ()
     work: int = 0

@@ -24,7 +24,7 @@ def binary(name: str, a: Node, b: Node) -> Launch:
     choices = {
         "A_DENSE": a.spec.is_dense and a.spec.shape == out.shape,
         "B_DENSE": b.spec.is_dense and b.spec.shape == out.shape,
-        "B_WRAPS": _wraps(b.spec, out.shape),
+        "B_WRAPS": wraps(b.spec, out.shape),
     }
     return Launch(
         out,
@@ -37,7 +37,7 @@ def binary(name: str, a: Node, b: Node) -> Launch:
     )
 
 
-def _wraps(spec: Spec, shape: Shape) -> bool:
+def wraps(spec: Spec, shape: Shape) -> bool:
     """Whether a dense operand repeats whole in `shape`, four values at a time."""
     own = spec.shape
     while own and own[0] == 1:

@@ -25,8 +25,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
-from functools import update_wrapper
+from functools import cache, update_wrapper
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from numpy.typing import NDArray
@@ -112,7 +114,8 @@ class Op(Generic[P]):
         Parameters
         ----------
         replaced : str
-            Names of the ops for whose nodes it is asked: the last of those it replaces.
+            Names of the ops for whose nodes it is asked: the last of those it replaces. ``"*"``
+            asks it for every node.
         exact : bool
             See `wgpu_backend.graph.fusion.Rule`.
         """
@@ -185,6 +188,7 @@ def fusions(wanted: bool | Collection[str] = True, *, exact: bool) -> dict[str, 
     dict
         Rules by the name of the op they are asked for.
     """
+    _import_all()
     plugins.load("wgpu_backend.ops")
     names = {rule.name for rules in FUSIONS.values() for rule in rules}
     if not isinstance(wanted, bool):
@@ -195,6 +199,14 @@ def fusions(wanted: bool | Collection[str] = True, *, exact: bool) -> dict[str, 
         name: [r for r in rules if r.name in names and (r.exact or not exact)]
         for name, rules in FUSIONS.items()
     }
+
+
+@cache
+def _import_all() -> None:
+    """Import every op, as some are made by rules alone."""
+    package = import_module("wgpu_backend.ops")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
 
 
 @overload

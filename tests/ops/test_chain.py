@@ -1,0 +1,137 @@
+"""Ops value by value in one kernel: which join, and that the result is that of each by itself."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend.dtypes import F16
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.op import fusions
+
+EXTENTS = [(1,), (3,), (33,), (257,), (5, 16), (3, 4, 8)]
+
+
+@pytest.fixture
+def fusing(gpu: WgpuExecutor, monkeypatch):
+    """A device with this rule alone, and its number of dispatches for a graph."""
+    monkeypatch.setattr(gpu, "rules", fusions(["chain"], exact=True))
+    return gpu
+
+
+def computed(executor, build):
+    """Values, and the ops that ran for them."""
+    with Context(executor) as context:
+        outputs = build(context)
+        recorded = context.record(*outputs)
+        try:
+            values = recorded.run({}).wait()
+            return values, [n.call.op.name for n, _ in recorded.plan.steps]
+        finally:
+            recorded.close()
+
+
+def unfused(executor, build, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "rules", {})
+        return computed(executor, build)
+
+
+def check(executor, build, monkeypatch, wanted):
+    got, ops = computed(executor, build)
+    want, _ = unfused(executor, build, monkeypatch)
+    assert ops == wanted
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", EXTENTS, ids=str)
+def test_a_chain_is_one_dispatch_with_the_same_result(fusing, shape, rng, monkeypatch):
+    x, y = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+
+    def build(context):
+        a, b = context.from_numpy(x), context.from_numpy(y)
+        return [((a.silu() + b) * a.sigmoid()).tanh()]
+
+    check(fusing, build, monkeypatch, ["chain"])
+
+
+def test_a_row_repeats(fusing, rng, monkeypatch):
+    x, row = rng.standard_normal((7, 12)), rng.standard_normal(12)
+
+    def build(context):
+        return [(context.from_numpy(x) * context.from_numpy(row)).gelu() - context.from_numpy(row)]
+
+    check(fusing, build, monkeypatch, ["chain"])
+
+
+def test_f16_operands_are_read_as_they_are(fusing, rng, monkeypatch):
+    x, y = rng.standard_normal((9, 8)), rng.standard_normal((9, 8)).astype(np.float16)
+
+    def build(context):
+        return [context.from_numpy(x).relu() + context.from_numpy(y, F16)]
+
+    check(fusing, build, monkeypatch, ["chain"])
+
+
+def test_a_result_somebody_else_needs_is_made(fusing, rng, monkeypatch):
+    x = rng.standard_normal((9, 8))
+
+    def build(context):
+        a = context.from_numpy(x)
+        inner = a.silu() + a
+        return [inner, inner.tanh().exp()]
+
+    check(fusing, build, monkeypatch, ["chain", "chain"])
+
+
+def test_other_ops_and_other_shapes_end_a_chain(fusing, rng, monkeypatch):
+    x, column = rng.standard_normal((5, 8)), rng.standard_normal((5, 1))
+
+    def build(context):
+        a = context.from_numpy(x).silu().softmax()
+        return [(a * context.from_numpy(column).exp().sigmoid()).tanh().sqr()]
+
+    check(fusing, build, monkeypatch, ["silu", "softmax", "chain", "mul", "chain"])
+
+
+def test_more_operands_than_bindings_are_two_chains(fusing, rng, monkeypatch):
+    x = rng.standard_normal((8, 4, 8))
+
+    def build(context):
+        total = context.from_numpy(x[0])
+        for values in x[1:]:
+            total = total + context.from_numpy(values)
+        return [total]
+
+    check(fusing, build, monkeypatch, ["chain", "chain"])
+
+
+def test_an_empty_tensor_stays_empty(fusing, monkeypatch):
+    def build(context):
+        return [context.from_numpy(np.zeros((0, 4))).silu().tanh()]
+
+    check(fusing, build, monkeypatch, ["chain"])
+
+
+def test_random_chains(fusing, rng, monkeypatch):
+    leaves = rng.standard_normal((3, 6, 20)).astype(np.float32)
+
+    for _ in range(10):
+        picks = rng.integers(0, 6, 12), rng.integers(0, 3, 12)
+
+        def build(context, picks=picks):
+            known = [context.from_numpy(values) for values in leaves]
+            total = known[0]
+            for kind, other in zip(*picks, strict=True):
+                apart = [total.silu, total.tanh, total.relu, total.sigmoid]
+                total = (
+                    apart[kind]()
+                    if kind < 4
+                    else (total + known[other], total * known[other])[kind - 4]
+                )
+            return [total]
+
+        got, ops = computed(fusing, build)
+        want, _ = unfused(fusing, build, monkeypatch)
+        assert ops == ["chain"]
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-6, atol=1e-7)
