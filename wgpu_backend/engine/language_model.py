@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, overload
 
@@ -37,6 +37,8 @@ def load(
     profile: Profile = "full",
     num_ctx: int | None = None,
     kv_dtype: str | DType = F16,
+    exact: bool = False,
+    fusion: bool | Collection[str] = True,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> LanguageModel:
@@ -55,6 +57,10 @@ def load(
         Positions of the context; None for the model's own, at most 4096.
     kv_dtype : str or DType
         Type of the cache: ``f16`` or ``f32``.
+    exact : bool
+        Keep activations in f32 where products with block formats would be faster with eight bits.
+    fusion : bool or collection of str
+        Which ops fusion rules may make: all, none, or those of these names.
     progress : callable or None
         Called with the share of weights loaded, 0 to 1.
     cancelled : callable or None
@@ -73,7 +79,8 @@ def load(
         There is no such device, or the model does not fit on it.
     """
     name, info = choose_device(device)
-    backend = new_backend(path or bundled(), BackendParams(info, profile), name=name)
+    params = BackendParams(info, profile, fusion=fusion, exact=exact)
+    backend = new_backend(path or bundled(), params, name=name)
     try:
         # An unknown architecture is told before anything is loaded.
         kind = model_class(backend.config)
