@@ -178,16 +178,17 @@ def _whisker(spread: Spread, x: Axis, height: float, colour: str) -> Iterator[st
 
 
 def picture(panels: Sequence[str], width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Whole SVG file with panels of one size beside each other."""
-    total = width * max(len(panels), 1)
+    """Whole SVG file with panels of one size, two in a row."""
+    columns, rows = min(len(panels), 2), -(-len(panels) // 2)
+    total = columns * width, rows * height
     placed = (
-        f'<g transform="translate({index * width} 0)">\n{panel}\n</g>'
-        for index, panel in enumerate(panels)
+        f'<g transform="translate({i % 2 * width} {i // 2 * height})">\n{panel}\n</g>'
+        for i, panel in enumerate(panels)
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{height}" '
-        f'viewBox="0 0 {total} {height}" font-family="sans-serif" font-size="12" fill="{INK}">\n'
-        f'<rect width="{total}" height="{height}" fill="white"/>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total[0]}" height="{total[1]}" '
+        f'viewBox="0 0 {total[0]} {total[1]}" font-family="sans-serif" font-size="12" '
+        f'fill="{INK}">\n<rect width="{total[0]}" height="{total[1]}" fill="white"/>\n'
         + "\n".join(placed)
         + "\n</svg>\n"
     )

@@ -217,3 +217,26 @@ def profile_(
     from wgpu_backend.cli.profiling import profile as measure
 
     measure(model, prompt, trace, Settings(device, profile, kv, num_ctx))
+
+
+@app.command("graph")
+def graph_(
+    model: Model,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", dir_okay=False, help="Write a page to explore it."),
+    ] = None,
+    steps: Annotated[bool, typer.Option("--steps", help="List every step.")] = False,
+    prompt: Annotated[
+        int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
+    ] = 128,
+    num_ctx: Context = None,
+    device: Device = None,
+    profile: Profile = "full",
+    kv: Cache = "f16",
+    debug: Debug = False,
+) -> None:
+    """Show the steps of a prompt and of a decode step before and after fusion, and their memory."""
+    from wgpu_backend.cli.graph import graph
+
+    graph(model, prompt, html, Settings(device, profile, kv, num_ctx), steps=steps)

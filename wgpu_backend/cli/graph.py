@@ -1,0 +1,130 @@
+"""`wgpu-backend graph`: the steps of a pass before and after fusion, their memory, and a page."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+
+from wgpu_backend.batch import Batch, BatchShape
+from wgpu_backend.cli.console import answer, human_bytes, note, print_table
+from wgpu_backend.cli.graph_facts import Pass, Schedule, Step, described
+from wgpu_backend.cli.loading import open_model
+from wgpu_backend.cli.names import model_path, writable
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.runner import SHORTEST, Head, bucket
+from wgpu_backend.ml.tensor import Tensor
+
+
+def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, steps: bool) -> None:
+    """Show the graphs of a decode step and of a prompt.
+
+    Parameters
+    ----------
+    name : str
+        Model.
+    prompt : int
+        Tokens of the prompt.
+    html : Path or None
+        File for a page to explore them with.
+    settings : Settings
+    steps : bool
+        List every step.
+    """
+    path, html = model_path(name), html and writable(html)
+    with open_model(path, settings) as model:
+        passes = recorded_passes(model, min(prompt, model.runner.chunk, model.num_ctx - 1))
+    for number, each in enumerate(passes):
+        answer("\n" if number else "")
+        _print(each, steps=steps)
+    if html is not None:
+        html.write_text(page(f"{path.name} on {model.device.name}", passes), encoding="utf-8")
+        note(f"{html}: open it in a browser")
+
+
+def recorded_passes(model: LanguageModel, prompt: int) -> list[Pass]:
+    """Record a prompt and the decode step after it, without running them."""
+    longest = min(bucket(prompt + 1, SHORTEST), model.cache.positions)
+    return [
+        _recorded(model, f"decode step at {prompt}", BatchShape(1, 1, 1, longest)),
+        _recorded(model, f"prompt of {prompt} tokens", BatchShape(bucket(prompt), 1, 1, longest)),
+    ]
+
+
+def _recorded(model: LanguageModel, name: str, shape: BatchShape) -> Pass:
+    outputs: list[Tensor] = []
+
+    def build(_: Batch, hidden: Tensor) -> Sequence[Tensor]:
+        outputs.append(model.model.logits(hidden).argmax())
+        return outputs
+
+    recorded = model.runner.recorded(shape, Head(f"graph of a {name}", build))
+    can = model.backend.executor.capabilities
+    return described(name, recorded.scheduled, recorded.plan, outputs, recorded.dispatches, can)
+
+
+def page(title: str, passes: Sequence[Pass]) -> str:
+    """Page that shows passes to a person: one HTML file that needs nothing else.
+
+    Parameters
+    ----------
+    title : str
+    passes : sequence of Pass
+    """
+    data = json.dumps({"title": title, "passes": [asdict(each) for each in passes]})
+    template = files("wgpu_backend.cli").joinpath("graph.html").read_text("utf-8")
+    # No text of a model file can end the script element or begin another.
+    return template.replace("{{data}}", data.replace("<", "\\u003c"))
+
+
+def _print(each: Pass, *, steps: bool) -> None:
+    before, after = (
+        Counter(s.op for s in each.before.steps),
+        Counter(s.op for s in each.after.steps),
+    )
+    written = {op: sum(s.nbytes for s in each.after.steps if s.op == op) for op in after}
+    rows = [
+        (op, str(before[op] or ""), str(after[op] or ""), human_bytes(written.get(op, 0)))
+        for op in sorted({*before, *after}, key=lambda op: (-after[op], -before[op], op))
+    ]
+    total = sum(written.values())
+    rows.append(("all", str(before.total()), str(after.total()), human_bytes(total)))
+    columns = ("op", "before fusion", "after", "written")
+    print_table(columns, rows, right=columns[1:], title=each.name)
+    answer(f"{each.dispatches} dispatches; before fusion {_memory(each.before)}; ")
+    answer(f"after it {_memory(each.after)}\n")
+    if steps:
+        _print_steps(each.after)
+
+
+def _memory(schedule: Schedule) -> str:
+    return (
+        f"{len(schedule.slot_nbytes)} slots of {human_bytes(schedule.peak_nbytes)}, "
+        f"{human_bytes(schedule.live_nbytes)} alive at once"
+    )
+
+
+def _print_steps(schedule: Schedule) -> None:
+    """A line a step, whole however narrow the terminal: names of weights are what one looks for."""
+    ends = {life.first: life.last for life in schedule.lives}
+    answer("\n")
+    for number, step in enumerate(schedule.steps):
+        place = f"slot {step.slot} to {ends.get(number, number)}" if step.nbytes else step.place
+        operands = ", ".join(f"{o.name}={o.what}" for o in step.operands)
+        line = (
+            f"{f'%{number}':>5} {step.op:16} {_shape(step.shape) + ' ' + step.dtype:18} "
+            f"{human_bytes(step.nbytes) if step.nbytes else '':>10}  {place:16} {operands}"
+        )
+        answer(f"{line}{_stands_for(step)}\n")
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape))
+
+
+def _stands_for(step: Step) -> str:
+    return "" if step.made_of == (step.op,) else f"  = {' + '.join(step.made_of)}"

@@ -1,0 +1,259 @@
+"""A recorded graph as plain data for people: steps before and after fusion, lifetimes and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.memory import MemoryPlan, plan
+from wgpu_backend.graph.node import Launch, Node, Storage
+from wgpu_backend.wgsl_source import stem
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a step reads.
+
+    Parameters
+    ----------
+    name : str
+        Of the binding.
+    what : str
+        ``%7`` for the result of step 7; otherwise its kind and label.
+    shape : tuple of int
+    dtype : str
+    nbytes : int
+        Of the part that the step is given, which need not be read whole.
+    """
+
+    name: str
+    what: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One op of a schedule.
+
+    Parameters
+    ----------
+    op, shader : str
+    operands : tuple of Operand
+    shape : tuple of int
+    dtype : str
+    nbytes : int
+        Of the result; 0 where it goes into a state.
+    place : str
+        ``%7``, or the state that it writes.
+    slot : int or None
+    over : str
+        Operand that the result overwrites, if any.
+    made_of : tuple of str
+        Ops before fusion that this one stands for; itself alone where nothing was fused.
+    """
+
+    op: str
+    shader: str
+    operands: tuple[Operand, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    place: str
+    slot: int | None
+    over: str
+    made_of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """An intermediate in its slot, from the step that makes it to the last that reads it.
+
+    Parameters
+    ----------
+    place : str
+        ``%7`` for the result of step 7.
+    slot, first, last : int
+    nbytes : int
+    """
+
+    place: str
+    slot: int
+    first: int
+    last: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The steps of a pass and where their results lie.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+    lives : tuple of Life
+    slot_nbytes : tuple of int
+    peak_nbytes, live_nbytes : int
+        What the slots take together; the most that is alive at one step.
+    """
+
+    steps: tuple[Step, ...]
+    lives: tuple[Life, ...]
+    slot_nbytes: tuple[int, ...]
+    peak_nbytes: int
+    live_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass of a model, before and after fusion.
+
+    Parameters
+    ----------
+    name : str
+    dispatches : int
+        Of one run; 0 on the NumPy device.
+    before, after : Schedule
+    """
+
+    name: str
+    dispatches: int
+    before: Schedule
+    after: Schedule
+
+
+def described(
+    name: str,
+    scheduled: Sequence[Node],
+    fused: MemoryPlan,
+    outputs: Sequence[Node],
+    dispatches: int,
+    capabilities: Capabilities,
+) -> Pass:
+    """Put a recorded graph into words.
+
+    Parameters
+    ----------
+    name : str
+    scheduled : sequence of Node
+        Before fusion.
+    fused : MemoryPlan
+        After it.
+    outputs : sequence of Node
+    dispatches : int
+    capabilities : Capabilities
+        Of the device, which chooses shaders by them.
+    """
+    unfused = plan(scheduled, outputs)
+    origins = _origins(scheduled, [node for node, _ in fused.steps])
+    alone = [(_op(node),) for node in scheduled]
+    before = _schedule(unfused, outputs, alone, capabilities)
+    return Pass(name, dispatches, before, _schedule(fused, outputs, origins, capabilities))
+
+
+def _op(node: Node) -> str:
+    return node.call.op.name if node.call else "?"
+
+
+def _schedule(
+    memory: MemoryPlan,
+    outputs: Sequence[Node],
+    origins: Sequence[tuple[str, ...]],
+    capabilities: Capabilities,
+) -> Schedule:
+    written: dict[Storage, int] = {}
+    steps: list[Step] = []
+    for number, (node, launch) in enumerate(memory.steps):
+        place = memory.slot_of.get(node.storage)
+        known = _Known(number, written, place, origins[number], capabilities)
+        steps.append(_step(node, launch, known))
+        written[node.storage] = number
+    lives = tuple(_lives(memory, outputs))
+    return Schedule(tuple(steps), lives, memory.slot_nbytes, memory.peak_nbytes, memory.live_nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a step besides its node."""
+
+    number: int
+    written: Mapping[Storage, int]
+    slot: int | None
+    made_of: tuple[str, ...]
+    capabilities: Capabilities
+
+
+def _step(node: Node, launch: Launch, known: _Known) -> Step:
+    whole = node.launch or launch  # with the operand that the plan has merged into the result
+    operands = tuple(
+        Operand(
+            name, _place(n.storage, known.written), n.spec.shape, n.spec.dtype.name, n.spec.nbytes
+        )
+        for name, n in whole.operands.items()
+    )
+    into = launch.into
+    return Step(
+        _op(node),
+        _shader(node, whole, known.capabilities),
+        operands,
+        launch.out.shape,
+        launch.out.dtype.name,
+        0 if into else launch.out.nbytes,
+        _place(into.storage, {}) if into else f"%{known.number}",
+        known.slot,
+        ", ".join(name for name in whole.operands if name not in launch.operands),
+        known.made_of,
+    )
+
+
+def _shader(node: Node, launch: Launch, capabilities: Capabilities) -> str:
+    """Name of the shader that a device takes for a launch."""
+    assert node.call is not None
+    operation = node.call.op
+    chosen = operation.select(launch, capabilities) if operation.select else launch
+    return stem(chosen.shader or operation.shader)
+
+
+def _place(storage: Storage, written: Mapping[Storage, int]) -> str:
+    if storage.kind == "intermediate":
+        return f"%{written[storage]}" if storage in written else "%?"
+    return f"{storage.kind} {storage.label}".strip()
+
+
+def _lives(memory: MemoryPlan, outputs: Iterable[Node]) -> Iterable[Life]:
+    """Lives in the order they begin; one that is overwritten ends where the other begins."""
+    first: dict[Storage, int] = {}
+    last: dict[Storage, int] = {}
+    for number, (node, launch) in enumerate(memory.steps):
+        operands = (node.launch or launch).operands.values()
+        for storage in (node.storage, *(n.storage for n in operands)):
+            if storage in memory.slot_of:
+                first.setdefault(storage, number)
+                last[storage] = number
+    last |= {n.storage: len(memory.steps) - 1 for n in outputs if n.storage in last}
+    for storage, begin in first.items():
+        yield Life(f"%{begin}", memory.slot_of[storage], begin, last[storage], storage.nbytes)
+
+
+def _origins(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[str, ...]]:
+    """Ops that each step after fusion stands for, in their order.
+
+    A replacement keeps the storage of the node it replaces. So a step that is gone is part of
+    the one that now writes what its first reader wrote.
+    """
+    writers: dict[Storage, list[int]] = {}
+    for number, node in enumerate(after):
+        writers.setdefault(node.storage, []).append(number)
+    made_of: list[list[str]] = [[] for _ in after]
+    readers: dict[Storage, int | None] = {}
+    left = {storage: list(numbers) for storage, numbers in writers.items()}
+    for node in reversed(before):
+        queue = left.get(node.storage)
+        home = queue.pop() if queue else readers.get(node.storage)
+        if home is not None:
+            made_of[home].insert(0, _op(node))
+        for operand in node.dependencies():
+            readers[operand.storage] = home  # reversed: the first reader is the last to say so
+    return [tuple(names) or (_op(node),) for names, node in zip(made_of, after, strict=True)]
