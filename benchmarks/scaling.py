@@ -127,6 +127,11 @@ class Model:
             Sweep("whole prompt", "tokens", whole, self._prompt, 2),
         ]
 
+    @staticmethod
+    def positions(longest: int, sequences: int) -> int:
+        """What the cache must hold."""
+        return max(longest, sequences * CONTEXT_OF_A_BATCH)
+
     def host_seconds(self) -> float:
         """What the host has taken so far."""
         return self._runner.clock.host
@@ -150,8 +155,7 @@ class Model:
         return self._behind([positions - 1], 1)
 
     def _batch(self, sequences: int) -> Callable[[], None]:
-        context = min(CONTEXT_OF_A_BATCH, self._longest // self._most)
-        return self._behind([context - 1] * sequences, 1)
+        return self._behind([CONTEXT_OF_A_BATCH - 1] * sequences, 1)
 
     def _part(self, positions: int, part: int) -> Callable[[], None]:
         return self._behind([positions - part], part)
@@ -240,7 +244,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     end = time.perf_counter() + options.budget
-    with load(options.model, device=options.device or None, num_ctx=options.longest) as model:
+    room = Model.positions(options.longest, options.sequences)
+    with load(options.model, device=options.device or None, num_ctx=room) as model:
         device = f"{model.device.name}, {model.device.driver}"
         print(f"{options.model.name} on {device}")
         work = Model(model, options.longest, options.sequences)

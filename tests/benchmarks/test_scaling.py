@@ -1,0 +1,69 @@
+"""Exponents, budgets, and the work of each sweep on a tiny model."""
+
+import time
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.scaling import Model, Point, Sweep, doubled, measure, plot, swept
+from tests.builders import tiny_model
+from wgpu_backend.engine.language_model import load
+
+
+def sweep(costs, limit=1, run=None):
+    points = [Point(2**i, cost, cost / 10) for i, cost in enumerate(costs)]
+    return Sweep("a sweep", "tokens", [p.size for p in points], run, limit, points)
+
+
+def test_sizes_double():
+    assert doubled(1, 32) == [1, 2, 4, 8, 16, 32]
+    assert doubled(256, 1000) == [256, 512]
+
+
+@pytest.mark.parametrize(("power", "steep"), [(0, False), (1, False), (1.5, True), (2, True)])
+def test_growth_above_the_limit_is_found(power, steep):
+    each = sweep([0.1 * 2 ** (power * i) for i in range(6)])
+    assert each.exponent == pytest.approx(power, abs=1e-9)
+    assert each.too_steep == steep
+
+
+def test_only_the_last_points_tell_the_exponent():
+    assert sweep([5, 5, 5, 5, 1, 2, 4, 8]).exponent == pytest.approx(1)
+    assert sweep([1, 2, 3]).exponent is None
+    assert not sweep([1, 20, 300]).too_steep
+
+
+def test_a_sweep_ends_with_its_budget():
+    each = sweep([], run=lambda size: lambda: time.sleep(0.02 * size))
+    each.sizes = doubled(1, 1 << 20)
+    begin = time.perf_counter()
+    points = list(swept(each, lambda: 0.0, 1.0))
+    assert time.perf_counter() - begin < 2
+    assert 2 <= len(points) < 10
+    assert points == each.points
+
+
+def test_the_first_run_counts_only_where_there_is_no_time_for_another():
+    taken = iter([0.2, *[0.01] * 10])
+    assert measure(lambda: time.sleep(next(taken)), lambda: 0.0, 10)[0] < 0.1
+    assert measure(lambda: time.sleep(0.2), lambda: 0.0, 0.0)[0] >= 0.2
+
+
+def test_every_sweep_runs_and_leaves_the_cache_empty(tmp_path):
+    with load(
+        tiny_model(tmp_path / "tiny.gguf"), device="cpu", num_ctx=Model.positions(64, 4)
+    ) as model:
+        work = Model(model, 64, 4)
+        for each in work.sweeps():
+            sizes = each.sizes
+            for size in (sizes[0], sizes[-1]):
+                each.run(size)()
+                before = model.cache.free_positions
+                each.run(size)()
+                assert model.cache.free_positions == before
+        assert work.host_seconds() > 0
+
+
+def test_the_plot_has_a_panel_for_each_sweep():
+    root = ElementTree.fromstring(plot([sweep([1, 2, 4, 8]), sweep([1, 2])]))
+    assert len(root.findall("{http://www.w3.org/2000/svg}g")) == 2
