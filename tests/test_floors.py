@@ -32,7 +32,7 @@ FLOORS = (
     ("graph",),
     ("ops", "cpu"),
     ("ml", "array"),
-    ("batch", "kvcache", "guarded", "testing"),
+    ("batch", "kvcache", "guarded", "testing", "trial_operands"),
     ("nn",),
     ("model",),
     ("models",),

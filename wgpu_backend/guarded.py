@@ -66,7 +66,8 @@ def run_guarded(executor: WgpuExecutor, node: Tensor) -> Guarded:
     ----------
     executor : WgpuExecutor
     node : Tensor
-        Result of an op whose operands are of plain types; it must not have been computed.
+        Result of an op of a plain type, which must not have been computed. Operands in blocks have
+        no zones.
 
     Raises
     ------
@@ -82,6 +83,8 @@ def run_guarded(executor: WgpuExecutor, node: Tensor) -> Guarded:
     with ExitStack() as stack:
         zones = _Zones(executor, stack)
         for operand in launch.operands.values():
+            if operand.spec.dtype.quantised:
+                continue  # read where it lies, plane by plane
             zones.add(operand.storage, _bytes_of(executor, operand.storage), OPERAND_POISON)
         if launch.into is not None:
             zones.add(node.storage, _bytes_of(executor, node.storage), RESULT_POISON)
@@ -128,6 +131,8 @@ class _Zones:
 
     def parts(self, node: Node) -> tuple[Part, ...]:
         """Where a node lies, as an executor tells kernels."""
+        if node.storage not in self._buffers:
+            return node.storage.handle
         buffer = self._buffers[node.storage]
         return (Part(0, 1, {"": Binding(buffer, 0, buffer.nbytes)}),)
 
@@ -156,8 +161,7 @@ class _Zones:
                 params = np.frombuffer(kernel.params.ljust(SLOT_NBYTES, b"\0"), np.uint8)
                 bindings.append(Binding(self._own(params), 0, -(-len(kernel.params) // 16) * 16))
             else:
-                target = node if decl.name == "y" else launch.operands[decl.name]
-                bindings.append(self.parts(target)[0].planes[""])
+                bindings.append(self._binding(node, launch, decl.name, kernel.part))
         pipeline = self._device.pipeline(kernel.shader)  # as it is first: errors show its text
         loops = counted_loops(kernel.shader)
         if loops is not None:
@@ -167,12 +171,21 @@ class _Zones:
             pipeline = self._device.pipeline(loops.shader)
         return Dispatch(pipeline, tuple(bindings), kernel.groups, "guarded", kernel.work)
 
+    def _binding(self, node: Tensor, launch: Launch, name: str, part: int) -> Binding:
+        """Buffer of an operand, one of its planes, or the result."""
+        if name == "y" or name in launch.operands:
+            parts, plane = self.parts(node if name == "y" else launch.operands[name]), ""
+        else:
+            operand, _, plane = name.rpartition("_")
+            parts = self.parts(launch.operands[operand])
+        return parts[min(part, len(parts) - 1)].planes[plane]
+
     def result(self, node: Tensor, launch: Launch) -> Guarded:
         """Values of the result, and what has happened around it and to the operands."""
         after = {s: np.frombuffer(self._device.read(b), np.uint8) for s, b in self._buffers.items()}
         strays = list(self._around(after[node.storage], node.storage, launch.out))
         for name, operand in launch.operands.items():
-            if operand.storage is not node.storage:
+            if operand.storage is not node.storage and operand.storage in self._before:
                 strays += self._changed(name, operand, after[operand.storage])
         spec = launch.out if launch.into else Spec.dense(launch.out.shape, launch.out.dtype)
         return Guarded(decode(after[node.storage].tobytes(), spec), tuple(strays))

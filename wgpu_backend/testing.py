@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.cpu.twin import twin_of
-from wgpu_backend.cpu.values import narrowed
 from wgpu_backend.device_info import DeviceInfo
-from wgpu_backend.dtypes import BF16, F16, F32, I32, DType, named
+from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, DTypeError, ShapeError
 from wgpu_backend.guarded import Guarded, run_guarded
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -32,13 +31,10 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import REGISTRY, TWINS, Op
+from wgpu_backend.trial_operands import FLOATS, cases, dtype_of, operand, values
 
 Array = NDArray[Any]
 Build = Callable[[Context], Tensor]
-FLOATS = (F32, F16, BF16)
-# One, odd, a whole number of vectors, and just beyond one and many work groups.
-EXTENTS = (1, 3, 16, 33, 257)
-BROADCAST_TURNS = (1, 4)  # where the first two names have several values each: enough of them
 # Results rounded to a type: where two devices round a tie-like value differently, the square of one
 # step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.
 ROUNDED = {F32: 0.0, F16: 1e-8, BF16: 1e-6}
@@ -128,14 +124,18 @@ class Trial:
     op : Op
     shapes : tuple of str
         Shape of each operand, its extents named or given: ``"rows cols"``, ``"n 64"``. A name
-        stands for many extents, the same in every operand. ``"n:i32"`` is an operand of that type,
-        which holds 0, 1 and 2; the others take each of `dtypes`.
+        stands for many extents, 0 among them, the same in every operand. ``"n:i32"`` is an operand
+        of that type, which holds 0, 1 and 2, ``"rows cols:q4_k"`` one in blocks, whose rows are
+        whole; the others take each of `dtypes`.
     options : mapping
         Keyword arguments of the op.
     dtypes : sequence of DType
         A type that the op refuses with a DTypeError counts as refused, not as failed.
     broadcast : bool
         Operands are also tried with extents of 1 and without their leading axes.
+    nonfinite : bool
+        Operands are also tried with NaN and infinities among their values. Say no where WGSL
+        leaves open what comes of them, as of the maximum of a number and NaN.
     limit : float
         Largest `nmse` allowed, beside what rounding the result to its type explains.
     """
@@ -145,6 +145,7 @@ class Trial:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     dtypes: Sequence[DType] = FLOATS
     broadcast: bool = False
+    nonfinite: bool = True
     limit: float = 1e-7
 
 
@@ -160,7 +161,7 @@ class Case:
         ``full`` or ``baseline``.
     dtype : str
     layout : str
-        How operands lay in memory.
+        How operands lay in memory, or what is special of them.
     shapes : tuple of tuple of int
     error : float
         The `nmse` found; NaN where it failed otherwise.
@@ -230,7 +231,7 @@ def check_op(
     executors: Mapping[str, Executor] | None = None,
     **how: Any,  # noqa: ANN401
 ) -> list[Case]:
-    """Run the battery on an op: types, odd extents, layouts, broadcasting, profiles, guard zones.
+    """Run the battery on an op: types, odd and zero extents, layouts, NaN, profiles, guard zones.
 
     Parameters
     ----------
@@ -255,12 +256,12 @@ def check_op(
     with ExitStack() as stack:
         if executors is None:
             executors = opened(stack)
-        cases = [case for t in trials for case in run_trial(t, executors)]
-    failed = [case for case in cases if case.problem and not case.refused]
+        run = [case for t in trials for case in run_trial(t, executors)]
+    failed = [case for case in run if case.problem and not case.refused]
     listed = "\n".join(map(str, failed[:10]))
-    assert not failed, f"{len(failed)} of {len(cases)} cases failed:\n{listed}"
-    assert not all(case.refused for case in cases), f"every case is refused: {cases[0]}"
-    return cases
+    assert not failed, f"{len(failed)} of {len(run)} cases failed:\n{listed}"
+    assert not all(case.refused for case in run), f"every case is refused: {run[0]}"
+    return run
 
 
 def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str, WgpuExecutor]:
@@ -278,22 +279,9 @@ def run_trial(trial: Trial, executors: Mapping[str, Executor]) -> Iterator[Case]
     """Cases of a trial as they are run; nothing is raised, a case says what is wrong with it."""
     for profile, executor in executors.items():
         for dtype in trial.dtypes:
-            for shapes in _extents(trial):
-                for layout in LAYOUTS:
+            for shapes, layout in cases(trial.shapes, trial.broadcast):
+                if trial.nonfinite or layout != "nonfinite":
                     yield _run(trial, executor, profile, dtype, layout, shapes)
-
-
-def _extents(trial: Trial) -> Iterator[tuple[tuple[int, ...], ...]]:
-    words = [shape.partition(":")[0].split() for shape in trial.shapes]
-    names = list(dict.fromkeys(w for shape in words for w in shape if not w.isdigit()))
-    for turn in range(len(EXTENTS)):
-        value = {n: EXTENTS[(turn + 2 * i) % len(EXTENTS)] for i, n in enumerate(names)}
-        shapes = tuple(tuple(value[w] if w in value else int(w) for w in ws) for ws in words)
-        yield shapes
-        if trial.broadcast and turn in BROADCAST_TURNS:
-            for at, shape in enumerate(shapes):
-                for narrow in {(1,) * len(shape), shape[-1:], (*shape[:-1], 1)} - {shape}:
-                    yield (*shapes[:at], narrow, *shapes[at + 1 :])
 
 
 def _run(
@@ -309,11 +297,11 @@ def _run(
         return Case(name, info, profile, dtype.name, layout, shapes, error, problem, refused)
 
     rng = np.random.default_rng(len(layout) + sum(map(sum, shapes)))
-    types = [named(s.partition(":")[2]) if ":" in s else dtype for s in trial.shapes]
-    arrays = [_values(rng, t, shape) for t, shape in zip(types, shapes, strict=True)]
+    types = [dtype_of(shape, dtype) for shape in trial.shapes]
+    given = [(values(rng, t, shape), t) for t, shape in zip(types, shapes, strict=True)]
 
     def build(context: Context) -> Tensor:
-        operands = [LAYOUTS[layout](context, a, t) for a, t in zip(arrays, types, strict=True)]
+        operands = [operand(context, layout, array, t) for array, t in given]
         return cast("Tensor", trial.op(*operands, **trial.options))
 
     limit = max(trial.limit, ROUNDED.get(dtype, 0.0))
@@ -321,7 +309,7 @@ def _run(
     try:
         guarded = _guarded(executor, build)  # first: a loop that does not end is found there
         got = values_of(executor, build)
-        want = values_of(NumpyExecutor(), build) if _has_twin(trial.op) else got
+        want = _wanted(build) if _has_twin(trial.op) else got
         if guarded is not None:
             strays = guarded.strays
             strays += _differing("between guard zones: ", guarded.values, want, limit)
@@ -331,6 +319,15 @@ def _run(
         return case(problem=str(error))
     problems = (*strays, *_differing("", got, want, limit))
     return case(nmse(got, want), "; ".join(problems))
+
+
+def _wanted(build: Build) -> Array:
+    try:
+        return values_of(NumpyExecutor(), build)
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        if isinstance(error, BackendError):
+            raise
+        raise BackendError(f"its twin fails, {type(error).__name__}: {error}") from error
 
 
 def _guarded(executor: Executor, build: Build) -> Guarded | None:
@@ -355,51 +352,3 @@ def _differing(where: str, got: Array, want: Array, limit: float) -> tuple[str, 
     if found <= limit:
         return ()
     return (f"{where}NMSE {found:.3g}, at most {limit:.3g}: {_worst(got, want)}",)
-
-
-def _values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
-    if dtype in FLOATS:
-        return rng.standard_normal(shape, np.float32)
-    return rng.integers(0, 3, shape, np.int32)
-
-
-def _tensor(context: Context, values: Array, dtype: DType) -> Tensor:
-    if dtype == BF16:
-        return context.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
-    return context.from_numpy(values, dtype)
-
-
-def _permuted(context: Context, values: Array, dtype: DType) -> Tensor:
-    return _tensor(context, values.transpose(), dtype).permute(*range(values.ndim)[::-1])
-
-
-def _sliced(context: Context, values: Array, dtype: DType) -> Tensor:
-    outside = 0 if dtype == I32 else np.nan  # what is read around the slice shows
-    widths = [(1, 2), *[(0, 0)] * (values.ndim - 2), (3, 2)][-values.ndim :]
-    wide = np.pad(values, widths, constant_values=outside)
-    view = _tensor(context, wide, dtype).slice(-1, 3, 3 + values.shape[-1])
-    return view if values.ndim == 1 else view.slice(0, 1, 1 + values.shape[0])
-
-
-def _stepped(context: Context, values: Array, dtype: DType) -> Tensor:
-    return _tensor(context, np.repeat(values, 3, axis=0), dtype).slice(0, 1, 3 * len(values), 3)
-
-
-def _shifted(context: Context, values: Array, dtype: DType) -> Tensor:
-    flat = np.concatenate([np.full(1, 7, values.dtype), values.reshape(-1)])
-    return _tensor(context, flat, dtype).slice(0, 1, flat.size).reshape(*values.shape)
-
-
-def _computed(context: Context, values: Array, dtype: DType) -> Tensor:
-    """Result of another op, so that an op may be computed in place."""
-    return _tensor(context, values, dtype).contiguous()
-
-
-LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
-    "dense": _tensor,
-    "permuted": _permuted,
-    "sliced": _sliced,
-    "stepped": _stepped,
-    "shifted": _shifted,
-    "computed": _computed,
-}

@@ -1,0 +1,119 @@
+"""What the battery tries: each kind of mistake is found by the case that is meant for it."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import four, require_dtype
+from wgpu_backend.ops.op import find, op
+from wgpu_backend.testing import check_op, forget, run_trial, trials_of
+from wgpu_backend.trial_operands import LAYOUTS, cases, values
+
+COPY = """\
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+struct Params { size: u32, x_offset: u32, shape: vec4<u32>, x_strides: vec4<u32> }
+const WG: u32 = 64u;
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let i = id.x;
+    let row = i / params.shape.w;
+    let at = vec4<u32>(0u, row / params.shape.z, row % params.shape.z, i % params.shape.w);
+    let along = at * params.x_strides;
+    let value = x[params.x_offset + along.y + along.z + along.w];
+    if i < params.size { y[i] = value; }
+}
+"""
+
+
+@pytest.fixture
+def found(full):
+    """Layouts and shapes of the cases that fail when an op copies its operand in some way."""
+    made = []
+
+    def run(old: str = "", new: str = "") -> set[tuple[str, tuple[int, ...]]]:
+        def copied_op(x: Node) -> Launch:
+            require_dtype("copied_op", "x", x, (F32,))
+            out = Spec.dense(x.spec.shape, F32)
+            shape, strides = four(out.shape, 1), four(x.spec.strides, 0)
+            params = {"size": out.size, "shape": shape, "x_strides": strides}
+            return Launch(out, {"x": x}, threads=max(out.size, 1), params=params)
+
+        assert old in COPY
+        made.append(op(source=COPY.replace(old, new, 1))(copied_op))
+        made[-1].twin(lambda x: x.copy())
+        [tried] = trials_of(made[-1])
+        done = list(run_trial(tried, {"full": full}))
+        assert {c.layout for c in done} == set(LAYOUTS)
+        assert all(c.refused == (c.dtype != "f32") for c in done)
+        return {(c.layout, c.shapes[0]) for c in done if c.problem and not c.refused}
+
+    yield run
+    for one in made:
+        forget(one)
+
+
+def test_an_op_that_is_right_fails_nowhere(found):
+    assert found() == set()
+
+
+def test_not_a_number_made_a_zero_is_found(found):
+    assert found("= value", "= select(0.0, value, value == value)") == {("nonfinite", (257, 3))}
+
+
+def test_a_write_where_there_is_nothing_is_found(found):
+    failed = found("i < params.size {", "i < max(params.size, 1u) {")
+    assert failed == {("dense", (0, 3)), ("dense", (257, 0))}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "missed"),
+    [
+        ("along.w]", "at.w]", {"permuted", "transposed"}),
+        ("along.z +", "at.z * params.shape.w +", {"sliced", "stepped", "repeated"}),
+        ("params.x_offset + along", "along", {"sliced", "shifted"}),
+    ],
+)
+def test_strides_and_offsets_that_are_not_looked_at_are_found(found, old, new, missed):
+    failed = {layout for layout, _ in found(old, new)}
+    assert missed <= failed
+    assert not failed & {"dense", "computed", "nonfinite"}
+
+
+def test_a_twin_that_fails_is_a_case_that_fails(full):
+    @op(source=COPY)
+    def twinless_op(x: Node) -> Launch:
+        out = Spec.dense(x.spec.shape, F32)
+        shape, strides = four(out.shape, 1), four(x.spec.strides, 0)
+        params = {"size": out.size, "shape": shape, "x_strides": strides}
+        return Launch(out, {"x": x}, threads=out.size, params=params)
+
+    twinless_op.twin(lambda x: x.reshape(-1, 7))
+    try:
+        with pytest.raises(AssertionError, match="its twin fails, ValueError: cannot reshape"):
+            check_op(twinless_op, "n", dtypes=(F32,), executors={"full": full})
+    finally:
+        forget(twinless_op)
+
+
+@pytest.mark.parametrize("dtype", [Q4_0, Q8_0, Q6_K], ids=str)
+def test_operands_in_blocks(full, dtype):
+    executors = {"full": full}
+    options = {"dtypes": (F32, F16), "limit": 5e-4}
+    products = check_op(
+        find("mulmat"), f"m k:{dtype}", "n k", executors=executors, nonfinite=False, **options
+    )
+    assert len(products) == 2 * (5 * 8 + 1)  # a weight has at least a row
+    taken = check_op(find("rows"), f"9 512:{dtype}", "k:i32", executors=executors, dtypes=(I32,))
+    assert not any(case.refused for case in taken)
+
+
+def test_names_count_the_blocks_of_rows():
+    shapes = {shape for shape, _ in cases(("m k:q6_k", "n k"), broadcast=False)}
+    assert {b[1] for _, b in shapes} == {256, 512, 768, 1280}
+    assert 0 not in {a[0] for a, _ in shapes}
+    assert 0 in {b[0] for _, b in shapes}
+    assert values(np.random.default_rng(0), Q6_K, (3, 512)).shape == (3, 2 * Q6_K.block_nbytes)

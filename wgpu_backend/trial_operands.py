@@ -1,0 +1,192 @@
+"""Operands that the battery of `wgpu_backend.testing` tries an op with: extents, values, layouts.
+
+Each layout holds what it is made of in another way; some are special by their values. The NumPy
+twin gets the same tensors, so a layout may also choose what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.cpu.blocks import decoded
+from wgpu_backend.cpu.values import narrowed
+from wgpu_backend.dtypes import BF16, F16, F32, DType, named
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+
+Array = NDArray[Any]
+Shapes = tuple[tuple[int, ...], ...]
+FLOATS = (F32, F16, BF16)
+# One, odd, a whole number of vectors, and just beyond one and many work groups.
+EXTENTS = (1, 3, 16, 33, 257)
+BLOCKS = (1, 2, 3, 1, 5)  # where a name counts the blocks of a quantised operand's rows
+BROADCAST_TURNS = (1, 4)  # where the first two names have several values each: enough of them
+PLAIN_TURN = 4  # extents of what is special in another way
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
+
+
+def dtype_of(shape: str, dtype: DType) -> DType:
+    """Type that an operand is tried with: its own after a colon, or the one in turn."""
+    own = shape.partition(":")[2]
+    return named(own) if own else dtype
+
+
+def cases(shapes: Sequence[str], broadcast: bool) -> Iterator[tuple[Shapes, str]]:
+    """Shapes of the operands and their layout, for each case of a trial.
+
+    Parameters
+    ----------
+    shapes : sequence of str
+        See `wgpu_backend.testing.Trial`.
+    broadcast : bool
+        Also with extents of 1 and without leading axes.
+    """
+    for turn in range(len(EXTENTS)):
+        whole = _filled(shapes, turn)
+        for layout in (name for name in LAYOUTS if name not in VALUES):
+            yield whole, layout
+            if broadcast and turn in BROADCAST_TURNS:
+                yield from ((narrow, layout) for narrow in _narrowed(whole))
+    for layout in VALUES:
+        yield _filled(shapes, PLAIN_TURN), layout
+    blocks = _names([s for s in shapes if dtype_of(s, F32).quantised])
+    for name in _names(shapes):
+        if name not in blocks:
+            yield _filled(shapes, PLAIN_TURN, {name: 0}), "dense"
+
+
+def _words(shape: str) -> list[str]:
+    return shape.partition(":")[0].split()
+
+
+def _names(shapes: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(w for s in shapes for w in _words(s) if not w.isdigit()))
+
+
+def _filled(shapes: Sequence[str], turn: int, known: Mapping[str, int] | None = None) -> Shapes:
+    """Shapes with a number for each name; rows of a quantised operand are whole blocks."""
+    value = {n: EXTENTS[(turn + 2 * i) % len(EXTENTS)] for i, n in enumerate(_names(shapes))}
+    for shape in shapes:
+        last, dtype = _words(shape)[-1:], dtype_of(shape, F32)
+        if dtype.quantised and last and last[0] in value:
+            value[last[0]] = BLOCKS[turn] * dtype.block
+    value |= known or {}
+    return tuple(tuple(value[w] if w in value else int(w) for w in _words(s)) for s in shapes)
+
+
+def _narrowed(shapes: Shapes) -> Iterator[Shapes]:
+    for at, shape in enumerate(shapes):
+        for narrow in {(1,) * len(shape), shape[-1:], (*shape[:-1], 1)} - {shape}:
+            yield (*shapes[:at], narrow, *shapes[at + 1 :])
+
+
+def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Random values: normal floats, integers 0 to 2, or blocks (..., bytes of a row)."""
+    if dtype.quantised:
+        return _blocks(rng, dtype, shape)
+    if dtype in FLOATS:
+        return rng.standard_normal(shape, np.float32)
+    return rng.integers(0, 3, shape, np.int32)
+
+
+def _blocks(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Random bytes, but for blocks whose scales would not be finite."""
+    count = dtype.nbytes(int(np.prod(shape))) // dtype.block_nbytes
+    made = rng.integers(0, 256, (2 * count + 16, dtype.block_nbytes), np.uint8)
+    with np.errstate(all="ignore"):
+        finite = np.abs(decoded(dtype, made)).max(axis=1) < 1e3
+    chosen = np.resize(made[finite], (count, dtype.block_nbytes))
+    return chosen.reshape(*shape[:-1], dtype.nbytes(shape[-1]))
+
+
+def dense(context: Context, values: Array, dtype: DType) -> Tensor:
+    """Values that follow each other."""
+    if dtype.quantised:
+        cols = values.shape[-1] // dtype.block_nbytes * dtype.block
+        return context.from_bytes(dtype, values.tobytes(), *values.shape[:-1], cols)
+    if dtype == BF16:
+        return context.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
+    return context.from_numpy(values, dtype)
+
+
+def _permuted(context: Context, values: Array, dtype: DType) -> Tensor:
+    return dense(context, values.transpose(), dtype).permute(*range(values.ndim)[::-1])
+
+
+def _transposed(context: Context, values: Array, dtype: DType) -> Tensor:
+    if values.ndim < 2:
+        return _stepped(context, values, dtype)
+    order = [*range(values.ndim - 2), values.ndim - 1, values.ndim - 2]
+    return dense(context, np.swapaxes(values, -1, -2), dtype).permute(*order)
+
+
+def _sliced(context: Context, values: Array, dtype: DType) -> Tensor:
+    if values.ndim == 0:
+        return _shifted(context, values, dtype)
+    outside = np.nan if dtype in FLOATS else 0  # what is read around the slice shows
+    widths = [(1, 2), *[(0, 0)] * (values.ndim - 2), (3, 2)][-values.ndim :]
+    wide = np.pad(values, widths, constant_values=outside)
+    view = dense(context, wide, dtype).slice(-1, 3, 3 + values.shape[-1])
+    return view if values.ndim == 1 else view.slice(0, 1, 1 + values.shape[0])
+
+
+def _stepped(context: Context, values: Array, dtype: DType) -> Tensor:
+    if values.ndim == 0:
+        return dense(context, values, dtype)
+    return dense(context, np.repeat(values, 3, axis=0), dtype).slice(0, 1, 3 * len(values), 3)
+
+
+def _shifted(context: Context, values: Array, dtype: DType) -> Tensor:
+    flat = np.concatenate([np.full(1, 7, values.dtype), values.reshape(-1)])
+    return dense(context, flat, dtype).slice(0, 1, flat.size).reshape(*values.shape)
+
+
+def _repeated(context: Context, values: Array, dtype: DType) -> Tensor:
+    """One value along the first axis, with a stride of 0."""
+    if values.ndim == 0:
+        return dense(context, values, dtype)
+    first = dense(context, values[:1], dtype)
+    return first.as_strided(values.shape, (0, *first.strides[1:]))
+
+
+def _computed(context: Context, values: Array, dtype: DType) -> Tensor:
+    """Result of another op, so that an op may be computed in place."""
+    return dense(context, values, dtype).contiguous()
+
+
+def _nonfinite(context: Context, values: Array, dtype: DType) -> Tensor:
+    """NaN, infinities and zeros of both signs among other values."""
+    if dtype not in FLOATS:
+        return dense(context, values, dtype)
+    mixed = values.copy().reshape(-1)
+    places = mixed[::7]  # a view
+    places[:] = np.resize(SPECIAL, places.shape)
+    return dense(context, mixed.reshape(values.shape), dtype)
+
+
+LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
+    "dense": dense,
+    "permuted": _permuted,
+    "transposed": _transposed,
+    "sliced": _sliced,
+    "stepped": _stepped,
+    "shifted": _shifted,
+    "repeated": _repeated,
+    "computed": _computed,
+    "nonfinite": _nonfinite,
+}
+VALUES = ("nonfinite",)  # layouts that are special by their values
+
+
+def operand(context: Context, layout: str, values: Array, dtype: DType) -> Tensor:
+    """Tensor of a layout; of block formats, whose rows stay whole, dense or a slice of rows."""
+    if not dtype.quantised:
+        return LAYOUTS[layout](context, values, dtype)
+    if layout in ("dense", *VALUES) or values.ndim < 2:
+        return dense(context, values, dtype)
+    more = np.concatenate([values[:1], values, values[:1]])
+    return dense(context, more, dtype).slice(0, 1, 1 + len(values))
