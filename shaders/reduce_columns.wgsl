@@ -1,9 +1,10 @@
 // y[output, part] = fold of the values of one part of one output: a thread for each, so that
-// neighbouring threads read neighbouring outputs.
+// neighbouring threads read neighbours: values of other outputs, or other parts of the same.
 // @import lib/folded
 // @import lib/grid
 
 const WG: u32 = 64u;
+const BY_PARTS: bool = false;
 
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
 
@@ -13,7 +14,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if i >= params.outputs * params.parts {
         return;
     }
-    let output = i % params.outputs;
-    let part = i / params.outputs;
+    var output = i % params.outputs;
+    var part = i / params.outputs;
+    if BY_PARTS {
+        output = i / params.parts;
+        part = i % params.parts;
+    }
     y[output * params.parts + part] = fold_bits(folded(output, part, 0u, 1u), params.divisor);
 }

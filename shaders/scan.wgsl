@@ -1,5 +1,6 @@
 // y[row, i] = sum of x[row, 0 … i]: one work group a block of a row. What comes before a block is in
-// `carry`, the running sums of whole blocks.
+// `carry`, the running sums of whole blocks. Values go through workgroup memory, so that neighbouring
+// threads read and write neighbours.
 // @import load/f32 as x
 // @import load/f32 as carry
 // @import lib/grid
@@ -7,8 +8,6 @@
 const WG: u32 = 64u;
 const BLOCK: u32 = 1024u;
 const CARRIED: bool = false;
-// Go through workgroup memory, so that neighbouring threads read and write neighbours.
-const STAGED: bool = true;
 alias Value = f32;
 
 struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32, carry_offset: u32 }
@@ -18,13 +17,6 @@ struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32, carry_offset: 
 
 var<workgroup> tile: array<Value, BLOCK>;
 var<workgroup> ends: array<Value, WG>;
-
-fn value(start: u32, k: u32) -> Value {
-    if STAGED {
-        return tile[k];
-    }
-    return Value(x_load(params.x_offset + start + k));
-}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -39,17 +31,15 @@ fn main(
     let block = i % params.blocks;
     let start = (i / params.blocks) * params.cols + block * BLOCK;
     let count = min(BLOCK, params.cols - block * BLOCK);
-    if STAGED {
-        for (var k = lane; k < count; k += WG) {
-            tile[k] = Value(x_load(params.x_offset + start + k));
-        }
-        workgroupBarrier();
+    for (var k = lane; k < count; k += WG) {
+        tile[k] = Value(x_load(params.x_offset + start + k));
     }
+    workgroupBarrier();
     let first = lane * (BLOCK / WG);
     let last = min(first + BLOCK / WG, count);
     var sum = Value(0);
     for (var k = first; k < last; k++) {
-        sum += value(start, k);
+        sum += tile[k];
     }
     ends[lane] = sum;
     workgroupBarrier();
@@ -63,17 +53,11 @@ fn main(
         before += ends[k];
     }
     for (var k = first; k < last; k++) {
-        before += value(start, k);
-        if STAGED {
-            tile[k] = before;
-        } else {
-            y[start + k] = before;
-        }
+        before += tile[k];
+        tile[k] = before;
     }
-    if STAGED {
-        workgroupBarrier();
-        for (var k = lane; k < count; k += WG) {
-            y[start + k] = tile[k];
-        }
+    workgroupBarrier();
+    for (var k = lane; k < count; k += WG) {
+        y[start + k] = tile[k];
     }
 }

@@ -84,6 +84,42 @@ def test_top_k_is_the_head_of_the_descending_order(any_gpu, check, rng, shape, k
         np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[..., :k])
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, I32], ids=str)
+@pytest.mark.parametrize(("shape", "k"), [((2, 9001), 300), ((1, 40003), 257), ((3, 5000), 620)])
+def test_top_k_by_the_maxima_of_blocks(any_gpu, check, rng, shape, k, dtype):
+    x = (rng.standard_normal(shape) * 50).round().astype("f4")  # with values that are equal
+    check(any_gpu, lambda ctx: tensor(ctx, x, dtype).top_k(k), limit=0)
+    with Context(any_gpu) as ctx:
+        got = tensor(ctx, x, dtype).top_k(k).numpy()
+    np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[..., :k])
+
+
+@pytest.mark.parametrize("k", [5, 300])
+def test_top_k_of_very_many_values(any_gpu, rng, k):
+    x = rng.integers(0, 9000, (5, 262144 - 7)).astype("f4")
+    with Context(any_gpu) as ctx:
+        got = tensor(ctx, x).top_k(k).numpy()
+    np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[:, :k])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_top_k_of_sorted_rows_and_of_equal_ones(any_gpu, order):
+    x = np.stack([np.arange(9001)[::order], np.zeros(9001), np.full(9001, -np.inf)]).astype("f4")
+    x[2, 8999] = np.nan
+    with Context(any_gpu) as ctx:
+        got = tensor(ctx, x).top_k(400).numpy()
+    np.testing.assert_array_equal(got[:2], np.argsort(-x[:2], axis=-1, kind="stable")[:, :400])
+    np.testing.assert_array_equal(got[2], [8999, *range(399)])
+
+
+def test_lowest_integers_are_found_before_the_end_of_the_row(gpu):
+    x = np.full((1, 9001), -(2**31), "i4")
+    x[0, 8990] = 7
+    with Context(gpu) as ctx:
+        got = tensor(ctx, x, I32).top_k(500).numpy()
+    np.testing.assert_array_equal(got[0], [8990, *range(499)])
+
+
 def test_top_k_of_a_whole_long_row(full, rng):
     x = rng.standard_normal((1, 262144), "f4")
     with Context(full) as ctx:

@@ -6,10 +6,8 @@ import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
 
-BLOCK = 1024
 
-
-def _keys(x: Array, descending: bool) -> Array:
+def keys_of(x: Array, descending: bool) -> Array:
     """u32 in the order of the values, NaN above all."""
     bits = x.astype(x.dtype.newbyteorder("=")).view(np.uint32)
     sign = np.uint32(0x80000000)
@@ -21,24 +19,24 @@ def _keys(x: Array, descending: bool) -> Array:
     return ~keys if descending else keys
 
 
-def _sorted(pairs: Array, run: int) -> Array:
-    """Sort each run of (key, column)."""
-    parts = [
-        np.take_along_axis(part, np.argsort(part[..., :1], axis=1, kind="stable"), axis=1)
-        for part in np.split(pairs, range(run, pairs.shape[1], run), axis=1)
-    ]
-    done = np.concatenate(parts, axis=1)
-    return done[..., 1] if run >= pairs.shape[1] else done
+@twin
+def sort_rows(x: Array, *, descending: bool) -> Array:
+    """Columns of each row in the order of their values."""
+    keys = keys_of(np.ascontiguousarray(x), descending)
+    return np.argsort(keys, axis=1, kind="stable").astype(np.int32)
 
 
 @twin
-def sort_blocks(x: Array, *, descending: bool) -> Array:
-    """Sort blocks of each row."""
-    columns = np.broadcast_to(np.arange(x.shape[1], dtype=np.uint32), x.shape)
-    return _sorted(np.stack([_keys(np.ascontiguousarray(x), descending), columns], axis=-1), BLOCK)
+def values_of_blocks(x: Array, blocks: Array, *, length: int) -> Array:
+    """Values of some blocks of each row, filled up with the lowest."""
+    wide = x.astype(np.int32 if x.dtype == np.int32 else np.float32)
+    lowest = np.iinfo(np.int32).min if wide.dtype == np.int32 else -np.inf
+    whole = np.pad(wide, [(0, 0), (0, -x.shape[1] % length)], constant_values=lowest)
+    in_blocks = whole.reshape(len(x), -1, length)
+    return np.take_along_axis(in_blocks, blocks[:, :, None], axis=1).reshape(len(x), -1)
 
 
 @twin
-def merge_runs(pairs: Array, *, run: int) -> Array:
-    """Merge the runs of each row two and two."""
-    return _sorted(pairs, 2 * run)
+def columns_of_blocks(places: Array, blocks: Array, *, length: int) -> Array:
+    """Columns of a row that places in its blocks are."""
+    return np.take_along_axis(blocks, places // length, axis=1) * length + places % length

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -30,6 +32,7 @@ from wgpu_backend.ops.shapes import reshaped
 Axes = int | Sequence[int] | None
 # Values that one work group, or one thread where threads work alone, folds.
 GROUP_PART, THREAD_PART = 4096, 256
+FEW = 32  # values that are too few for a work group
 FOLDS = {
     ("sum", F32): ("fold/sum", False),
     ("sum", I32): ("fold/sum_i32", False),
@@ -41,7 +44,16 @@ FOLDS = {
 }
 
 
-@op(trusted=True)
+def select_width(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Make work groups of lone threads wide on software too: each group costs as much as 64 values.
+
+    Threads that fold together stay few there, since they would wait for each other.
+    """
+    wide = capabilities.software and launch.shader == "reduce_columns"
+    return replace(launch, choices={**launch.choices, "WG": 64}) if wide else launch
+
+
+@op(select=select_width, trusted=True)
 def reduce(
     x: Node,
     centre: Node | None = None,
@@ -76,7 +88,7 @@ def reduce(
     kept, line = _split(x.spec, axes)
     outputs, length = math.prod(kept.shape), math.prod(line.shape)
     parts = _parts(length, part)
-    alone = _threads_alone(kept, line)
+    alone = _threads_alone(kept, line, part)
     fold, smallest = FOLDS[kind, number]
     centre = x if centre is None else centre
     return Launch(
@@ -101,6 +113,7 @@ def reduce(
             "CENTRED": kind == "squares",
             "LINE": len(line.shape) < 2,
             **({"SMALLEST": smallest} if "extreme" in fold else {}),
+            **({"BY_PARTS": line.strides[-1:] == (1,)} if alone else {}),
         },
         work=x.spec.nbytes,
     )
@@ -118,9 +131,9 @@ def _split(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
     return groups[0], groups[1]
 
 
-def _threads_alone(kept: Spec, line: Spec) -> bool:
-    """Whether threads fold values of their own: neighbours in storage are other outputs."""
-    if line.size < 32:
+def _threads_alone(kept: Spec, line: Spec, part: int) -> bool:
+    """Whether threads fold values of their own: few, or neighbours in storage are other outputs."""
+    if line.size < FEW or part < FEW:
         return True
     return line.strides[-1] != 1 and kept.strides[-1:] == (1,)
 
@@ -154,7 +167,7 @@ def _folded(
 ) -> Node:
     """Fold in as many stages as it takes; the result is (outputs, 1)."""
     kept, line = _split(x.spec, axes)
-    part = THREAD_PART if _threads_alone(kept, line) else GROUP_PART
+    part = THREAD_PART if _threads_alone(kept, line, GROUP_PART) else GROUP_PART
     if line.size <= 2 * part:
         whole = line.size or 1
         return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)

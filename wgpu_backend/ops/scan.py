@@ -14,15 +14,23 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduction import reduce
 from wgpu_backend.ops.shapes import reshaped, swapped
 
-BLOCK = 1024  # values that one work group sums; `scan.wgsl` has its place for them
+BLOCK = 1024  # values summed at one go; the shaders have the same number
 
 
-def select_staging(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Go through workgroup memory where memory is read in wide lines."""
-    return replace(launch, choices={**launch.choices, "STAGED": not capabilities.software})
+def select_scan(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Give a block to one thread where threads run one after another."""
+    if not capabilities.software:
+        return launch
+    blocks = launch.out.shape[0] * blocks_of(launch.out.shape[1])
+    return replace(launch, shader="scan_lanes", groups=None, threads=blocks)
 
 
-@op(select=select_staging, dense=("x", "carry"), trusted=True)
+def blocks_of(cols: int) -> int:
+    """Blocks of a row."""
+    return -(-cols // BLOCK)
+
+
+@op(select=select_scan, dense=("x", "carry"), trusted=True)
 def scan(x: Node, carry: Node | None = None) -> Launch:
     """Running sums of blocks of each row; see `cumsum`.
 
@@ -37,7 +45,7 @@ def scan(x: Node, carry: Node | None = None) -> Launch:
     (rows, cols), f32; i32 where `x` is.
     """
     rows, cols = x.spec.shape
-    blocks = -(-cols // BLOCK)
+    blocks = blocks_of(cols)
     number = I32 if x.spec.dtype == I32 else F32
     require(
         carry is not None or blocks < 2,

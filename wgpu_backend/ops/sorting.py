@@ -1,16 +1,17 @@
 """Ops that order the values of a row: argsort, top_k.
 
-Values become keys that compare as unsigned integers. Blocks of a row are sorted in workgroup
-memory, then runs are merged two and two, each thread finding its share of a merge by itself: as
-many dispatches as the row's length has doublings above a block.
+Values become keys that compare as unsigned integers. Rows of up to 1,024 values are sorted by one
+kernel, longer ones as `radix` says. For the largest few of a long row its blocks are sorted by
+their maxima first: the k largest values lie in the k blocks whose maxima are largest.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import F32, I32, U32
+from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, sliced
@@ -26,17 +27,32 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.copying import cast
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.radix import radix_sorted
+from wgpu_backend.ops.reduction import reduce
 from wgpu_backend.ops.shapes import reshaped
+from wgpu_backend.ops.taking import take_along_axis
 from wgpu_backend.ops.views import viewed
 
-BLOCK = 1024  # values that one work group sorts; `sort_blocks.wgsl` has its place for them
-# Values that one thread merges: a search costs a software device as much as many steps.
-GPU_CHUNK, SOFTWARE_CHUNK = 16, 256
+SHORT_ROW = 1024  # values that one kernel sorts; the shaders have their place for them
+# From this many times k on, choosing blocks costs less than sorting the row.
+LONG_FOR_K = 8
+# From this many values on, reading them once for all costs less than twice for a few.
+LONG_FOR_FEW = 1 << 20
+LONGEST_BLOCK = 4  # 2⁴ values: threads that work alone fold so many fast
+LOWEST = {F32: 0xFF800000, I32: 0x80000000}  # bits of the lowest number
 
 
-@op(dense=("x",), trusted=True)
-def sort_blocks(x: Node, *, descending: bool) -> Launch:
-    """Sort blocks of 1,024 values of each row; see `argsort`.
+def select_sort(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Give a row to one thread where threads run one after another."""
+    if not capabilities.software:
+        return launch
+    rows = launch.out.shape[0]
+    return replace(launch, shader="sort_rows_lanes", groups=None, threads=rows)
+
+
+@op(select=select_sort, dense=("x",), trusted=True)
+def sort_rows(x: Node, *, descending: bool) -> Launch:
+    """Sort rows of up to 1,024 values; see `argsort`.
 
     Parameters
     ----------
@@ -45,64 +61,22 @@ def sort_blocks(x: Node, *, descending: bool) -> Launch:
 
     Returns
     -------
-    (rows, cols, 2), u32
-        Key and column of each value; (rows, cols), i32, the columns alone, where a block is a row.
+    (rows, cols), i32
+        Columns of each row.
     """
     rows, cols = x.spec.shape
-    blocks = -(-cols // BLOCK)
-    alone = blocks < 2
+    require(
+        cols <= SHORT_ROW,
+        ShapeError,
+        f"sort_rows: x has rows of {cols} values, needs at most {SHORT_ROW}",
+    )
     return Launch(
-        Spec.dense((rows, cols), I32) if alone else Spec.dense((rows, cols, 2), U32),
+        Spec.dense((rows, cols), I32),
         {"x": x},
-        groups=spread(rows * blocks),
-        params={"rows": rows, "cols": cols, "blocks": blocks},
-        choices={
-            "INTEGER": x.spec.dtype == I32,
-            "DESCENDING": descending,
-            "IDS_ALONE": alone,
-        },
+        groups=spread(rows),
+        params={"rows": rows, "cols": cols},
+        choices={"INTEGER": x.spec.dtype == I32, "DESCENDING": descending},
         work=x.spec.nbytes * 16,
-    )
-
-
-def select_chunk(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give each thread as much of the merge as suits the device."""
-    chunk = SOFTWARE_CHUNK if capabilities.software else GPU_CHUNK
-    rows, cols = launch.operands["pairs"].spec.shape[:2]
-    chunks = -(-cols // chunk)
-    return replace(
-        launch,
-        threads=rows * chunks,
-        params={**launch.params, "chunks": chunks},
-        choices={**launch.choices, "CHUNK": chunk},
-    )
-
-
-@op(select=select_chunk, dense=("pairs",), trusted=True)
-def merge_runs(pairs: Node, *, run: int) -> Launch:
-    """Merge the sorted runs of each row two and two; see `argsort`.
-
-    Parameters
-    ----------
-    pairs : (rows, cols, 2), u32
-        Keys and columns, sorted within each run.
-    run : int
-        Values in a run, a multiple of 256; the last may have fewer.
-
-    Returns
-    -------
-    (rows, cols, 2), u32
-        Sorted within runs twice as long; (rows, cols), i32, the columns alone, where that is a row.
-    """
-    rows, cols = pairs.spec.shape[:2]
-    alone = 2 * run >= cols
-    return Launch(
-        Spec.dense((rows, cols), I32) if alone else pairs.spec,
-        {"pairs": pairs},
-        threads=rows * cols,
-        params={"rows": rows, "cols": cols, "run": run},
-        choices={"IDS_ALONE": alone},
-        work=4 * pairs.spec.nbytes,
     )
 
 
@@ -124,12 +98,13 @@ def argsort(x: Node, *, descending: bool = False) -> Node:
     require_rank("argsort", "x", x, 1)
     require_dtype("argsort", "x", x, (*FLOATS, I32))
     shape = x.spec.shape
-    order = sort_blocks(reshaped(x, (row_count(x.spec), shape[-1])), descending=descending)
-    run = BLOCK
-    while order.spec.dtype == U32:
-        order = merge_runs(order, run=run)
-        run *= 2
-    return reshaped(order, shape)
+    return reshaped(_sorted(reshaped(x, (row_count(x.spec), shape[-1])), descending), shape)
+
+
+def _sorted(x: Node, descending: bool) -> Node:
+    if x.spec.shape[1] <= SHORT_ROW:
+        return sort_rows(x, descending=descending)
+    return radix_sorted(x, descending=descending)
 
 
 def top_k(x: Node, k: int) -> Node:
@@ -155,12 +130,89 @@ def top_k(x: Node, k: int) -> Node:
     require_rank("top_k", "x", x, 1)
     require_dtype("top_k", "x", x, (*FLOATS, I32))
     cols, rows = x.spec.shape[-1], row_count(x.spec)
-    shape = (*x.spec.shape[:-1], k)
-    few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS
-    if few and cols and x.spec.dtype != I32:
-        values = reshaped(x, (rows, cols))
+    values, shape = reshaped(x, (rows, cols)), (*x.spec.shape[:-1], k)
+    few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS and cols > 0 and x.spec.dtype != I32
+    if few and (k > cols or x.spec.size < LONG_FOR_FEW):
         values = values if x.spec.dtype == F32 else cast(values, dtype=F32)
         return reshaped(sampling.top_k(values, k=k), shape)
     require(1 <= k <= cols, ShapeError, f"top_k: k is {k}, needs 1 to {cols}")
-    order = argsort(x, descending=True)
-    return viewed(order, sliced(order.spec, -1, 0, k))
+    return reshaped(_largest(values, k), shape)
+
+
+def _largest(x: Node, k: int) -> Node:
+    """Columns of the `k` largest of each row, (rows, k).
+
+    Of a row's blocks, in the order of their maxima and then their own, the first k hold the k
+    largest: each value elsewhere comes after the maxima of those. ("Dr. Top-k", Gaihre et al. 2021)
+    """
+    cols = x.spec.shape[1]
+    if cols < LONG_FOR_K * k:
+        order = _sorted(x, descending=True)
+        return viewed(order, sliced(order.spec, -1, 0, k))
+    # As many blocks as there are values in k of them, so that both cost the same.
+    length = 1 << min(round(math.log2(cols / k) / 2), LONGEST_BLOCK)
+    maxima = reduce(x, kind="max", axes=(1,), part=length)
+    # Equal values are to stay in the order of their columns, so the blocks have to be.
+    chosen = _largest(maxima, k)
+    blocks = take_along_axis(chosen, _sorted(chosen, descending=False), 1)
+    places = _largest(values_of_blocks(x, blocks, length=length), k)
+    return columns_of_blocks(places, blocks, length=length)
+
+
+@op(dense=("x", "blocks"), trusted=True)
+def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
+    """Values of some blocks of each row.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32, f16, bf16 or i32
+    blocks : (rows, n), i32
+        Which of the row's blocks of `length` values; none is outside the row.
+    length : int
+
+    Returns
+    -------
+    (rows, n * length), f32; i32 where `x` is
+        The lowest number stands where the last block leaves the row.
+    """
+    rows, n = blocks.spec.shape
+    number = I32 if x.spec.dtype == I32 else F32
+    return Launch(
+        Spec.dense((rows, n * length), number),
+        {"x": x, "blocks": blocks},
+        threads=rows * n,
+        params={
+            "rows": rows,
+            "cols": x.spec.shape[1],
+            "blocks_each": n,
+            "length": length,
+            "lowest": LOWEST[number],
+        },
+        choices={"Value": number.name},
+        work=2 * rows * n * length * 4,
+    )
+
+
+@op(dense=("places", "blocks"), trusted=True)
+def columns_of_blocks(places: Node, blocks: Node, *, length: int) -> Launch:
+    """Columns of a row that places in what `values_of_blocks` gives are.
+
+    Parameters
+    ----------
+    places : (rows, k), i32
+    blocks : (rows, n), i32
+    length : int
+        Values in a block.
+
+    Returns
+    -------
+    (rows, k), i32.
+    """
+    rows, k = places.spec.shape
+    return Launch(
+        Spec.dense((rows, k), I32),
+        {"places": places, "blocks": blocks},
+        threads=rows * k,
+        params={"size": rows * k, "k": k, "blocks_each": blocks.spec.shape[1], "length": length},
+        work=3 * places.spec.nbytes,
+    )

@@ -1,17 +1,16 @@
-// y[row, :] = (key, id) of each value, every block of 1,024 of a row sorted: one work group a block,
-// merging runs of 1, 2, 4 … in workgroup memory. Where a row is one block, y holds the ids alone.
+// y[row, :] = columns of the row in the order of their values, for rows of up to 1,024: one work group a
+// row, merging runs of 1, 2, 4 … in workgroup memory.
 // @import load/f32 as x
 // @import lib/grid
 // @import lib/order
 // @import lib/merge
 
 const WG: u32 = 64u;
-const BLOCK: u32 = 1024u;
+const ROW: u32 = 1024u;
 const INTEGER: bool = false;
 const DESCENDING: bool = false;
-const IDS_ALONE: bool = false;
 
-struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32 }
+struct Params { rows: u32, cols: u32, x_offset: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
@@ -51,8 +50,8 @@ fn merge_pairs(run: u32, first: u32, last: u32, count: u32) {
         let stop = min(last, end);
         for (; i < stop; i++) {
             let taken = (a < middle) & ((b >= end) | (key_a <= key_b));
-            ids[(BLOCK - half) + i] = select(id_b, id_a, taken);
-            keys[(BLOCK - half) + i] = select(key_b, key_a, taken);
+            ids[(ROW - half) + i] = select(id_b, id_a, taken);
+            keys[(ROW - half) + i] = select(key_b, key_a, taken);
             a += u32(taken);
             b += u32(!taken);
             let next = half + min(select(b, a, taken), count - 1u);
@@ -73,31 +72,25 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let i = group_index(group, groups);
-    if i >= params.rows * params.blocks {
+    if i >= params.rows {
         return;
     }
-    let block = i % params.blocks;
-    let start = (i / params.blocks) * params.cols + block * BLOCK;
-    let count = min(BLOCK, params.cols - block * BLOCK);
+    let start = i * params.cols;
+    let count = params.cols;
     for (var k = lane; k < count; k += WG) {
         keys[k] = key_of(params.x_offset + start + k);
         ids[k] = k;
     }
     half = 0u;
     workgroupBarrier();
-    let first = lane * (BLOCK / WG);
-    let last = min(first + BLOCK / WG, count);
-    for (var run = 1u; run < BLOCK; run *= 2u) {
+    let first = lane * (ROW / WG);
+    let last = min(first + ROW / WG, count);
+    for (var run = 1u; run < count; run *= 2u) {
         merge_pairs(run, first, last, count);
-        half = BLOCK - half;
+        half = ROW - half;
         workgroupBarrier();
     }
     for (var k = lane; k < count; k += WG) {
-        if IDS_ALONE {
-            y[start + k] = ids[half + k];  // the row is one block, and this its first
-        } else {
-            y[2u * (start + k)] = key_at(k);
-            y[2u * (start + k) + 1u] = block * BLOCK + ids[half + k];
-        }
+        y[start + k] = ids[half + k];
     }
 }
