@@ -1,0 +1,40 @@
+// Q3_K: value = quant · scale - 4 · scale, quants of three bits and a scale per 16. Planes as in
+// quant/q3_k.
+// @import words/u32 as words
+// @import lib/group
+// @import lib/fifths
+// @import lib/halves
+// @import lib/packed_crumbs
+
+const buf_PAIRS: u32 = 8u;
+const buf_HALVES: bool = true;
+
+struct buf_Head { scales: vec3<u32>, scale: f32 }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<Eight>;
+@group(0) @binding(1) var<storage, read> buf_high: array<u32>;
+@group(0) @binding(2) var<storage, read> buf_scales: array<u32>;
+@group(0) @binding(3) var<storage, read> buf_supers: array<u32>;
+
+fn buf_head(group: u32) -> buf_Head {
+    let block = group / 8u;
+    let at = block * 3u;
+    let scales = vec3<u32>(buf_scales[at], buf_scales[at + 1u], buf_scales[at + 2u]);
+    return buf_Head(scales, half_at(buf_supers[block / 2u], block));
+}
+
+fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
+    let words = eight_words(buf_quants[group]);
+    let low = head.scales[place / 4u] >> ((place & 3u) * 8u);
+    let high = head.scales.z >> (place * 4u);
+    let scales = (vec2<u32>(low, low >> 4u) & vec2<u32>(15u))
+        | ((vec2<u32>(high, high >> 2u) & vec2<u32>(3u)) << vec2<u32>(4u));
+    let scale = (vec2<f32>(scales) - 32.0) * head.scale;
+    let bits = buf_high[group];
+    return Group(
+        packed_crumbs(words.x) | (sixteen_fifths(bits) >> vec4<u32>(2u)),
+        packed_crumbs(words.y) | (sixteen_fifths(bits >> 16u) >> vec4<u32>(2u)),
+        scale,
+        4.0 * scale,
+    );
+}

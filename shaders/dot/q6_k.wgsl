@@ -1,0 +1,35 @@
+// Q6_K: value = quant · scale - 32 · scale, quants of six bits and a scale per 16. Planes as in
+// quant/q6_k.
+// @import words/u32 as words
+// @import lib/group
+// @import lib/halves
+// @import lib/packed_crumbs
+
+const buf_PAIRS: u32 = 2u;
+const buf_HALVES: bool = true;
+
+struct buf_Head { scales: vec4<u32>, scale: f32 }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<Sixteen>;
+@group(0) @binding(1) var<storage, read> buf_high: array<Eight>;
+@group(0) @binding(2) var<storage, read> buf_scales: array<Sixteen>;
+@group(0) @binding(3) var<storage, read> buf_supers: array<u32>;
+
+fn buf_head(group: u32) -> buf_Head {
+    let block = group / 8u;
+    let scale = half_at(buf_supers[block / 2u], block);
+    return buf_Head(sixteen_words(buf_scales[block]), scale);
+}
+
+fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
+    let scales = unpack4xI8(head.scales[place / 2u] >> ((place & 1u) * 16u));
+    let scale = vec2<f32>(scales.xy) * head.scale;
+    let low = nibble_group(sixteen_words(buf_quants[group]), 0.0, 0.0);
+    let high = eight_words(buf_high[group]);
+    return Group(
+        low.low | (packed_crumbs(high.x) << vec4<u32>(4u)),
+        low.high | (packed_crumbs(high.y) << vec4<u32>(4u)),
+        scale,
+        32.0 * scale,
+    );
+}

@@ -1,0 +1,18 @@
+// Bits above the nibbles of 32 quants, one each in a word.
+// @import lib/group
+// @import lib/nibbles
+
+fn sixteen_fifths(bits: u32) -> vec4<u32> {
+    return vec4<u32>(
+        fifth_bits(bits, 0u), fifth_bits(bits, 4u), fifth_bits(bits, 8u), fifth_bits(bits, 12u),
+    );
+}
+
+fn with_fifths(group: Group, bits: u32) -> Group {
+    return Group(
+        group.low | sixteen_fifths(bits),
+        group.high | sixteen_fifths(bits >> 16u),
+        group.scale,
+        group.minimum,
+    );
+}

@@ -1,0 +1,24 @@
+// 32 weights and 32 values of a column as integers. Weights are quant · scale - minimum, with one
+// scale and minimum for each half of the group.
+
+struct Group {
+    low: vec4<u32>,
+    high: vec4<u32>,
+    scale: vec2<f32>,
+    minimum: vec2<f32>,
+}
+
+// Values are quant · scale; the sums are those of quants, of all and of each half, times the scale.
+struct Column {
+    low: vec4<u32>,
+    high: vec4<u32>,
+    scale: f32,
+    sum: f32,
+    halves: vec2<f32>,
+}
+
+fn nibble_group(words: vec4<u32>, scale: f32, minimum: f32) -> Group {
+    let low = words & vec4<u32>(0x0f0f0f0fu);
+    let high = (words >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
+    return Group(low, high, vec2<f32>(scale), vec2<f32>(minimum));
+}

@@ -1,0 +1,98 @@
+// y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for many columns: a
+// work group makes a tile of 64 rows by 32 columns, a group of 32 values of k at a time through
+// workgroup memory; a thread sums 8 rows by 4 columns. Of a weight whose halves are joined, a thread
+// has 4 rows of each half, and the tile makes 32 rows of y.
+// @import dot/q4_0 as weights
+// @import column/own as x
+// @import load/f32 as addend
+// @import lib/product
+// @import lib/addend
+// @import lib/gated
+
+const WG: u32 = 64u;
+const TILE_M: u32 = 64u;
+const TILE_N: u32 = 32u;
+
+struct Params {
+    m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
+    addend_offset: u32, addend_stride: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+// Three vectors of words each: quants twice, then scales. Rows of four vectors would meet in banks.
+var<workgroup> tile_w: array<vec4<u32>, 192>;
+var<workgroup> tile_x: array<vec4<u32>, 96>;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let first_row = (group.x + group.z * 65535u) * select(TILE_M, TILE_M / 2u, GATED);
+    let first_col = group.y * TILE_N;
+    let rows = (lane % 8u) * 8u;
+    let cols = (lane / 8u) * 4u;
+    var sums: array<vec4<f32>, 8>;
+    for (var g = 0u; g < params.groups; g++) {
+        load_weights(first_row, g, lane);
+        load_x(first_col, g, lane);
+        workgroupBarrier();
+        multiply(rows, cols, &sums);
+        workgroupBarrier();
+    }
+    for (var r = 0u; r < select(8u, 4u, GATED); r++) {
+        let row = first_row + select(rows, rows / 2u, GATED) + r;
+        for (var c = 0u; c < 4u; c++) {
+            let col = first_col + cols + c;
+            if row < result_rows() && col < params.n {
+                store(col, params.first_row + row, joined(sums[r][c], sums[(r + 4u) % 8u][c]));
+            }
+        }
+    }
+}
+
+// Row of the weight at a place of the tile: of eight, the last four belong to the second half.
+fn tile_row(first_row: u32, i: u32) -> u32 {
+    if GATED {
+        return source_row(first_row + i / 8u * 4u + i % 4u, i / 4u % 2u);
+    }
+    return source_row(first_row + i, 0u);
+}
+
+// A thread brings one row. Surplus rows repeat the last one and are not stored.
+fn load_weights(first_row: u32, g: u32, lane: u32) {
+    let at = params.weights_group + tile_row(first_row, lane) * params.groups + g;
+    let values = weights_group(at, weights_head(at), at % 8u);
+    tile_w[lane * 3u] = values.low;
+    tile_w[lane * 3u + 1u] = values.high;
+    tile_w[lane * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(values.scale, values.minimum));
+}
+
+fn load_x(first_col: u32, g: u32, lane: u32) {
+    if lane < TILE_N {
+        let col = min(first_col + lane, params.n - 1u);
+        let values = x_column(params.x_offset / 12u + col * params.groups + g, lane);
+        tile_x[lane * 3u] = values.low;
+        tile_x[lane * 3u + 1u] = values.high;
+        let sums = vec4<f32>(values.scale, values.sum, values.halves);
+        tile_x[lane * 3u + 2u] = bitcast<vec4<u32>>(sums);
+    }
+}
+
+fn column_at(col: u32) -> Column {
+    let tail = bitcast<vec4<f32>>(tile_x[col * 3u + 2u]);
+    return Column(tile_x[col * 3u], tile_x[col * 3u + 1u], tail.x, tail.y, tail.zw);
+}
+
+fn multiply(rows: u32, cols: u32, sums: ptr<function, array<vec4<f32>, 8>>) {
+    let x0 = column_at(cols);
+    let x1 = column_at(cols + 1u);
+    let x2 = column_at(cols + 2u);
+    let x3 = column_at(cols + 3u);
+    // @unroll
+    for (var r = 0u; r < 8u; r++) {
+        let at_r = (rows + r) * 3u;
+        let tail_r = bitcast<vec4<f32>>(tile_w[at_r + 2u]);
+        let w_r = Group(tile_w[at_r], tile_w[at_r + 1u], tail_r.xy, tail_r.zw);
+        (*sums)[r] += vec4<f32>(product(w_r, x0), product(w_r, x1), product(w_r, x2), product(w_r, x3));
+    }
+}

@@ -1,0 +1,90 @@
+// y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for devices whose
+// lanes are a CPU's: a lane takes SOURCES rows of weights and COLS columns. ROWS
+// rows of y come of them: as many, or half of them where two sources are joined.
+// @import dot/q4_0 as weights
+// @import column/own as x
+// @import load/f32 as addend
+// @import lib/product
+// @import lib/addend
+// @import lib/gated
+// @import lib/grid
+
+const WG: u32 = 8u;
+const ROWS: u32 = 4u;
+const SOURCES: u32 = 4u;
+const COLS: u32 = 1u;
+const BLOCK: u32 = 1u;
+
+struct Params {
+    m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
+    addend_offset: u32, addend_stride: u32,
+}
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+// Surplus rows and columns repeat the last one; they are not stored. BLOCK groups share a head.
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let first_row = group_index(group, groups) * (WG * ROWS) + lane;
+    let first_col = group.z * COLS;
+    // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
+    let turns = params.groups;
+    var starts: array<u32, SOURCES>;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        let row_r = source_row(first_row + r % ROWS * WG, r / ROWS);
+        starts[r] = params.weights_group + row_r * turns;
+    }
+    var columns: array<u32, COLS>;
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        let col_c = min(first_col + c, params.n - 1u);
+        columns[c] = params.x_offset / 12u + col_c * turns;
+    }
+    var sums: array<f32, SOURCES * COLS>;
+    for (var block = 0u; block < turns; block += BLOCK) {
+        var heads: array<weights_Head, SOURCES>;
+        // @unroll
+        for (var r = 0u; r < SOURCES; r++) {
+            heads[r] = weights_head(starts[r] + block);
+        }
+        // @unroll
+        for (var i = 0u; i < BLOCK; i++) {
+            let g = block + i;
+            var values: array<Column, COLS>;
+            // @unroll
+            for (var c = 0u; c < COLS; c++) {
+                values[c] = x_column(columns[c] + g, lane);
+            }
+            // @unroll
+            for (var r = 0u; r < SOURCES; r++) {
+                let weights_r = weights_group(starts[r] + g, heads[r], place(starts[r] + g, i));
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    sums[r * COLS + c] += product(weights_r, values[c]);
+                }
+            }
+        }
+    }
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let row = first_row + r * WG;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            if first_col + c < params.n && row < result_rows() {
+                let value = joined(sums[r * COLS + c], sums[(r + SOURCES - ROWS) * COLS + c]);
+                store(first_col + c, params.first_row + row, value);
+            }
+        }
+    }
+}
+
+// Place of a group among those that share a head, which rows may begin amidst where BLOCK is 1.
+fn place(group: u32, i: u32) -> u32 {
+    return select(i, group % 8u, BLOCK == 1u);
+}

@@ -1,0 +1,295 @@
+"""Products of weights in blocks with activations in eight bits, summed as integers by groups of 32.
+
+`q8_activations` rounds a tensor once, and each product of it is then two to ten times as fast as
+with f32; `mulmat_q8` gives what `mulmat` gives of the rounded values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import (
+    F32,
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    Q2_K,
+    Q3_K,
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q5_0,
+    Q5_1,
+    Q5_K,
+    Q6_K,
+    Q8_0,
+    U32,
+)
+from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.node import Groups, Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.op import op
+
+GROUP = 32  # values with a common scale
+WORDS = 12  # of a group: eight of quants, its scale, and three sums
+FORMATS = (
+    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
+)  # fmt: skip
+GATES = ("silu", "gelu", "gelu_erf", "quick_gelu", "relu")
+LANES = 8
+LANE_ROWS = 4  # rows of weights of a lane
+LANE_COLUMNS = 4
+VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more than tiles
+VECTOR_ROWS = 2
+TILE_ROWS, TILE_COLUMNS = 64, 32
+
+
+def fits_q8(weight: Node) -> bool:
+    """Whether `mulmat_q8` takes a weight: one dense matrix in a format with an integer form."""
+    spec = weight.spec
+    return spec.dtype in FORMATS and spec.is_dense and len(spec.shape) == 2
+
+
+def fits_gated(weight: Node) -> bool:
+    """Whether products that join two halves of a weight take it: its rows lie in one binding."""
+    handle = weight.storage.handle
+    parts = len(handle) if isinstance(handle, tuple) else 1  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return len(weight.spec.shape) == 2 and weight.spec.shape[0] % 2 == 0 and parts < 2
+
+
+@op(dense=("x",), trusted=True)
+def q8_activations(x: Node) -> Launch:
+    """Round groups of 32 values to eight bits each, for `mulmat_q8`.
+
+    Parameters
+    ----------
+    x : (..., k), f32
+        `k` a multiple of 32. A group of no magnitude above 2^-100 counts as zero; one with an
+        infinity or NaN makes every product with it NaN.
+
+    Returns
+    -------
+    (..., k / 32, 12), u32
+        Of each group: 32 i8 in eight words, then as f32 the scale, and the sum of the i8 times the
+        scale, of all, of the first 16 and of the last 16. An i8 is ``round(value / scale)``, halves
+        to even, and the scale a 127th of the largest magnitude.
+
+    Raises
+    ------
+    ShapeError
+        Rows are not whole groups.
+    """
+    require_rank("q8_activations", "x", x, 1)
+    require_dtype("q8_activations", "x", x, (F32,))
+    k = x.spec.shape[-1]
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"q8_activations: rows of x have {k} values, needs a multiple of {GROUP}",
+    )
+    size = x.spec.size // GROUP
+    out = Spec.dense((*x.spec.shape[:-1], k // GROUP, WORDS), U32)
+    return Launch(out, {"x": x}, threads=size, params={"size": size}, work=2 * x.spec.nbytes)
+
+
+def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Pick the kernel: lanes on the CPU, few columns, or tiles."""
+    _require_whole(launch)
+    n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
+    if capabilities.software:
+        return _lanes(launch, n, capabilities)
+    return _vector(launch, n) if 0 < n <= VECTOR_COLUMNS else _tiles(launch, n)
+
+
+def _require_whole(launch: Launch) -> None:
+    weight = launch.operands["weights"]
+    if launch.choices.get("GATED") and not fits_gated(weight):
+        raise DeviceError(
+            f"product with a gate: the weight of {weight.spec.shape} lies in "
+            f"{len(weight.storage.handle)} bindings of the device, needs one"
+        )
+
+
+def _sources(launch: Launch) -> int:
+    return 2 if launch.choices.get("GATED") else 1
+
+
+def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
+    columns = -(-n // max(-(-n // LANE_COLUMNS), 1)) or 1
+    lane_rows = LANE_ROWS // _sources(launch)
+
+    def groups(rows: int) -> Groups:
+        x, y, _ = spread(-(-rows // (LANES * lane_rows * _sources(launch))))
+        return (x, y, -(-n // columns))
+
+    choices = {
+        **launch.choices,
+        "COLS": columns,
+        "ROWS": lane_rows,
+        "SOURCES": LANE_ROWS,
+        "BLOCK": _block(launch),
+        "WG": LANES,
+        "sums": "sums/pairs",
+    }
+    if _wide_words(capabilities):
+        choices |= {"x": "rasteriser/column", "words": "rasteriser/words"}
+    return replace(launch, shader="mulmat_q8_lanes", groups=groups, choices=choices)
+
+
+def _wide_words(capabilities: Capabilities) -> bool:
+    """Whether a rasteriser has subgroups and 64-bit integers; those with f16 have these, too."""
+    return capabilities.subgroups and capabilities.f16
+
+
+def _block(launch: Launch) -> int:
+    """Groups whose scales one load brings, from the start of a row."""
+    if launch.operands["weights"].spec.dtype.block > GROUP:
+        return 8
+    return 2 if int(launch.params["groups"]) % 2 == 0 else 1  # pyright: ignore[reportArgumentType]
+
+
+def _vector(launch: Launch, n: int) -> Launch:
+    def groups(rows: int) -> Groups:
+        return spread(-(-rows // (VECTOR_ROWS * _sources(launch))))
+
+    sources = VECTOR_ROWS * _sources(launch)
+    choices = {**launch.choices, "COLS": n, "ROWS": VECTOR_ROWS, "SOURCES": sources, "WG": 64}
+    return replace(launch, shader="mulmat_q8_vec", groups=groups, choices=choices)
+
+
+def _tiles(launch: Launch, n: int) -> Launch:
+    def groups(rows: int) -> Groups:
+        tiles = -(-rows // TILE_ROWS)
+        return (min(tiles, MAX_GROUPS), -(-n // TILE_COLUMNS), -(-tiles // MAX_GROUPS))
+
+    return replace(launch, shader="mulmat_q8", groups=groups, choices={**launch.choices, "WG": 64})
+
+
+@op(select=select_q8, dense=("x",), trusted=True)
+def mulmat_q8(weight: Node, x: Node) -> Launch:
+    """Multiply rows of `x`, rounded to eight bits, with rows of `weight`.
+
+    Parameters
+    ----------
+    weight : (m, k), dense, a format that `fits_q8` takes
+    x : (..., k / 32, 12), u32
+        From `q8_activations`.
+
+    Returns
+    -------
+    (..., m), f32
+
+    Raises
+    ------
+    ShapeError
+        Row lengths differ, or `x` is not made of groups.
+    DTypeError
+        The format has no integer form.
+    """
+    return _product("mulmat_q8", weight, x)
+
+
+def _product(name: str, weight: Node, x: Node) -> Launch:
+    require_rank(name, "weight", weight, 2, 2)
+    require_rank(name, "x", x, 2)
+    require_dtype(name, "weight", weight, FORMATS)
+    require_dtype(name, "x", x, (U32,))
+    m, k = weight.spec.shape
+    require(
+        weight.spec.is_dense and x.spec.shape[-2:] == (k // GROUP, WORDS),
+        ShapeError,
+        f"{name}: x is {x.spec.shape}, rows of weight have {k} values of strides "
+        f"{weight.spec.strides}; needs a dense weight and x of (..., {k // GROUP}, {WORDS})",
+    )
+    n = x.spec.size // (k // GROUP * WORDS)
+    return Launch(
+        Spec.dense((*x.spec.shape[:-2], m), F32),
+        {"weights": weight, "x": x, "addend": x},
+        params={"m": m, "n": n, "groups": k // GROUP, "addend_stride": 0},
+        choices={
+            "weights": f"dot/{weight.spec.dtype.name}",
+            "x": "column/own",
+            "addend": "load/f32",
+        },
+        work=weight.spec.nbytes + 2 * m * n * k,
+    )
+
+
+@op(select=select_q8, shader="mulmat_q8", dense=("x", "addend"), trusted=True)
+def mulmat_q8_add(weight: Node, x: Node, addend: Node) -> Launch:
+    """`mulmat_q8`, and a bias or a residual added where the product is stored.
+
+    Parameters
+    ----------
+    weight, x
+        See `mulmat_q8`.
+    addend : (m,) or (..., m), f32
+
+    Returns
+    -------
+    (..., m), f32
+
+    Raises
+    ------
+    ShapeError
+        `addend` is neither a row nor like the result; and as `mulmat_q8`.
+    """
+    launch = _product("mulmat_q8_add", weight, x)
+    m, shape = launch.out.shape[-1], addend.spec.shape
+    require(
+        shape in ((m,), launch.out.shape),
+        ShapeError,
+        f"mulmat_q8_add: addend is {shape}, needs {(m,)} or {launch.out.shape}",
+    )
+    require_dtype("mulmat_q8_add", "addend", addend, (F32,))
+    return replace(
+        launch,
+        operands={**launch.operands, "addend": addend},
+        params={**launch.params, "addend_stride": 0 if shape == (m,) else m},
+        choices={**launch.choices, "ADDS": True},
+    )
+
+
+@op(select=select_q8, shader="mulmat_q8", dense=("x",), trusted=True)
+def mulmat_q8_gated(weight: Node, x: Node, *, activation: str) -> Launch:
+    """Join two products: ``act(gate) * up``, the gate being the first half of the rows of a weight.
+
+    Parameters
+    ----------
+    weight : (2 m, k), dense, a format that `fits_q8` takes
+        Rows lie in one binding of the device, see `fits_gated`.
+    x : (..., k / 32, 12), u32
+        From `q8_activations`.
+    activation : str
+        silu, gelu, gelu_erf, quick_gelu or relu.
+
+    Returns
+    -------
+    (..., m), f32
+
+    Raises
+    ------
+    ShapeError
+        The weight has no halves, or there is no such activation; and as `mulmat_q8`.
+    DeviceError
+        When it is run: the weight lies in several bindings.
+    """
+    return gated("mulmat_q8_gated", _product("mulmat_q8_gated", weight, x), activation)
+
+
+def gated(name: str, launch: Launch, activation: str) -> Launch:
+    """Launch of a product whose halves of rows are joined by an activation."""
+    m = launch.out.shape[-1]
+    require(
+        m % 2 == 0 and activation in GATES,
+        ShapeError,
+        f"{name}: {m} rows and {activation!r}, needs an even number and one of {', '.join(GATES)}",
+    )
+    return replace(
+        launch,
+        out=Spec.dense((*launch.out.shape[:-1], m // 2), F32),
+        params={**launch.params, "m": m // 2},
+        choices={**launch.choices, "GATED": True, "gate": f"gate/{activation}"},
+    )
