@@ -10,6 +10,7 @@ import dataclasses
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,19 +81,28 @@ def any_gpu(request: pytest.FixtureRequest, executors: Executors) -> WgpuExecuto
     return executors(request.param)
 
 
-@pytest.fixture(
-    params=[
-        "numpy",
-        pytest.param("full", marks=pytest.mark.gpu),
-        pytest.param("baseline", marks=pytest.mark.gpu),
-    ]
-)
-def executor(request: pytest.FixtureRequest) -> Executor:
-    """NumPy, and each profile of the adapter: the same test for all."""
+def with_numpy(*kinds: str) -> list[Any]:
+    """Parameters of a fixture: NumPy, which needs no adapter, and kinds that do."""
+    return ["numpy", *(pytest.param(kind, marks=pytest.mark.gpu) for kind in kinds)]
+
+
+def requested(request: pytest.FixtureRequest) -> Executor:
     if request.param == "numpy":
         return NumpyExecutor()
     executors: Executors = request.getfixturevalue("executors")
     return executors(request.param)
+
+
+@pytest.fixture(params=with_numpy("full", "baseline"))
+def executor(request: pytest.FixtureRequest) -> Executor:
+    """NumPy, and each profile of the adapter: the same test for all."""
+    return requested(request)
+
+
+@pytest.fixture(params=with_numpy("full", "baseline", "wide"))
+def any_executor(request: pytest.FixtureRequest) -> Executor:
+    """NumPy, each profile, and the kernels for hardware."""
+    return requested(request)
 
 
 @pytest.fixture(scope="session")
@@ -114,9 +124,12 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def check(request: pytest.FixtureRequest) -> Callable[..., float]:
-    """`check_graph` whose NMSE ends up in the junit report of the run."""
+    """`check_graph` whose NMSE ends up in the junit report of the run.
 
-    def checked(executor: WgpuExecutor, build: Build, *, limit: float = 1e-7) -> float:
+    It compares with NumPy, so of NumPy itself it shows that the op runs there and no more.
+    """
+
+    def checked(executor: Executor, build: Build, *, limit: float = 1e-7) -> float:
         found = check_graph(executor, build, limit=limit)
         # `record_property` does this and then warns about the junit schema, which is an error here.
         request.node.user_properties.append(("nmse", found))

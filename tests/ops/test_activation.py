@@ -14,16 +14,16 @@ LIMIT = 1e-11
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (33,), (257,), (2, 3, 5, 7)], ids=str)
 @pytest.mark.parametrize("name", UNARY)
-def test_activations_agree_with_numpy(gpu, check, rng, name, shape):
+def test_activations_agree_with_numpy(executor, check, rng, name, shape):
     x = rng.uniform(-4, 4, shape).astype("f4")
-    check(gpu, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LIMIT)
+    check(executor, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LIMIT)
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_every_value_of_the_curve_is_close(gpu, name):
+def test_every_value_of_the_curve_is_close(executor, name):
     """NMSE hides small values: here each is within 1e-5 of itself, or of 1e-6."""
     x = np.concatenate([np.linspace(-12, 12, 4097), np.geomspace(1e-6, 1, 99)]).astype("f4")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = getattr(tensor(ctx, x), name)().numpy()
 
     from wgpu_backend.cpu.twin import twin_of
@@ -33,35 +33,35 @@ def test_every_value_of_the_curve_is_close(gpu, name):
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_large_values_saturate(gpu, check, name):
+def test_large_values_saturate(executor, check, name):
     x = np.array([-1e4, -1000, -200, -88, -44, 44, 88, 200, 1000, 1e4], "f4")
-    check(gpu, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LIMIT)
+    check(executor, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LIMIT)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_activations_take_views_of_every_type(gpu, check, rng, dtype, layout):
+def test_activations_take_views_of_every_type(executor, check, rng, dtype, layout):
     x = rng.standard_normal((3, 5, 9), "f4")
     limit = max(ROUNDED[dtype], LIMIT)
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).silu(), limit=limit)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).silu(), limit=limit)
 
 
 @pytest.mark.parametrize("shape", [(1,), (33,), (257,), (3, 1, 5)], ids=str)
 @pytest.mark.parametrize("name", GATED)
-def test_gated_activations_agree_with_numpy(gpu, check, rng, name, shape):
+def test_gated_activations_agree_with_numpy(executor, check, rng, name, shape):
     gate, up = 3 * rng.standard_normal(shape, "f4"), rng.standard_normal(shape, "f4")
-    check(gpu, lambda ctx: getattr(tensor(ctx, gate), name)(tensor(ctx, up)), limit=LIMIT)
+    check(executor, lambda ctx: getattr(tensor(ctx, gate), name)(tensor(ctx, up)), limit=LIMIT)
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_halves_of_one_tensor_gate_each_other(gpu, check, rng, name):
+def test_halves_of_one_tensor_gate_each_other(executor, check, rng, name):
     x = rng.standard_normal((7, 2 * 33), "f4")
 
     def gated(ctx):
         gate, up = tensor(ctx, x).chunk(-1, 33)
         return getattr(gate, name)(up)
 
-    check(gpu, gated, limit=LIMIT)
+    check(executor, gated, limit=LIMIT)
 
 
 def test_integers_are_refused(full):

@@ -16,9 +16,9 @@ def values(rng, *shape):
 
 @pytest.mark.parametrize("channels", [1, 3, 4, 33, 64])
 @pytest.mark.parametrize("outputs", [1, 5, 32])
-def test_pixels_meet_a_kernel(any_gpu, check, rng, channels, outputs):
+def test_pixels_meet_a_kernel(any_executor, check, rng, channels, outputs):
     x, w = values(rng, 2, 9, 11, channels), values(rng, outputs, 3, 2, channels)
-    check(any_gpu, lambda ctx: tensor(ctx, x).conv2d(tensor(ctx, w)), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).conv2d(tensor(ctx, w)), limit=LIMIT)
 
 
 @pytest.mark.parametrize("channels", [6, 8])
@@ -33,18 +33,18 @@ def test_pixels_meet_a_kernel(any_gpu, check, rng, channels, outputs):
 )
 @pytest.mark.parametrize("groups", [1, 2])
 def test_strides_paddings_dilations_and_groups(
-    gpu, check, rng, channels, strides, paddings, dilations, groups
+    executor, check, rng, channels, strides, paddings, dilations, groups
 ):
     x, w = values(rng, 1, 9, 11, channels), values(rng, 6, 3, 2, channels // groups)
     how = (strides, paddings, dilations, groups)
-    check(gpu, lambda ctx: tensor(ctx, x).conv2d(tensor(ctx, w), *how), limit=LIMIT)
+    check(executor, lambda ctx: tensor(ctx, x).conv2d(tensor(ctx, w), *how), limit=LIMIT)
 
 
 @pytest.mark.parametrize(("outputs", "groups"), [(8, 8), (16, 8), (12, 4), (10, 2)])
-def test_every_group_sees_its_own_channels(any_gpu, check, rng, outputs, groups):
+def test_every_group_sees_its_own_channels(any_executor, check, rng, outputs, groups):
     x, w = values(rng, 2, 6, 7, 16), values(rng, outputs, 3, 3, 16 // groups)
     check(
-        any_gpu,
+        any_executor,
         lambda ctx: tensor(ctx, x).conv2d(tensor(ctx, w), (1, 1), (1, 1), groups=groups),
         limit=LIMIT,
     )
@@ -53,16 +53,18 @@ def test_every_group_sees_its_own_channels(any_gpu, check, rng, outputs, groups)
 @pytest.mark.parametrize(("x_type", "w_type"), [(F32, F16), (F16, F32), (BF16, BF16)], ids=str)
 @pytest.mark.parametrize("channels", [3, 8])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_operands_may_be_views_of_every_type(gpu, check, rng, layout, channels, x_type, w_type):
+def test_operands_may_be_views_of_every_type(
+    executor, check, rng, layout, channels, x_type, w_type
+):
     x, w = values(rng, 2, 5, 6, channels), values(rng, 5, 2, 3, channels)
     check(
-        gpu,
+        executor,
         lambda ctx: LAYOUTS[layout](ctx, x, x_type).conv2d(LAYOUTS[layout](ctx, w, w_type)),
         limit=LIMIT,
     )
 
 
-def test_a_weight_of_a_model_serves_as_it_lies(gpu, check, rng):
+def test_a_weight_of_a_model_serves_as_it_lies(executor, check, rng):
     from tests.ops.operands import weight
 
     x, w = values(rng, 1, 5, 6, 8), values(rng, 5, 2 * 3 * 8)
@@ -71,7 +73,7 @@ def test_a_weight_of_a_model_serves_as_it_lies(gpu, check, rng):
         held = weight(ctx._executor, 5, 48, F32, w.tobytes())
         return tensor(ctx, x).conv2d(held.reshape(5, 2, 3, 8))
 
-    check(gpu, build, limit=LIMIT)
+    check(executor, build, limit=LIMIT)
 
 
 def test_channels_before_pixels_are_a_permutation_away(full, rng):
@@ -98,17 +100,17 @@ def test_channels_before_pixels_are_a_permutation_away(full, rng):
     ],
     ids=str,
 )
-def test_volumes_meet_a_kernel(gpu, check, rng, how, channels):
+def test_volumes_meet_a_kernel(executor, check, rng, how, channels):
     x, w = values(rng, 2, 5, 6, 7, channels), values(rng, 5, 2, 2, 3, channels)
-    check(gpu, lambda ctx: tensor(ctx, x).conv3d(tensor(ctx, w), *how), limit=LIMIT)
+    check(executor, lambda ctx: tensor(ctx, x).conv3d(tensor(ctx, w), *how), limit=LIMIT)
 
 
-def test_volumes_may_be_permuted(gpu, check, rng):
+def test_volumes_may_be_permuted(executor, check, rng):
     # The call of ml for a patch embedding: (n, c, d, h, w) and (oc, c, kd, kh, kw).
     x, w = values(rng, 1, 4, 2, 8, 8), values(rng, 5, 4, 2, 4, 4)
     to_last = (0, 2, 3, 4, 1)
     check(
-        gpu,
+        executor,
         lambda ctx: (
             tensor(ctx, x).permute(*to_last).conv3d(tensor(ctx, w).permute(*to_last), (2, 4, 4))
         ),
@@ -118,26 +120,26 @@ def test_volumes_may_be_permuted(gpu, check, rng):
 
 @pytest.mark.parametrize("how", [(), (2,), (1, 3), (1, 4, 2), (3, 2, 1)], ids=str)
 @pytest.mark.parametrize("channels", [1, 5, 32])
-def test_each_channel_has_a_kernel_of_its_own(any_gpu, check, rng, channels, how):
+def test_each_channel_has_a_kernel_of_its_own(any_executor, check, rng, channels, how):
     x, w = values(rng, 2, 17, channels), values(rng, channels, 4)
-    check(any_gpu, lambda ctx: tensor(ctx, x).conv1d_dw(tensor(ctx, w), *how), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).conv1d_dw(tensor(ctx, w), *how), limit=LIMIT)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_depthwise_operands_may_be_views(gpu, check, rng, layout, dtype):
+def test_depthwise_operands_may_be_views(executor, check, rng, layout, dtype):
     x, w = values(rng, 2, 9, 5), values(rng, 5, 3)
     of = LAYOUTS[layout]
-    check(gpu, lambda ctx: of(ctx, x, dtype).conv1d_dw(of(ctx, w, dtype), 1, 1), limit=LIMIT)
+    check(executor, lambda ctx: of(ctx, x, dtype).conv1d_dw(of(ctx, w, dtype), 1, 1), limit=LIMIT)
 
 
 @pytest.mark.parametrize(
     "how", [((3, 2),), ((3, 2), (2, 1), (1, 2), (1, 2)), ((1, 1), (3, 3))], ids=str
 )
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_columns_hold_what_a_pixel_looks_at(gpu, check, rng, dtype, how):
+def test_columns_hold_what_a_pixel_looks_at(executor, check, rng, dtype, how):
     x = values(rng, 2, 9, 11, 3)
-    check(gpu, lambda ctx: LAYOUTS["sliced"](ctx, x, dtype).im2col(*how), limit=0)
+    check(executor, lambda ctx: LAYOUTS["sliced"](ctx, x, dtype).im2col(*how), limit=0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -151,15 +153,15 @@ def test_columns_times_weights_are_the_convolution(full, rng, layout):
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
-def test_nothing_gives_nothing(gpu, check, rng):
+def test_nothing_gives_nothing(executor, check, rng):
     w = values(rng, 5, 2, 2, 4)
-    check(gpu, lambda ctx: ctx.zeros(0, 5, 6, 4).conv2d(tensor(ctx, w)), limit=0)
+    check(executor, lambda ctx: ctx.zeros(0, 5, 6, 4).conv2d(tensor(ctx, w)), limit=0)
 
 
-def test_what_lies_beyond_the_border_is_not_read(gpu, rng):
+def test_what_lies_beyond_the_border_is_not_read(executor, rng):
     x, w = np.full((1, 6, 6, 4), np.nan, "f4"), values(rng, 3, 3, 3, 4)
     x[:, 2:4, 2:4] = 1
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         window = tensor(ctx, x).slice(1, 2, 4).slice(2, 2, 4)
         got = window.conv2d(tensor(ctx, w), (1, 1), (1, 1)).numpy()
     assert np.isfinite(got).all()

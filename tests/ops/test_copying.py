@@ -12,51 +12,51 @@ SHAPES = [(), (1,), (3,), (33,), (257,), (3, 33), (2, 3, 5), (2, 3, 5, 7)]
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_contiguous_copies_exactly(gpu, check, rng, shape, layout):
+def test_contiguous_copies_exactly(executor, check, rng, shape, layout):
     x = rng.standard_normal(shape, "f4")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x).contiguous(), limit=0)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x).contiguous(), limit=0)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, I32, U32], ids=str)
-def test_contiguous_copies_every_plain_type(gpu, check, rng, dtype):
+def test_contiguous_copies_every_plain_type(executor, check, rng, dtype):
     x = rng.integers(-(2**31), 2**31 - 1, (5, 9)) if dtype == I32 else rng.integers(0, 200, (5, 9))
     x = x.astype("f4") if dtype in FLOATS else x
-    check(gpu, lambda ctx: LAYOUTS["permuted"](ctx, x, dtype).contiguous(), limit=0)
+    check(executor, lambda ctx: LAYOUTS["permuted"](ctx, x, dtype).contiguous(), limit=0)
 
 
 @pytest.mark.parametrize("target", FLOATS, ids=str)
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_casts_round_to_nearest_even(gpu, check, rng, source, target, layout):
+def test_casts_round_to_nearest_even(executor, check, rng, source, target, layout):
     x = rng.standard_normal((3, 5, 9), "f4")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, source).cast(dtype=target), limit=0)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, source).cast(dtype=target), limit=0)
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
-def test_ties_go_to_the_even_neighbour(gpu, check, dtype):
+def test_ties_go_to_the_even_neighbour(executor, check, dtype):
     step = 2.0**-10 if dtype == F16 else 2.0**-7
     x = (1 + step * (np.arange(64) / 2)).astype("f4")
-    check(gpu, lambda ctx: tensor(ctx, np.concatenate([x, -x])).cast(dtype=dtype), limit=0)
+    check(executor, lambda ctx: tensor(ctx, np.concatenate([x, -x])).cast(dtype=dtype), limit=0)
 
 
-def test_bf16_keeps_nan_and_infinity(gpu, check):
+def test_bf16_keeps_nan_and_infinity(executor, check):
     x = np.array([np.nan, np.inf, -np.inf, 0.0, 3.4e38], "f4")
-    check(gpu, lambda ctx: tensor(ctx, x).cast(dtype=BF16).cast(dtype=F32), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x).cast(dtype=BF16).cast(dtype=F32), limit=0)
 
 
-def test_every_bf16_pattern_comes_through(gpu):
+def test_every_bf16_pattern_comes_through(executor):
     bits = np.arange(1 << 16, dtype="u2")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = ctx.from_bytes(BF16, bits.tobytes(), len(bits)).contiguous().numpy()
     want = widened(bits)
     normal = np.isfinite(want) & ((bits & 0x7F80) != 0)  # devices may flush subnormals
     np.testing.assert_array_equal(got[normal], want[normal])
 
 
-def test_every_f16_value_comes_through(gpu):
+def test_every_f16_value_comes_through(executor):
     bits = np.arange(1 << 16, dtype="u2")
     want = bits.view("f2")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = ctx.from_bytes(F16, bits.tobytes(), len(bits)).cast(dtype=F32).numpy()
     normal = np.isfinite(want) & ((bits & 0x7C00) != 0)
     np.testing.assert_array_equal(got[normal], want[normal].astype("f4"))
@@ -67,28 +67,30 @@ def test_every_f16_value_comes_through(gpu):
 )
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_concat_joins_along_every_axis(gpu, check, rng, dtype, axis, layouts):
+def test_concat_joins_along_every_axis(executor, check, rng, dtype, axis, layouts):
     shapes = [[2, 3, 5], [2, 3, 5]]
     shapes[1][axis] = 4
     a, b = (rng.standard_normal(shape, "f4") for shape in shapes)
     left, right = (LAYOUTS[name] for name in layouts)
-    check(gpu, lambda ctx: left(ctx, a, dtype).concat(right(ctx, b, dtype), axis=axis), limit=0)
+    check(
+        executor, lambda ctx: left(ctx, a, dtype).concat(right(ctx, b, dtype), axis=axis), limit=0
+    )
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (1, 33), (257, 3), (0, 3), (3, 0)])
-def test_concat_of_odd_lengths(gpu, check, rng, left, right):
+def test_concat_of_odd_lengths(executor, check, rng, left, right):
     a, b = rng.standard_normal(left, "f4"), rng.standard_normal(right, "f4")
-    check(gpu, lambda ctx: tensor(ctx, a).concat(tensor(ctx, b), axis=0), limit=0)
+    check(executor, lambda ctx: tensor(ctx, a).concat(tensor(ctx, b), axis=0), limit=0)
 
 
-def test_reshape_of_a_strided_tensor_copies(gpu, check, rng):
+def test_reshape_of_a_strided_tensor_copies(executor, check, rng):
     x = rng.standard_normal((3, 5, 9), "f4")
-    check(gpu, lambda ctx: LAYOUTS["permuted"](ctx, x).reshape(5, -1) + 0, limit=0)
+    check(executor, lambda ctx: LAYOUTS["permuted"](ctx, x).reshape(5, -1) + 0, limit=0)
 
 
-def test_slices_of_slices_read_the_right_values(gpu, check, rng):
+def test_slices_of_slices_read_the_right_values(executor, check, rng):
     x = rng.standard_normal((7, 33), "f4")
-    check(gpu, lambda ctx: sliced(ctx, x)[1:6:2, 30:].permute(1, 0).contiguous(), limit=0)
+    check(executor, lambda ctx: sliced(ctx, x)[1:6:2, 30:].permute(1, 0).contiguous(), limit=0)
 
 
 def test_narrowing_matches_the_shader_on_the_host():

@@ -26,25 +26,25 @@ def apart_from_zero(rng, shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", OPS)
-def test_arithmetic_agrees_with_numpy(gpu, check, rng, name, shape):
+def test_arithmetic_agrees_with_numpy(executor, check, rng, name, shape):
     a, b = rng.standard_normal(shape, "f4"), apart_from_zero(rng, shape)
-    check(gpu, lambda ctx: getattr(tensor(ctx, a), name)(tensor(ctx, b)), limit=1e-13)
+    check(executor, lambda ctx: getattr(tensor(ctx, a), name)(tensor(ctx, b)), limit=1e-13)
 
 
 @pytest.mark.parametrize(("left", "right"), BROADCASTS, ids=str)
 @pytest.mark.parametrize("name", OPS)
-def test_operands_broadcast_both_ways(gpu, check, rng, name, left, right):
+def test_operands_broadcast_both_ways(executor, check, rng, name, left, right):
     a, b = apart_from_zero(rng, left), apart_from_zero(rng, right)
-    check(gpu, lambda ctx: getattr(tensor(ctx, a), name)(tensor(ctx, b)), limit=1e-13)
-    check(gpu, lambda ctx: getattr(tensor(ctx, b), name)(tensor(ctx, a)), limit=1e-13)
+    check(executor, lambda ctx: getattr(tensor(ctx, a), name)(tensor(ctx, b)), limit=1e-13)
+    check(executor, lambda ctx: getattr(tensor(ctx, b), name)(tensor(ctx, a)), limit=1e-13)
 
 
 @pytest.mark.parametrize("b_type", FLOATS, ids=str)
 @pytest.mark.parametrize("a_type", FLOATS, ids=str)
-def test_the_result_has_the_type_of_the_first_operand(gpu, check, rng, a_type, b_type):
+def test_the_result_has_the_type_of_the_first_operand(executor, check, rng, a_type, b_type):
     a, b = rng.standard_normal((3, 33), "f4"), rng.standard_normal((3, 33), "f4")
     check(
-        gpu,
+        executor,
         lambda ctx: tensor(ctx, a, a_type).mul(tensor(ctx, b, b_type)),
         limit=ROUNDED[a_type],
     )
@@ -53,10 +53,10 @@ def test_the_result_has_the_type_of_the_first_operand(gpu, check, rng, a_type, b
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("right", LAYOUTS)
 @pytest.mark.parametrize("left", LAYOUTS)
-def test_operands_may_be_views(gpu, check, rng, left, right, dtype):
+def test_operands_may_be_views(executor, check, rng, left, right, dtype):
     a, b = rng.standard_normal((3, 5, 9), "f4"), rng.standard_normal((3, 5, 9), "f4")
     check(
-        gpu,
+        executor,
         lambda ctx: LAYOUTS[left](ctx, a, dtype).add(LAYOUTS[right](ctx, b, dtype)),
         limit=ROUNDED[dtype],
     )
@@ -64,39 +64,39 @@ def test_operands_may_be_views(gpu, check, rng, left, right, dtype):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(), (3,), (257,), (2, 3, 5, 7)], ids=str)
-def test_scale_multiplies_and_adds(gpu, check, rng, shape, layout):
+def test_scale_multiplies_and_adds(executor, check, rng, shape, layout):
     x = rng.standard_normal(shape, "f4")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x).scale(factor=-0.3, bias=1.7), limit=1e-13)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x).scale(factor=-0.3, bias=1.7), limit=1e-13)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_scale_keeps_the_type(gpu, check, rng, dtype):
+def test_scale_keeps_the_type(executor, check, rng, dtype):
     x = rng.standard_normal((3, 33), "f4")
-    check(gpu, lambda ctx: tensor(ctx, x, dtype).scale(factor=3), limit=ROUNDED[dtype])
+    check(executor, lambda ctx: tensor(ctx, x, dtype).scale(factor=3), limit=ROUNDED[dtype])
 
 
-def test_operators_take_numbers(gpu, check, rng):
+def test_operators_take_numbers(executor, check, rng):
     x = apart_from_zero(rng, (3, 33))
-    check(gpu, lambda ctx: -(2 * (tensor(ctx, x) - 1) / 3 + 0.5), limit=1e-13)
+    check(executor, lambda ctx: -(2 * (tensor(ctx, x) - 1) / 3 + 0.5), limit=1e-13)
 
 
-def test_infinities_and_nans_pass_through(gpu, check):
+def test_infinities_and_nans_pass_through(executor, check):
     x = np.array([np.inf, -np.inf, np.nan, 1, -0.0], "f4")
-    check(gpu, lambda ctx: tensor(ctx, x) + tensor(ctx, x[::-1].copy()))
+    check(executor, lambda ctx: tensor(ctx, x) + tensor(ctx, x[::-1].copy()))
 
 
-def test_a_grid_of_more_than_65535_groups_reaches_every_value(gpu, check, rng):
+def test_a_grid_of_more_than_65535_groups_reaches_every_value(executor, check, rng):
     x = rng.standard_normal(8 * 4 * 65535 + 5, "f4")
-    check(gpu, lambda ctx: tensor(ctx, x).scale(factor=2) + tensor(ctx, x), limit=1e-13)
+    check(executor, lambda ctx: tensor(ctx, x).scale(factor=2) + tensor(ctx, x), limit=1e-13)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0, 2)], ids=str)
-def test_empty_tensors_stay_empty(gpu, check, shape):
+def test_empty_tensors_stay_empty(executor, check, shape):
     x = np.zeros(shape, "f4")
-    check(gpu, lambda ctx: (tensor(ctx, x) + tensor(ctx, x)).scale(factor=2), limit=0)
+    check(executor, lambda ctx: (tensor(ctx, x) + tensor(ctx, x)).scale(factor=2), limit=0)
 
 
-def test_a_chain_of_ops_in_place_gives_the_same(gpu, check, rng):
+def test_a_chain_of_ops_in_place_gives_the_same(executor, check, rng):
     x, y = rng.standard_normal((3, 33), "f4"), rng.standard_normal((3, 33), "f4")
 
     def chain(ctx):
@@ -104,7 +104,7 @@ def test_a_chain_of_ops_in_place_gives_the_same(gpu, check, rng):
         c = (a + b) * a - b
         return (c.scale(factor=0.5) + c) * b
 
-    check(gpu, chain, limit=1e-13)
+    check(executor, chain, limit=1e-13)
 
 
 def test_shapes_that_do_not_broadcast_are_refused(full):

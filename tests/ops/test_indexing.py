@@ -23,11 +23,11 @@ LAST_BIT = 1e-13
 
 @pytest.mark.parametrize("cols", [256, 768])
 @pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
-def test_rows_of_every_format(any_gpu, check, rng, dtype, cols):
+def test_rows_of_every_format(any_executor, check, rng, dtype, cols):
     data = weight_bytes(rng, 33, cols, dtype)
     ids = np.array([32, 0, 5, 5, 31, 1])
     check(
-        any_gpu,
+        any_executor,
         lambda ctx: ctx.from_bytes(dtype, data, 33, cols).rows(ctx.from_numpy(ids)),
         limit=LAST_BIT,
     )
@@ -48,29 +48,29 @@ def test_rows_of_a_weight_in_parts(split, check, rng, dtype):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("cols", [1, 3, 33])
-def test_rows_of_views(gpu, check, rng, cols, layout, dtype):
+def test_rows_of_views(executor, check, rng, cols, layout, dtype):
     x, ids = rng.standard_normal((7, cols), "f4"), np.array([6, 0, 3])
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).rows(ctx.from_numpy(ids)), limit=0)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).rows(ctx.from_numpy(ids)), limit=0)
 
 
 @pytest.mark.parametrize("layout", ["stepped", "sliced", "shifted"])
-def test_ids_may_be_views(gpu, check, rng, layout):
+def test_ids_may_be_views(executor, check, rng, layout):
     x, ids = rng.standard_normal((7, 5), "f4"), np.array([6, 0, 3])
-    check(gpu, lambda ctx: tensor(ctx, x).rows(LAYOUTS[layout](ctx, ids, I32)), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x).rows(LAYOUTS[layout](ctx, ids, I32)), limit=0)
 
 
-def test_rows_of_a_slice_of_a_block_weight(gpu, check, rng):
+def test_rows_of_a_slice_of_a_block_weight(executor, check, rng):
     data = weight_bytes(rng, 9, 64, Q4_0)
     check(
-        gpu,
+        executor,
         lambda ctx: ctx.from_bytes(Q4_0, data, 9, 64)[3:8].rows(ctx.from_numpy([4, 0])),
         limit=LAST_BIT,
     )
 
 
-def test_no_ids_give_no_rows(gpu, check, rng):
+def test_no_ids_give_no_rows(executor, check, rng):
     x = rng.standard_normal((7, 5), "f4")
-    check(gpu, lambda ctx: tensor(ctx, x).rows(ctx.from_numpy(np.zeros(0, "i4"))), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x).rows(ctx.from_numpy(np.zeros(0, "i4"))), limit=0)
 
 
 def test_columns_of_a_block_weight_are_refused(full, rng):
@@ -84,28 +84,28 @@ def test_columns_of_a_block_weight_are_refused(full, rng):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("cols", [4, 36, 256])
-def test_set_rows_writes_and_converts(gpu, check, rng, cols, dtype):
+def test_set_rows_writes_and_converts(executor, check, rng, cols, dtype):
     x, ids = rng.standard_normal((5, cols), "f4"), np.array([8, 0, 3, 4, 6])
 
     def written(ctx):
         return ctx.zeros(9, cols, dtype=dtype).set_rows(tensor(ctx, x), ctx.from_numpy(ids))
 
-    check(gpu, written, limit=0)
+    check(executor, written, limit=0)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_set_rows_takes_views_of_every_type(gpu, check, rng, layout, dtype):
+def test_set_rows_takes_views_of_every_type(executor, check, rng, layout, dtype):
     x, ids = rng.standard_normal((3, 12), "f4"), np.array([1, 4, 2])
     source = LAYOUTS[layout]
 
     def written(ctx):
         return ctx.zeros(5, 12).set_rows(source(ctx, x, dtype), ctx.from_numpy(ids))
 
-    check(gpu, written, limit=0)
+    check(executor, written, limit=0)
 
 
-def test_set_rows_writes_into_a_view(gpu, check, rng):
+def test_set_rows_writes_into_a_view(executor, check, rng):
     x, ids = rng.standard_normal((2, 4), "f4"), np.array([2, 0])
 
     def written(ctx):
@@ -113,20 +113,20 @@ def test_set_rows_writes_into_a_view(gpu, check, rng):
         ctx.compute(cache[4:7].set_rows(tensor(ctx, x), ctx.from_numpy(ids)))
         return cache
 
-    check(gpu, written, limit=0)
+    check(executor, written, limit=0)
 
 
 @pytest.mark.parametrize("outside", [-1, 9, 2**31 - 1, -(2**31)])
-def test_rows_with_ids_outside_are_dropped(gpu, check, rng, outside):
+def test_rows_with_ids_outside_are_dropped(executor, check, rng, outside):
     x, ids = rng.standard_normal((3, 8), "f4"), np.array([5, outside, 0])
 
     def written(ctx):
         return ctx.zeros(9, 8).set_rows(tensor(ctx, x), ctx.from_numpy(ids))
 
-    check(gpu, written, limit=0)
+    check(executor, written, limit=0)
 
 
-def test_other_rows_keep_their_values(gpu, check, rng):
+def test_other_rows_keep_their_values(executor, check, rng):
     x, y = rng.standard_normal((9, 8), "f4"), rng.standard_normal((2, 8), "f4")
 
     def written(ctx):
@@ -134,7 +134,7 @@ def test_other_rows_keep_their_values(gpu, check, rng):
         ctx.compute(cache.set_rows(tensor(ctx, x), ctx.from_numpy(np.arange(9))))
         return cache.set_rows(tensor(ctx, y), ctx.from_numpy([7, 1]))
 
-    check(gpu, written, limit=0)
+    check(executor, written, limit=0)
 
 
 def test_set_rows_refuses_other_widths(full):
@@ -231,26 +231,26 @@ def test_rows_are_taken_from_matrices(full):
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (33,), (257,), (3, 64), (2, 3, 65), (2, 1, 3, 999)])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_argmax_agrees_with_numpy(any_gpu, check, rng, dtype, shape):
+def test_argmax_agrees_with_numpy(any_executor, check, rng, dtype, shape):
     x = rng.standard_normal(shape, "f4")
-    check(any_gpu, lambda ctx: tensor(ctx, x, dtype).argmax(), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x, dtype).argmax(), limit=0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_argmax_of_views(gpu, check, rng, layout):
+def test_argmax_of_views(executor, check, rng, layout):
     x = rng.standard_normal((3, 5, 33), "f4")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x).argmax(), limit=0)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x).argmax(), limit=0)
 
 
-def test_argmax_takes_the_first_of_equals(any_gpu, check, rng):
+def test_argmax_takes_the_first_of_equals(any_executor, check, rng):
     x = rng.integers(0, 3, (65, 257)).astype("f4")
-    check(any_gpu, lambda ctx: tensor(ctx, x).argmax(), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).argmax(), limit=0)
 
 
-def test_argmax_of_infinities(any_gpu, check):
+def test_argmax_of_infinities(any_executor, check):
     x = np.full((4, 99), -np.inf, "f4")
     x[1, 77], x[2, 3], x[3, 98] = -3e38, np.inf, -1
-    check(any_gpu, lambda ctx: tensor(ctx, x).argmax(), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).argmax(), limit=0)
 
 
 def test_argmax_of_more_rows_than_65535(full, check, rng):
@@ -273,11 +273,11 @@ def test_argmax_refuses_a_scalar(full):
         ctx.zeros().argmax()
 
 
-def test_rows_widen_halves_exactly(gpu, check, rng):
+def test_rows_widen_halves_exactly(executor, check, rng):
     for dtype in (F32, F16, BF16):
         data = weight_bytes(rng, 3, 33, dtype)
         check(
-            gpu,
+            executor,
             lambda ctx, d=dtype, b=data: ctx.from_bytes(d, b, 3, 33).rows(ctx.from_numpy([2, 1])),
             limit=0,
         )

@@ -13,19 +13,19 @@ SHAPES = [(1,), (3,), (33,), (257,), (3, 64), (2, 3, 65), (2, 1, 3, 1025), (5, 4
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_rms_norm_agrees_with_numpy(any_gpu, check, rng, shape, weighted):
+def test_rms_norm_agrees_with_numpy(any_executor, check, rng, shape, weighted):
     x, w = 5 * rng.standard_normal(shape, "f4"), rng.standard_normal(shape[-1], "f4")
 
     def normed(ctx):
         return tensor(ctx, x).rms_norm(tensor(ctx, w) if weighted else None, eps=1e-5)
 
-    check(any_gpu, normed, limit=LIMIT)
+    check(any_executor, normed, limit=LIMIT)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_layer_norm_agrees_with_numpy(any_gpu, check, rng, shape, weighted, biased):
+def test_layer_norm_agrees_with_numpy(any_executor, check, rng, shape, weighted, biased):
     x, w, b = (rng.standard_normal(s, "f4") for s in (shape, shape[-1], shape[-1]))
 
     def normed(ctx):
@@ -34,85 +34,87 @@ def test_layer_norm_agrees_with_numpy(any_gpu, check, rng, shape, weighted, bias
             weight if weighted else None, bias if biased else None, eps=1e-5
         )
 
-    check(any_gpu, normed, limit=LIMIT)
+    check(any_executor, normed, limit=LIMIT)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_softmax_agrees_with_numpy(any_gpu, check, rng, shape):
+def test_softmax_agrees_with_numpy(any_executor, check, rng, shape):
     x = 5 * rng.standard_normal(shape, "f4")
-    check(any_gpu, lambda ctx: tensor(ctx, x).softmax(), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).softmax(), limit=LIMIT)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["layer_norm", "softmax"])
-def test_norms_take_views_of_every_type(gpu, check, rng, name, layout, dtype):
+def test_norms_take_views_of_every_type(executor, check, rng, name, layout, dtype):
     x = rng.standard_normal((3, 5, 9), "f4")
     options = {} if name == "softmax" else {"eps": 1e-6}
-    check(gpu, lambda ctx: getattr(LAYOUTS[layout](ctx, x, dtype), name)(**options), limit=LIMIT)
+    check(
+        executor, lambda ctx: getattr(LAYOUTS[layout](ctx, x, dtype), name)(**options), limit=LIMIT
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", ["tensor", "sliced", "stepped", "shifted"])
 @pytest.mark.parametrize("shape", [(9,), (5, 9), (3, 5, 9), (2, 3, 5, 9)], ids=str)
-def test_rms_norm_takes_rows_anywhere(gpu, check, rng, shape, layout, dtype):
+def test_rms_norm_takes_rows_anywhere(executor, check, rng, shape, layout, dtype):
     x = rng.standard_normal(shape, "f4")
     if layout == "stepped" and len(shape) == 1:
         pytest.skip("values of its rows would not be neighbours")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).rms_norm(eps=1e-6), limit=LIMIT)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).rms_norm(eps=1e-6), limit=LIMIT)
 
 
-def test_rms_norm_of_each_head_of_a_joined_projection(gpu, check, rng):
+def test_rms_norm_of_each_head_of_a_joined_projection(executor, check, rng):
     x, w = rng.standard_normal((7, 3 * 4 * 32), "f4"), rng.standard_normal(32, "f4")
 
     def normed(ctx):
         keys = tensor(ctx, x).chunk(1, 4 * 32)[1].reshape(7, 4, 32)
         return keys.rms_norm(tensor(ctx, w), eps=1e-6)
 
-    check(gpu, normed, limit=LIMIT)
+    check(executor, normed, limit=LIMIT)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", ["sliced", "shifted"])
-def test_weights_may_be_slices_of_every_type(gpu, check, rng, layout, dtype):
+def test_weights_may_be_slices_of_every_type(executor, check, rng, layout, dtype):
     x, w, b = (rng.standard_normal(s, "f4") for s in ((3, 33), 33, 33))
     view = LAYOUTS[layout]
     check(
-        gpu,
+        executor,
         lambda ctx: tensor(ctx, x).layer_norm(view(ctx, w, dtype), view(ctx, b, dtype), eps=1e-5),
         limit=LIMIT,
     )
     check(
-        gpu,
+        executor,
         lambda ctx: tensor(ctx, x).rms_norm(view(ctx, w, dtype), eps=1e-5),
         limit=LIMIT,
     )
 
 
-def test_layer_norm_survives_a_mean_far_from_zero(gpu, check, rng):
+def test_layer_norm_survives_a_mean_far_from_zero(executor, check, rng):
     # E[x²] - E[x]² would lose six of seven digits here. What is left is the error of the mean, a
     # few 2⁻²⁴ of 1000, in every value alike.
     x = (1000 + rng.standard_normal((3, 1000))).astype("f4")
-    check(gpu, lambda ctx: tensor(ctx, x).layer_norm(eps=1e-5), limit=1e-7)
+    check(executor, lambda ctx: tensor(ctx, x).layer_norm(eps=1e-5), limit=1e-7)
 
 
-def test_eps_rules_where_values_vanish(gpu, check):
+def test_eps_rules_where_values_vanish(executor, check):
     x = np.array([[0, 0, 0], [1e-12, -1e-12, 0], [1e15, 1, -1e15]], "f4")
-    check(gpu, lambda ctx: tensor(ctx, x).rms_norm(eps=1e-5), limit=LIMIT)
-    check(gpu, lambda ctx: tensor(ctx, x).layer_norm(eps=1e-5), limit=LIMIT)
+    check(executor, lambda ctx: tensor(ctx, x).rms_norm(eps=1e-5), limit=LIMIT)
+    check(executor, lambda ctx: tensor(ctx, x).layer_norm(eps=1e-5), limit=LIMIT)
 
 
 @pytest.mark.parametrize("cols", [3, 65, 999])
-def test_softmax_gives_masked_values_nothing(any_gpu, check, rng, cols):
+def test_softmax_gives_masked_values_nothing(any_executor, check, rng, cols):
     x = rng.standard_normal((4, cols), "f4")
     x[rng.uniform(size=x.shape) < 0.5] = -np.inf
     x[:, cols // 2] = 1
-    check(any_gpu, lambda ctx: tensor(ctx, x).softmax(), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).softmax(), limit=LIMIT)
 
 
-def test_softmax_of_large_values_does_not_overflow(any_gpu, check):
+def test_softmax_of_large_values_does_not_overflow(any_executor, check):
     x = np.array([[1e30, 1e30, 0], [3e38, -3e38, 3e38], [-3e38, -3e38, -3e38], [88, 89, 500]], "f4")
-    check(any_gpu, lambda ctx: tensor(ctx, x).softmax(), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).softmax(), limit=LIMIT)
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "softmax"])
@@ -123,9 +125,9 @@ def test_more_rows_than_65535(full, check, rng, name):
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "softmax"])
-def test_no_rows_stay_no_rows(gpu, check, name):
+def test_no_rows_stay_no_rows(executor, check, name):
     options = {} if name == "softmax" else {"eps": 1e-3}
-    check(gpu, lambda ctx: getattr(ctx.zeros(0, 8), name)(**options), limit=0)
+    check(executor, lambda ctx: getattr(ctx.zeros(0, 8), name)(**options), limit=0)
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])

@@ -18,49 +18,51 @@ def operand(rng, name, shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", OPS)
-def test_a_function_agrees_with_numpy(any_gpu, check, rng, name, shape):
+def test_a_function_agrees_with_numpy(any_executor, check, rng, name, shape):
     x = operand(rng, name, shape)
-    check(any_gpu, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LAST_BITS)
+    check(any_executor, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LAST_BITS)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", OPS)
-def test_operands_may_be_views_of_every_type(gpu, check, rng, name, layout, dtype):
+def test_operands_may_be_views_of_every_type(executor, check, rng, name, layout, dtype):
     x = operand(rng, name, (3, 5, 9))
     check(
-        gpu, lambda ctx: getattr(LAYOUTS[layout](ctx, x, dtype), name)(), limit=ROUNDED[dtype] * 3
+        executor,
+        lambda ctx: getattr(LAYOUTS[layout](ctx, x, dtype), name)(),
+        limit=ROUNDED[dtype] * 3,
     )
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
 @pytest.mark.parametrize("largest", [1, 1e3, 1.5e6, 1e8, 1e20, 3e38])
-def test_angles_of_any_size_are_reduced_exactly(any_gpu, rng, name, largest):
+def test_angles_of_any_size_are_reduced_exactly(any_executor, rng, name, largest):
     x = (rng.uniform(-1, 1, 4099) * largest).astype("f4")
-    with Context(any_gpu) as ctx:
+    with Context(any_executor) as ctx:
         got = getattr(tensor(ctx, x), name)().numpy()
     want = getattr(np, name)(x.astype("f8"))
     assert np.abs(got - want).max() < 2.5e-7
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
-def test_angles_near_multiples_of_a_quarter_turn(any_gpu, name):
+def test_angles_near_multiples_of_a_quarter_turn(any_executor, name):
     turns = np.concatenate([np.arange(-200, 200), 2.0 ** np.arange(8, 100)])
     x = (turns * (np.pi / 2)).astype("f4")
-    with Context(any_gpu) as ctx:
+    with Context(any_executor) as ctx:
         got = getattr(tensor(ctx, x), name)().numpy()
     np.testing.assert_allclose(got, getattr(np, name)(x.astype("f8")), rtol=3e-6, atol=2e-9)
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_infinities_and_nans_are_those_of_numpy(gpu, check, name):
+def test_infinities_and_nans_are_those_of_numpy(executor, check, name):
     x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0], "f4")
-    check(gpu, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LAST_BITS)
+    check(executor, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LAST_BITS)
 
 
-def test_softplus_neither_overflows_nor_cancels(any_gpu):
+def test_softplus_neither_overflows_nor_cancels(any_executor):
     x = np.array([-80, -20, -17, -5, 5, 17, 89, 1e30], "f4")
-    with Context(any_gpu) as ctx:
+    with Context(any_executor) as ctx:
         got = tensor(ctx, x).softplus().numpy()
     np.testing.assert_allclose(got, np.logaddexp(x.astype("f8"), 0), rtol=1e-6)
 
@@ -68,14 +70,14 @@ def test_softplus_neither_overflows_nor_cancels(any_gpu):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("low", "high"), [(-0.5, 1.0), (-np.inf, 0.25), (0.125, np.inf), (1, 1)])
-def test_clamp_moves_values_to_the_bounds(gpu, check, rng, low, high, layout, dtype):
+def test_clamp_moves_values_to_the_bounds(executor, check, rng, low, high, layout, dtype):
     x = rng.standard_normal((3, 33), "f4")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).clamp(low, high), limit=0)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).clamp(low, high), limit=0)
 
 
-def test_clamp_keeps_nan(gpu, check):
+def test_clamp_keeps_nan(executor, check):
     x = np.array([np.nan, np.inf, -np.inf, 0.5], "f4")
-    check(gpu, lambda ctx: tensor(ctx, x).clamp(-1, 1), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x).clamp(-1, 1), limit=0)
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, 1), (np.nan, 1)])
@@ -86,21 +88,21 @@ def test_clamp_refuses_bounds_in_the_wrong_order(full, low, high):
 
 @pytest.mark.parametrize("shape", [(), (1,), (33,), (2, 3, 5), (0, 4)], ids=str)
 @pytest.mark.parametrize("dtype", [*FLOATS, I32], ids=str)
-def test_fill_puts_one_value_everywhere(gpu, check, dtype, shape):
-    check(gpu, lambda ctx: ctx.zeros(*shape, dtype=dtype).fill(-7), limit=0)
+def test_fill_puts_one_value_everywhere(executor, check, dtype, shape):
+    check(executor, lambda ctx: ctx.zeros(*shape, dtype=dtype).fill(-7), limit=0)
 
 
 @pytest.mark.parametrize("value", [0.1, -1e-3, np.inf, np.nan, 3.3e38])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_fill_rounds_to_the_type(gpu, check, dtype, value):
+def test_fill_rounds_to_the_type(executor, check, dtype, value):
     if dtype == F16 and value == 3.3e38:
         pytest.skip("f16 holds no such value")
-    check(gpu, lambda ctx: ctx.zeros(5, dtype=dtype).fill(value), limit=0)
+    check(executor, lambda ctx: ctx.zeros(5, dtype=dtype).fill(value), limit=0)
 
 
-def test_fill_leaves_its_operand_alone(gpu, rng):
+def test_fill_leaves_its_operand_alone(executor, rng):
     x = rng.standard_normal(33, "f4")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         a = tensor(ctx, x).scale(factor=1)
         b = a.fill(3)
         np.testing.assert_array_equal((a + b).numpy(), x + 3)
@@ -123,12 +125,16 @@ def test_functions_refuse_integers(full, name):
         getattr(ctx.zeros(4, dtype=I32), name)(*([0, 1] if name == "clamp" else []))
 
 
-def test_a_chain_of_functions_in_place_gives_the_same(gpu, check, rng):
+def test_a_chain_of_functions_in_place_gives_the_same(executor, check, rng):
     x = rng.uniform(0.5, 2, (3, 33)).astype("f4")
-    check(gpu, lambda ctx: tensor(ctx, x).sqrt().exp().neg().clamp(-3, 0).sin().sqr(), limit=1e-12)
+    check(
+        executor,
+        lambda ctx: tensor(ctx, x).sqrt().exp().neg().clamp(-3, 0).sin().sqr(),
+        limit=1e-12,
+    )
 
 
-def test_functions_keep_the_type(gpu):
-    with Context(gpu) as ctx:
+def test_functions_keep_the_type(executor):
+    with Context(executor) as ctx:
         for dtype in (F32, F16, BF16):
             assert ctx.zeros(3, dtype=dtype).cos().dtype == dtype

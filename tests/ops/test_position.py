@@ -17,15 +17,15 @@ def table(ctx, positions, pairs, **options):
 
 @pytest.mark.parametrize("pairs", [1, 3, 33, 64])
 @pytest.mark.parametrize("tokens", [1, 3, 257])
-def test_angles_agree_with_numpy(gpu, check, rng, tokens, pairs):
+def test_angles_agree_with_numpy(executor, check, rng, tokens, pairs):
     positions = rng.integers(0, 4096, tokens)
-    check(gpu, lambda ctx: table(ctx, positions, pairs), limit=1e-12)
+    check(executor, lambda ctx: table(ctx, positions, pairs), limit=1e-12)
 
 
 @pytest.mark.parametrize("first", [0, 65_500, 100_000, 131_000, 1_000_000])
-def test_angles_of_far_positions_are_close_value_by_value(gpu, first):
+def test_angles_of_far_positions_are_close_value_by_value(executor, first):
     positions, pairs = np.arange(first, first + 72, dtype="i4"), 64
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = table(ctx, positions, pairs).numpy()
     angles = (positions[:, None].astype("f4") * frequencies(pairs)).astype("f8")
     want = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
@@ -33,23 +33,23 @@ def test_angles_of_far_positions_are_close_value_by_value(gpu, first):
     np.testing.assert_allclose(got, want, atol=2e-7, rtol=0)
 
 
-def test_magnitude_scales_both(gpu, check, rng):
+def test_magnitude_scales_both(executor, check, rng):
     positions = rng.integers(0, 999, 9)
-    check(gpu, lambda ctx: table(ctx, positions, 16, magnitude=1.3), limit=1e-12)
+    check(executor, lambda ctx: table(ctx, positions, 16, magnitude=1.3), limit=1e-12)
 
 
-def test_negative_positions_turn_backwards(gpu, check):
-    check(gpu, lambda ctx: table(ctx, np.arange(-9, 9), 16), limit=1e-12)
+def test_negative_positions_turn_backwards(executor, check):
+    check(executor, lambda ctx: table(ctx, np.arange(-9, 9), 16), limit=1e-12)
 
 
-def test_positions_and_frequencies_may_be_views(gpu, check, rng):
+def test_positions_and_frequencies_may_be_views(executor, check, rng):
     positions = rng.integers(0, 999, 9)
 
     def made(ctx):
         at = LAYOUTS["stepped"](ctx, positions, I32)
         return at.rope_table(LAYOUTS["sliced"](ctx, frequencies(5)))
 
-    check(gpu, made, limit=1e-12)
+    check(executor, made, limit=1e-12)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -58,10 +58,12 @@ def test_positions_and_frequencies_may_be_views(gpu, check, rng):
     [(1, 2, 1), (3, 64, 32), (4, 64, 16), (2, 80, 20), (1, 128, 64), (3, 9, 4), (2, 9, 1)],
 )
 @pytest.mark.parametrize("tokens", [1, 5])
-def test_rotation_agrees_with_numpy(any_gpu, check, rng, tokens, heads, cols, pairs, interleaved):
+def test_rotation_agrees_with_numpy(
+    any_executor, check, rng, tokens, heads, cols, pairs, interleaved
+):
     x, positions = rng.standard_normal((tokens, heads, cols), "f4"), rng.integers(0, 999, tokens)
     check(
-        any_gpu,
+        any_executor,
         lambda ctx: tensor(ctx, x).rope(table(ctx, positions, pairs), interleaved=interleaved),
         limit=1e-12,
     )
@@ -69,19 +71,19 @@ def test_rotation_agrees_with_numpy(any_gpu, check, rng, tokens, heads, cols, pa
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", ["tensor", "sliced", "stepped", "shifted"])
-def test_heads_may_lie_anywhere_in_every_type(gpu, check, rng, layout, dtype):
+def test_heads_may_lie_anywhere_in_every_type(executor, check, rng, layout, dtype):
     x, positions = rng.standard_normal((5, 3, 32), "f4"), rng.integers(0, 999, 5)
     check(
-        gpu,
+        executor,
         lambda ctx: LAYOUTS[layout](ctx, x, dtype).rope(table(ctx, positions, 8)),
         limit=1e-12,
     )
 
 
-def test_heads_and_tokens_may_be_swapped(gpu, check, rng):
+def test_heads_and_tokens_may_be_swapped(executor, check, rng):
     x, positions = rng.standard_normal((3, 5, 32), "f4"), rng.integers(0, 999, 5)
     check(
-        gpu,
+        executor,
         lambda ctx: tensor(ctx, x).permute(1, 0, 2).rope(table(ctx, positions, 16)),
         limit=1e-12,
     )

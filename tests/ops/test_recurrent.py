@@ -17,18 +17,18 @@ def values(rng, *shape):
 @pytest.mark.parametrize("taps", [1, 4, 5])
 @pytest.mark.parametrize(("sequences", "channels", "tokens"), [(1, 1, 1), (2, 33, 7), (3, 64, 9)])
 def test_a_short_convolution_agrees_with_numpy(
-    any_gpu, check, rng, sequences, channels, tokens, taps
+    any_executor, check, rng, sequences, channels, tokens, taps
 ):
     x, w = values(rng, sequences, channels, taps - 1 + tokens), values(rng, channels, taps)
-    check(any_gpu, lambda ctx: tensor(ctx, x).ssm_conv(tensor(ctx, w)), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).ssm_conv(tensor(ctx, w)), limit=LIMIT)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_its_operands_may_be_views_of_every_type(gpu, check, rng, layout, dtype):
+def test_its_operands_may_be_views_of_every_type(executor, check, rng, layout, dtype):
     x, w = values(rng, 2, 5, 12), values(rng, 5, 4)
     of = LAYOUTS[layout]
-    check(gpu, lambda ctx: of(ctx, x, dtype).ssm_conv(of(ctx, w, dtype)), limit=LIMIT)
+    check(executor, lambda ctx: of(ctx, x, dtype).ssm_conv(of(ctx, w, dtype)), limit=LIMIT)
 
 
 def test_a_short_convolution_sees_what_was_before(full, rng):
@@ -65,8 +65,8 @@ def scanned(given, of=tensor, dtype=None):
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("states", [1, 16, 33, 128])
-def test_a_scan_agrees_with_numpy(any_gpu, check, rng, states, shared):
-    check(any_gpu, scanned(operands(rng, states=states, shared=shared)), limit=LIMIT)
+def test_a_scan_agrees_with_numpy(any_executor, check, rng, states, shared):
+    check(any_executor, scanned(operands(rng, states=states, shared=shared)), limit=LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -81,29 +81,29 @@ def test_a_scan_agrees_with_numpy(any_gpu, check, rng, states, shared):
     ids=str,
 )
 @pytest.mark.parametrize("shared", [False, True])
-def test_any_number_of_tokens_heads_and_sequences(gpu, check, rng, how, shared):
-    check(gpu, scanned(operands(rng, shared=shared, **how)), limit=LIMIT)
+def test_any_number_of_tokens_heads_and_sequences(executor, check, rng, how, shared):
+    check(executor, scanned(operands(rng, shared=shared, **how)), limit=LIMIT)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_operands_of_a_scan_may_be_views(gpu, check, rng, layout, dtype):
+def test_operands_of_a_scan_may_be_views(executor, check, rng, layout, dtype):
     given = operands(rng, states=9)
-    check(gpu, scanned(given, LAYOUTS[layout], dtype), limit=LIMIT)
+    check(executor, scanned(given, LAYOUTS[layout], dtype), limit=LIMIT)
 
 
 @pytest.mark.parametrize("dt", [-60, -20, -5, 0, 5, 20, 90])
-def test_widths_of_steps_neither_overflow_nor_cancel(any_gpu, check, rng, dt):
+def test_widths_of_steps_neither_overflow_nor_cancel(any_executor, check, rng, dt):
     given = list(operands(rng, tokens=1, states=4))
     given[0] = np.zeros_like(given[0])
     given[2] = np.full_like(given[2], dt)
-    check(any_gpu, scanned(given), limit=LIMIT)
+    check(any_executor, scanned(given), limit=LIMIT)
 
 
-def test_a_scan_in_two_halves_is_the_scan(gpu, rng):
+def test_a_scan_in_two_halves_is_the_scan(executor, rng):
     given = operands(rng, tokens=8)
     size, shape = given[1].size // 2, (2, 4, 6, 16)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         whole = scanned(given)(ctx).numpy()
         early = [g[:, :4] if g.ndim > 2 else g for g in given[1:-1]]
         late = [g[:, 4:] if g.ndim > 2 else g for g in given[1:-1]]

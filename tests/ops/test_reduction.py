@@ -28,9 +28,9 @@ def reduced(device, x, name, *args, dtype=F32, **options):
 @pytest.mark.parametrize("keep_dims", [False, True])
 @pytest.mark.parametrize("axes", AXES, ids=str)
 @pytest.mark.parametrize("name", NUMPY)
-def test_every_choice_of_axes_agrees_with_numpy(any_gpu, rng, name, axes, keep_dims):
+def test_every_choice_of_axes_agrees_with_numpy(any_executor, rng, name, axes, keep_dims):
     x = rng.uniform(0.5, 2, (3, 33, 65)).astype("f4")
-    got = reduced(any_gpu, x, name, axes, keep_dims=keep_dims)
+    got = reduced(any_executor, x, name, axes, keep_dims=keep_dims)
     want = NUMPY[name](x.astype("f8"), axis=axes, keepdims=keep_dims)
     assert got.dtype == np.float32
     assert got.shape == want.shape
@@ -39,22 +39,22 @@ def test_every_choice_of_axes_agrees_with_numpy(any_gpu, rng, name, axes, keep_d
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (33,), (257,), (1, 257), (257, 3), (2, 3, 5, 7)])
 @pytest.mark.parametrize("name", NUMPY)
-def test_odd_sizes_agree_with_the_twin(any_gpu, check, rng, name, shape):
+def test_odd_sizes_agree_with_the_twin(any_executor, check, rng, name, shape):
     x = rng.standard_normal(shape, "f4")
-    check(any_gpu, lambda ctx: getattr(tensor(ctx, x), name)(), limit=SUMS)
+    check(any_executor, lambda ctx: getattr(tensor(ctx, x), name)(), limit=SUMS)
     if shape:
-        check(any_gpu, lambda ctx: getattr(tensor(ctx, x), name)(0), limit=SUMS)
-        check(any_gpu, lambda ctx: getattr(tensor(ctx, x), name)(-1), limit=SUMS)
+        check(any_executor, lambda ctx: getattr(tensor(ctx, x), name)(0), limit=SUMS)
+        check(any_executor, lambda ctx: getattr(tensor(ctx, x), name)(-1), limit=SUMS)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axes", [0, 1, -1, (0, 2), None], ids=str)
 @pytest.mark.parametrize("name", NUMPY)
-def test_views_of_every_type(gpu, check, rng, name, axes, layout, dtype):
+def test_views_of_every_type(executor, check, rng, name, axes, layout, dtype):
     x = rng.standard_normal((3, 5, 9), "f4")
     limit = max(SUMS, ROUNDED[dtype]) if name in EXTREMES else SUMS
-    check(gpu, lambda ctx: getattr(LAYOUTS[layout](ctx, x, dtype), name)(axes), limit=limit)
+    check(executor, lambda ctx: getattr(LAYOUTS[layout](ctx, x, dtype), name)(axes), limit=limit)
 
 
 @pytest.mark.parametrize(
@@ -63,75 +63,75 @@ def test_views_of_every_type(gpu, check, rng, name, axes, layout, dtype):
     ids=str,
 )
 @pytest.mark.parametrize("name", NUMPY)
-def test_long_axes_are_folded_in_stages(any_gpu, check, rng, name, shape, axes):
+def test_long_axes_are_folded_in_stages(any_executor, check, rng, name, shape, axes):
     x = rng.standard_normal(shape, "f4") + 1
-    check(any_gpu, lambda ctx: getattr(tensor(ctx, x), name)(axes), limit=SUMS)
+    check(any_executor, lambda ctx: getattr(tensor(ctx, x), name)(axes), limit=SUMS)
 
 
 @pytest.mark.parametrize("axes", [0, 1, (0, 1)], ids=str)
 @pytest.mark.parametrize("name", ["sum", "max", "min"])
-def test_integers_are_exact(gpu, check, rng, name, axes):
+def test_integers_are_exact(executor, check, rng, name, axes):
     x = rng.integers(-(2**31), 2**31 - 1, (33, 257)).astype("i4")
     x[:, 0] = -(2**31)
-    check(gpu, lambda ctx: getattr(tensor(ctx, x, I32), name)(axes), limit=0)
+    check(executor, lambda ctx: getattr(tensor(ctx, x, I32), name)(axes), limit=0)
 
 
 @pytest.mark.parametrize("name", NUMPY)
-def test_a_large_mean_does_not_cancel(gpu, rng, name):
+def test_a_large_mean_does_not_cancel(executor, rng, name):
     x = (rng.standard_normal((4, 3000)) + 1e4).astype("f4")
-    got = reduced(gpu, x, name, -1)
+    got = reduced(executor, x, name, -1)
     np.testing.assert_allclose(got, NUMPY[name](x.astype("f8"), axis=-1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", NUMPY)
-def test_infinities_and_nans_are_those_of_numpy(any_gpu, name, axis):
+def test_infinities_and_nans_are_those_of_numpy(any_executor, name, axis):
     x = np.ones((5, 70), "f4")
     x[0, 5], x[1, 69], x[2, 0], x[3, 3], x[3, 64] = np.nan, np.inf, -np.inf, np.inf, -np.inf
     x[4, 6], x[4, 9] = -0.0, -3e18
-    got = reduced(any_gpu, x, name, axis)
+    got = reduced(any_executor, x, name, axis)
     with np.errstate(all="ignore"):
         want = NUMPY[name](x.astype("f8"), axis=axis).astype("f4")
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-def test_negative_nans_count_as_nans(gpu):
+def test_negative_nans_count_as_nans(executor):
     bits = np.array([0xFFC00001, 0x3F800000, 0xBF800000], "u4")
-    assert np.isnan(reduced(gpu, bits.view("f4"), "max", 0))
-    assert np.isnan(reduced(gpu, bits.view("f4"), "min", 0))
+    assert np.isnan(reduced(executor, bits.view("f4"), "max", 0))
+    assert np.isnan(reduced(executor, bits.view("f4"), "min", 0))
 
 
 @pytest.mark.parametrize("name", EXTREMES)
-def test_extremes_of_bf16_stay_bf16(gpu, name):
-    with Context(gpu) as ctx:
+def test_extremes_of_bf16_stay_bf16(executor, name):
+    with Context(executor) as ctx:
         assert getattr(ctx.zeros(3, 4, dtype=BF16), name)(0).dtype == BF16
 
 
-def test_sums_of_halves_are_f32(gpu, rng):
-    with Context(gpu) as ctx:
+def test_sums_of_halves_are_f32(executor, rng):
+    with Context(executor) as ctx:
         total = ctx.from_numpy(np.full(5000, 100, "f2")).sum()
         assert total.dtype == F32
         assert total.numpy() == 500_000
 
 
-def test_sum_rows_keeps_the_axis(gpu, rng):
+def test_sum_rows_keeps_the_axis(executor, rng):
     x = rng.standard_normal((3, 5, 33), "f4")
-    got = reduced(gpu, x, "sum_rows")
+    got = reduced(executor, x, "sum_rows")
     np.testing.assert_allclose(got, x.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("shape", "axes"), [((0, 3), 0), ((0, 3), 1), ((3, 0, 2), 1), ((0,), None)]
 )
-def test_sums_of_nothing_are_zero(gpu, shape, axes):
-    got = reduced(gpu, np.zeros(shape, "f4"), "sum", axes)
+def test_sums_of_nothing_are_zero(executor, shape, axes):
+    got = reduced(executor, np.zeros(shape, "f4"), "sum", axes)
     np.testing.assert_array_equal(got, np.zeros(shape).sum(axes))
 
 
-def test_a_mean_of_nothing_is_nan(gpu):
-    assert np.isnan(reduced(gpu, np.zeros((0, 3), "f4"), "mean", 0)).all()
-    assert np.isnan(reduced(gpu, np.zeros((0, 3), "f4"), "variance", 0)).all()
-    assert reduced(gpu, np.zeros((0, 3), "f4"), "mean", 1).shape == (0,)
+def test_a_mean_of_nothing_is_nan(executor):
+    assert np.isnan(reduced(executor, np.zeros((0, 3), "f4"), "mean", 0)).all()
+    assert np.isnan(reduced(executor, np.zeros((0, 3), "f4"), "variance", 0)).all()
+    assert reduced(executor, np.zeros((0, 3), "f4"), "mean", 1).shape == (0,)
 
 
 @pytest.mark.parametrize("name", EXTREMES)
@@ -165,11 +165,11 @@ def test_sums_refuse_unsigned_integers(full):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(1,), (3, 33), (2, 5, 257), (2, 0)], ids=str)
-def test_l2_norm_divides_rows_by_their_length(any_gpu, check, rng, shape, layout, dtype):
+def test_l2_norm_divides_rows_by_their_length(any_executor, check, rng, shape, layout, dtype):
     x = rng.standard_normal(shape, "f4")
-    check(any_gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).l2_norm(eps=1e-6), limit=1e-12)
+    check(any_executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).l2_norm(eps=1e-6), limit=1e-12)
 
 
-def test_l2_norm_of_short_rows_divides_by_eps(gpu, check):
+def test_l2_norm_of_short_rows_divides_by_eps(executor, check):
     x = np.array([[0, 0], [3e-3, 4e-3]], "f4")
-    check(gpu, lambda ctx: tensor(ctx, x).l2_norm(eps=0.1), limit=1e-13)
+    check(executor, lambda ctx: tensor(ctx, x).l2_norm(eps=0.1), limit=1e-13)

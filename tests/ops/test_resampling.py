@@ -11,18 +11,18 @@ LIMIT = 1e-12
 
 @pytest.mark.parametrize("how", [(1, 1), (2, 2), (3, 2, 1), (3, 1, 2), (5, 3, 4)], ids=str)
 @pytest.mark.parametrize("shape", [(7, 9), (3, 8, 8), (2, 3, 33, 5)], ids=str)
-def test_windows_are_averaged(any_gpu, check, rng, shape, how):
+def test_windows_are_averaged(any_executor, check, rng, shape, how):
     x = rng.standard_normal(shape, "f4")
-    check(any_gpu, lambda ctx: tensor(ctx, x).avg_pool2d(*how), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).avg_pool2d(*how), limit=LIMIT)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_images_may_be_views_of_every_type(gpu, check, rng, layout, dtype):
+def test_images_may_be_views_of_every_type(executor, check, rng, layout, dtype):
     x = rng.standard_normal((2, 3, 6, 9), "f4")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, dtype).avg_pool2d(3, 2, 1), limit=LIMIT)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).avg_pool2d(3, 2, 1), limit=LIMIT)
     check(
-        gpu,
+        executor,
         lambda ctx: LAYOUTS[layout](ctx, x, dtype).interpolate((2, 6, 13, 4), "bilinear"),
         limit=LIMIT,
     )
@@ -48,9 +48,9 @@ def test_zeros_around_an_image_count(full):
     ],
     ids=str,
 )
-def test_any_size_from_any_other(any_gpu, check, rng, have, want, mode):
+def test_any_size_from_any_other(any_executor, check, rng, have, want, mode):
     x = rng.standard_normal(have, "f4")
-    check(any_gpu, lambda ctx: tensor(ctx, x).interpolate(want, mode), limit=LIMIT)
+    check(any_executor, lambda ctx: tensor(ctx, x).interpolate(want, mode), limit=LIMIT)
 
 
 def test_centres_of_pixels_are_half_a_pixel_in(full):
@@ -60,9 +60,9 @@ def test_centres_of_pixels_are_half_a_pixel_in(full):
     np.testing.assert_allclose(got, [[0, 0.25, 0.75, 1], [2, 2.25, 2.75, 3]])
 
 
-def test_the_same_size_is_the_same_image(gpu, rng):
+def test_the_same_size_is_the_same_image(executor, rng):
     x = rng.standard_normal((3, 31, 33), "f4")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         for mode in ("nearest", "bilinear"):
             np.testing.assert_array_equal(tensor(ctx, x).interpolate(x.shape, mode).numpy(), x)
 

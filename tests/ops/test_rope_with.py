@@ -35,18 +35,18 @@ def powers(pairs, base=10_000.0):
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("dims", [8, 32, 40])
-def test_both_types_of_pairs(gpu, rng, dims, interleaved):
+def test_both_types_of_pairs(executor, rng, dims, interleaved):
     x, at = rng.standard_normal((5, 3, 40), "f4"), rng.integers(0, 99, 5)
     options = RopeOptions(dims, 10_000.0, 0.5, interleaved=interleaved)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
     near(got, turned(x, 0.5 * at[:, None] * powers(dims // 2), interleaved))
 
 
-def test_factors_divide_frequencies(gpu, rng):
+def test_factors_divide_frequencies(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), rng.integers(0, 99, 5)
     factors = rng.uniform(1, 8, 16).astype("f4")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         positions = ctx.from_numpy(at)
         got = tensor(ctx, x).rope_with(positions, RopeOptions(32), tensor(ctx, factors)).numpy()
         other = Rotary(RopeOptions(32), factors)(tensor(ctx, x), positions).numpy()
@@ -54,10 +54,10 @@ def test_factors_divide_frequencies(gpu, rng):
     near(got, other.astype("f8"))
 
 
-def test_yarn_scales_the_magnitude(gpu, rng):
+def test_yarn_scales_the_magnitude(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), rng.integers(0, 99, 5)
     options = RopeOptions(32, scale=0.25, original_context=64, extrapolation=1.0)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
     angles = at[:, None] * options.frequencies().astype("f8")
     near(got, turned(x, angles, magnitude=1 + 0.1 * math.log(4)))
@@ -68,11 +68,11 @@ def of_four(rng, tokens):
 
 
 @pytest.mark.parametrize("flat", [False, True])
-def test_sections_turn_by_their_own_positions(any_gpu, rng, flat):
+def test_sections_turn_by_their_own_positions(any_executor, rng, flat):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
     options = RopeOptions(32, sections=(4, 6, 5, 1))
     stream = np.repeat([0, 1, 2, 3], (4, 6, 5, 1))
-    with Context(any_gpu) as ctx:
+    with Context(any_executor) as ctx:
         positions = ctx.from_numpy(at.reshape(-1) if flat else at)
         got = tensor(ctx, x).rope_with(positions, options).numpy()
         other = Rotary(options)(tensor(ctx, x), positions).numpy()
@@ -80,29 +80,29 @@ def test_sections_turn_by_their_own_positions(any_gpu, rng, flat):
     np.testing.assert_array_equal(got, other)
 
 
-def test_sections_begin_anew_where_pairs_are_left(gpu, rng):
+def test_sections_begin_anew_where_pairs_are_left(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
     stream = np.tile(np.repeat([0, 1, 2], (2, 3, 3)), 2)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         options = RopeOptions(32, sections=(2, 3, 3, 0))
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
     near(got, turned(x, at[stream].T * powers(16)))
 
 
-def test_interleaved_sections_alternate_while_they_last(gpu, rng):
+def test_interleaved_sections_alternate_while_they_last(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
     # Of 16 pairs: time 6, height 5, width 4; the last of each third of a turn falls to the fourth.
     stream = np.array([0, 1, 2] * 4 + [0, 1, 3] + [0])
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         options = RopeOptions(32, sections=(6, 5, 4, 1), sectioning="interleaved")
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
     near(got, turned(x, at[stream].T * powers(16)))
 
 
-def test_vision_sections_have_frequencies_from_the_first_on(gpu, rng):
+def test_vision_sections_have_frequencies_from_the_first_on(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
     stream = np.repeat([0, 1], 8)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         options = RopeOptions(32, sections=(8, 8, 8, 8), sectioning="vision")
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
     near(got, turned(x, at[stream].T * np.tile(powers(8), 2)))
@@ -119,7 +119,7 @@ def test_layers_share_a_table(full, rng):
         recorded.close()
 
 
-def test_heads_may_be_f16_or_blocks(gpu, check, rng):
+def test_heads_may_be_f16_or_blocks(executor, check, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), rng.integers(0, 99, 5)
     from tests.ops.operands import weight_bytes
 
@@ -129,7 +129,7 @@ def test_heads_may_be_f16_or_blocks(gpu, check, rng):
         lambda ctx: ctx.from_bytes(Q8_0, data, 5, 3, 32),
     ):
         check(
-            gpu,
+            executor,
             lambda ctx, made=made: made(ctx).rope_with(ctx.from_numpy(at), RopeOptions(32)),
             limit=LIMIT,
         )
@@ -137,26 +137,26 @@ def test_heads_may_be_f16_or_blocks(gpu, check, rng):
 
 @pytest.mark.parametrize("traditional", [False, True])
 @pytest.mark.parametrize("dims", [16, 32])
-def test_positions_from_an_offset_on(gpu, rng, dims, traditional):
+def test_positions_from_an_offset_on(executor, rng, dims, traditional):
     x = rng.standard_normal((2, 3, 5, 32), "f4")
     how = {"dims": dims, "traditional": traditional, "scale": 0.5, "base": 1000.0}
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = tensor(ctx, x).rope_from(7, **how).numpy()
     angles = 0.5 * np.arange(7, 12)[:, None] * powers(dims // 2, 1000.0)
     want = [turned(b.swapaxes(0, 1), angles, traditional).swapaxes(0, 1) for b in x]
     near(got, np.stack(want))
 
 
-def test_freqs_are_positions_a_radian(gpu, rng):
+def test_freqs_are_positions_a_radian(executor, rng):
     x, freqs = rng.standard_normal((1, 2, 4, 16), "f4"), rng.uniform(1, 99, 8).astype("f4")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = tensor(ctx, x).rope_from(3, dims=16, scale=2.0, freqs=tensor(ctx, freqs)).numpy()
     angles = 2 * np.arange(3, 7)[:, None] / freqs
     near(got, turned(x[0].swapaxes(0, 1), angles).swapaxes(0, 1)[None])
 
 
 @pytest.mark.parametrize("tokens", [1, 33])
-def test_tables_of_streams_agree_with_numpy(any_gpu, check, rng, tokens):
+def test_tables_of_streams_agree_with_numpy(any_executor, check, rng, tokens):
     at, streams = of_four(rng, tokens), rng.integers(0, 4, 9)
     frequencies = powers(9).astype("f4")
 
@@ -164,7 +164,7 @@ def test_tables_of_streams_agree_with_numpy(any_gpu, check, rng, tokens):
         how = (ctx.from_numpy(frequencies), ctx.from_numpy(streams))
         return ctx.from_numpy(at).rope_table_streams(*how, magnitude=1.5)
 
-    check(any_gpu, build, limit=1e-12)
+    check(any_executor, build, limit=1e-12)
 
 
 def test_what_does_not_fit_is_refused(full):

@@ -27,25 +27,25 @@ LAST_BIT = 1e-13
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("batch", [(3,), (2, 3), (1, 1)], ids=str)
-def test_rows_of_each_matrix(gpu, rng, batch, layout, dtype):
+def test_rows_of_each_matrix(executor, rng, batch, layout, dtype):
     x = rng.integers(-200, 200, (*batch, 7, 33)).astype("f4")
     ids = rng.integers(0, 7, (*batch, 5))
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = LAYOUTS[layout](ctx, x, dtype).rows(LAYOUTS[layout](ctx, ids, I32)).numpy()
     assert got.dtype == np.float32
     np.testing.assert_array_equal(got, np.take_along_axis(x, ids[..., None], -2))
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 1), (2, 257, 3), (2, 2, 3, 65), (3, 5, 0)], ids=str)
-def test_rows_of_odd_sizes(any_gpu, check, rng, shape):
+def test_rows_of_odd_sizes(any_executor, check, rng, shape):
     x, ids = rng.standard_normal(shape, "f4"), rng.integers(0, shape[-2], (*shape[:-2], 33))
-    check(any_gpu, lambda ctx: tensor(ctx, x).rows(ctx.from_numpy(ids)), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).rows(ctx.from_numpy(ids)), limit=0)
 
 
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("ids_batch", [(2, 3), (1, 3), (2, 1), (1, 1), ()], ids=str)
-def test_set_rows_of_each_matrix(gpu, check, rng, ids_batch, dtype, source):
+def test_set_rows_of_each_matrix(executor, check, rng, ids_batch, dtype, source):
     x = rng.standard_normal((2, 3, 4, 12), "f4")
     ids = np.argsort(rng.random((*ids_batch, 9)), -1)[..., :4]
     ids[..., 1] = -1
@@ -55,10 +55,10 @@ def test_set_rows_of_each_matrix(gpu, check, rng, ids_batch, dtype, source):
             tensor(ctx, x, source), ctx.from_numpy(ids)
         )
 
-    check(gpu, written, limit=0)
+    check(executor, written, limit=0)
 
 
-def test_set_rows_into_views_of_a_cache(any_gpu, check, rng):
+def test_set_rows_into_views_of_a_cache(any_executor, check, rng):
     x, ids = rng.standard_normal((2, 3, 8), "f4"), np.array([[0, 4, 2], [1, 3, 0]])
 
     def written(ctx):
@@ -66,7 +66,7 @@ def test_set_rows_into_views_of_a_cache(any_gpu, check, rng):
         ctx.compute(cache[1:3].set_rows(tensor(ctx, x), ctx.from_numpy(ids)))
         return cache
 
-    check(any_gpu, written, limit=0)
+    check(any_executor, written, limit=0)
 
 
 @pytest.mark.parametrize("dtype", WEIGHTS, ids=str)

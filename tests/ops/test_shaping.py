@@ -17,9 +17,9 @@ def integers(rng, shape):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("amounts", [(0, 1, 2), (3, 0, 0), (-1, 2, -3), (-3, 0, 0), (0, 0, -9)])
-def test_pad_adds_zeros_and_crops(gpu, rng, amounts, layout, dtype):
+def test_pad_adds_zeros_and_crops(executor, rng, amounts, layout, dtype):
     x = integers(rng, (3, 5, 9))
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = LAYOUTS[layout](ctx, x, dtype).pad(*amounts).numpy()
     cropped = x[tuple(slice(0, n + min(a, 0)) for n, a in zip(x.shape, amounts, strict=True))]
     want = np.pad(cropped, [(0, max(a, 0)) for a in amounts])
@@ -27,25 +27,25 @@ def test_pad_adds_zeros_and_crops(gpu, rng, amounts, layout, dtype):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (33,), (257,), (2, 3, 5, 7), (0, 3)], ids=str)
-def test_padding_of_odd_sizes(any_gpu, check, rng, shape):
+def test_padding_of_odd_sizes(any_executor, check, rng, shape):
     x = integers(rng, shape)
-    check(any_gpu, lambda ctx: tensor(ctx, x).pad(*range(len(shape))), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).pad(*range(len(shape))), limit=0)
     pairs = [(k, 2 - k) for k in range(len(shape))]
-    check(any_gpu, lambda ctx: tensor(ctx, x).pad_ext(*pairs), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).pad_ext(*pairs), limit=0)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_pad_ext_works_at_both_ends(gpu, check, rng, dtype):
+def test_pad_ext_works_at_both_ends(executor, check, rng, dtype):
     x = integers(rng, (5, 9))
-    check(gpu, lambda ctx: tensor(ctx, x, dtype).pad_ext((2, 1), (0, 3)), limit=0)
-    with Context(gpu) as ctx:
+    check(executor, lambda ctx: tensor(ctx, x, dtype).pad_ext((2, 1), (0, 3)), limit=0)
+    with Context(executor) as ctx:
         got = tensor(ctx, x, dtype).pad_ext((-1, -2), (3, -4)).numpy()
     np.testing.assert_array_equal(got, np.pad(x[1:3, :5], [(0, 0), (3, 0)]))
 
 
-def test_padding_moves_bits_as_they_are(gpu):
+def test_padding_moves_bits_as_they_are(executor):
     bits = np.arange(1 << 16, dtype="u2")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = ctx.from_bytes(F16, bits.tobytes(), len(bits)).pad(3).numpy()
     np.testing.assert_array_equal(got.view("u2"), np.pad(bits, (0, 3)))
 
@@ -68,9 +68,9 @@ def test_padding_refuses(full):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("axis", "n"), [(0, 2), (1, 3), (-1, 1), (2, 5), (1, 0)])
-def test_repeat_tiles_an_axis(gpu, rng, axis, n, layout, dtype):
+def test_repeat_tiles_an_axis(executor, rng, axis, n, layout, dtype):
     x = integers(rng, (3, 5, 9))
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = LAYOUTS[layout](ctx, x, dtype).repeat(axis, n).numpy()
     np.testing.assert_array_equal(got, np.concatenate([x] * n or [x[:, :0]], axis))
 
@@ -78,11 +78,11 @@ def test_repeat_tiles_an_axis(gpu, rng, axis, n, layout, dtype):
 @pytest.mark.parametrize(
     ("shape", "wanted"), [((3,), (2, 6)), ((1, 5), (4, 1, 3, 5)), ((), (2, 3))]
 )
-def test_repeat_4d_fills_a_shape(any_gpu, check, rng, shape, wanted):
+def test_repeat_4d_fills_a_shape(any_executor, check, rng, shape, wanted):
     x = integers(rng, shape)
-    check(any_gpu, lambda ctx: tensor(ctx, x).repeat_4d(*wanted), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).repeat_4d(*wanted), limit=0)
     times = [n // m for n, m in zip(wanted, (1,) * (len(wanted) - x.ndim) + shape, strict=True)]
-    with Context(any_gpu) as ctx:
+    with Context(any_executor) as ctx:
         np.testing.assert_array_equal(tensor(ctx, x).repeat_4d(*wanted).numpy(), np.tile(x, times))
 
 
@@ -98,18 +98,18 @@ def test_repeating_refuses(full):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 @pytest.mark.parametrize("axis", [0, -1])
-def test_stack_joins_along_an_axis(gpu, rng, axis, count):
+def test_stack_joins_along_an_axis(executor, rng, axis, count):
     parts = [rng.standard_normal((3, 5), "f4") for _ in range(count)]
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         first, *others = [tensor(ctx, p) for p in parts]
         got = first.stack(axis, *others).numpy()
     np.testing.assert_array_equal(got, np.concatenate(parts, axis))
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_as_strided_sees_the_storage_otherwise(gpu, rng, dtype):
+def test_as_strided_sees_the_storage_otherwise(executor, rng, dtype):
     x = integers(rng, 40)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         base = tensor(ctx, x, dtype)
         got = base.slice(0, 3, 40).as_strided((4, 5), (7, 2), 1).contiguous().numpy()
         overlapping = base.as_strided((5, 3), (1, 1)).contiguous().numpy()
@@ -120,9 +120,9 @@ def test_as_strided_sees_the_storage_otherwise(gpu, rng, dtype):
     np.testing.assert_array_equal(plain, x[20:].reshape(5, 4))
 
 
-def test_a_view_may_reach_in_front_of_its_tensor(gpu, rng):
+def test_a_view_may_reach_in_front_of_its_tensor(executor, rng):
     x = integers(rng, 40)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = tensor(ctx, x).slice(0, 10, 20).view((40,), offset=-10).contiguous().numpy()
     np.testing.assert_array_equal(got, x)
 
@@ -142,14 +142,14 @@ def test_views_that_leave_the_storage_are_refused(full, act, message):
         act(ctx.zeros(30))
 
 
-def test_slices_with_a_step_have_the_length_of_numpy(gpu, rng):
+def test_slices_with_a_step_have_the_length_of_numpy(executor, rng):
     x = rng.standard_normal(11).astype("f4")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         for step in range(1, 13):
             got = tensor(ctx, x).slice(0, 1, 11, step).contiguous().numpy()
             np.testing.assert_array_equal(got, x[1:11:step])
 
 
-def test_duplicate_is_a_copy(gpu, check, rng):
+def test_duplicate_is_a_copy(executor, check, rng):
     x = rng.standard_normal((3, 5), "f4")
-    check(gpu, lambda ctx: LAYOUTS["permuted"](ctx, x, F32).duplicate(), limit=0)
+    check(executor, lambda ctx: LAYOUTS["permuted"](ctx, x, F32).duplicate(), limit=0)

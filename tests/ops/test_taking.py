@@ -16,44 +16,44 @@ def integers(rng, shape):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_take_axes_is_numpys_take(gpu, rng, axis, layout, dtype):
+def test_take_axes_is_numpys_take(executor, rng, axis, layout, dtype):
     x, ids = integers(rng, (3, 5, 9)), np.array([2, 0, -1, 2, -3])
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = LAYOUTS[layout](ctx, x, dtype).take_axes(ctx.from_numpy(ids), axis).numpy()
     np.testing.assert_array_equal(got, np.take(x, ids, axis))
 
 
 @pytest.mark.parametrize("ids_shape", [(), (1,), (33,), (3, 2), (2, 2, 2), (0,)], ids=str)
-def test_the_axes_of_the_ids_take_the_axis_place(any_gpu, check, rng, ids_shape):
+def test_the_axes_of_the_ids_take_the_axis_place(any_executor, check, rng, ids_shape):
     x, ids = integers(rng, (7, 257)), rng.integers(-7, 7, ids_shape)
-    check(any_gpu, lambda ctx: tensor(ctx, x).take_axes(ctx.from_numpy(ids), 0), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).take_axes(ctx.from_numpy(ids), 0), limit=0)
 
 
 @pytest.mark.parametrize("outside", [7, -8, 2**31 - 1, -(2**31)])
-def test_ids_outside_take_zero(gpu, check, rng, outside):
+def test_ids_outside_take_zero(executor, check, rng, outside):
     x, ids = integers(rng, (7, 3)), np.array([0, outside, 6])
-    check(gpu, lambda ctx: tensor(ctx, x).take_axes(ctx.from_numpy(ids), 0), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x).take_axes(ctx.from_numpy(ids), 0), limit=0)
     along = np.array([[0, outside, 1]])
-    check(gpu, lambda ctx: tensor(ctx, x).take_along_axis(ctx.from_numpy(along), 0), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x).take_along_axis(ctx.from_numpy(along), 0), limit=0)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_take_along_axis_is_numpys(gpu, rng, axis, layout, dtype):
+def test_take_along_axis_is_numpys(executor, rng, axis, layout, dtype):
     x = integers(rng, (3, 5, 9))
     shape = list(x.shape)
     shape[axis] = 4
     ids = rng.integers(-x.shape[axis], x.shape[axis], shape)
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = LAYOUTS[layout](ctx, x, dtype)
         got = got.take_along_axis(LAYOUTS[layout](ctx, ids, I32), axis).numpy()
     np.testing.assert_array_equal(got, np.take_along_axis(x, ids, axis))
 
 
-def test_a_sort_is_argsort_and_take_along_axis(gpu, rng):
+def test_a_sort_is_argsort_and_take_along_axis(executor, rng):
     x = rng.standard_normal((3, 257), "f4")
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         a = tensor(ctx, x)
         np.testing.assert_array_equal(a.take_along_axis(a.argsort(), -1).numpy(), np.sort(x, -1))
 

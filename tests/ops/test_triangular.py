@@ -20,10 +20,10 @@ def triangle(rng, *shape, lower):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
-def test_tri_keeps_one_side(gpu, rng, kind, layout, dtype):
+def test_tri_keeps_one_side(executor, rng, kind, layout, dtype):
     x = rng.integers(1, 200, (3, 5, 9)).astype("f4")
     want = [np.triu(x), np.triu(x, 1), np.tril(x), np.tril(x, -1)][kind]
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         got = LAYOUTS[layout](ctx, x, dtype).tri(kind).numpy()
     np.testing.assert_array_equal(got, want)
 
@@ -32,38 +32,38 @@ def test_tri_keeps_one_side(gpu, rng, kind, layout, dtype):
     "shape", [(1, 1), (3, 1), (1, 3), (33, 33), (257, 33), (2, 2, 5, 3), (0, 3)]
 )
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
-def test_tri_of_odd_sizes(any_gpu, check, rng, shape, kind):
+def test_tri_of_odd_sizes(any_executor, check, rng, shape, kind):
     x = rng.standard_normal(shape).astype("f4")
-    check(any_gpu, lambda ctx: tensor(ctx, x).tri(kind), limit=0)
+    check(any_executor, lambda ctx: tensor(ctx, x).tri(kind), limit=0)
 
 
-def test_tri_drops_nan(gpu):
-    with Context(gpu) as ctx:
+def test_tri_drops_nan(executor):
+    with Context(executor) as ctx:
         got = tensor(ctx, np.full((2, 2), np.nan, "f4")).tri(3).numpy()
     np.testing.assert_array_equal(got, [[0, 0], [np.nan, 0]])
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (3,), (33,), (3, 5), (2, 3, 7), (0,)], ids=str)
-def test_diag_puts_vectors_on_diagonals(gpu, check, rng, shape, dtype):
+def test_diag_puts_vectors_on_diagonals(executor, check, rng, shape, dtype):
     x = rng.integers(1, 200, shape).astype("f4")
-    check(gpu, lambda ctx: tensor(ctx, x, dtype).diag(), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x, dtype).diag(), limit=0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_diag_of_views(gpu, check, rng, layout):
+def test_diag_of_views(executor, check, rng, layout):
     x = rng.standard_normal((3, 4, 5)).astype("f4")
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x).diag(), limit=0)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x).diag(), limit=0)
 
 
 @pytest.mark.parametrize("unit_diagonal", [False, True])
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 5), (33, 3), (64, 65)])
-def test_solutions_solve_the_equations(any_gpu, rng, n, k, lower, left, unit_diagonal):
+def test_solutions_solve_the_equations(any_executor, rng, n, k, lower, left, unit_diagonal):
     a = triangle(rng, 2, n, n, lower=lower)
     b = rng.standard_normal((2, n, k) if left else (2, k, n)).astype("f4")
-    with Context(any_gpu) as ctx:
+    with Context(any_executor) as ctx:
         x = tensor(ctx, a).solve_tri(tensor(ctx, b), lower, left, unit_diagonal).numpy()
     half = np.tril(a) if lower else np.triu(a)
     if unit_diagonal:
@@ -75,12 +75,12 @@ def test_solutions_solve_the_equations(any_gpu, rng, n, k, lower, left, unit_dia
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("left", [True, False])
-def test_solve_tri_takes_views_of_every_type(gpu, check, rng, left, layout, dtype):
+def test_solve_tri_takes_views_of_every_type(executor, check, rng, left, layout, dtype):
     a = rng.uniform(-0.3, 0.3, (3, 9, 9)).astype("f4") + 2 * np.eye(9, dtype="f4")
     b = rng.standard_normal((3, 9, 5) if left else (3, 5, 9)).astype("f4")
     view = LAYOUTS[layout]
     check(
-        gpu,
+        executor,
         lambda ctx: view(ctx, a, dtype).solve_tri(view(ctx, b, dtype), left=left),
         limit=1e-11,
     )
@@ -91,21 +91,21 @@ def test_solve_tri_takes_views_of_every_type(gpu, check, rng, left, layout, dtyp
     [((9, 9), (2, 3, 9, 4)), ((2, 1, 9, 9), (3, 9, 4)), ((3, 9, 9), (9, 4))],
     ids=str,
 )
-def test_batches_of_equations_broadcast(gpu, check, rng, left, right):
+def test_batches_of_equations_broadcast(executor, check, rng, left, right):
     a = rng.uniform(-0.3, 0.3, left).astype("f4") + 2 * np.eye(9, dtype="f4")
     b = rng.standard_normal(right).astype("f4")
-    check(gpu, lambda ctx: tensor(ctx, a).solve_tri(tensor(ctx, b)), limit=1e-11)
+    check(executor, lambda ctx: tensor(ctx, a).solve_tri(tensor(ctx, b)), limit=1e-11)
 
 
-def test_a_zero_on_the_diagonal_gives_infinity(gpu):
-    with Context(gpu) as ctx:
+def test_a_zero_on_the_diagonal_gives_infinity(executor):
+    with Context(executor) as ctx:
         got = ctx.zeros(1, 1).solve_tri(ctx.from_floats([1, -1], 1, 2)).numpy()
     np.testing.assert_array_equal(got, [[np.inf, -np.inf]])
 
 
 @pytest.mark.parametrize(("n", "k"), [(0, 3), (3, 0)])
-def test_equations_without_unknowns(gpu, check, n, k):
-    check(gpu, lambda ctx: ctx.zeros(n, n).solve_tri(ctx.zeros(n, k)), limit=0)
+def test_equations_without_unknowns(executor, check, n, k):
+    check(executor, lambda ctx: ctx.zeros(n, n).solve_tri(ctx.zeros(n, k)), limit=0)
 
 
 def test_triangles_refuse(full):

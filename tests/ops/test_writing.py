@@ -15,11 +15,11 @@ def integers(rng, shape):
 
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 @pytest.mark.parametrize("target", FLOATS, ids=str)
-def test_copy_converts_into_a_view_of_a_state(gpu, rng, source, target):
+def test_copy_converts_into_a_view_of_a_state(executor, rng, source, target):
     x = integers(rng, (3, 5))
     want = np.zeros((7, 9), "f4")
     want[1:7:2, 2:7] = x
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         state = ctx.zeros(7, 9, dtype=target)
         window = state.slice(0, 1, 7, 2).slice(1, 2, 7)
         written = tensor(ctx, x, source).copy(window)
@@ -29,13 +29,13 @@ def test_copy_converts_into_a_view_of_a_state(gpu, rng, source, target):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_copy_takes_views(gpu, check, rng, layout):
+def test_copy_takes_views(executor, check, rng, layout):
     x = integers(rng, (3, 5))
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x, F32).copy(ctx.zeros(15)), limit=0)
+    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, F32).copy(ctx.zeros(15)), limit=0)
 
 
-def test_copy_within_one_tensor(gpu):
-    with Context(gpu) as ctx:
+def test_copy_within_one_tensor(executor):
+    with Context(executor) as ctx:
         state = ctx.zeros(9)
         ctx.compute(ctx.from_numpy(np.arange(9, dtype="f4")).copy(state))
         ctx.compute(state[:6].copy(state[3:]))
@@ -52,11 +52,11 @@ def test_copy_refuses(full):
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_slice_update_is_numpys_assignment(gpu, rng, layout, dtype):
+def test_slice_update_is_numpys_assignment(executor, rng, layout, dtype):
     x, update = integers(rng, (5, 9, 7)), integers(rng, (2, 3, 7))
     want = x.copy()
     want[1:5:3, 2:8:2] = update
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         base, new = LAYOUTS[layout](ctx, x, dtype), LAYOUTS[layout](ctx, update, dtype)
         got = base.slice_update(new, (1, 2, 0), (5, 8, 7), (3, 2, 1))
         short = base.slice_update(new, (1, 2, 0), steps=(3, 2, 1))
@@ -67,17 +67,17 @@ def test_slice_update_is_numpys_assignment(gpu, rng, layout, dtype):
 
 @pytest.mark.parametrize("size", [1, 3, 33, 257])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_neighbours_of_a_slice_stay(any_gpu, rng, size, dtype):
+def test_neighbours_of_a_slice_stay(any_executor, rng, size, dtype):
     x, update = integers(rng, size + 2), integers(rng, size)
-    with Context(any_gpu) as ctx:
+    with Context(any_executor) as ctx:
         got = tensor(ctx, x, dtype).slice_update(tensor(ctx, update, dtype), [1]).numpy()
     np.testing.assert_array_equal(got, np.concatenate([x[:1], update, x[-1:]]))
 
 
-def test_updates_of_an_intermediate_leave_other_readers_alone(gpu, rng):
+def test_updates_of_an_intermediate_leave_other_readers_alone(executor, rng):
     x, update = integers(rng, (4, 5)), integers(rng, (2, 5))
 
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         a = tensor(ctx, x) + 1
         b = a.slice_update(tensor(ctx, update), (1, 0))
         got = (b * 1000 + a).numpy()
@@ -87,9 +87,9 @@ def test_updates_of_an_intermediate_leave_other_readers_alone(gpu, rng):
     np.testing.assert_array_equal(got, want * 1000 + y)
 
 
-def test_a_chain_of_updates_over_one_storage(gpu, rng):
+def test_a_chain_of_updates_over_one_storage(executor, rng):
     x = integers(rng, (6, 5))
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         a = tensor(ctx, x) * 1
         for row in range(5):
             a = a.slice_update(a.slice(0, row, row + 1) + 1, (row + 1, 0))
@@ -98,11 +98,11 @@ def test_a_chain_of_updates_over_one_storage(gpu, rng):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_set_inplace_writes_a_strided_window(gpu, rng, dtype):
+def test_set_inplace_writes_a_strided_window(executor, rng, dtype):
     x, src = integers(rng, (6, 7)), integers(rng, (3, 4))
     want = x.copy().reshape(-1)
     want[2 + 11 * np.arange(3)[:, None] + 2 * np.arange(4)] = src
-    with Context(gpu) as ctx:
+    with Context(executor) as ctx:
         base = tensor(ctx, x, dtype)
         got = base.set_inplace(tensor(ctx, src, dtype), (11, 2), 2).numpy()
         np.testing.assert_array_equal(got, want.reshape(6, 7))
@@ -129,6 +129,6 @@ def test_updates_refuse(full):
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)], ids=str)
-def test_nothing_is_written_into_nothing(gpu, check, shape):
+def test_nothing_is_written_into_nothing(executor, check, shape):
     x = np.zeros(shape, "f4")
-    check(gpu, lambda ctx: tensor(ctx, x).slice_update(tensor(ctx, x), (0,) * x.ndim), limit=0)
+    check(executor, lambda ctx: tensor(ctx, x).slice_update(tensor(ctx, x), (0,) * x.ndim), limit=0)
