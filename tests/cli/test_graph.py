@@ -16,7 +16,7 @@ from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.schedule import schedule
-from wgpu_backend.ops.activation import relu, silu, swiglu
+from wgpu_backend.ops.activation import relu, silu, swiglu, tanh
 from wgpu_backend.ops.elementwise import add, mul
 
 BROWSER = next(
@@ -58,6 +58,26 @@ def test_a_fused_step_says_what_it_stands_for(gated):
         ("add",),
     ]
     assert gated.dispatches == 3
+
+
+def test_a_step_that_feeds_a_fused_one_stands_for_what_it_took_over():
+    """silu(relu(x)) · weight becomes swiglu(fresh(x), weight): relu went into the fresh step."""
+
+    def replace(node, graph):
+        made = graph.sole(node.launch.operands["a"], "silu")
+        first = made and graph.sole(made.launch.operands["x"], "relu")
+        if not first:
+            return None
+        fed = graph.call(tanh, first.launch.operands["x"])
+        return graph.call(swiglu, fed, node.launch.operands["b"])
+
+    graph = Builder()
+    x, y = graph.leaf(4, 8), graph.leaf(4, 8, kind="weight")
+    each = passed(mul(silu(relu(x)), y), rules={"mul": [Rule("swiglu", replace)]})
+    assert [(s.op, s.made_of) for s in each.after.steps] == [
+        ("tanh", ("relu",)),
+        ("swiglu", ("silu", "mul")),
+    ]
 
 
 def test_operands_are_named_by_the_step_that_made_them(gated):

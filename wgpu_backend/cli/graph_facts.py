@@ -240,20 +240,34 @@ def _lives(memory: MemoryPlan, outputs: Iterable[Node]) -> Iterable[Life]:
 def _origins(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[str, ...]]:
     """Ops that each step after fusion stands for, in their order.
 
-    A replacement keeps the storage of the node it replaces. So a step that is gone is part of
-    the one that now writes what its first reader wrote.
+    A replacement keeps the storage of the node it replaces. So a step that is gone went into the
+    one that now writes what its first reader wrote, or into one that was made to feed that.
     """
-    writers: dict[Storage, list[int]] = {}
+    left: dict[Storage, list[int]] = {}
     for number, node in enumerate(after):
-        writers.setdefault(node.storage, []).append(number)
+        left.setdefault(node.storage, []).append(number)
+    known = {node.storage for node in before}
+    fresh = {storage: numbers[0] for storage, numbers in left.items() if storage not in known}
     made_of: list[list[str]] = [[] for _ in after]
-    readers: dict[Storage, int | None] = {}
-    left = {storage: list(numbers) for storage, numbers in writers.items()}
+    homes: dict[Storage, int | None] = {}  # of the first reader, since that is met last
     for node in reversed(before):
-        queue = left.get(node.storage)
-        home = queue.pop() if queue else readers.get(node.storage)
+        numbers = left.get(node.storage)
+        home = numbers.pop() if numbers else homes.get(node.storage)
         if home is not None:
+            home = home if numbers is not None else _nearest(node, home, after, fresh)
             made_of[home].insert(0, _op(node))
-        for operand in node.dependencies():
-            readers[operand.storage] = home  # reversed: the first reader is the last to say so
+        homes |= {operand.storage: home for operand in node.dependencies()}
     return [tuple(names) or (_op(node),) for names, node in zip(made_of, after, strict=True)]
+
+
+def _nearest(node: Node, home: int, after: Sequence[Node], fresh: Mapping[Storage, int]) -> int:
+    """Of `home` and the new steps that feed it, the one that shares most with `node`."""
+    candidates = [home]
+    for number in candidates:  # grows as it goes
+        feeding = [fresh[d.storage] for d in after[number].dependencies() if d.storage in fresh]
+        candidates += [each for each in feeding if each not in candidates]
+    return max(candidates, key=lambda number: len(_touched(node) & _touched(after[number])))
+
+
+def _touched(node: Node) -> set[Storage]:
+    return {node.storage, *(each.storage for each in node.dependencies())}
