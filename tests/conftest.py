@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.count_cases import CaseCounter
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
@@ -34,6 +35,19 @@ KINDS: dict[str, dict[str, object]] = {
 GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 
 Executors = Callable[[str], WgpuExecutor]
+
+
+COUNTER: list[CaseCounter] = []  # the one of this run, where it was asked for
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--count-cases", action="store_true", help="table of cases by op and profile")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--count-cases"):
+        COUNTER.append(CaseCounter())
+        config.pluginmanager.register(COUNTER[0])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,6 +78,8 @@ def executors() -> Iterator[Executors]:
             if kind not in known:
                 known[kind] = opened(kind)
                 stack.callback(known[kind].close)
+                for counter in COUNTER:
+                    counter.kinds[known[kind].device] = kind
             return known[kind]
 
         yield executor
