@@ -7,8 +7,16 @@ import pytest
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml import self_test as module
 from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.self_test import Finding, require_trust, self_test
+from wgpu_backend.ml.self_test import (
+    Finding,
+    LeftOutWarning,
+    fused_test,
+    require_trust,
+    self_test,
+)
+from wgpu_backend.ops.op import fusions
 
 
 def test_numpy_agrees_with_itself() -> None:
@@ -63,3 +71,42 @@ def test_wrong_values_are_refused_and_not_remembered(tmp_path: Path, monkeypatch
         require_trust(Wrong(), "full", cache)
 
     assert not cache.exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.second_driver
+def test_adapter_passes_with_fused_ops(executors) -> None:
+    executor = executors("baseline")
+    before = executor.rules
+    try:
+        assert [f.name for f in fused_test(executor) if not f.passed] == []
+    finally:
+        executor.rules = before
+
+
+@pytest.mark.gpu
+def test_every_rule_has_a_case_in_which_it_applies(executors, monkeypatch) -> None:
+    executor = executors("full")
+    monkeypatch.setattr(executor, "rules", {})
+    for name, _, make in module._fused_cases():
+        executor.rules = fusions([*module._BEFORE.get(name, ()), name], exact=False)
+        with Context(executor) as context:
+            recorded = context.record(make(context, np.random.default_rng(1)))
+            made = {node.call.op.name for node, _ in recorded.plan.steps}
+            recorded.close()
+        assert name in made
+
+
+@pytest.mark.gpu
+def test_a_wrong_fused_op_is_left_out_and_remembered(executors, tmp_path, monkeypatch) -> None:
+    executor = executors("full")
+    monkeypatch.setattr(executor, "rules", {})
+    monkeypatch.setattr(module, "self_test", lambda _: [])
+    monkeypatch.setattr(module, "fused_test", lambda _: [Finding("mulmat_q8", 0.5, 1e-3)])
+    cache = tmp_path / "trusted.json"
+    with pytest.warns(LeftOutWarning, match=r"mulmat_q8 \(NMSE 5\.0e-01, at most 1e-03"):
+        assert require_trust(executor, "full", cache) == {"mulmat_q8"}
+
+    assert require_trust(executor, "full", cache) == {"mulmat_q8"}  # without a second warning
+    rules = fusions(exact=False, without={"mulmat_q8"})
+    assert "mulmat_q8" not in {rule.name for named in rules.values() for rule in named}

@@ -83,6 +83,7 @@ class Graph:
         self._wanted = {node.storage for node in outputs}
         self._allocate = allocate
         self._fresh: list[Node] = []
+        self._absorbed: list[Node] = []
         self._shared: dict[tuple[Any, ...], Node] = {}
         self._writers: dict[Storage, list[Node]] = {}
         self._reads: Counter[Storage] = Counter()
@@ -111,6 +112,32 @@ class Graph:
             return None
         return self.producer(operand, *ops)
 
+    def writers(self, node: Node) -> list[Node]:
+        """Nodes that write the storage that `node` looks at, in order."""
+        return list(self._writers.get(node.storage, ()))
+
+    def absorb(self, write: Node, reader: Node) -> bool:
+        """Do away with a write into a state, which the replacement does instead.
+
+        Parameters
+        ----------
+        write : Node
+            The only one that writes its state.
+        reader : Node
+            The node to be replaced, the only one that reads it.
+
+        Returns
+        -------
+        bool
+            False where somebody else reads or writes that state; then nothing has changed.
+        """
+        own = [o.storage for n in (write, reader) for o in _operands(n)].count(write.storage)
+        alone = self._reads[write.storage] == own and self.writers(write) == [write]
+        if not alone or write.storage in self._wanted:
+            return False
+        self._absorbed.append(write)
+        return True
+
     def call(self, op: Callee, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
         """Result of an op, as a new node of this graph."""
         return op.added(self, *args, **kwargs)
@@ -118,8 +145,7 @@ class Graph:
     def shared(self, op: Callee, operand: Node, **kwargs: Any) -> Node:  # noqa: ANN401
         """`call`, but one node serves all who ask for the same."""
         key = (op, operand.storage, operand.spec, *sorted(kwargs.items()))
-        alone = self.producer(operand) is not None
-        if not alone or key not in self._shared:
+        if key not in self._shared or self._changes(operand.storage):
             self._shared[key] = self.call(op, operand, **kwargs)
         return self._shared[key]
 
@@ -147,10 +173,7 @@ class Graph:
             if answer is None:
                 self.nodes.append(node)
             else:
-                self._count(node, -1)
-                for new in answer:
-                    self._count(new, 1)
-                self.nodes += answer
+                self._replace([node, *self._absorbed], answer)
         changed = self.nodes != before
         self._drop_dead()
         return changed
@@ -159,7 +182,7 @@ class Graph:
         """What comes in place of a node."""
         name = node.call.op.name if node.call else ""
         for rule in (*rules.get(name, ()), *rules.get(ANY, ())):
-            self._fresh = []
+            self._fresh, self._absorbed = [], []
             made = rule.replace(node, self)
             if made is not None and all(self._may_wait(n, node) for n in self._fresh):
                 return [*(n for n in self._fresh if n is not made), _renamed(node, made, rule.name)]
@@ -171,7 +194,17 @@ class Graph:
         return all(o in there or not self._changes(o.storage) for o in _operands(new))
 
     def _changes(self, storage: Storage) -> bool:
-        return storage.kind == "state" or len(self._writers.get(storage, ())) > 1
+        left = [w for w in self._writers.get(storage, ()) if w not in self._absorbed]
+        taken = len(left) < len(self._writers.get(storage, ()))
+        return len(left) > 1 or (storage.kind == "state" and not taken)
+
+    def _replace(self, old: Sequence[Node], new: Sequence[Node]) -> None:
+        self.nodes = [n for n in self.nodes if n not in old] if len(old) > 1 else self.nodes
+        for node in old:
+            self._count(node, -1)
+        for node in new:
+            self._count(node, 1)
+        self.nodes += new
 
     def _count(self, node: Node, sign: int) -> None:
         """Note who writes and reads what, or forget it."""

@@ -67,6 +67,9 @@ class Launch:
         WGSL to take when it is not the op's own.
     into : Node or None
         Operand whose storage the launch writes; the result is a view of it.
+    writes : tuple of str
+        Operands, all of them states, that the launch writes besides the result. Only fusion rules
+        make such launches: nothing tells a reader of the state to wait for them.
     in_place : tuple of str
         Operands that the result may overwrite when nobody else needs them.
     work : int
@@ -83,6 +86,7 @@ class Launch:
     )
     shader: Source = ""
     into: Node | None = None
+    writes: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
     work: int = 0
 

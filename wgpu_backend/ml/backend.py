@@ -369,15 +369,14 @@ def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
     executor = WgpuExecutor(
-        Device.open(params.device, profile=params.profile, native=params.native),
-        fusions(params.fusion, exact=params.exact),
+        Device.open(params.device, profile=params.profile, native=params.native)
     )
-    if params.self_test:
-        try:
-            require_trust(executor, params.profile)
-        except BaseException:
-            executor.close()
-            raise
+    try:
+        wrong = require_trust(executor, params.profile) if params.self_test else frozenset[str]()
+        executor.rules = fusions(params.fusion, exact=params.exact, without=wrong)
+    except BaseException:
+        executor.close()
+        raise
     return executor
 
 

@@ -119,7 +119,8 @@ def _argument(argument: Any, launch: Launch, halves: bool) -> Any:  # noqa: ANN4
     into = launch.into
     if not isinstance(argument, Node):
         return argument
-    if argument is into and argument.spec.dtype != BF16:
+    written = argument is into or any(argument is launch.operands[n] for n in launch.writes)
+    if written and argument.spec.dtype != BF16:
         return stored(argument)
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
         return rounded(into.spec.dtype, value_of(argument))

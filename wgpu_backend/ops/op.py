@@ -173,7 +173,9 @@ def find(name: str) -> Op[Any]:
     return REGISTRY[name]
 
 
-def fusions(wanted: bool | Collection[str] = True, *, exact: bool) -> dict[str, list[Rule]]:
+def fusions(
+    wanted: bool | Collection[str] = True, *, exact: bool, without: Collection[str] = ()
+) -> dict[str, list[Rule]]:
     """Rules that may be used, those of installed packages among them.
 
     Parameters
@@ -182,6 +184,8 @@ def fusions(wanted: bool | Collection[str] = True, *, exact: bool) -> dict[str, 
         All, none, or names of the ops that rules may make.
     exact : bool
         Leave out those that round activations.
+    without : collection of str
+        Names of ops that rules may not make.
 
     Returns
     -------
@@ -195,6 +199,7 @@ def fusions(wanted: bool | Collection[str] = True, *, exact: bool) -> dict[str, 
         names &= set(wanted)
     elif not wanted:
         names = set[str]()
+    names -= set(without)
     return {
         name: [r for r in rules if r.name in names and (r.exact or not exact)]
         for name, rules in FUSIONS.items()

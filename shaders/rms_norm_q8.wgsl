@@ -1,0 +1,49 @@
+// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: one work group a row.
+// @import vec4/f32 as x
+// @import vec4/f32 as weight
+// @import lib/grid
+// @import lib/q8
+// @import lib/reduce
+
+const WG: u32 = 64u;
+const WEIGHTED: bool = true;
+
+struct Params { rows: u32, groups: u32, x_offset: u32, weight_offset: u32, eps: f32 }
+
+@group(0) @binding(0) var<storage, read_write> y: array<vec4<u32>>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let row = group_index(group, groups);
+    if row >= params.rows {
+        return;
+    }
+    let start = params.x_offset / 4u + row * params.groups * 8u;
+    var squares = vec4<f32>(0.0);
+    for (var i = lane; i < params.groups * 8u; i += WG) {
+        let values = x_load4(start + i);
+        squares += values * values;
+    }
+    let sum = group_sum(squares.x + squares.y + squares.z + squares.w, lane);
+    let inverse = 1.0 / sqrt(sum / f32(params.groups * 32u) + params.eps);
+    for (var g = lane; g < params.groups; g += WG) {
+        var values: array<vec4<f32>, 8>;
+        // @unroll
+        for (var k = 0u; k < 8u; k++) {
+            values[k] = x_load4(start + g * 8u + k) * inverse;
+            if WEIGHTED {
+                values[k] *= weight_load4(params.weight_offset / 4u + g * 8u + k);
+            }
+        }
+        let packed = q8_group(&values);
+        let at = (row * params.groups + g) * 3u;
+        y[at] = packed[0];
+        y[at + 1u] = packed[1];
+        y[at + 2u] = packed[2];
+    }
+}

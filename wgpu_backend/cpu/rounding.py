@@ -1,0 +1,13 @@
+"""NumPy twins of `wgpu_backend.ops.rounding`."""
+
+from __future__ import annotations
+
+from wgpu_backend.cpu.normalization import rms_norm
+from wgpu_backend.cpu.q8 import q8_activations
+from wgpu_backend.cpu.twin import Array, twin
+
+
+@twin
+def rms_norm_q8(x: Array, weight: Array | None = None, *, eps: float) -> Array:
+    """Norm, then rounding."""
+    return q8_activations(rms_norm(x, weight, eps=eps))

@@ -1,0 +1,151 @@
+"""Rotation of queries and keys, and keys and values put into the cache, in one op."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.graph.fusion import Graph
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import four
+from wgpu_backend.ops.op import find, op
+
+OCTET = 8  # values of one head that a thread takes
+
+
+@op(dense=("table", "slots"), trusted=True)
+def rope_put(
+    q: Node,
+    k: Node,
+    v: Node,
+    table: Node,
+    slots: Node,
+    keys: Node,
+    values: Node,
+    *,
+    interleaved: bool,
+) -> Launch:
+    """Rotate queries and keys, and put keys and values into their slots of the cache.
+
+    Made by a fusion rule alone, which sees to it that whoever reads the cache runs later.
+
+    Parameters
+    ----------
+    q : (tokens, heads, cols), f32
+    k : (tokens, kv_heads, cols), f32
+    v : (tokens, kv_heads, v_cols), f32
+        `cols`, `v_cols`, offsets and strides are multiples of 8, 8, 4 and 4.
+    table : (tokens, pairs, 2), f32
+        From `rope_table`; `pairs` a multiple of 4.
+    slots : (tokens,), i32
+        Row of the cache of each token; those outside it are dropped.
+    keys : (positions, kv_heads * cols), f32, f16 or bf16, a state; written
+    values : (positions, kv_heads * v_cols), likewise
+    interleaved : bool
+        See `rope`.
+
+    Returns
+    -------
+    (tokens, heads, cols), f32
+        The rotated queries.
+    """
+    tokens, heads, cols = q.spec.shape
+    kv_heads, v_cols = v.spec.shape[1:]
+    counts = (heads * cols // OCTET, kv_heads * cols // OCTET, kv_heads * v_cols // OCTET)
+    total = sum(counts)
+    return Launch(
+        Spec.dense(q.spec.shape, F32),
+        {"q": q, "k": k, "v": v, "table": table, "slots": slots, "keys": keys, "values": values},
+        threads=tokens * total,
+        params={
+            "size": tokens * total,
+            "octets": (counts[0], counts[0] + counts[1], total, total),
+            "cols": cols,
+            "v_cols": v_cols,
+            "pairs": table.spec.shape[1],
+            "rows": keys.spec.shape[0],
+            "heads": heads,
+            "kv_heads": kv_heads,
+            **{f"{n}_strides": four(x.spec.strides, 0) for n, x in (("q", q), ("k", k), ("v", v))},
+        },
+        choices={"INTERLEAVED": interleaved},
+        writes=("keys", "values"),
+        work=2 * (q.spec.nbytes + k.spec.nbytes + v.spec.nbytes),
+    )
+
+
+@rope_put.fuses("paged_attention", "paged_attention_splits")
+def before_attention(node: Node, graph: Graph) -> Node | None:
+    """What stands between the products of a layer and its attention."""
+    if node.launch is None or node.call is None:
+        return None
+    operands = node.launch.operands
+    query = graph.sole(operands["q"], "rope")
+    put_keys, put_values = (_put(graph, operands[name]) for name in "kv")
+    key = put_keys and graph.sole(_operand(put_keys, "x"), "rope")
+    if not (query and key and put_keys and put_values):
+        return None
+    q, k = _operand(query, "x"), _operand(key, "x")
+    v = _in_heads(_source(graph, _operand(put_values, "x")), k.spec.shape[1])
+    table, slots = _operand(query, "table"), _operand(put_keys, "ids")
+    same = table is _operand(key, "table") and slots is _operand(put_values, "ids")
+    keys, values = (_into(put) for put in (put_keys, put_values))
+    if not same or v is None or not _fits(q, k, v, table, keys, values):
+        return None
+    if not (graph.absorb(put_keys, node) and graph.absorb(put_values, node)):
+        return None
+    interleaved = bool(query.launch and query.launch.choices["INTERLEAVED"])
+    turned = graph.call(rope_put, q, k, v, table, slots, keys, values, interleaved=interleaved)
+    rest = [operands[name] for name in ("positions", "sequences", "table")]
+    return graph.call(find(node.call.op.name), turned, keys, values, *rest, **node.call.kwargs)
+
+
+def _operand(node: Node, name: str) -> Node:
+    assert node.launch is not None
+    return node.launch.operands[name]
+
+
+def _into(node: Node) -> Node:
+    assert node.launch is not None
+    assert node.launch.into is not None
+    return node.launch.into
+
+
+def _put(graph: Graph, cache: Node) -> Node | None:
+    """Node that puts rows into a cache that is read."""
+    made = cache.call is not None and cache.call.op.name == "set_rows"
+    return cache if made and graph.writers(cache) == [cache] else None
+
+
+def _source(graph: Graph, x: Node) -> Node:
+    """What `x` is a dense copy of, or itself."""
+    copy = graph.sole(x, "contiguous")
+    return _operand(copy, "x") if copy else x
+
+
+def _in_heads(x: Node, heads: int) -> Node | None:
+    """Rows (tokens, heads * cols) as (tokens, heads, cols)."""
+    if len(x.spec.shape) == 3:
+        return x
+    tokens, cols = x.spec.shape
+    if x.spec.strides[1] != 1 or cols % heads:
+        return None
+    each = cols // heads
+    spec = Spec((tokens, heads, each), x.spec.dtype, (x.spec.strides[0], each, 1), x.spec.offset)
+    return Node(spec, x.storage)
+
+
+def _fits(q: Node, k: Node, v: Node, table: Node, keys: Node, values: Node) -> bool:
+    """Whether the kernel's vectors of four and octets divide everything."""
+    rows = all(
+        x.spec.dtype == F32
+        and x.spec.shape[2] % OCTET == 0
+        and x.spec.strides[2] == 1
+        and not any(s % 4 for s in (x.spec.offset, *x.spec.strides[:2]))
+        for x in (q, k, v)
+    )
+    pairs_fit = table.spec.shape[1] % 4 == 0 and table.spec.is_dense and table.spec.offset % 4 == 0
+    caches = all(
+        c.storage.kind == "state" and c.spec.dtype in (F32, F16, BF16) and not c.spec.offset
+        for c in (keys, values)
+    )
+    return rows and pairs_fit and caches
