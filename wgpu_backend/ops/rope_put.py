@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.graph.fusion import Graph
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -38,7 +38,7 @@ def rope_put(
         From `rope_table`; `pairs` a multiple of 4.
     slots : (tokens,), i32
         Row of the cache of each token; those outside it are dropped.
-    keys : (positions, kv_heads * cols), f32, f16 or bf16, a state; written
+    keys : (positions, kv_heads * cols), f32 or f16, a state; written
     values : (positions, kv_heads * v_cols), likewise
     interleaved : bool
         See `rope`.
@@ -145,7 +145,7 @@ def _fits(q: Node, k: Node, v: Node, table: Node, keys: Node, values: Node) -> b
     )
     pairs_fit = table.spec.shape[1] % 4 == 0 and table.spec.is_dense and table.spec.offset % 4 == 0
     caches = all(
-        c.storage.kind == "state" and c.spec.dtype in (F32, F16, BF16) and not c.spec.offset
+        c.storage.kind == "state" and c.spec.dtype in (F32, F16) and not c.spec.offset
         for c in (keys, values)
     )
     return rows and pairs_fit and caches

@@ -1,0 +1,113 @@
+"""Rotation and cache write in one: the same queries, keys and values as one op after the other."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend.dtypes import F16, F32
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.attention import Scores
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.rope_put import rope_put
+
+POSITIONS = 64
+
+
+@pytest.fixture
+def seed(rng):
+    """A number from which the same operands are made again."""
+    return int(rng.integers(1 << 30))
+
+
+def operands(context, rng, tokens, heads, kv_heads, cols, v_cols, pairs, dtype, offset=0):
+    """Parts of one wide result, as products of Q, K and V in one make them."""
+    sizes = heads * cols, kv_heads * cols, kv_heads * v_cols
+    wide = context.from_numpy(rng.standard_normal((tokens, offset + sum(sizes)))).tanh()
+    parts, start = [], offset
+    for size, count in zip(sizes, (heads, kv_heads, kv_heads), strict=True):
+        parts.append(wide.slice(1, start, start + size).reshape(tokens, count, -1))
+        start += size
+    positions = context.from_ints(rng.integers(0, POSITIONS, tokens))
+    frequencies = context.from_numpy(np.float32(0.5) ** np.arange(pairs))
+    slots = rng.permutation(POSITIONS)[:tokens]
+    slots[tokens // 2] = -1 if tokens > 1 else slots[0]
+    caches = (
+        context.zeros(POSITIONS, sizes[1], dtype=dtype),
+        context.zeros(POSITIONS, sizes[2], dtype=dtype),
+    )
+    return [*parts, positions.rope_table(frequencies), context.from_ints(slots), *caches]
+
+
+@pytest.mark.parametrize("dtype", [F32, F16], ids=str)
+@pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "neighbours"])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "kv_heads", "cols", "v_cols", "pairs", "offset"),
+    [(1, 14, 2, 64, 64, 32, 0), (5, 4, 4, 32, 16, 8, 4), (33, 6, 2, 8, 40, 4, 0)],
+)
+def test_as_one_after_the_other(
+    executor, seed, dtype, interleaved, tokens, heads, kv_heads, cols, v_cols, pairs, offset
+):
+    def made(fused):
+        rng = np.random.default_rng(seed)
+        with Context(executor) as context:
+            q, k, v, table, slots, keys, values = operands(
+                context, rng, tokens, heads, kv_heads, cols, v_cols, pairs, dtype, offset
+            )
+            if fused:
+                y = rope_put(q, k, v, table, slots, keys, values, interleaved=interleaved)
+                return [y.numpy(), keys.numpy(), values.numpy()]
+            k = k.rope(table, interleaved=interleaved).reshape(tokens, -1)
+            y = q.rope(table, interleaved=interleaved).numpy()
+            v = v.contiguous().reshape(tokens, -1)
+            return [y, keys.set_rows(k, slots).numpy(), values.set_rows(v, slots).numpy()]
+
+    for got, want in zip(made(True), made(False), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def attended(context, rng, tokens=3):
+    q, k, v, table, slots, keys, values = operands(context, rng, tokens, 4, 2, 32, 32, 16, F16)
+    k, v = k.rope(table).reshape(tokens, -1), v.contiguous().reshape(tokens, -1)
+    return [
+        q.rope(table),
+        keys.set_rows(k, slots),
+        values.set_rows(v, slots),
+        context.from_ints([3] * tokens),
+        context.from_ints([0] * tokens),
+        context.from_ints([0, 1], 1, 2),
+    ]
+
+
+def ran(executor, build, monkeypatch, rules=("rope_put",)):
+    """Ops of a graph after fusion."""
+    monkeypatch.setattr(executor, "rules", fusions(rules, exact=True))
+    with Context(executor) as context:
+        recorded = context.record(*build(context))
+        try:
+            return [node.call.op.name for node, _ in recorded.plan.steps], recorded.run({}).wait()
+        finally:
+            recorded.close()
+
+
+SCORES = Scores(block=32, scale=0.3, kv_heads=2)
+
+
+def test_stands_in_front_of_attention(full, seed, monkeypatch):
+    def build(context):
+        q, *rest = attended(context, np.random.default_rng(seed))
+        return [q.paged_attention(*rest, scores=SCORES)]
+
+    fused, got = ran(full, build, monkeypatch)
+    apart, want = ran(full, build, monkeypatch, rules=())
+    assert [n for n in fused if "attention" not in n][-1] == "rope_put"
+    assert {"rope", "set_rows"} <= set(apart)
+    assert not {"rope", "set_rows", "contiguous"} & set(fused)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_a_cache_that_others_read_is_written_where_it_was(full, seed, monkeypatch):
+    def build(context):
+        q, keys, *rest = attended(context, np.random.default_rng(seed))
+        return [keys.tanh(), q.paged_attention(keys, *rest, scores=SCORES)]
+
+    ops, _ = ran(full, build, monkeypatch)
+    assert "rope_put" not in ops
