@@ -186,13 +186,27 @@ def table(results: Sequence[Measured]) -> str:
     return "\n".join(texts)
 
 
-def fit(results: Sequence[Measured]) -> tuple[float, float] | None:
-    """Microseconds of a step and of each dispatch in it: a line through the fastest steps."""
-    x = np.array([each.dispatches for each in results], float)
+def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:
+    """Start and slope of a line by least squares; None through a single place."""
     if len(set(x)) < 2:
         return None
-    slope, start = np.polyfit(x, [each.least for each in results], 1)
+    slope, start = np.polyfit(x, y, 1)
     return float(start), float(slope)
+
+
+def findings(results: Sequence[Measured]) -> list[str]:
+    """What the results say together."""
+    layers = [float(each.layers) for each in results]
+    dispatches = [float(each.dispatches) for each in results]
+    made = sum(sum(each.made.values()) for each in results)
+    lines = [f"buffers, pipelines and bind groups made by all steps: {made}"]
+    if line := fit(layers, dispatches):
+        lines.append(f"{line[1]:.2f} dispatches a layer and {line[0]:.1f} besides")
+    if line := fit(dispatches, [each.least for each in results]):
+        lines.append(
+            f"{line[0]:.0f} µs a step and {line[1]:.2f} µs a dispatch, by the fastest steps"
+        )
+    return lines
 
 
 def arguments() -> argparse.Namespace:
@@ -218,11 +232,7 @@ def main() -> None:
                     print(f"{model.device.name}, {model.device.driver}")
                 results.append(measured(model, path.stem, options.steps))
     print(f"median of {options.steps} steps\n\n{table(results)}")
-    line = fit(results)
-    if line:
-        print(f"\n{line[0]:.0f} µs a step and {line[1]:.2f} µs a dispatch, by the fastest steps")
-    made = sum(sum(each.made.values()) for each in results)
-    print(f"buffers, pipelines and bind groups made by all steps: {made}")
+    print("\n" + "\n".join(findings(results)))
     if options.json:
         options.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", "utf-8")
 

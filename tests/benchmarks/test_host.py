@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.host import MADE, PARTS, Measured, Stopwatch, fit
+from benchmarks.host import MADE, PARTS, Measured, Stopwatch, findings
 from wgpu_backend.engine.language_model import choose_device
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +26,17 @@ def test_a_stopwatch_counts_and_goes_away():
     assert Clerk.act is before
 
 
-def test_a_line_goes_through_the_fastest_steps():
-    results = [Measured("m", n, n, 1, 9.0, 100 + 2.0 * n, {}, {}) for n in (10, 20, 40)]
-    assert fit(results) == pytest.approx((100, 2))
-    assert fit(results[:1]) is None
+def test_lines_are_drawn_through_layers_and_through_the_fastest_steps():
+    results = [
+        Measured("m", n, 7 * n + 6, 1, 900.0, 100 + 2.0 * (7 * n + 6), {}, {"buffers": 1})
+        for n in (1, 4, 24)
+    ]
+    assert findings(results) == [
+        "buffers, pipelines and bind groups made by all steps: 3",
+        "7.00 dispatches a layer and 6.0 besides",
+        "100 µs a step and 2.00 µs a dispatch, by the fastest steps",
+    ]
+    assert len(findings(results[:1])) == 1
 
 
 def test_a_step_makes_nothing_and_its_parts_add_up(tmp_path):
