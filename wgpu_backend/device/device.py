@@ -305,10 +305,10 @@ class Device:
         """Write one chunk, and wait for the device when a chunk's worth is staged."""
         even = view.nbytes & ~3
         if even:
-            self._queue.gpu.queue.write_buffer(buffer.raw, offset, view[:even])
+            self._queue.write(buffer.raw, offset, view[:even])
         if even < view.nbytes:
-            tail = bytes(view[even:]).ljust(4, b"\0")
-            self._queue.gpu.queue.write_buffer(buffer.raw, offset + even, tail)
+            tail = memoryview(bytes(view[even:]).ljust(4, b"\0"))
+            self._queue.write(buffer.raw, offset + even, tail)
         self._unflushed += view.nbytes
         if self._unflushed >= CHUNK_NBYTES:
             self._queue.flush()

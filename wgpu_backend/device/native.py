@@ -6,9 +6,9 @@
 
 Only this file touches wgpu-py's private handles. `load` checks that every piece is there and gives
 None when one is not; the plain path through wgpu-py's public methods then serves, and is tested
-as much. Here are: the encode loop of a Program (0.9 µs a dispatch instead of 3 µs), shader modules
-without run-time checks, reading a mapped buffer without a second thread, and waiting for one
-submission instead of for all.
+as much. Here are: recording and submitting a Program (0.9 µs a dispatch instead of 3 µs), shader
+modules without run-time checks, reading a mapped buffer without a second thread, and waiting for
+one submission instead of for all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ from typing import Any
 import wgpu
 
 _FUNCTIONS = (
+    "wgpuCommandEncoderBeginComputePass",
+    "wgpuCommandEncoderCopyBufferToBuffer",
+    "wgpuCommandEncoderFinish",
+    "wgpuCommandBufferRelease",
+    "wgpuComputePassEncoderEnd",
+    "wgpuComputePassEncoderRelease",
+    "wgpuDeviceCreateCommandEncoder",
+    "wgpuQueueWriteBuffer",
     "wgpuComputePassEncoderSetPipeline",
     "wgpuComputePassEncoderSetBindGroup",
     "wgpuComputePassEncoderDispatchWorkgroups",
@@ -45,6 +53,10 @@ class Native:
         self.lib = api.lib  # errors are logged, not raised: for calls that defer them
         self.safe = api.libf  # errors are raised
         self.ffi = api.ffi
+        # Descriptors that say nothing, made once: a step uses one of each.
+        self._encoder = self.ffi.new("WGPUCommandEncoderDescriptor *")
+        self._pass = self.ffi.new("WGPUComputePassDescriptor *")
+        self._commands = self.ffi.new("WGPUCommandBufferDescriptor *")
 
     def trusted_module(self, gpu: Any, label: str, code: str) -> Any:
         """Make a shader module without bounds clamping and loop counters.
@@ -70,9 +82,24 @@ class Native:
         """Turn one dispatch into what `encode` loops over."""
         return (pipeline._internal, group._internal, *counts)
 
-    def encode(self, compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
-        """Record dispatches; their errors show when the encoder is finished."""
-        lib, null, handle = self.lib, self.ffi.NULL, compute_pass._internal
+    def encoder(self, gpu: Any) -> Any:
+        """Start recording commands."""
+        handle = self.safe.wgpuDeviceCreateCommandEncoder(gpu._internal, self._encoder)
+        return self._api.GPUCommandEncoder("", handle, gpu)
+
+    def encode(self, encoder: Any, commands: Sequence[tuple[Any, ...]]) -> None:
+        """Record a pass of dispatches; their errors show when the encoder is finished."""
+        handle = self.safe.wgpuCommandEncoderBeginComputePass(encoder._internal, self._pass)
+        self._dispatch(handle, commands)
+        self.safe.wgpuComputePassEncoderEnd(handle)
+        self.lib.wgpuComputePassEncoderRelease(handle)
+
+    def encode_in(self, compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
+        """Record dispatches in a pass that somebody else began and ends."""
+        self._dispatch(compute_pass._internal, commands)
+
+    def _dispatch(self, handle: Any, commands: Sequence[tuple[Any, ...]]) -> None:
+        lib, null = self.lib, self.ffi.NULL
         set_pipeline = lib.wgpuComputePassEncoderSetPipeline
         set_group = lib.wgpuComputePassEncoderSetBindGroup
         dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
@@ -84,11 +111,28 @@ class Native:
             set_group(handle, 0, group, 0, null)
             dispatch(handle, x, y, z)
 
-    def submit(self, gpu: Any, command_buffer: Any) -> Any:
-        """Submit one command buffer; what comes back can be waited for."""
-        buffers = self.ffi.new("WGPUCommandBuffer[]", [command_buffer._internal])
-        index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
-        return self.ffi.new("WGPUSubmissionIndex *", index)
+    def copy(self, encoder: Any, source: Any, offset: int, target: Any, at: int, size: int) -> None:
+        """Record a copy between buffers; its errors show when the encoder is finished."""
+        self.lib.wgpuCommandEncoderCopyBufferToBuffer(
+            encoder._internal, source._internal, offset, target._internal, at, size
+        )
+
+    def submit(self, gpu: Any, encoder: Any) -> Any:
+        """Finish an encoder and submit it; what comes back can be waited for."""
+        commands = self.safe.wgpuCommandEncoderFinish(encoder._internal, self._commands)
+        try:
+            buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])
+            index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
+            return self.ffi.new("WGPUSubmissionIndex *", index)
+        finally:
+            self.lib.wgpuCommandBufferRelease(commands)
+
+    def write(self, gpu: Any, buffer: Any, offset: int, data: memoryview) -> None:
+        """Copy bytes to a buffer, before whatever is submitted next."""
+        # Let go of the view here: a traceback that kept it would crash Python's collector.
+        with self.ffi.from_buffer(data) as start:
+            write = self.safe.wgpuQueueWriteBuffer
+            write(gpu.queue._internal, buffer._internal, offset, start, data.nbytes)
 
     def poll(self, gpu: Any, index: Any = None) -> None:
         """Wait until the submission of that index is done, or all of them."""
@@ -117,13 +161,15 @@ def _keep(answers: list[int], callback: object) -> None:
 
 
 class Mapping:
-    """One request to see a buffer's bytes on the host."""
+    """Requests to see a buffer's bytes on the host, one at a time."""
 
-    def __init__(self, native: Native, gpu: Any, buffer: Any, nbytes: int) -> None:
-        self._native, self._gpu, self._buffer, self._nbytes = native, gpu, buffer, nbytes
+    def __init__(self, native: Native, gpu: Any) -> None:
+        self._native, self._gpu = native, gpu
         answers: list[int] = []
         self._answers = answers
         self._answered = answered_event = threading.Event()
+        self._buffer: Any = None  # only while a request is under way, or it would outlive its pool
+        self._nbytes = 0
         ffi, lib = native.ffi, native.lib
 
         @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
@@ -131,11 +177,20 @@ class Mapping:
             answers.append(int(status))
             answered_event.set()
 
-        _keep(answers, answered)
-        info = ffi.new("WGPUBufferMapCallbackInfo *")
-        info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-        info.callback = answered
-        native.safe.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
+        self._callback = answered
+        self._info = ffi.new("WGPUBufferMapCallbackInfo *")
+        self._info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        self._info.callback = answered
+
+    def start(self, buffer: Any, nbytes: int) -> None:
+        """Ask for the first bytes, as they are after what was submitted."""
+        self._answers.clear()
+        self._answered.clear()
+        self._buffer, self._nbytes = buffer, nbytes
+        _keep(self._answers, self._callback)
+        request = self._native.safe.wgpuBufferMapAsync
+        mode = self._native.lib.WGPUMapMode_Read
+        request(buffer._internal, mode, 0, nbytes, self._info[0])
 
     def wait(self, index: object) -> bytes:
         """Wait for the submission of that index and copy the bytes out.
@@ -152,6 +207,7 @@ class Mapping:
             # Another thread's poll may have taken the answer and not yet delivered it.
             self._answered.wait(_MAP_PAUSE)
         lib, ffi, raw = self._native.lib, self._native.ffi, self._buffer._internal
+        self._buffer = None
         if self._answers != [lib.WGPUMapAsyncStatus_Success]:
             raise RuntimeError(f"buffer not mapped, status {self._answers}")
         pointer = lib.wgpuBufferGetMappedRange(raw, 0, self._nbytes)

@@ -121,7 +121,31 @@ class Queue:
 
     def encoder(self) -> wgpu.GPUCommandEncoder:
         """Start recording commands; hand the encoder to `submit`."""
+        if self.native is not None:
+            return self.native.encoder(self.gpu)
         return self.gpu.create_command_encoder()
+
+    def write(self, buffer: wgpu.GPUBuffer, offset: int, data: memoryview) -> None:
+        """Copy bytes to a buffer, before what is submitted next; both are multiples of 4."""
+        if self.native is not None:
+            self.native.write(self.gpu, buffer, offset, data)
+        else:
+            self.gpu.queue.write_buffer(buffer, offset, data)
+
+    def copy(
+        self,
+        encoder: wgpu.GPUCommandEncoder,
+        source: wgpu.GPUBuffer,
+        offset: int,
+        target: wgpu.GPUBuffer,
+        at: int,
+        nbytes: int,
+    ) -> None:
+        """Record a copy between buffers, of multiples of 4; errors show in `submit`."""
+        if self.native is not None:
+            self.native.copy(encoder, source, offset, target, at, nbytes)
+        else:
+            encoder.copy_buffer_to_buffer(source, offset, target, at, nbytes)
 
     def encode(
         self,
@@ -132,9 +156,12 @@ class Queue:
         """Record a compute pass of (pipeline, bind group, x, y, z); errors show in `submit`."""
         if not commands:
             return
+        if self.native is not None and timestamps is None:
+            self.native.encode(encoder, commands)
+            return
         compute_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
         if self.native is not None:
-            self.native.encode(compute_pass, commands)
+            self.native.encode_in(compute_pass, commands)
         else:
             _encode(compute_pass, commands)
         compute_pass.end()
@@ -147,12 +174,14 @@ class Queue:
         object or None
             What `wait` takes to wait for this submission alone.
         """
-        commands = encoder.finish()  # raises if the device is lost, where submitting would abort
-        self.counters.submits += 1
+        # Finishing raises if the device is lost, where submitting would abort.
         if self.native is not None:
-            return self.native.submit(self.gpu, commands)
-        self.gpu.queue.submit([commands])
-        return None
+            index = self.native.submit(self.gpu, encoder)
+        else:
+            index = None
+            self.gpu.queue.submit([encoder.finish()])
+        self.counters.submits += 1
+        return index
 
     def wait(self, index: object = None) -> None:
         """Wait until a submission, or everything submitted, is done."""

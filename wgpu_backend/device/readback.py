@@ -38,15 +38,18 @@ class Slot:
         at = 0
         for buffer, offset, nbytes in ranges:
             size = padded(nbytes)
-            encoder.copy_buffer_to_buffer(buffer.raw, offset, self.buffer.raw, at, size)
+            self._queue.copy(encoder, buffer.raw, offset, self.buffer.raw, at, size)
             at += size
 
     def start(self, index: object, nbytes: int) -> None:
         """Ask for the first `nbytes` bytes as they are after a submission."""
         self._index, self._wanted = index, nbytes
         native = self._queue.native
-        if native is not None:
-            self._mapping = Mapping(native, self._queue.gpu, self.buffer.raw, nbytes)
+        if native is None:
+            return
+        if self._mapping is None:
+            self._mapping = Mapping(native, self._queue.gpu)
+        self._mapping.start(self.buffer.raw, nbytes)
 
     def finish(self, subject: str) -> bytes:
         """Wait for the bytes.
@@ -59,9 +62,7 @@ class Slot:
         self._queue.guard(subject)
         with self._queue.translated(subject):
             if self._mapping is not None:
-                data = self._mapping.wait(self._index)
-                self._mapping = None
-                return data
+                return self._mapping.wait(self._index)
             raw = self.buffer.raw
             raw.map_sync("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
             data = bytes(cast("memoryview", raw.read_mapped(0, self._wanted, copy=False)))

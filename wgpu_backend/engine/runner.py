@@ -14,9 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-import numpy as np
-
-from wgpu_backend.batch import Batch, BatchShape
+from wgpu_backend.batch import Batch, BatchArrays, BatchShape, Work
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.graph.spec import Spec
@@ -48,15 +46,6 @@ class Head:
 
     name: str
     build: Build = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Tokens of one sequence for a pass, and which of them results are wanted for."""
-
-    sequence: int
-    tokens: Sequence[int]
-    outputs: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -97,6 +86,7 @@ class Runner:
         self.clock = Clock()
         self._executor = model.backend.executor
         spec = Spec.dense((PLACES,), I32)
+        self._arrays: dict[BatchShape, BatchArrays] = {}
         self.kept = leaf(spec, self._executor.state(spec, "chosen tokens"))
         self._recorded: dict[tuple[BatchShape, Head], tuple[Context, Recorded]] = {}
 
@@ -157,13 +147,17 @@ class Runner:
         return TimedResult(result, self.clock)
 
     def _shape(self, works: Sequence[Work]) -> BatchShape:
-        tokens = sum(len(w.tokens) for w in works)
+        tokens = outputs = longest = 0
+        for work in works:
+            count = len(work.tokens)
+            tokens += count
+            outputs += len(work.outputs)
+            longest = max(longest, self.cache.length(work.sequence) + count)
         if tokens > self.chunk:
             raise ContextFull(f"run: {tokens} tokens in one pass, at most {self.chunk}")
-        longest = max(self.cache.length(w.sequence) + len(w.tokens) for w in works)
         return BatchShape(
             bucket(tokens),
-            bucket(sum(len(w.outputs) for w in works)),
+            bucket(outputs),
             bucket(len(works)),
             min(bucket(longest, SHORTEST), self.cache.positions),
         )
@@ -199,31 +193,14 @@ class Runner:
             cache=self.cache,
         )
 
-    def _inputs(self, works: Sequence[Work], shape: BatchShape) -> dict[str, Array]:
-        """Arrays of a batch, with slots taken for its tokens."""
-        taken = [self.cache.extend(w.sequence, len(w.tokens)) for w in works]
-        tokens = np.zeros(shape.tokens, np.int32)
-        positions, slots = (np.full(shape.tokens, -1, np.int32) for _ in range(2))
-        sequences = np.zeros(shape.tokens, np.int32)
-        outputs = np.zeros(shape.outputs, np.int32)
-        at = wanted = 0
-        for row, work in enumerate(works):
-            count = len(work.tokens)
-            first = self.cache.length(work.sequence) - count
-            here = slice(at, at + count)
-            tokens[here] = work.tokens
-            positions[here] = np.arange(first, first + count)
-            slots[here] = taken[row]
-            sequences[here] = row
-            outputs[wanted : wanted + len(work.outputs)] = np.add(work.outputs, at)
-            at, wanted = at + count, wanted + len(work.outputs)
-        width = -(-shape.longest // self.cache.block)
-        rows = [w.sequence for w in works] + [_NOBODY] * (shape.sequences - len(works))
-        inputs = {
-            "tokens": tokens, "positions": positions, "slots": slots, "outputs": outputs,
-            "sequences": sequences, "table": self.cache.table(rows, width),
-        }  # fmt: skip
-        return cast("dict[str, Array]", inputs)
+    def _inputs(self, works: Sequence[Work], shape: BatchShape) -> Mapping[str, Array]:
+        """Arrays of a batch, with slots taken for its tokens; the next pass writes over them."""
+        arrays = self._arrays.get(shape)
+        if arrays is None:
+            width = -(-shape.longest // self.cache.block)
+            arrays = self._arrays[shape] = BatchArrays(shape, width)
+        arrays.fill(works, self.cache)
+        return arrays.inputs
 
     def close(self) -> None:
         """Release what recorded graphs hold; again is harmless."""
@@ -249,6 +226,5 @@ class TimedResult:
         return arrays
 
 
-_NOBODY = -2  # a sequence that holds no blocks, for padded rows of the table
 NOTHING = Head("nothing", lambda batch, hidden: [hidden])
 HIDDEN = Head("hidden", lambda batch, hidden: [hidden])
