@@ -38,6 +38,8 @@ def reduce(
     if kind == "squares" and centre is not None:
         lines = (lines - centre.reshape(-1, 1)) ** 2
     starts = range(0, max(lines.shape[1], 1), part)
+    if not len(lines):
+        return np.empty((0, len(starts)), lines.dtype)  # a maximum has no value for no values
     folds = [FOLDS[kind](lines[:, s : s + part], axis=1) for s in starts]
     folded = np.stack(folds, axis=1).astype(lines.dtype)
     return folded if folded.dtype.kind in "iu" else folded / divisor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
@@ -118,7 +119,7 @@ def _by_groups(weight: Node, x: Node, m: int, k: int) -> Launch:
         f"mulmat: a {weight.spec.dtype} weight is {weight.spec.shape}, needs one dense matrix",
     )
     require_dtype("mulmat", "x", x, (F32,))
-    n = x.spec.size // k
+    n = math.prod(x.spec.shape[:-1])
     return Launch(
         Spec.dense((*x.spec.shape[:-1], m), F32),
         {"weights": weight, "x": x, "addend": x},
