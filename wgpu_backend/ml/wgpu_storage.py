@@ -75,6 +75,8 @@ class WeightStore:
         ModelError
             A scale, or a value of a plain type, is NaN or infinite.
         """
+        if not spec.size:
+            return (self._part(spec.dtype, 0, 0, 0, label),)
         rows, cols = (1, spec.size) if len(spec.shape) < 2 else (-1, spec.shape[-1])
         row_nbytes = spec.dtype.nbytes(cols)
         rows = len(data) // row_nbytes if rows < 0 else rows
