@@ -22,7 +22,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from wgpu_backend.engine.runner import Head, Work
 
 FITTED = 4  # points that the exponent is taken from: half of what a sweep costs lies in the last
 NOISE = 0.2  # how far above its limit an exponent is still no finding
-REPEATED = 0.5  # seconds after which nothing is measured again
+ROUNDS = 20
 LONG = 10.0  # seconds beside which recording graphs does not count
 CONTEXT_OF_A_BATCH = 256
 
@@ -178,37 +178,50 @@ def doubled(first: int, last: int) -> list[int]:
     return sizes
 
 
-def measure(run: Callable[[], None], host: Callable[[], float], left: float) -> tuple[float, float]:
-    """Fastest of up to six runs: seconds, and what the host took of them.
+def timed(run: Callable[[], None], host: Callable[[], float]) -> tuple[float, float]:
+    """Seconds of a run, and what the host took of them."""
+    before, begin = host(), time.perf_counter()
+    run()
+    return time.perf_counter() - begin, host() - before
 
-    The first run also records graphs. It counts only where it is so long that this is a small part
-    of it, or where there is no time for another.
+
+def explore(sweep: Sweep, host: Callable[[], float], end: float) -> None:
+    """Measure sizes from the smallest to the last that can be done before `end`.
+
+    The first run of a size also records graphs. It counts only where it is so long that this is a
+    small part of it, or where there is no time for another.
     """
-    best: list[tuple[float, float]] = []
-    end = time.perf_counter() + left
-    while len(best) < 6:
-        before, begin = host(), time.perf_counter()
-        run()
-        taken = time.perf_counter() - begin
-        best.append((taken, host() - before))
-        spent = sum(seconds for seconds, _ in best[1:])
-        enough = taken > LONG if len(best) == 1 else len(best) > 3 and spent > REPEATED
-        if enough or time.perf_counter() + taken > end:
-            break
-    return min(best[1:] or best)
-
-
-def swept(sweep: Sweep, host: Callable[[], float], budget: float) -> Iterator[Point]:
-    """Points of a sweep as they are measured, as many as fit into `budget` seconds."""
-    end = time.perf_counter() + budget
     for size in sweep.sizes:
-        begin = time.perf_counter()
-        point = Point(size, *measure(sweep.run(size), host, (end - begin) / 2))
-        sweep.points.append(point)
-        yield point
-        # The next size is twice this one, and costs that to the power of the limit.
-        if time.perf_counter() + point.seconds * 2**sweep.limit > end:
-            break
+        run = sweep.run(size)
+        best = timed(run, host)
+        if best[0] < LONG and time.perf_counter() + best[0] < end:
+            best = timed(run, host)
+        sweep.points.append(Point(size, *best))
+        # The next size is twice this one, and costs that to the power of the limit, twice.
+        if time.perf_counter() + 2 * best[0] * 2**sweep.limit > end:
+            return
+
+
+def improve(sweep: Sweep, host: Callable[[], float], end: float) -> None:
+    """Measure all sizes again and again until `end`; the fastest counts.
+
+    Going round, rather than repeating each size at once, keeps what else the machine does for a
+    while from hitting one size alone.
+    """
+    for _ in range(ROUNDS):
+        for index, point in enumerate(sweep.points):
+            if time.perf_counter() + 1.5 * point.seconds > end:
+                continue
+            seconds, host_seconds = timed(sweep.run(point.size), host)
+            if seconds < point.seconds:
+                sweep.points[index] = Point(point.size, seconds, host_seconds)
+
+
+def swept(sweep: Sweep, host: Callable[[], float], budget: float) -> None:
+    """Measure as many points of a sweep as fit into `budget` seconds, then all of them again."""
+    begin = time.perf_counter()
+    explore(sweep, host, begin + budget / 2)
+    improve(sweep, host, begin + budget)
 
 
 def plot(sweeps: Sequence[Sweep]) -> str:
@@ -251,9 +264,10 @@ def main() -> None:
         work = Model(model, options.longest, options.sequences)
         sweeps = work.sweeps()
         for number, sweep in enumerate(sweeps):
-            print(f"\n{sweep.name}\n{sweep.x:>10}{'ms':>12}{'host ms':>10}")
             share = (end - time.perf_counter()) / (len(sweeps) - number)
-            for p in swept(sweep, work.host_seconds, share):
+            swept(sweep, work.host_seconds, share)
+            print(f"\n{sweep.name}\n{sweep.x:>10}{'ms':>12}{'host ms':>10}")
+            for p in sweep.points:
                 print(f"{p.size:10}{p.seconds * 1e3:12.2f}{p.host_seconds * 1e3:10.2f}", flush=True)
             if sweep.exponent is not None:
                 print(f"exponent {sweep.exponent:.2f}, at most {sweep.limit} by the algorithm")
