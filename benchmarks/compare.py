@@ -231,14 +231,28 @@ def report(comparisons: Sequence[Comparison], others: Sequence[str]) -> list[dic
 def drivers(options: argparse.Namespace) -> dict[str, str]:
     """Device and driver of both sides, in their own words."""
     info = choose_device(options.device or None)[1]
-    environment = {**os.environ, "GGML_VK_VISIBLE_DEVICES": options.peer_device}
-    listed = subprocess.run(
-        [str(options.peer), "--list-devices"],
-        env=environment, capture_output=True, text=True, errors="replace", timeout=60, check=False,
-    )  # fmt: skip
-    lines = [line.strip() for line in (listed.stdout + listed.stderr).splitlines()]
-    theirs = next((line for line in lines if line.startswith("Vulkan")), "no Vulkan device")
+    theirs = peer_device(options.peer, options.peer_device)
+    if info.name not in theirs:
+        theirs += " (not the name that ours has: is it the same device?)"
     return {OURS: f"{info.name}, {info.driver}", VULKAN: theirs}
+
+
+def peer_device(peer: Path, index: str) -> str:
+    """What llama-bench calls the device of an index."""
+    try:
+        listed = subprocess.run(
+            [str(peer), "--list-devices"],
+            env={**os.environ, "GGML_VK_VISIBLE_DEVICES": index},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown, {error}"
+    lines = [line.strip() for line in listed.stdout.splitlines()]
+    return next((line for line in lines if line.startswith("Vulkan")), "no Vulkan device")
 
 
 def arguments() -> argparse.Namespace:

@@ -15,6 +15,7 @@ from benchmarks.compare import (
     SideError,
     compared,
     our_rates,
+    peer_device,
     peer_rates,
     plot,
     report,
@@ -106,3 +107,16 @@ def test_the_table_has_a_dash_where_a_side_failed():
 def test_the_plot_has_a_mark_for_every_ratio():
     found = [Comparison(f"m{i}", "tg8", [{OURS: 6.0, VULKAN: 2.0 + i}]) for i in range(3)]
     assert plot(found, [VULKAN, CPU], "a device").count("<circle") == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_the_device_of_the_peer_is_named_or_why_not(tmp_path):
+    peer = tmp_path / "llama-bench"
+    peer.write_text(
+        '#!/bin/sh\necho "Available devices:"\n'
+        'test "$GGML_VK_VISIBLE_DEVICES" = 0 && echo "  Vulkan0: a card (8 MiB)"\n'
+    )
+    peer.chmod(0o755)
+    assert peer_device(peer, "0") == "Vulkan0: a card (8 MiB)"
+    assert peer_device(peer, "1") == "no Vulkan device"
+    assert peer_device(tmp_path / "nothing", "0").startswith("unknown, ")
