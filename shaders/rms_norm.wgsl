@@ -3,6 +3,7 @@
 // @import load/f32 as weight
 // @import lib/grid
 // @import lib/reduce
+// @import lib/row_start
 
 const WG: u32 = 64u;
 const WEIGHTED: bool = true;
@@ -39,12 +40,4 @@ fn main(
         }
         y[row * params.cols + i] = value;
     }
-}
-
-// Rows may be strided; the values of one row are neighbours.
-fn row_start(row: u32) -> u32 {
-    let plane = row / params.x_shape.z;
-    let at = vec3<u32>(plane / params.x_shape.y, plane % params.x_shape.y, row % params.x_shape.z);
-    let steps = at * params.x_strides.xyz;
-    return steps.x + steps.y + steps.z;
 }

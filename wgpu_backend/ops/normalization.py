@@ -34,6 +34,11 @@ def _rows(name: str, x: Node) -> Node:
     return x
 
 
+def in_quads(cols: int, *operands: Node) -> bool:
+    """Whether rows, and vectors as long as they are, consist of whole vectors of four."""
+    return cols % 4 == 0 and all(node.spec.offset % 4 == 0 for node in operands)
+
+
 @op(trusted=True)
 def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Scale each row to unit mean square, then by `weight`.
@@ -63,11 +68,13 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
         ShapeError,
         f"rms_norm: values of a row lie {x.spec.strides[-1]} apart, need 1; call contiguous()",
     )
-    rows = row_count(x.spec)
+    rows, scale = row_count(x.spec), x if weight is None else weight
+    aligned = all(stride % 4 == 0 for stride in x.spec.strides[:-1])
     return Launch(
         Spec.dense(x.spec.shape, F32),
-        {"x": x, "weight": x if weight is None else weight},
+        {"x": x, "weight": scale},
         groups=spread(rows),
+        shader="rms_norm_quads" if aligned and in_quads(x.spec.shape[-1], x, scale) else "",
         params={
             "rows": rows,
             "cols": x.spec.shape[-1],
@@ -102,16 +109,18 @@ def layer_norm(
     _rows("layer_norm", x)
     _require_row("layer_norm", "weight", weight, x)
     _require_row("layer_norm", "bias", bias, x)
-    rows = row_count(x.spec)
+    rows, cols = row_count(x.spec), x.spec.shape[-1]
+    operands = {
+        "x": x,
+        "weight": x if weight is None else weight,
+        "bias": x if bias is None else bias,
+    }
     return Launch(
         Spec.dense(x.spec.shape, F32),
-        {
-            "x": x,
-            "weight": x if weight is None else weight,
-            "bias": x if bias is None else bias,
-        },
+        operands,
         groups=spread(rows),
-        params={"rows": rows, "cols": x.spec.shape[-1], "eps": eps},
+        shader="layer_norm_quads" if in_quads(cols, *operands.values()) else "",
+        params={"rows": rows, "cols": cols, "eps": eps},
         choices={"WEIGHTED": weight is not None, "BIASED": bias is not None},
         work=2 * x.spec.nbytes,
     )
@@ -130,11 +139,12 @@ def softmax(x: Node) -> Launch:
     Tensor of the shape of `x`, f32; rows sum to one.
     """
     _rows("softmax", x)
-    rows = row_count(x.spec)
+    rows, cols = row_count(x.spec), x.spec.shape[-1]
     return Launch(
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=spread(rows),
-        params={"rows": rows, "cols": x.spec.shape[-1]},
+        shader="softmax_quads" if in_quads(cols, x) else "",
+        params={"rows": rows, "cols": cols},
         work=2 * x.spec.nbytes,
     )

@@ -25,6 +25,7 @@ from wgpu_backend.ops.check import (
     spread,
 )
 from wgpu_backend.ops.copying import cast
+from wgpu_backend.ops.normalization import in_quads
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.pointwise import sqrt
 from wgpu_backend.ops.shapes import reshaped
@@ -343,11 +344,12 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
     """
     require_rank("l2_norm", "x", x, 1)
     require_dtype("l2_norm", "x", x, FLOATS)
-    rows = row_count(x.spec)
+    rows, cols = row_count(x.spec), x.spec.shape[-1]
     return Launch(
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=spread(rows),
-        params={"rows": rows, "cols": x.spec.shape[-1], "eps": eps},
+        shader="l2_norm_quads" if in_quads(cols, x) else "",
+        params={"rows": rows, "cols": cols, "eps": eps},
         work=2 * x.spec.nbytes,
     )
