@@ -26,7 +26,7 @@ from wgpu_backend.ml.executor import Array, Pieces, checked_input, in_one, sums
 from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
-from wgpu_backend.ml.wgpu_storage import Part, SharedSlots, WeightStore, whole
+from wgpu_backend.ml.wgpu_storage import Part, SharedSlots, WeightStore, looked_at, whole
 
 
 class WgpuExecutor:
@@ -321,7 +321,7 @@ class WgpuRecorded:
         if name != "y" and name not in launch.operands:
             operand, _, plane = name.rpartition("_")
         target = node if operand == "y" else launch.operands[operand]
-        parts = self._parts_of(target)
+        parts, _ = looked_at(target, self._parts_of(target))
         return parts[min(part, len(parts) - 1)].planes[plane]
 
     def _readings(self, node: Node) -> list[Binding]:

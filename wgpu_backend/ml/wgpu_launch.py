@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from wgpu_backend.device_info import Capabilities
@@ -12,7 +12,7 @@ from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.interface import check_interface
-from wgpu_backend.ml.wgpu_storage import Part
+from wgpu_backend.ml.wgpu_storage import Part, looked_at
 from wgpu_backend.ops.check import four, spread
 from wgpu_backend.shader import Choice, Shader, imports, load
 from wgpu_backend.wgsl_source import Source
@@ -45,11 +45,12 @@ def kernels(
     if not isinstance(op.shader, str):
         check_interface(op.name, launch, shader)
     parts = _parts(op, launch, shader, parts_of)
+    specs = _shown(launch, parts_of)
     for index, part in enumerate(parts):
         rows = part.rows if part else _weight_rows(launch)
         yield Kernel(
             shader,
-            shader.pack(_params(op, launch, shader, part)) if shader.params else b"",
+            shader.pack(_params(op, launch, shader, part, specs)) if shader.params else b"",
             _groups(launch, rows, width),
             index,
             launch.work // len(parts),
@@ -71,7 +72,7 @@ def _parts(
     """
     found: tuple[Part, ...] = ()
     for name, node in launch.operands.items():
-        parts = parts_of(node)
+        parts, _ = looked_at(node, parts_of(node))
         if len(parts) < 2:
             continue
         rows = sum(part.rows for part in parts)
@@ -79,8 +80,8 @@ def _parts(
         if not knows or node.spec.offset or rows * node.spec.shape[-1] != node.spec.size:
             raise DeviceError(
                 f"{op.name}: {name} of {node.spec.shape} is a weight in {len(parts)} bindings of "
-                f"the device, {rows} rows in all; it can be read whole by products and rows, not "
-                "sliced nor by other ops"
+                f"the device, {rows} rows in all; products and rows can read the whole, others a "
+                "slice that lies in one of them; take rows of several with rows()"
             )
         found = parts
     return found or (None,)
@@ -129,12 +130,21 @@ def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
     return _snippet_name(folder, spec.dtype.name)
 
 
+def _shown(launch: Launch, parts_of: Callable[[Node], tuple[Part, ...]]) -> dict[str, Spec]:
+    """Specs as bindings show them: a slice of a split weight counts from the part it lies in."""
+    specs = _typed(launch)
+    for name, node in launch.operands.items():
+        _, before = looked_at(node, parts_of(node))
+        if before:
+            specs[name] = replace(node.spec, offset=node.spec.offset - before)
+    return specs
+
+
 def _params(
-    op: Operation, launch: Launch, shader: Shader, part: Part | None
+    op: Operation, launch: Launch, shader: Shader, part: Part | None, specs: Mapping[str, Spec]
 ) -> dict[str, ParamValue]:
     """Values of the shader's fields: the op's own, then those that specs and parts tell."""
     values: dict[str, ParamValue] = {}
-    specs = _typed(launch)
     for field in shader.params:
         if field.name in launch.params:
             values[field.name] = launch.params[field.name]

@@ -13,6 +13,7 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK
+from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.planes import (
     aligned,
@@ -44,6 +45,22 @@ def whole(spec: Spec, rows: int, buffer: Buffer, start: int = 0) -> Part:
     """The whole of a tensor, in one buffer from byte `start`."""
     ranges = plane_ranges(spec)
     return Part(0, rows, {n: Binding(buffer, start + at, size) for n, (at, size) in ranges.items()})
+
+
+def looked_at(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
+    """Part that a slice of a split weight lies in, and elements of the weight in front of it.
+
+    All parts and 0 where the node looks at several.
+    """
+    dtype = node.spec.dtype
+    if len(parts) > 1 and node.spec.size:
+        rows = sum(part.rows for part in parts)
+        width = node.storage.nbytes // dtype.block_nbytes * dtype.block // rows
+        for part in parts:
+            first = part.first_row * width
+            if first <= node.spec.offset and node.spec.span <= first + part.rows * width:
+                return (part,), first
+    return parts, 0
 
 
 class WeightStore:
