@@ -1,0 +1,21 @@
+// y = x, many vectors a thread: the most that memory gives, once starting threads costs nothing.
+// @import lib/grid
+
+const WG: u32 = 64u;
+
+struct Params { vectors: u32, threads: u32 }
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let thread = grid_index(id, groups, WG);
+    if thread >= params.threads {
+        return;
+    }
+    for (var i = thread; i < params.vectors; i += params.threads) {
+        y[i] = x[i];
+    }
+}
