@@ -14,6 +14,9 @@ The exponent is the slope over the last points on logarithmic scales. All but th
 whose attention is quadratic, are linear at most; what grows faster is said below the tables and
 makes the exit code 1. A sweep ends where its next point would not fit into its share of
 ``--budget``.
+
+A software rasteriser computes in this process, so there the processor time of the process is taken,
+which hardly depends on what else the machine does; elsewhere the time on the wall.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class Point:
     ----------
     size : int
     seconds, host_seconds : float
-        Of the run; how much of it the host took, waiting left out.
+        Of the run; what the host took on the wall, waiting left out.
     """
 
     size: int
@@ -92,6 +95,20 @@ class Sweep:
     def too_steep(self) -> bool:
         """Whether it grows faster than the algorithm does."""
         return self.exponent is not None and self.exponent > self.limit + NOISE
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What a run is timed with: seconds so far, and those that the host took."""
+
+    clock: Callable[[], float]
+    host: Callable[[], float]
+
+    def timed(self, run: Callable[[], None]) -> tuple[float, float]:
+        """Seconds of a run, and what the host took."""
+        before, begin = self.host(), self.clock()
+        run()
+        return self.clock() - begin, self.host() - before
 
 
 class Model:
@@ -178,14 +195,7 @@ def doubled(first: int, last: int) -> list[int]:
     return sizes
 
 
-def timed(run: Callable[[], None], host: Callable[[], float]) -> tuple[float, float]:
-    """Seconds of a run, and what the host took of them."""
-    before, begin = host(), time.perf_counter()
-    run()
-    return time.perf_counter() - begin, host() - before
-
-
-def explore(sweep: Sweep, host: Callable[[], float], end: float) -> None:
+def explore(sweep: Sweep, meter: Meter, end: float) -> None:
     """Measure sizes from the smallest to the last that can be done before `end`.
 
     The first run of a size also records graphs. It counts only where it is so long that this is a
@@ -193,16 +203,16 @@ def explore(sweep: Sweep, host: Callable[[], float], end: float) -> None:
     """
     for size in sweep.sizes:
         run = sweep.run(size)
-        best = timed(run, host)
+        best = meter.timed(run)
         if best[0] < LONG and time.perf_counter() + best[0] < end:
-            best = timed(run, host)
+            best = meter.timed(run)
         sweep.points.append(Point(size, *best))
         # The next size is twice this one, and costs that to the power of the limit, twice.
         if time.perf_counter() + 2 * best[0] * 2**sweep.limit > end:
             return
 
 
-def improve(sweep: Sweep, host: Callable[[], float], end: float) -> None:
+def improve(sweep: Sweep, meter: Meter, end: float) -> None:
     """Measure all sizes again and again until `end`; the fastest counts.
 
     Going round, rather than repeating each size at once, keeps what else the machine does for a
@@ -212,25 +222,25 @@ def improve(sweep: Sweep, host: Callable[[], float], end: float) -> None:
         for index, point in enumerate(sweep.points):
             if time.perf_counter() + 1.5 * point.seconds > end:
                 continue
-            seconds, host_seconds = timed(sweep.run(point.size), host)
+            seconds, host_seconds = meter.timed(sweep.run(point.size))
             if seconds < point.seconds:
                 sweep.points[index] = Point(point.size, seconds, host_seconds)
 
 
-def swept(sweep: Sweep, host: Callable[[], float], budget: float) -> None:
+def swept(sweep: Sweep, meter: Meter, budget: float) -> None:
     """Measure as many points of a sweep as fit into `budget` seconds, then all of them again."""
     begin = time.perf_counter()
-    explore(sweep, host, begin + budget / 2)
-    improve(sweep, host, begin + budget)
+    explore(sweep, meter, begin + budget / 2)
+    improve(sweep, meter, begin + budget)
 
 
-def plot(sweeps: Sequence[Sweep]) -> str:
+def plot(sweeps: Sequence[Sweep], clock: str) -> str:
     """A panel for each sweep, with a straight line beside that grows as its size does."""
     panels: list[str] = []
     for sweep in sweeps:
         points = [(float(p.size), p.seconds * 1e3) for p in sweep.points]
         host = [(float(p.size), max(p.host_seconds, 1e-6) * 1e3) for p in sweep.points]
-        series = [Series("measured", points), Series("of that the host", host)]
+        series = [Series("measured", points), Series("host", host)]
         start, top = sweep.points[max(len(points) - FITTED, 0)], points[-1][0]
         linear = [
             (float(start.size), start.seconds * 1e3),
@@ -238,7 +248,7 @@ def plot(sweeps: Sequence[Sweep]) -> str:
         ]
         series.append(Series("linear", linear, dashed=True))
         slope = "" if sweep.exponent is None else f", exponent {sweep.exponent:.2f}"
-        panels.append(lines(f"{sweep.name}{slope}", sweep.x, "milliseconds", series))
+        panels.append(lines(f"{sweep.name}{slope}", sweep.x, f"ms, {clock}", series))
     return picture(panels)
 
 
@@ -260,12 +270,15 @@ def main() -> None:
     room = Model.positions(options.longest, options.sequences)
     with load(options.model, device=options.device or None, num_ctx=room) as model:
         device = f"{model.device.name}, {model.device.driver}"
-        print(f"{options.model.name} on {device}")
         work = Model(model, options.longest, options.sequences)
+        software = model.device.kind in ("cpu", "numpy")
+        meter = Meter(time.process_time if software else time.perf_counter, work.host_seconds)
+        clock = "processor time" if software else "wall clock"
+        print(f"{options.model.name} on {device}, {clock}")
         sweeps = work.sweeps()
         for number, sweep in enumerate(sweeps):
             share = (end - time.perf_counter()) / (len(sweeps) - number)
-            swept(sweep, work.host_seconds, share)
+            swept(sweep, meter, share)
             print(f"\n{sweep.name}\n{sweep.x:>10}{'ms':>12}{'host ms':>10}")
             for p in sweep.points:
                 print(f"{p.size:10}{p.seconds * 1e3:12.2f}{p.host_seconds * 1e3:10.2f}", flush=True)
@@ -275,11 +288,12 @@ def main() -> None:
         result = {
             "model": options.model.name,
             "device": device,
+            "clock": clock,
             "sweeps": list(map(report, sweeps)),
         }
         options.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     if options.plot:
-        options.plot.write_text(plot(sweeps), "utf-8")
+        options.plot.write_text(plot(sweeps, clock), "utf-8")
     steep = [sweep.name for sweep in sweeps if sweep.too_steep]
     if steep:
         sys.exit(f"grows faster than its algorithm: {', '.join(steep)}")

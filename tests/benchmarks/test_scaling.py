@@ -5,9 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.scaling import Model, Point, Sweep, doubled, explore, improve, plot, swept
+from benchmarks.scaling import Meter, Model, Point, Sweep, doubled, explore, improve, plot, swept
 from tests.builders import tiny_model
 from wgpu_backend.engine.language_model import load
+
+METER = Meter(time.perf_counter, lambda: 0.0)
 
 
 def sweep(costs, limit=1, run=None):
@@ -37,7 +39,7 @@ def test_a_sweep_ends_with_its_budget():
     each = sweep([], run=lambda size: lambda: time.sleep(0.02 * size))
     each.sizes = doubled(1, 1 << 20)
     begin = time.perf_counter()
-    swept(each, lambda: 0.0, 1.0)
+    swept(each, METER, 1.0)
     assert time.perf_counter() - begin < 2
     assert 2 <= len(each.points) < 8
 
@@ -46,18 +48,18 @@ def test_the_first_run_counts_only_where_there_is_no_time_for_another():
     taken = iter([0.2, *[0.01] * 10])
     each = sweep([], run=lambda size: lambda: time.sleep(next(taken)))
     each.sizes = [1]
-    explore(each, lambda: 0.0, time.perf_counter() + 10)
+    explore(each, METER, time.perf_counter() + 10)
     assert each.points[0].seconds < 0.1
     each = sweep([], run=lambda size: lambda: time.sleep(0.2))
     each.sizes = [1]
-    explore(each, lambda: 0.0, time.perf_counter())
+    explore(each, METER, time.perf_counter())
     assert each.points[0].seconds >= 0.2
 
 
 def test_a_slow_moment_is_made_up_for():
     taken = iter([0.01, 0.02, 0.2, 0.03])  # sizes 1, 2 and 1, 2 again
     each = sweep([0.3, 0.04], run=lambda size: lambda: time.sleep(next(taken, 0.05)))
-    improve(each, lambda: 0.0, time.perf_counter() + 0.6)
+    improve(each, METER, time.perf_counter() + 0.6)
     assert [0.01 <= p.seconds < 0.035 for p in each.points] == [True, True]
 
 
@@ -77,5 +79,5 @@ def test_every_sweep_runs_and_leaves_the_cache_empty(tmp_path):
 
 
 def test_the_plot_has_a_panel_for_each_sweep():
-    root = ElementTree.fromstring(plot([sweep([1, 2, 4, 8]), sweep([1, 2])]))
+    root = ElementTree.fromstring(plot([sweep([1, 2, 4, 8]), sweep([1, 2])], "wall clock"))
     assert len(root.findall("{http://www.w3.org/2000/svg}g")) == 2
