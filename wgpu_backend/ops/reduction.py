@@ -13,7 +13,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.node import Launch, Node, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, merged_axes
 from wgpu_backend.ops.check import (
     FLOATS,
@@ -34,14 +34,15 @@ Axes = int | Sequence[int] | None
 # Values that one work group, or one thread where threads work alone, folds.
 GROUP_PART, THREAD_PART = 4096, 256
 FEW = 32  # values that are too few for a work group
+# Choices of the shader that make a fold.
 FOLDS = {
-    ("sum", F32): ("fold/sum", False),
-    ("sum", I32): ("fold/sum_i32", False),
-    ("squares", F32): ("fold/squares", False),
-    ("max", F32): ("fold/extreme", False),
-    ("max", I32): ("fold/extreme_i32", False),
-    ("min", F32): ("fold/extreme", True),
-    ("min", I32): ("fold/extreme_i32", True),
+    ("sum", F32): {"fold": "fold/sum"},
+    ("sum", I32): {"fold": "fold/sum_i32"},
+    ("squares", F32): {"fold": "fold/squares"},
+    ("max", F32): {"fold": "fold/extreme", "SMALLEST": False},
+    ("max", I32): {"fold": "fold/extreme_i32", "SMALLEST": False},
+    ("min", F32): {"fold": "fold/extreme", "SMALLEST": True},
+    ("min", I32): {"fold": "fold/extreme_i32", "SMALLEST": True},
 }
 
 
@@ -87,37 +88,37 @@ def reduce(
     """
     number = I32 if x.spec.dtype == I32 else F32
     kept, line = _split(x.spec, axes)
-    outputs, length = math.prod(kept.shape), math.prod(line.shape)
-    parts = _parts(length, part)
+    parts = _parts(line.size, part)
+    threads = kept.size * parts
     alone = _threads_alone(kept, line, part)
-    fold, smallest = FOLDS[kind, number]
-    centre = x if centre is None else centre
+    by_parts = {"BY_PARTS": line.strides[-1:] == (1,)} if alone else {}
     return Launch(
-        Spec.dense((outputs, parts), number),
-        {"x": x, "centre": centre},
-        groups=None if alone else spread(outputs * parts),
-        threads=outputs * parts if alone else 0,
+        Spec.dense((kept.size, parts), number),
+        {"x": x, "centre": x if centre is None else centre},
+        groups=None if alone else spread(threads),
+        threads=threads if alone else 0,
         shader="reduce_columns" if alone else "",
-        params={
-            "outputs": outputs,
-            "length": length,
-            "part": part,
-            "parts": parts,
-            "divisor": divisor,
-            "kept_shape": four(kept.shape, 1),
-            "kept_strides": four(kept.strides, 0),
-            "line_shape": four(line.shape, 1),
-            "line_strides": four(line.strides, 0),
-        },
+        params={**_layout(kept, line), "part": part, "parts": parts, "divisor": divisor},
         choices={
-            "fold": fold,
+            **FOLDS[kind, number],
+            **by_parts,
             "CENTRED": kind == "squares",
             "LINE": len(line.shape) < 2,
-            **({"SMALLEST": smallest} if "extreme" in fold else {}),
-            **({"BY_PARTS": line.strides[-1:] == (1,)} if alone else {}),
         },
         work=x.spec.nbytes,
     )
+
+
+def _layout(kept: Spec, line: Spec) -> dict[str, ParamValue]:
+    """Params that tell where outputs begin and how the values of one lie."""
+    return {
+        "outputs": kept.size,
+        "length": line.size,
+        "kept_shape": four(kept.shape, 1),
+        "kept_strides": four(kept.strides, 0),
+        "line_shape": four(line.shape, 1),
+        "line_strides": four(line.strides, 0),
+    }
 
 
 def _split(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
