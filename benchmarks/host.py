@@ -15,6 +15,9 @@ for the device left out. What a step is made of:
     encode   dispatches into a command buffer
     submit   finishing it and handing it to the driver
     rest     checks, and handing out the result
+
+The last columns count buffers, pipelines and bind groups made by all these steps, and by a greedy
+generation that keeps steps under way.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from wgpu_backend.device.queue import Queue
 from wgpu_backend.engine.language_model import LanguageModel, load
 from wgpu_backend.engine.runner import Head, Runner, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.sample import SamplingOptions
 
 SEQUENCE = 0
 WARM = 8
@@ -60,6 +64,8 @@ class Measured:
         What the median step spent it on, microseconds.
     made : dict of str to int
         Objects that all measured steps made together; 0 where they only replay.
+    generated : dict of str to int
+        The same of a greedy generation with steps under way, and how many tokens it had.
     """
 
     model: str
@@ -70,6 +76,7 @@ class Measured:
     least: float
     parts: dict[str, float]
     made: dict[str, int]
+    generated: dict[str, int]
 
 
 class Stopwatch:
@@ -125,17 +132,32 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
             total = runner.clock.host - host
             rest = total - sum(watch.seconds.values())
             rows.append({**watch.seconds, "rest": rest, "total": total})
-    return _summary(model, name, rows, before, device)
+    grown = growth(before, device)
+    return _summary(model, name, rows, grown, generated(model, device, steps))
+
+
+def generated(model: LanguageModel, device: Device, tokens: int) -> dict[str, int]:
+    """Objects that a generation makes whose graphs were recorded by another."""
+    before: dict[str, int] = {}
+    count = 0
+    for _ in range(2):
+        before = asdict(device.counters)
+        count = sum(1 for _ in model.tokens([1], SamplingOptions(temperature=0), tokens))
+    return {"tokens": count, **{key: growth(before, device)[key] for key in MADE}}
+
+
+def growth(before: dict[str, int], device: Device) -> dict[str, int]:
+    """What the device's counters have grown by."""
+    return {key: value - before[key] for key, value in asdict(device.counters).items()}
 
 
 def _summary(
     model: LanguageModel,
     name: str,
     rows: Sequence[dict[str, float]],
-    before: dict[str, int],
-    device: Device,
+    grown: dict[str, int],
+    made_generating: dict[str, int],
 ) -> Measured:
-    grown = {key: value - before[key] for key, value in asdict(device.counters).items()}
     ordered = sorted(rows, key=lambda row: row["total"])
     parts = {part: seconds * 1e6 for part, seconds in ordered[len(rows) // 2].items()}
     return Measured(
@@ -147,6 +169,7 @@ def _summary(
         ordered[0]["total"] * 1e6,
         parts,
         {key: grown[key] for key in MADE},
+        made_generating,
     )
 
 
@@ -168,14 +191,16 @@ def table(results: Sequence[Measured]) -> str:
         "µs",
         "least",
         *parts,
-        *(f"new {m}" for m in MADE),
+        "made",
+        "made generating",
     ]
     rows = [
         [
             each.model,
             *(str(n) for n in (each.layers, each.dispatches, each.submits)),
             *(f"{n:.0f}" for n in (each.microseconds, each.least, *each.parts.values())),
-            *(str(n) for n in each.made.values()),
+            str(sum(each.made.values())),
+            str(sum(each.generated[key] for key in MADE)),
         ]
         for each in results
     ]
@@ -198,7 +223,7 @@ def findings(results: Sequence[Measured]) -> list[str]:
     """What the results say together."""
     layers = [float(each.layers) for each in results]
     dispatches = [float(each.dispatches) for each in results]
-    made = sum(sum(each.made.values()) for each in results)
+    made = sum(each.made[key] + each.generated[key] for each in results for key in MADE)
     lines = [f"buffers, pipelines and bind groups made by all steps: {made}"]
     if line := fit(layers, dispatches):
         lines.append(f"{line[1]:.2f} dispatches a layer and {line[0]:.1f} besides")

@@ -27,8 +27,10 @@ def test_a_stopwatch_counts_and_goes_away():
 
 
 def test_lines_are_drawn_through_layers_and_through_the_fastest_steps():
+    none = dict.fromkeys(MADE, 0)
+    one = {**none, "buffers": 1}
     results = [
-        Measured("m", n, 7 * n + 6, 1, 900.0, 100 + 2.0 * (7 * n + 6), {}, {"buffers": 1})
+        Measured("m", n, 7 * n + 6, 1, 900.0, 100 + 2.0 * (7 * n + 6), {}, one, none)
         for n in (1, 4, 24)
     ]
     assert findings(results) == [
@@ -57,5 +59,7 @@ def test_a_step_makes_nothing_and_its_parts_add_up(tmp_path):
     assert small["dispatches"] < large["dispatches"]
     for each in (small, large):
         assert each["made"] == dict.fromkeys(MADE, 0)
+        assert each["generated"].pop("tokens") > 0
+        assert each["generated"] == dict.fromkeys(MADE, 0)
         assert sum(each["parts"].values()) == pytest.approx(each["microseconds"])
         assert all(each["parts"][part] > 0 for part in PARTS)
