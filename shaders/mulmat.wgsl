@@ -1,9 +1,12 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k] for many columns: a work group makes a tile of 64 rows by
 // 32 columns, 32 values of k at a time through workgroup memory; a thread sums 8 rows by 4 columns.
+// Of a weight whose halves are joined, a thread has 4 rows of each, and a tile makes 32 rows of y.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
 // @import load/f32 as addend
 // @import lib/addend
+// @import lib/gated
+// @import lib/gated_tile
 
 const WG: u32 = 64u;
 const TILE_M: u32 = 64u;
@@ -23,7 +26,7 @@ var<workgroup> tile_x: array<vec4<f32>, 288>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let first_row = (group.x + group.z * 65535u) * TILE_M;
+    let first_row = (group.x + group.z * 65535u) * result_count(TILE_M);
     let first_col = group.y * TILE_N;
     let rows = (lane % 8u) * 8u;
     let cols = (lane / 8u) * 4u;
@@ -35,12 +38,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         multiply(rows, cols, &sums);
         workgroupBarrier();
     }
-    for (var r = 0u; r < 8u; r++) {
-        let row = first_row + rows + r;
+    for (var r = 0u; r < result_count(8u); r++) {
+        let row = first_row + result_count(rows) + r;
         for (var c = 0u; c < 4u; c++) {
             let col = first_col + cols + c;
-            if row < params.weights_rows && col < params.n {
-                store(col, params.first_row + row, sums[r][c]);
+            if row < result_rows() && col < params.n {
+                store(col, params.first_row + row, joined(sums[r][c], sums[(r + 4u) % 8u][c]));
             }
         }
     }
@@ -48,7 +51,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 // A thread brings one row. Surplus rows repeat the last one and are not stored.
 fn load_weights(first_row: u32, g: u32, lane: u32) {
-    let row = min(first_row + lane, params.weights_rows - 1u);
+    let row = tile_row(first_row, lane);
     var values: array<vec4<f32>, 8>;
     weights_load32(params.weights_group + row * params.groups + g, &values);
     // @unroll

@@ -1,14 +1,17 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k] for devices whose lanes are a CPU's, where workgroup memory
-// is slow and every load is dear: a lane takes ROWS rows and COLS columns, so that 32 weights serve
-// all columns and each vector of x, loaded by an index that is the same in all lanes, all rows.
+// is slow and every load is dear: a lane takes SOURCES rows of weights and COLS columns, so that 32
+// weights serve all columns and each vector of x, loaded by an index that is the same in all lanes,
+// all rows. It makes ROWS rows of y: as many, or half of that where two are joined.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
 // @import load/f32 as addend
 // @import lib/addend
+// @import lib/gated
 // @import lib/grid
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;
+const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
 
 struct Params {
@@ -28,14 +31,13 @@ fn main(
 ) {
     let first_row = group_index(group, groups) * (WG * ROWS) + lane;
     let first_col = group.z * COLS;
-    let last_row = params.weights_rows - 1u;
-    var sums: array<f32, ROWS * COLS>;
+    var sums: array<f32, SOURCES * COLS>;
     for (var g = 0u; g < params.groups; g++) {
-        var values: array<array<vec4<f32>, 8>, ROWS>;
+        var values: array<array<vec4<f32>, 8>, SOURCES>;
         // @unroll
-        for (var r = 0u; r < ROWS; r++) {
+        for (var r = 0u; r < SOURCES; r++) {
             var row_values: array<vec4<f32>, 8>;
-            let row_r = min(first_row + r * WG, last_row);
+            let row_r = source_row(first_row + r % ROWS * WG, r / ROWS);
             weights_load32(params.weights_group + row_r * params.groups + g, &row_values);
             values[r] = row_values;
         }
@@ -47,7 +49,7 @@ fn main(
             for (var k = 0u; k < 8u; k++) {
                 let x_k = x_load4(at_c + k);
                 // @unroll
-                for (var r = 0u; r < ROWS; r++) {
+                for (var r = 0u; r < SOURCES; r++) {
                     sums[r * COLS + c] += dot(values[r][k], x_k);
                 }
             }
@@ -58,8 +60,9 @@ fn main(
         let row = first_row + r * WG;
         // @unroll
         for (var c = 0u; c < COLS; c++) {
-            if first_col + c < params.n && row <= last_row {
-                store(first_col + c, params.first_row + row, sums[r * COLS + c]);
+            if first_col + c < params.n && row < result_rows() {
+                let value = joined(sums[r * COLS + c], sums[(r + SOURCES - ROWS) * COLS + c]);
+                store(first_col + c, params.first_row + row, value);
             }
         }
     }

@@ -8,6 +8,7 @@
 // @import lib/product
 // @import lib/addend
 // @import lib/gated
+// @import lib/gated_tile
 
 const WG: u32 = 64u;
 const TILE_M: u32 = 64u;
@@ -27,7 +28,7 @@ var<workgroup> tile_x: array<vec4<u32>, 96>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let first_row = (group.x + group.z * 65535u) * select(TILE_M, TILE_M / 2u, GATED);
+    let first_row = (group.x + group.z * 65535u) * result_count(TILE_M);
     let first_col = group.y * TILE_N;
     let rows = (lane % 8u) * 8u;
     let cols = (lane / 8u) * 4u;
@@ -39,8 +40,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         multiply(rows, cols, &sums);
         workgroupBarrier();
     }
-    for (var r = 0u; r < select(8u, 4u, GATED); r++) {
-        let row = first_row + select(rows, rows / 2u, GATED) + r;
+    for (var r = 0u; r < result_count(8u); r++) {
+        let row = first_row + result_count(rows) + r;
         for (var c = 0u; c < 4u; c++) {
             let col = first_col + cols + c;
             if row < result_rows() && col < params.n {
@@ -50,18 +51,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 }
 
-// Row of the weight at a place of the tile: of eight, the last four belong to the second half.
-fn tile_row(first_row: u32, i: u32) -> u32 {
-    if GATED {
-        return source_row(first_row + i / 8u * 4u + i % 4u, i / 4u % 2u);
-    }
-    return source_row(first_row + i, 0u);
-}
-
 // A thread brings one row. Surplus rows repeat the last one and are not stored.
 fn load_weights(first_row: u32, g: u32, lane: u32) {
     let at = params.weights_group + tile_row(first_row, lane) * params.groups + g;
-    let values = weights_group(at, weights_head(at), at % 8u);
+    let values = weights_group(at, weights_head(at), at % weights_SPAN);
     tile_w[lane * 3u] = values.low;
     tile_w[lane * 3u + 1u] = values.high;
     tile_w[lane * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(values.scale, values.minimum));

@@ -1,6 +1,7 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for devices whose
-// lanes are a CPU's: a lane takes SOURCES rows of weights and COLS columns. ROWS
-// rows of y come of them: as many, or half of them where two sources are joined.
+// lanes are a CPU's: a lane takes SOURCES rows of weights and COLS columns, and makes ROWS rows of y:
+// as many, or half of that where two are joined. What bounds it are loads, of which a rasteriser does
+// one for each lane and word, so all of a group of x is loaded by few lanes, see rasteriser/column.
 // @import dot/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
@@ -23,7 +24,8 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-// Surplus rows and columns repeat the last one; they are not stored. BLOCK groups share a head.
+// Surplus rows and columns repeat the last one; they are not stored. BLOCK groups share a head, and
+// a turn of the loop.
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -84,7 +86,7 @@ fn main(
     }
 }
 
-// Place of a group among those that share a head, which rows may begin amidst where BLOCK is 1.
+// Place of a group among the weights_SPAN that share a head. A turn of as many begins with the first.
 fn place(group: u32, i: u32) -> u32 {
-    return select(i, group % 8u, BLOCK == 1u);
+    return select(group % weights_SPAN, i, BLOCK == weights_SPAN);
 }

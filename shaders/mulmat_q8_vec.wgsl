@@ -65,7 +65,7 @@ fn accumulate(
     for (var r = 0u; r < SOURCES; r++) {
         let row = source_row(first_row + r % ROWS, r / ROWS);
         let at = params.weights_group + row * params.groups + g;
-        let values = weights_group(at, weights_head(at), at % 8u);
+        let values = weights_group(at, weights_head(at), at % weights_SPAN);
         for (var c = 0u; c < COLS; c++) {
             let col = min(first_col + c, params.n - 1u);
             let column = x_column(params.x_offset / 12u + col * params.groups + g, g % WG);

@@ -1,13 +1,15 @@
-// y[n, m] = sum_k weights[m, k] · x[n, k] for few columns: a work group takes ROWS rows, its lanes
-// stride over k, and a tree sums them.
+// y[n, m] = sum_k weights[m, k] · x[n, k] for few columns: a work group takes ROWS rows of y from
+// SOURCES of weights, its lanes stride over k, and a tree sums them.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
 // @import load/f32 as addend
 // @import lib/addend
+// @import lib/gated
 // @import lib/grid
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;
+const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
 
 struct Params {
@@ -18,7 +20,7 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> partial: array<f32, WG * ROWS * COLS>;
+var<workgroup> partial: array<f32, WG * SOURCES * COLS>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -28,17 +30,17 @@ fn main(
 ) {
     let first_row = group_index(group, groups) * ROWS;
     let first_col = group.z * COLS;
-    var sums: array<f32, ROWS * COLS>;
+    var sums: array<f32, SOURCES * COLS>;
     for (var g = lane; g < params.groups; g += WG) {
         accumulate(first_row, first_col, g, &sums);
     }
-    for (var i = 0u; i < ROWS * COLS; i++) {
+    for (var i = 0u; i < SOURCES * COLS; i++) {
         partial[i * WG + lane] = sums[i];
     }
     workgroupBarrier();
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         if lane < half {
-            for (var i = 0u; i < ROWS * COLS; i++) {
+            for (var i = 0u; i < SOURCES * COLS; i++) {
                 partial[i * WG + lane] += partial[i * WG + lane + half];
             }
         }
@@ -47,19 +49,20 @@ fn main(
     for (var i = lane; i < ROWS * COLS; i += WG) {
         let row = first_row + i / COLS;
         let col = first_col + i % COLS;
-        if row < params.weights_rows && col < params.n {
-            store(col, params.first_row + row, partial[i * WG]);
+        if row < result_rows() && col < params.n {
+            let second = partial[(i + (SOURCES - ROWS) * COLS) * WG];
+            store(col, params.first_row + row, joined(partial[i * WG], second));
         }
     }
 }
 
 // Adds 32 products to each sum. Surplus rows and columns repeat the last one and are not stored.
 fn accumulate(
-    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, ROWS * COLS>>,
+    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, SOURCES * COLS>>,
 ) {
     var values: array<vec4<f32>, 8>;
-    for (var r = 0u; r < ROWS; r++) {
-        let row = min(first_row + r, params.weights_rows - 1u);
+    for (var r = 0u; r < SOURCES; r++) {
+        let row = source_row(first_row + r % ROWS, r / ROWS);
         weights_load32(params.weights_group + row * params.groups + g, &values);
         for (var c = 0u; c < COLS; c++) {
             let col = min(first_col + c, params.n - 1u);

@@ -5,6 +5,7 @@
 // @import lib/sixteen
 // @import lib/sixteen_group
 
+const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;
 

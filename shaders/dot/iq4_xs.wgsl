@@ -4,6 +4,7 @@
 // @import lib/sixteen
 // @import lib/sixteen_group
 
+const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;
 

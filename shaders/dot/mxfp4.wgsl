@@ -4,6 +4,7 @@
 // @import lib/group
 // @import lib/sixteen_group
 
+const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;
 // FP4 doubled, and 12 more.

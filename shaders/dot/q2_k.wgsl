@@ -4,6 +4,7 @@
 // @import lib/group
 // @import lib/packed_crumbs
 
+const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = true;
 

@@ -6,6 +6,7 @@
 // @import lib/halves
 // @import lib/packed_crumbs
 
+const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = true;
 

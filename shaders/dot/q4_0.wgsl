@@ -3,6 +3,7 @@
 // @import lib/group
 // @import lib/halves
 
+const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
 

@@ -2,6 +2,7 @@
 // @import words/u32 as words
 // @import lib/group
 
+const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
 

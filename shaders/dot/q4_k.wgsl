@@ -3,6 +3,7 @@
 // @import lib/group
 // @import lib/k_scales
 
+const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
 

@@ -4,6 +4,7 @@
 // @import lib/fifths
 // @import lib/halves
 
+const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;
 

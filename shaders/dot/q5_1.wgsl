@@ -3,6 +3,7 @@
 // @import lib/group
 // @import lib/fifths
 
+const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;
 

@@ -4,6 +4,7 @@
 // @import lib/fifths
 // @import lib/k_scales
 
+const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;
 

@@ -3,9 +3,9 @@ import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_bytes
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
-from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.matmul import linear
+from wgpu_backend.ops.matmul import linear, mulmat_gated
 
 # Everything is dequantised to f32 and summed in f32; NumPy does the same in another order. Whole
 # matrices differ by 1e-13; a single sum of hundreds may nearly cancel.
@@ -231,3 +231,28 @@ def test_linear_adds_whatever_broadcasts(any_gpu, check, rng, k):
     for addend in (values[2], values[2][0], values[2].repeat(3, axis=0)):
         arrays = (*values[:2], addend)
         check(any_gpu, lambda ctx, a=arrays: linear(*map(ctx.from_numpy, a)), limit=1e-10)
+
+
+@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("m", [1, 33, 65])
+@pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)
+def test_halves_of_a_weight_are_joined(any_gpu, check, rng, dtype, m, n):
+    data, x = weight_bytes(rng, 2 * m, 64, dtype, 1 / 8), rng.standard_normal((n, 64), "f4")
+
+    def build(ctx):
+        both = weight(ctx._executor, 2 * m, 64, dtype, data)
+        return mulmat_gated(both, tensor(ctx, x), activation="silu")
+
+    check(any_gpu, build, limit=LIMIT_OF_ONE)
+
+
+def test_halves_that_cannot_be_joined_are_refused(full, split, rng):
+    with Context(full) as ctx:
+        with pytest.raises(ShapeError, match=r"weight is \(4, 33\), needs .* groups of 32"):
+            mulmat_gated(ctx.zeros(4, 33), ctx.zeros(1, 33), activation="silu")
+        with pytest.raises(ShapeError, match=r"4 rows and 'tanh', needs .* one of silu, gelu"):
+            mulmat_gated(ctx.zeros(4, 32), ctx.zeros(1, 32), activation="tanh")
+    with Context(split) as ctx:
+        both = weight(split, 960, 256, Q4_0, weight_bytes(rng, 960, 256, Q4_0))
+        with pytest.raises(DeviceError, match=r"\(960, 256\) lies in 3 bindings .* needs one"):
+            mulmat_gated(both, ctx.zeros(1, 256), activation="silu").numpy()

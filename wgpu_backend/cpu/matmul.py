@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wgpu_backend.cpu import activation as activations
 from wgpu_backend.cpu.twin import Array, twin
 
 
@@ -17,6 +18,19 @@ def mulmat(weight: Array, x: Array) -> Array:
 
 
 @twin
+def mulmat_full_prec(weight: Array, x: Array) -> Array:
+    """`mulmat`: sums are as precise here as anywhere."""
+    return mulmat(weight, x)
+
+
+@twin
 def mulmat_add(weight: Array, x: Array, addend: Array) -> Array:
     """Return ``x @ weight.T + addend``."""
     return mulmat(weight, x) + addend
+
+
+@twin
+def mulmat_gated(weight: Array, x: Array, *, activation: str) -> Array:
+    """Gate and projection of one weight, joined."""
+    gate, up = np.split(mulmat(weight, x), 2, axis=-1)
+    return getattr(activations, activation)(gate) * up

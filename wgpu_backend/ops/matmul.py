@@ -20,13 +20,14 @@ from wgpu_backend.ops.check import (
     spread,
 )
 from wgpu_backend.ops.elementwise import add
+from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.op import op
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 GROUP = 32  # weights that one load of a quant snippet brings
 VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more than tiles
 LANES = 8
-LANE_ROWS = 4  # rows of a lane beside four columns; beside one, half as many suffice
+LANE_ROWS = 4  # rows of weights of a lane beside four columns; beside one, half as many suffice
 LANE_COLUMNS = 4
 TILE_ROWS, TILE_COLUMNS = 64, 32
 VECTOR_ROWS = 2
@@ -36,6 +37,7 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     """Pick the kernel of a product with weights: lanes, vector or tiles."""
     if launch.shader == "matmul":
         return launch
+    require_whole(launch)
     n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
     if capabilities.software:
         return _lanes(launch, n)
@@ -44,21 +46,23 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
 
 def _lanes(launch: Launch, n: int) -> Launch:
     columns = max(min(n, LANE_COLUMNS), 1)
-    lane_rows = LANE_ROWS if columns > 1 else LANE_ROWS // 2
+    sources = LANE_ROWS if columns > 1 else LANE_ROWS // 2
 
     def groups(rows: int) -> Groups:
-        x, y, _ = spread(-(-rows // (LANES * lane_rows)))
+        x, y, _ = spread(-(-rows // (LANES * sources)))
         return (x, y, -(-n // columns))
 
-    choices = {**launch.choices, "COLS": columns, "ROWS": lane_rows, "WG": LANES}
+    rows = sources // joined_rows(launch)
+    choices = {**launch.choices, "COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
     return replace(launch, shader="mulmat_lanes", groups=groups, choices=choices)
 
 
 def _vector(launch: Launch, n: int) -> Launch:
     def groups(rows: int) -> Groups:
-        return spread(-(-rows // VECTOR_ROWS))
+        return spread(-(-rows // sources))
 
-    choices = {**launch.choices, "COLS": n, "ROWS": VECTOR_ROWS, "WG": 64}
+    sources = VECTOR_ROWS * joined_rows(launch)
+    choices = {**launch.choices, "COLS": n, "ROWS": VECTOR_ROWS, "SOURCES": sources, "WG": 64}
     return replace(launch, shader="mulmat_vec", groups=groups, choices=choices)
 
 
@@ -103,6 +107,22 @@ def mulmat(weight: Node, x: Node) -> Launch:
     if _blockwise(weight, x):
         return _by_groups(weight, x, m, k)
     return _plain(weight, x, m, k)
+
+
+@op(select=select_mulmat, shader="mulmat", dense=("x",), trusted=True)
+def mulmat_full_prec(weight: Node, x: Node) -> Launch:
+    """`mulmat` for results that must be precise where others may be rounded, such as logits.
+
+    Parameters
+    ----------
+    weight, x
+        See `mulmat`.
+
+    Returns
+    -------
+    (..., n, m), f32
+    """
+    return mulmat.record(weight, x)
 
 
 def _blockwise(weight: Node, x: Node) -> bool:
@@ -204,6 +224,39 @@ def mulmat_add(weight: Node, x: Node, addend: Node) -> Launch:
         params={**launch.params, "addend_stride": 0 if shape == (m,) else m},
         choices={"ADDS": True},
     )
+
+
+@op(select=select_mulmat, shader="mulmat", dense=("x",), trusted=True)
+def mulmat_gated(weight: Node, x: Node, *, activation: str) -> Launch:
+    """Join two products: ``act(gate) * up``, the gate being the first half of the rows of a weight.
+
+    Parameters
+    ----------
+    weight : (2 m, k), dense, any float or block format; k a multiple of 32
+        Rows lie in one binding of the device, see `fits_gated`.
+    x : (..., n, k), f32
+    activation : str
+        silu, gelu, gelu_erf, quick_gelu or relu.
+
+    Returns
+    -------
+    (..., n, m), f32
+
+    Raises
+    ------
+    ShapeError
+        The weight has no halves or is not one for whole groups, or there is no such activation.
+    DeviceError
+        When it is run: the weight lies in several bindings.
+    """
+    launch = mulmat.record(weight, x)
+    require(
+        launch.shader != "matmul",
+        ShapeError,
+        f"mulmat_gated: weight is {weight.spec.shape}, needs one dense matrix with whole groups of "
+        f"{GROUP}; use mulmat and a gated activation",
+    )
+    return gated("mulmat_gated", launch, activation)
 
 
 def linear(weight: Node, x: Node, addend: Node | None) -> Node:

@@ -26,10 +26,12 @@ from wgpu_backend.dtypes import (
     Q8_0,
     U32,
 )
-from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.gates import fits_gated as fits_gated
+from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.op import op
 
 GROUP = 32  # values with a common scale
@@ -37,7 +39,8 @@ WORDS = 12  # of a group: eight of quants, its scale, and three sums
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
-GATES = ("silu", "gelu", "gelu_erf", "quick_gelu", "relu")
+# Formats of which two groups in one turn of the loop still are short enough for a core's caches.
+SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 LANES = 8
 LANE_ROWS = 4  # rows of weights of a lane
 LANE_COLUMNS = 4
@@ -50,13 +53,6 @@ def fits_q8(weight: Node) -> bool:
     """Whether `mulmat_q8` takes a weight: one dense matrix in a format with an integer form."""
     spec = weight.spec
     return spec.dtype in FORMATS and spec.is_dense and len(spec.shape) == 2
-
-
-def fits_gated(weight: Node) -> bool:
-    """Whether products that join two halves of a weight take it: its rows lie in one binding."""
-    handle = weight.storage.handle
-    parts = len(handle) if isinstance(handle, tuple) else 1  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return len(weight.spec.shape) == 2 and weight.spec.shape[0] % 2 == 0 and parts < 2
 
 
 @op(dense=("x",), trusted=True)
@@ -96,32 +92,19 @@ def q8_activations(x: Node) -> Launch:
 
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     """Pick the kernel: lanes on the CPU, few columns, or tiles."""
-    _require_whole(launch)
+    require_whole(launch)
     n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
     if capabilities.software:
         return _lanes(launch, n, capabilities)
     return _vector(launch, n) if 0 < n <= VECTOR_COLUMNS else _tiles(launch, n)
 
 
-def _require_whole(launch: Launch) -> None:
-    weight = launch.operands["weights"]
-    if launch.choices.get("GATED") and not fits_gated(weight):
-        raise DeviceError(
-            f"product with a gate: the weight of {weight.spec.shape} lies in "
-            f"{len(weight.storage.handle)} bindings of the device, needs one"
-        )
-
-
-def _sources(launch: Launch) -> int:
-    return 2 if launch.choices.get("GATED") else 1
-
-
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     columns = -(-n // max(-(-n // LANE_COLUMNS), 1)) or 1
-    lane_rows = LANE_ROWS // _sources(launch)
+    lane_rows = LANE_ROWS // joined_rows(launch)
 
     def groups(rows: int) -> Groups:
-        x, y, _ = spread(-(-rows // (LANES * lane_rows * _sources(launch))))
+        x, y, _ = spread(-(-rows // (LANES * lane_rows * joined_rows(launch))))
         return (x, y, -(-n // columns))
 
     choices = {
@@ -144,17 +127,16 @@ def _wide_words(capabilities: Capabilities) -> bool:
 
 
 def _block(launch: Launch) -> int:
-    """Groups whose scales one load brings, from the start of a row."""
-    if launch.operands["weights"].spec.dtype.block > GROUP:
-        return 8
-    return 2 if int(launch.params["groups"]) % 2 == 0 else 1  # pyright: ignore[reportArgumentType]
+    """Groups of one turn of the loop, whose scales one load brings."""
+    even = int(launch.params["groups"]) % 2 == 0  # pyright: ignore[reportArgumentType]
+    return 2 if even and launch.operands["weights"].spec.dtype in SHORT else 1
 
 
 def _vector(launch: Launch, n: int) -> Launch:
     def groups(rows: int) -> Groups:
-        return spread(-(-rows // (VECTOR_ROWS * _sources(launch))))
+        return spread(-(-rows // (VECTOR_ROWS * joined_rows(launch))))
 
-    sources = VECTOR_ROWS * _sources(launch)
+    sources = VECTOR_ROWS * joined_rows(launch)
     choices = {**launch.choices, "COLS": n, "ROWS": VECTOR_ROWS, "SOURCES": sources, "WG": 64}
     return replace(launch, shader="mulmat_q8_vec", groups=groups, choices=choices)
 
@@ -277,19 +259,3 @@ def mulmat_q8_gated(weight: Node, x: Node, *, activation: str) -> Launch:
         When it is run: the weight lies in several bindings.
     """
     return gated("mulmat_q8_gated", _product("mulmat_q8_gated", weight, x), activation)
-
-
-def gated(name: str, launch: Launch, activation: str) -> Launch:
-    """Launch of a product whose halves of rows are joined by an activation."""
-    m = launch.out.shape[-1]
-    require(
-        m % 2 == 0 and activation in GATES,
-        ShapeError,
-        f"{name}: {m} rows and {activation!r}, needs an even number and one of {', '.join(GATES)}",
-    )
-    return replace(
-        launch,
-        out=Spec.dense((*launch.out.shape[:-1], m // 2), F32),
-        params={**launch.params, "m": m // 2},
-        choices={**launch.choices, "GATED": True, "gate": f"gate/{activation}"},
-    )

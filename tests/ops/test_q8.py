@@ -1,0 +1,213 @@
+import numpy as np
+import pytest
+
+from tests.ops.operands import tensor, weight, weight_bytes
+from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
+from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q8_0
+from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.gates import GATES, fits_gated
+from wgpu_backend.ops.q8 import (
+    FORMATS,
+    fits_q8,
+    mulmat_q8,
+    mulmat_q8_add,
+    mulmat_q8_gated,
+    q8_activations,
+)
+from wgpu_backend.testing import nmse, values_of
+
+# Integers are summed exactly; scales are f32 here and in NumPy, which sums in another order.
+LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8
+
+
+def product(executor, check, rng, dtype, m, n, k):
+    data = weight_bytes(rng, m, k, dtype, k**-0.5)
+    x = rng.standard_normal((n, k), "f4")
+
+    def multiplied(ctx):
+        return mulmat_q8(weight(ctx._executor, m, k, dtype, data), q8_activations(tensor(ctx, x)))
+
+    check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (33, 7), (257, 1)])
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_every_format_times_few_columns(any_gpu, check, rng, dtype, m, n):
+    product(any_gpu, check, rng, dtype, m, n, 512)
+
+
+@pytest.mark.parametrize(("m", "n"), [(33, 64), (64, 9), (65, 33)])
+@pytest.mark.parametrize("dtype", [Q4_0, Q6_K, Q8_0], ids=str)
+def test_many_columns(any_gpu, check, rng, dtype, m, n):
+    product(any_gpu, check, rng, dtype, m, n, 256)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_every_format_in_tiles(executors, check, rng, dtype):
+    product(executors("wide"), check, rng, dtype, 65, 33, 256)
+
+
+@pytest.mark.parametrize("k", [32, 96, 2080])
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("dtype", [Q4_0, Q5_1, MXFP4], ids=str)
+def test_rows_of_any_number_of_groups(any_gpu, check, rng, dtype, n, k):
+    product(any_gpu, check, rng, dtype, 35, n, k)
+
+
+@pytest.mark.parametrize("k", [256, 768])
+def test_rows_of_any_number_of_super_blocks(any_gpu, check, rng, k):
+    product(any_gpu, check, rng, Q4_K, 35, 3, k)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_weights_in_parts(split, check, rng, dtype):
+    data = weight_bytes(rng, 960, 256, dtype, 1 / 16)
+    x = rng.standard_normal((1, 256), "f4")
+
+    def multiplied(ctx):
+        return mulmat_q8(
+            weight(ctx._executor, 960, 256, dtype, data), q8_activations(tensor(ctx, x))
+        )
+
+    assert len(weight(split, 960, 256, dtype, data).storage.handle) > 1
+    check(split, multiplied, limit=LIMIT)
+
+
+@pytest.mark.parametrize("dtype", [Q4_1, Q6_K], ids=str)
+def test_rows_of_a_weight_may_be_sliced(any_gpu, check, rng, dtype):
+    data, x = weight_bytes(rng, 48, 256, dtype, 1 / 16), rng.standard_normal((2, 256), "f4")
+
+    def multiplied(ctx):
+        part = weight(ctx._executor, 48, 256, dtype, data).slice(0, 17, 40)
+        return mulmat_q8(part, q8_activations(tensor(ctx, x)))
+
+    check(any_gpu, multiplied, limit=LIMIT)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_rounding_costs_less_than_a_thousandth(full, rng, dtype):
+    data = weight_bytes(rng, 65, 512, dtype, 1 / 16)
+    x = rng.standard_normal((3, 512), "f4")
+
+    def made(product):
+        def build(ctx):
+            return product(weight(ctx._executor, 65, 512, dtype, data), tensor(ctx, x))
+
+        return values_of(full, build)
+
+    exact = made(lambda w, x: w.mulmat(x))
+    assert nmse(made(lambda w, x: mulmat_q8(w, q8_activations(x))), exact) < 1e-3
+
+
+@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("residual", [False, True], ids=["bias", "residual"])
+def test_a_sum_goes_into_the_product(any_gpu, check, rng, n, residual):
+    data = weight_bytes(rng, 67, 256, Q4_0)
+    x, addend = rng.standard_normal((n, 256), "f4"), rng.standard_normal((n, 67), "f4")
+
+    def added(ctx):
+        rows = q8_activations(tensor(ctx, x))
+        term = tensor(ctx, addend if residual else addend[0])
+        return mulmat_q8_add(weight(ctx._executor, 67, 256, Q4_0, data), rows, term)
+
+    check(any_gpu, added, limit=LIMIT)
+
+
+@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("m", [1, 33, 65])
+@pytest.mark.parametrize("dtype", [Q4_0, Q6_K], ids=str)
+def test_halves_of_a_weight_are_joined(any_gpu, check, rng, dtype, m, n):
+    joined(any_gpu, check, rng, dtype, m, n, "silu")
+
+
+@pytest.mark.parametrize("n", [1, 33])
+@pytest.mark.parametrize("activation", GATES)
+def test_a_gate_goes_through_its_activation(any_gpu, check, rng, activation, n):
+    joined(any_gpu, check, rng, Q8_0, 9, n, activation)
+
+
+def joined(executor, check, rng, dtype, m, n, activation):
+    data = weight_bytes(rng, 2 * m, 256, dtype, 1 / 16)
+    x = rng.standard_normal((n, 256), "f4")
+
+    def build(ctx):
+        rows = q8_activations(tensor(ctx, x))
+        both = weight(ctx._executor, 2 * m, 256, dtype, data)
+        return mulmat_q8_gated(both, rows, activation=activation)
+
+    # An error function of f32 costs more digits than a sum.
+    check(executor, build, limit=LIMIT_OF_ONE)
+
+
+def test_halves_in_several_bindings_are_refused(split, rng):
+    data = weight_bytes(rng, 960, 256, Q4_0)
+    with Context(split) as ctx:
+        both = weight(split, 960, 256, Q4_0, data)
+        assert not fits_gated(both)
+        rows = q8_activations(ctx.zeros(1, 256))
+        with pytest.raises(DeviceError, match=r"\(960, 256\) lies in 3 bindings .* needs one"):
+            mulmat_q8_gated(both, rows, activation="silu").numpy()
+
+
+def test_the_same_rounding_as_numpy(any_gpu, check, rng):
+    x = (rng.standard_normal((5, 3, 64)) * 10.0 ** rng.integers(-9, 9, (5, 3, 1))).astype("f4")
+    x[1] = 0
+    x[2, 0, :32] = 1e-38
+    x[3, 0, ::2] = 0.5  # halves of a step: 63.5 steps of a largest of 1
+    x[3, 0, 1::2] = 1
+    check(any_gpu, lambda ctx: q8_activations(tensor(ctx, x)), limit=0)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_one_value_that_is_not_finite_spoils_its_row_alone(any_gpu, rng, bad):
+    data, x = weight_bytes(rng, 9, 64, Q4_0), rng.standard_normal((3, 64), "f4")
+    x[1, 40] = bad
+    with Context(any_gpu) as ctx:
+        w = weight(any_gpu, 9, 64, Q4_0, data)
+        y = mulmat_q8(w, q8_activations(tensor(ctx, x))).numpy()
+    assert np.isnan(y[1]).all()
+    assert np.isfinite(y[[0, 2]]).all()
+
+
+def test_groups_of_zeros_give_zero():
+    groups = numpy_activations(np.zeros((2, 64), "f4"))
+    assert groups.shape == (2, 2, 12)
+    assert not groups.any()
+
+
+@pytest.mark.parametrize("shape", [(64,), (1, 64), (2, 3, 64)], ids=str)
+def test_leading_axes_of_x_stay(gpu, check, rng, shape):
+    data, x = weight_bytes(rng, 9, 64, Q4_0), rng.standard_normal(shape, "f4")
+
+    def multiplied(ctx):
+        return mulmat_q8(weight(ctx._executor, 9, 64, Q4_0, data), q8_activations(tensor(ctx, x)))
+
+    check(gpu, multiplied, limit=LIMIT)
+
+
+def test_weights_that_fit(full, rng):
+    with Context(full) as ctx:
+        assert fits_q8(ctx.from_bytes(Q4_0, weight_bytes(rng, 9, 64, Q4_0), 9, 64))
+        assert not fits_q8(ctx.zeros(9, 64))
+        assert fits_gated(ctx.zeros(8, 64))
+        assert not fits_gated(ctx.zeros(9, 64))
+
+
+def test_operands_that_do_not_fit_are_refused(full, rng):
+    with Context(full) as ctx:
+        w = ctx.from_bytes(Q4_0, weight_bytes(rng, 9, 64, Q4_0), 9, 64)
+        rows = q8_activations(ctx.zeros(2, 64))
+        with pytest.raises(ShapeError, match="rows of x have 33 values, needs a multiple of 32"):
+            q8_activations(ctx.zeros(2, 33))
+        with pytest.raises(ShapeError, match=r"x is \(2, 1, 12\), rows of weight have 64"):
+            mulmat_q8(w, q8_activations(ctx.zeros(2, 32)))
+        with pytest.raises(DTypeError, match="weight is f32, needs q4_0"):
+            mulmat_q8(ctx.zeros(9, 64), rows)
+        with pytest.raises(ShapeError, match=r"addend is \(4,\), needs \(9,\) or \(2, 9\)"):
+            mulmat_q8_add(w, rows, ctx.zeros(4))
+        with pytest.raises(ShapeError, match="9 rows and 'silu', needs an even number"):
+            mulmat_q8_gated(w, rows, activation="silu")
+        with pytest.raises(DTypeError, match="q8_activations: x is f16, needs f32"):
+            q8_activations(ctx.zeros(2, 64, dtype=F16))
+        assert mulmat_q8(w, rows).spec.dtype == F32
