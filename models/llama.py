@@ -162,4 +162,4 @@ class Llama(Model):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every vocabulary entry."""
-        return self.output(hidden)
+        return self.output.precise(hidden)

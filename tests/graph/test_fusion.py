@@ -17,9 +17,9 @@ from wgpu_backend.ops.indexing import set_rows
 
 def gate(node, graph):
     """silu(a) · b becomes swiglu(a, b)."""
-    first, second = node.launch.operands["a"], node.launch.operands["b"]
+    first, second = node.operands["a"], node.operands["b"]
     made = graph.sole(first, "silu")
-    return made and graph.call(swiglu, made.launch.operands["x"], second)
+    return made and graph.call(swiglu, made.operands["x"], second)
 
 
 GATE = {"mul": [Rule("swiglu", gate)]}
@@ -92,11 +92,11 @@ def test_the_nodes_of_the_caller_are_left_as_they_were(graph):
 
 def test_rules_feed_each_other_until_none_answers(graph):
     def twice(node, graph):
-        made = graph.sole(node.launch.operands["x"], "scale")
+        made = graph.sole(node.operands["x"], "scale")
         if made is None:
             return None
         factor = node.call.kwargs["factor"] * made.call.kwargs["factor"]
-        return graph.call(scale, made.launch.operands["x"], factor=factor)
+        return graph.call(scale, made.operands["x"], factor=factor)
 
     x = graph.leaf(4, 8)
     result = scale(scale(scale(scale(x, factor=2.0), factor=3.0), factor=5.0), factor=7.0)
@@ -106,10 +106,10 @@ def test_rules_feed_each_other_until_none_answers(graph):
 
 def test_one_new_node_serves_all_who_ask_for_the_same(graph):
     def rounded(node, graph):
-        operand = node.launch.operands["a"]
+        operand = node.operands["a"]
         if graph.producer(operand, "relu"):
             return None
-        return graph.call(mul, graph.shared(relu, operand), node.launch.operands["b"])
+        return graph.call(mul, graph.shared(relu, operand), node.operands["b"])
 
     x, y, z = graph.leaf(4, 8), graph.leaf(4, 8), graph.leaf(4, 8)
     h = tanh(x)
@@ -127,7 +127,7 @@ def test_a_read_does_not_move_beyond_a_write(graph):
 
 def test_a_rule_that_makes_something_else_is_told(graph):
     def wrong(node, graph):
-        return graph.call(relu, node.launch.operands["b"])
+        return graph.call(relu, node.operands["b"])
 
     x, row = graph.leaf(4, 8), graph.leaf(8)
     with pytest.raises(BackendError, match=r"fusion relu: it makes \(8,\).* of \(4, 8\)"):

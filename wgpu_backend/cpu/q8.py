@@ -28,7 +28,7 @@ def q8_activations(x: Array) -> Array:
     return np.concatenate([quants.view(np.uint32), tail.view(np.uint32)], axis=-1)
 
 
-def _values(x: Array) -> Array:
+def values_of(x: Array) -> Array:
     """What the groups stand for, (..., k)."""
     words = np.ascontiguousarray(x)
     quants = np.ascontiguousarray(words[..., :8]).view(np.int8).astype(np.float32)
@@ -39,7 +39,7 @@ def _values(x: Array) -> Array:
 @twin
 def mulmat_q8(weight: Array, x: Array) -> Array:
     """Product of rounded rows with weights."""
-    return np.matmul(_values(x), weight.T)
+    return np.matmul(values_of(x), weight.T)
 
 
 @twin

@@ -4,10 +4,10 @@ A rule stands beside the op it makes, see `wgpu_backend.ops.op.Op.fuses`. It is 
 of one of its ops and answers with a replacement or None::
 
     @mulmat_add.fuses("add")
-    def bias_in_the_product(node: Node, graph: Graph) -> Node | None:
-        product = graph.sole(node.launch.operands["a"], "mulmat")
+    def sum_in_the_product(node: Made, graph: Graph) -> Node | None:
+        product = graph.sole(node.operands["a"], "mulmat")
         …
-        return graph.call(mulmat_add, weight, x, bias)
+        return graph.call(mulmat_add, weight, x, node.operands["b"])
 
 What the replaced nodes alone needed is dropped, and rules are asked again until none answers. A
 rule only sees the graph, so that it is the same for every device but for what `Capabilities` tell.
@@ -38,6 +38,37 @@ class Callee(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """A node that an op made, as rules see it."""
+
+    node: Node
+    call: Call
+    launch: Launch
+
+    @property
+    def op(self) -> str:
+        """Name of the op."""
+        return self.call.op.name
+
+    @property
+    def operands(self) -> Mapping[str, Node]:
+        """What it reads, by the names of its bindings."""
+        return self.launch.operands
+
+    @property
+    def spec(self) -> Spec:
+        """Of its result."""
+        return self.node.spec
+
+
+def made(node: Node) -> Made | None:
+    """A node as rules see it; None for leaves and views."""
+    if node.call is None or node.launch is None:
+        return None
+    return Made(node, node.call, node.launch)
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """How one op takes the place of others.
 
@@ -53,7 +84,7 @@ class Rule:
     """
 
     name: str
-    replace: Callable[[Node, Graph], Node | None]
+    replace: Callable[[Made, Graph], Node | None]
     exact: bool = True
 
 
@@ -92,7 +123,7 @@ class Graph:
 
     # For rules.
 
-    def producer(self, operand: Node, *ops: str) -> Node | None:
+    def producer(self, operand: Node, *ops: str) -> Made | None:
         """Node that writes all that `operand` sees, if one of these ops made it.
 
         None also where several ops write that storage, or `operand` is a part of it or strided.
@@ -100,42 +131,45 @@ class Graph:
         writers = self._writers.get(operand.storage, ())
         if len(writers) != 1 or operand.storage.kind != "intermediate":
             return None
-        (node,) = writers
+        found = made(writers[0])
         whole = operand.spec.is_dense and not operand.spec.offset
-        if not whole or operand.spec.size != node.spec.size or node.call is None:
+        if found is None or not whole or operand.spec.size != found.spec.size:
             return None
-        return node if not ops or node.call.op.name in ops else None
+        return found if not ops or found.op in ops else None
 
-    def sole(self, operand: Node, *ops: str) -> Node | None:
+    def sole(self, operand: Node, *ops: str) -> Made | None:
         """Likewise, if nobody else reads that result."""
         if operand.storage in self._wanted or self._reads[operand.storage] != 1:
             return None
         return self.producer(operand, *ops)
 
-    def writers(self, node: Node) -> list[Node]:
-        """Nodes that write the storage that `node` looks at, in order."""
-        return list(self._writers.get(node.storage, ()))
+    def write(self, state: Node, op: str) -> Made | None:
+        """The write, by this op, that made a state what `state` sees, if it is the only one."""
+        if self._writers.get(state.storage, ()) != [state]:
+            return None
+        found = made(state)
+        return found if found and found.op == op else None
 
-    def absorb(self, write: Node, reader: Node) -> bool:
+    def absorb(self, write: Made, reader: Made) -> bool:
         """Do away with a write into a state, which the replacement does instead.
 
         Parameters
         ----------
-        write : Node
-            The only one that writes its state.
-        reader : Node
-            The node to be replaced, the only one that reads it.
+        write : Made
+            From `write`.
+        reader : Made
+            The node to be replaced, the only one that reads the state.
 
         Returns
         -------
         bool
             False where somebody else reads or writes that state; then nothing has changed.
         """
-        own = [o.storage for n in (write, reader) for o in _operands(n)].count(write.storage)
-        alone = self._reads[write.storage] == own and self.writers(write) == [write]
-        if not alone or write.storage in self._wanted:
+        storage = write.node.storage
+        own = [o.storage for m in (write, reader) for o in _operands(m.node)].count(storage)
+        if self._reads[storage] != own or storage in self._wanted:
             return False
-        self._absorbed.append(write)
+        self._absorbed.append(write.node)
         return True
 
     def call(self, op: Callee, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
@@ -180,12 +214,14 @@ class Graph:
 
     def _answer(self, node: Node, rules: Mapping[str, Sequence[Rule]]) -> list[Node] | None:
         """What comes in place of a node."""
-        name = node.call.op.name if node.call else ""
-        for rule in (*rules.get(name, ()), *rules.get(ANY, ())):
+        asked = made(node)
+        if asked is None:
+            return None
+        for rule in (*rules.get(asked.op, ()), *rules.get(ANY, ())):
             self._fresh, self._absorbed = [], []
-            made = rule.replace(node, self)
-            if made is not None and all(self._may_wait(n, node) for n in self._fresh):
-                return [*(n for n in self._fresh if n is not made), _renamed(node, made, rule.name)]
+            new = rule.replace(asked, self)
+            if new is not None and all(self._may_wait(n, node) for n in self._fresh):
+                return [*(n for n in self._fresh if n is not new), _renamed(node, new, rule.name)]
         return None
 
     def _may_wait(self, new: Node, old: Node) -> bool:
@@ -233,14 +269,14 @@ def _operands(node: Node) -> list[Node]:
     return [*launch.operands.values(), *([launch.into] if launch.into else [])]
 
 
-def _renamed(node: Node, made: Node, rule: str) -> Node:
-    """`made` in the place of `node`, whose readers know its storage."""
-    if made.spec.shape != node.spec.shape or made.spec.dtype != node.spec.dtype:
+def _renamed(node: Node, new: Node, rule: str) -> Node:
+    """`new` in the place of `node`, whose readers know its storage."""
+    if new.spec.shape != node.spec.shape or new.spec.dtype != node.spec.dtype:
         raise BackendError(
-            f"fusion {rule}: it makes {made.spec.shape} {made.spec.dtype} of "
+            f"fusion {rule}: it makes {new.spec.shape} {new.spec.dtype} of "
             f"{node.spec.shape} {node.spec.dtype}, needs the same"
         )
-    return Node(node.spec, node.storage, call=made.call, launch=made.launch)
+    return Node(node.spec, node.storage, call=new.call, launch=new.launch)
 
 
 def fused(

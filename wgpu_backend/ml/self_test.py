@@ -207,6 +207,7 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     """Graphs in which a rule applies, with the largest error of its op."""
     yield "chain", LARGEST_ERROR, lambda c, r: (_normal(c, r, 5, 33).silu().sqr()).tanh()
     yield "mulmat_q8", ROUNDING_ERROR, _rounded_products
+    yield "q8_pair", LARGEST_ERROR, _precise_product
     yield "mulmat_q8_add", ROUNDING_ERROR, _rounded_sum
     yield "mulmat_q8_gated", ROUNDING_ERROR, _gated
     yield "rms_norm_q8", ROUNDING_ERROR, _rounded_norm
@@ -222,6 +223,10 @@ def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
     for tensor in rest:
         first = first.concat(tensor, axis=0)
     return first
+
+
+def _precise_product(context: Context, rng: np.random.Generator) -> Tensor:
+    return _quantised(context, rng, dtypes.Q4_0).mulmat_full_prec(_normal(context, rng, 1, 256))
 
 
 def _rounded_sum(context: Context, rng: np.random.Generator) -> Tensor:

@@ -131,6 +131,7 @@ class Tensor(HostView):
     div = Method(elementwise.div)
     scale = Method(elementwise.scale)
     mulmat = Method(matmul.mulmat)
+    mulmat_full_prec = Method(matmul.mulmat_full_prec)
     mulmat_add = Method(matmul.mulmat_add)
     linear = Method(matmul.linear)
     rms_norm = Method(normalization.rms_norm)
@@ -282,7 +283,6 @@ class Tensor(HostView):
     conv3d = Method(convolution.conv3d)
     im2col = Method(convolution.im2col)
     scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
-    mulmat_full_prec = mulmat
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
     silu_alpha_limit = Method(experts.silu_alpha_limit)

@@ -23,6 +23,11 @@ class Linear(Module):
         y = self.weight.linear(x, self.bias)
         return y if residual is None else y.add(residual)
 
+    def precise(self, x: Tensor) -> Tensor:
+        """Map (..., k) to (..., m) as precisely as the device can: for logits."""
+        y = self.weight.mulmat_full_prec(x)
+        return y if self.bias is None else y.add(self.bias)
+
 
 def together(x: Tensor, *layers: Linear) -> list[Tensor]:
     """Several layers of one input, as few products as their weights' places allow.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, four, quads, require_dtype, require_rank
 from wgpu_backend.ops.elementwise import binary
-from wgpu_backend.ops.op import op
+from wgpu_backend.ops.op import Replace, op
 
 
 def unary(name: str, x: Node) -> Launch:
@@ -210,3 +211,29 @@ def reglu(gate: Node, up: Node) -> Launch:
     Tensor of the broadcast shape and the dtype of `gate`.
     """
     return binary("reglu", gate, up)
+
+
+# Gated activations by the one they apply to the gate.
+GATED = {
+    "silu": swiglu,
+    "gelu": geglu,
+    "gelu_erf": geglu_erf,
+    "quick_gelu": geglu_quick,
+    "relu": reglu,
+}
+
+
+def _times(name: str) -> Replace:
+    """Rule for an activation that only a product value by value reads."""
+
+    def replace(node: Made, graph: Graph) -> Node | None:
+        activation = graph.sole(node.operands["a"], name)
+        if activation is None:
+            return None
+        return graph.call(GATED[name], activation.operands["x"], node.operands["b"])
+
+    return replace
+
+
+for _name, _gated in GATED.items():
+    _gated.fuses("mul")(_times(_name))

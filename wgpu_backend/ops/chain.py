@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from wgpu_backend.dtypes import F32
-from wgpu_backend.graph.fusion import Graph
+from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import quads
@@ -142,15 +142,14 @@ def _function(source: Source) -> tuple[str, tuple[str, ...]] | None:
 
 
 @chain.fuses("*")
-def joined(node: Node, graph: Graph) -> Node | None:
+def joined(node: Made, graph: Graph) -> Node | None:
     """An op value by value, and those of its operands that are made so for it alone."""
     if not _can_join(node):
         return None
     operands, steps = _as_chain(node)
     makers = [graph.sole(x) for x in operands]
-    taken = [
-        m for m in makers if m is not None and _can_join(m) and m.spec.shape == node.spec.shape
-    ]
+    shape = node.spec.shape
+    taken = [m for m in makers if m is not None and m.spec.shape == shape and _can_join(m)]
     for maker in taken:
         operands, steps = _with(maker, operands, steps)
     if not taken or len(operands) > MAX_OPERANDS or len(steps) > MAX_STEPS:
@@ -158,35 +157,34 @@ def joined(node: Node, graph: Graph) -> Node | None:
     return graph.call(chain, steps, *operands)
 
 
-def _can_join(node: Node) -> bool:
+def _can_join(node: Made) -> bool:
     """Whether a node's op can be a step of a chain."""
-    launch, call = node.launch, node.call
-    if launch is None or call is None or launch.into is not None or launch.out.dtype != F32:
+    out = node.launch.out
+    if node.launch.into is not None or out.dtype != F32:
         return False
-    known = call.op is chain or _function(call.op.shader) is not None
-    return known and all(_reads(x.spec, launch.out.shape) for x in launch.operands.values())
+    known = node.call.op is chain or _function(node.call.op.shader) is not None
+    return known and all(_reads(x.spec, out.shape) for x in node.operands.values())
 
 
 def _reads(spec: Spec, shape: Shape) -> bool:
     return (spec.is_dense and spec.shape == shape) or wraps(spec, shape)
 
 
-def _as_chain(node: Node) -> tuple[list[Node], tuple[Step, ...]]:
+def _as_chain(node: Made) -> tuple[list[Node], tuple[Step, ...]]:
     """Operands and steps of the chain that a node is by itself."""
-    assert node.launch is not None
-    assert node.call is not None
-    operands = list(node.launch.operands.values())
+    operands = list(node.operands.values())
     if node.call.op is chain:
         return operands, node.call.args[0]
-    return operands, (Step(node.call.op.name, tuple(range(len(operands)))),)
+    return operands, (Step(node.op, tuple(range(len(operands)))),)
 
 
 def _with(
-    maker: Node, operands: list[Node], steps: tuple[Step, ...]
+    maker: Made, operands: list[Node], steps: tuple[Step, ...]
 ) -> tuple[list[Node], tuple[Step, ...]]:
     """Chain in which the op that makes an operand comes first."""
     own, first = _as_chain(maker)
-    rest = [x for x in operands if x.storage is not maker.storage]
+    product = maker.node.storage
+    rest = [x for x in operands if x.storage is not product]
     together: list[Node] = []
     for x in [*own, *rest]:
         if not any(_same(x, y) for y in together):
@@ -195,7 +193,7 @@ def _with(
     made = len(together) + len(first) - 1
     of_first = [*place[: len(own)], *range(len(together), len(together) + len(first))]
     left = iter(place[len(own) :])
-    of_second = [made if x.storage is maker.storage else next(left) for x in operands]
+    of_second = [made if x.storage is product else next(left) for x in operands]
     of_second += range(made + 1, made + 1 + len(steps))
     return together, (
         *(Step(s.op, tuple(of_first[a] for a in s.arguments)) for s in first),

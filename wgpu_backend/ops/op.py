@@ -15,7 +15,7 @@
     def numpy_swish(x: Array) -> Array: ...
 
     @swish.fuses("mul")                       where it takes the place of other ops
-    def gated(node: Node, graph: Graph) -> Node | None: ...
+    def gated(node: Made, graph: Graph) -> Node | None: ...
 
 Calling the op checks that its operands belong together, makes strided operands dense where the
 kernel needs that (`dense=`), and adds a node to the operands' graph.
@@ -36,14 +36,14 @@ from numpy.typing import NDArray
 from wgpu_backend import plugins
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import BackendError, ContextError
-from wgpu_backend.graph.fusion import Graph, Rule
+from wgpu_backend.graph.fusion import Graph, Made, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
 from wgpu_backend.wgsl_source import Inline, Source
 
 P = ParamSpec("P")
 Twin = TypeVar("Twin", bound=Callable[..., NDArray[Any]])
 Select = Callable[[Launch, Capabilities], Launch]
-Replace = Callable[[Node, Graph], Node | None]
+Replace = Callable[[Made, Graph], Node | None]
 REGISTRY: dict[str, Op[Any]] = {}
 # NumPy functions by the name of their op; `wgpu_backend.cpu.twin` is how they are looked up.
 TWINS: dict[str, Callable[..., NDArray[Any]]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wgpu_backend.dtypes import F16, F32
-from wgpu_backend.graph.fusion import Graph
+from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import four
@@ -74,52 +74,34 @@ def rope_put(
 
 
 @rope_put.fuses("paged_attention", "paged_attention_splits")
-def before_attention(node: Node, graph: Graph) -> Node | None:
+def before_attention(node: Made, graph: Graph) -> Node | None:
     """What stands between the products of a layer and its attention."""
-    if node.launch is None or node.call is None:
-        return None
-    operands = node.launch.operands
-    query = graph.sole(operands["q"], "rope")
-    put_keys, put_values = (_put(graph, operands[name]) for name in "kv")
-    key = put_keys and graph.sole(_operand(put_keys, "x"), "rope")
+    query = graph.sole(node.operands["q"], "rope")
+    put_keys, put_values = (graph.write(node.operands[name], "set_rows") for name in "kv")
+    key = put_keys and graph.sole(put_keys.operands["x"], "rope")
     if not (query and key and put_keys and put_values):
         return None
-    q, k = _operand(query, "x"), _operand(key, "x")
-    v = _in_heads(_source(graph, _operand(put_values, "x")), k.spec.shape[1])
-    table, slots = _operand(query, "table"), _operand(put_keys, "ids")
-    same = table is _operand(key, "table") and slots is _operand(put_values, "ids")
-    keys, values = (_into(put) for put in (put_keys, put_values))
-    if not same or v is None or not _fits(q, k, v, table, keys, values):
+    q, k = query.operands["x"], key.operands["x"]
+    v = _in_heads(_source(graph, put_values.operands["x"]), k.spec.shape[1])
+    table, slots = query.operands["table"], put_keys.operands["ids"]
+    same = table is key.operands["table"] and slots is put_values.operands["ids"]
+    keys, values = put_keys.launch.into, put_values.launch.into
+    if keys is None or values is None or v is None or not same:
+        return None
+    if not _fits(q, k, v, table, keys, values):
         return None
     if not (graph.absorb(put_keys, node) and graph.absorb(put_values, node)):
         return None
-    interleaved = bool(query.launch and query.launch.choices["INTERLEAVED"])
+    interleaved = bool(query.launch.choices["INTERLEAVED"])
     turned = graph.call(rope_put, q, k, v, table, slots, keys, values, interleaved=interleaved)
-    rest = [operands[name] for name in ("positions", "sequences", "table")]
-    return graph.call(find(node.call.op.name), turned, keys, values, *rest, **node.call.kwargs)
-
-
-def _operand(node: Node, name: str) -> Node:
-    assert node.launch is not None
-    return node.launch.operands[name]
-
-
-def _into(node: Node) -> Node:
-    assert node.launch is not None
-    assert node.launch.into is not None
-    return node.launch.into
-
-
-def _put(graph: Graph, cache: Node) -> Node | None:
-    """Node that puts rows into a cache that is read."""
-    made = cache.call is not None and cache.call.op.name == "set_rows"
-    return cache if made and graph.writers(cache) == [cache] else None
+    rest = [node.operands[name] for name in ("positions", "sequences", "table")]
+    return graph.call(find(node.op), turned, keys, values, *rest, **node.call.kwargs)
 
 
 def _source(graph: Graph, x: Node) -> Node:
     """What `x` is a dense copy of, or itself."""
     copy = graph.sole(x, "contiguous")
-    return _operand(copy, "x") if copy else x
+    return copy.operands["x"] if copy else x
 
 
 def _in_heads(x: Node, heads: int) -> Node | None:

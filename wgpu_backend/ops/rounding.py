@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Graph
+from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Spec, sliced
+from wgpu_backend.ops.activation import GATED
 from wgpu_backend.ops.check import require, require_dtype, require_rank, row_count, spread
+from wgpu_backend.ops.elementwise import add
+from wgpu_backend.ops.matmul import mulmat_gated
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import (
     GROUP,
@@ -24,14 +27,8 @@ from wgpu_backend.ops.q8 import (
     q8_activations,
 )
 
-# Gated activations and the one they apply to the gate.
-GATED = {
-    "swiglu": "silu",
-    "geglu": "gelu",
-    "geglu_erf": "gelu_erf",
-    "geglu_quick": "quick_gelu",
-    "reglu": "relu",
-}
+# Activations of the gate, by the name of the op that multiplies by it.
+ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
 
 
 @op(dense=("x",), trusted=True)
@@ -75,52 +72,94 @@ def rms_norm_q8(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     )
 
 
+@op(dense=("x",), trusted=True)
+def q8_pair(x: Node) -> Launch:
+    """Split a tensor into two in eight bits, whose sum has about fifteen.
+
+    Parameters
+    ----------
+    x : (..., k), f32; `k` a multiple of 32
+
+    Returns
+    -------
+    (..., 2, k / 32, 12), u32
+        As `q8_activations` gives `x`, and what rounding it left.
+    """
+    require_rank("q8_pair", "x", x, 1, 2)
+    require_dtype("q8_pair", "x", x, (F32,))
+    *rows, k = x.spec.shape
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"q8_pair: rows of x have {k} values, needs a multiple of {GROUP}",
+    )
+    size = x.spec.size // GROUP
+    out = Spec.dense((*rows, 2, k // GROUP, WORDS), U32)
+    params = {"size": size, "groups": k // GROUP}
+    return Launch(out, {"x": x}, threads=size, params=params, work=2 * x.spec.nbytes)
+
+
+@q8_pair.fuses("mulmat_full_prec", exact=False)
+def precise_product(node: Made, graph: Graph) -> Node | None:
+    """A product that asks for precision: of both halves of a pair, which are two columns."""
+    operands = _roundable(node, graph, q8_pair)
+    if operands is None:
+        return None
+    both = graph.call(mulmat_q8, *operands)
+    halves = (sliced(both.spec, -2, i, i + 1) for i in range(2))
+    views = [
+        Spec(node.spec.shape, s.dtype, (*s.strides[:-2], s.strides[-1]), s.offset) for s in halves
+    ]
+    return graph.call(add, *(graph.view(both, spec) for spec in views))
+
+
 @mulmat_q8.fuses("mulmat", exact=False)
-def product(node: Node, graph: Graph) -> Node | None:
+def product(node: Made, graph: Graph) -> Node | None:
     """A product of a weight that has an integer form."""
     operands = _roundable(node, graph)
-    return operands and graph.call(mulmat_q8, operands[0], operands[1])
+    return operands and graph.call(mulmat_q8, *operands)
 
 
 @mulmat_q8_add.fuses("mulmat_add", exact=False)
-def product_and_sum(node: Node, graph: Graph) -> Node | None:
+def product_and_sum(node: Made, graph: Graph) -> Node | None:
     """The same, with a bias or a residual."""
     operands = _roundable(node, graph)
-    if operands is None or node.launch is None:
-        return None
-    return graph.call(mulmat_q8_add, *operands, node.launch.operands["addend"])
+    return operands and graph.call(mulmat_q8_add, *operands, node.operands["addend"])
 
 
-def _roundable(node: Node, graph: Graph) -> tuple[Node, Node] | None:
+def _roundable(
+    node: Made, graph: Graph, rounded: Callee = q8_activations
+) -> tuple[Node, Node] | None:
     """Weight of a product and its other operand rounded, where that is possible and pays."""
-    weight = node.launch and node.launch.operands.get("weights")
-    if node.launch is None or weight is None:
+    weight = node.operands.get("weights")
+    if weight is None or not graph.capabilities.software or not fits_q8(weight):
         return None
-    if not graph.capabilities.software or not fits_q8(weight):
-        return None
-    return weight, graph.shared(q8_activations, node.launch.operands["x"])
+    x = node.operands["x"]
+    return (weight, graph.shared(rounded, x)) if len(x.spec.shape) < 3 else None
 
 
-@mulmat_q8_gated.fuses(*GATED, exact=False)
-def gate_and_projection(node: Node, graph: Graph) -> Node | None:
+@mulmat_q8_gated.fuses(*ACTIVATIONS, exact=False)
+def gate_and_projection(node: Made, graph: Graph) -> Node | None:
     """Two products of one input, joined by a gated activation, whose weights are neighbours."""
     found = gate_and_up(node, graph, "mulmat_q8")
-    if found is None or node.call is None:
-        return None
-    weight, x = found
-    return graph.call(mulmat_q8_gated, weight, x, activation=GATED[node.call.op.name])
+    return found and graph.call(mulmat_q8_gated, *found, activation=ACTIVATIONS[node.op])
 
 
-def gate_and_up(node: Node, graph: Graph, product: str) -> tuple[Node, Node] | None:
+@mulmat_gated.fuses(*ACTIVATIONS)
+def exact_gate_and_projection(node: Made, graph: Graph) -> Node | None:
+    """The same with f32 throughout."""
+    found = gate_and_up(node, graph, "mulmat")
+    return found and graph.call(mulmat_gated, *found, activation=ACTIVATIONS[node.op])
+
+
+def gate_and_up(node: Made, graph: Graph, product: str) -> tuple[Node, Node] | None:
     """Weight of both products behind a gated activation, as one, and what they multiply."""
-    if node.launch is None:
+    gate, up = (graph.sole(node.operands[name], product) for name in "ab")
+    if gate is None or up is None or "weights" not in gate.operands or "weights" not in up.operands:
         return None
-    gate, up = (graph.sole(node.launch.operands[name], product) for name in "ab")
-    if gate is None or up is None or gate.launch is None or up.launch is None:
-        return None
-    first, second = gate.launch.operands, up.launch.operands
-    x, weight = first["x"], _neighbours(first["weights"], second["weights"])
-    same = x.storage is second["x"].storage and x.spec == second["x"].spec
+    x, other = gate.operands["x"], up.operands["x"]
+    weight = _neighbours(gate.operands["weights"], up.operands["weights"])
+    same = x.storage is other.storage and x.spec == other.spec
     return (weight, x) if same and weight is not None and fits_gated(weight) else None
 
 
@@ -136,12 +175,12 @@ def _neighbours(a: Node, b: Node) -> Node | None:
 
 
 @rms_norm_q8.fuses("q8_activations", exact=False)
-def rounded_norm(node: Node, graph: Graph) -> Node | None:
+def rounded_norm(node: Made, graph: Graph) -> Node | None:
     """A norm that only products with rounded activations read."""
-    norm = node.launch and graph.sole(node.launch.operands["x"], "rms_norm")
-    if not norm or norm.launch is None or norm.call is None:
+    norm = graph.sole(node.operands["x"], "rms_norm")
+    if norm is None:
         return None
-    x, weight = norm.launch.operands["x"], norm.launch.operands["weight"]
+    x, weight = norm.operands["x"], norm.operands["weight"]
     dense = x.spec.is_dense and x.spec.offset % 4 == 0 and weight.spec.offset % 4 == 0
     if not dense or {x.spec.dtype, weight.spec.dtype} != {F32} or x.spec.shape[-1] % GROUP:
         return None
