@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from tests.device.kernels import ADD_PARAM, DOUBLE, body, double, floats, numbers, shader
 from wgpu_backend.device import Binding, Device, Dispatch
-from wgpu_backend.errors import ShaderError
+from wgpu_backend.errors import DeviceError, ShaderError
 from wgpu_backend.shader import BindingDecl
 
 pytestmark = pytest.mark.gpu
@@ -19,6 +22,56 @@ def test_a_shader_is_compiled_once(fresh: Device):
     assert fresh.counters.pipelines == 1
     assert first is not fresh.pipeline(shader(trusted=True))
     assert fresh.counters.pipelines == 2
+
+
+def test_threads_that_want_one_shader_compile_it_once(fresh: Device):
+    broken = shader(DOUBLE.replace("a[id.x] * 2.0", "missing"))
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda _: fresh.pipeline(shader()), range(8)))
+        failed = [pool.submit(fresh.pipeline, broken) for _ in range(8)]
+    assert len(found) == fresh.counters.pipelines == 1
+    assert {type(job.exception()) for job in failed} == {ShaderError}
+
+
+def test_the_device_is_free_while_a_shader_compiles(fresh: Device, monkeypatch):
+    compiling, free = threading.Event(), threading.Event()
+
+    def bounds(*_: object) -> None:
+        compiling.set()
+        assert free.wait(60)
+
+    monkeypatch.setattr("wgpu_backend.device.pipelines.check_bounds", bounds)
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(fresh.pipeline, shader())
+        assert compiling.wait(60)
+        a = floats(fresh, 3)
+        assert numbers(fresh.read(a)) == [0.0, 1.0, 2.0]
+        free.set()
+        assert job.result() is fresh.pipeline(shader())
+
+
+def test_closing_waits_for_what_compiles(fresh: Device, monkeypatch):
+    compiling, free = threading.Event(), threading.Event()
+
+    def bounds(*_: object) -> None:
+        compiling.set()
+        assert free.wait(60)
+
+    monkeypatch.setattr("wgpu_backend.device.pipelines.check_bounds", bounds)
+    with ThreadPoolExecutor(2) as pool:
+        compiled = pool.submit(fresh.pipeline, shader())
+        assert compiling.wait(60)
+        closed = pool.submit(fresh.close)
+        while not fresh._pipelines._settled:
+            time.sleep(0.001)
+        with pytest.raises(DeviceError, match="double: the device is closing"):
+            fresh.pipeline(shader(trusted=True))
+        assert not closed.done()
+        free.set()
+        assert compiled.result().label == "double"
+        closed.result()
+    with pytest.raises(DeviceError, match="closed"):
+        fresh.pipeline(shader())
 
 
 @pytest.mark.parametrize("trusted", [False, True])

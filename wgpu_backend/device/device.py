@@ -281,6 +281,7 @@ class Device:
         """Free everything on the device; again is harmless, and a forked child leaves it be."""
         if self._queue.forked:
             return
+        self._pipelines.settle()  # a device that goes under a compiler takes the process with it
         with self._queue.lock:
             if self.closed:
                 return

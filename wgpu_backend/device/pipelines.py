@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass, field
 
 import wgpu
@@ -13,7 +14,7 @@ from wgpu_backend.device.native import let_go
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.wgsl_bounds import check_bounds
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import ShaderError
+from wgpu_backend.errors import DeviceError, ShaderError
 from wgpu_backend.shader import Access, Shader
 
 _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
@@ -80,10 +81,14 @@ class Pipelines:
         self._queue = queue
         self._capabilities = capabilities
         self._cache: dict[tuple[object, ...], Pipeline] = {}
+        self._under_way: dict[tuple[object, ...], threading.Event] = {}
         self._layouts: dict[tuple[tuple[int, Access], ...], wgpu.GPUBindGroupLayout] = {}
+        self._settled = False
 
     def get(self, shader: Shader) -> Pipeline:
         """Return the pipeline of a shader, compiling it the first time.
+
+        Others may use the device meanwhile; who asks for the same shader waits.
 
         Raises
         ------
@@ -92,15 +97,41 @@ class Pipelines:
             compiler survives.
         """
         key = (shader.text, shader.entry, shader.bindings, shader.trusted)
-        with self._queue.entered(shader.label):
-            pipeline = self._cache.get(key)
-            if pipeline is None:
-                check_bounds(shader, self._capabilities)
-                with self._queue.translated(shader.label):
-                    pipeline = self._compile(shader)
-                self._cache[key] = pipeline
-                self._queue.counters.pipelines += 1
-            return pipeline
+        while True:
+            with self._queue.entered(shader.label):
+                pipeline = self._cache.get(key)
+                if pipeline is not None:
+                    return pipeline
+                if self._settled:
+                    raise DeviceError(f"{shader.label}: the device is closing")
+                busy = self._under_way.get(key)
+                if busy is None:
+                    done = self._under_way[key] = threading.Event()
+                    break
+            busy.wait()
+        try:
+            return self._added(key, shader)
+        finally:
+            with self._queue.lock:
+                del self._under_way[key]
+            done.set()
+
+    def _added(self, key: tuple[object, ...], shader: Shader) -> Pipeline:
+        check_bounds(shader, self._capabilities)
+        with self._queue.translated(shader.label):
+            pipeline = self._compile(shader)
+        with self._queue.lock:
+            self._cache[key] = pipeline
+            self._queue.counters.pipelines += 1
+        return pipeline
+
+    def settle(self) -> None:
+        """Wait for what compiles and take no more; the caller may not hold the queue's lock."""
+        with self._queue.lock:
+            self._settled = True
+            under_way = list(self._under_way.values())
+        for done in under_way:
+            done.wait()
 
     def close(self) -> None:
         """Drop every pipeline."""
@@ -110,7 +141,8 @@ class Pipelines:
         self._layouts.clear()
 
     def _compile(self, shader: Shader) -> Pipeline:
-        layout = self._layout(shader)
+        with self._queue.lock:
+            layout = self._layout(shader)
         gpu = self._queue.gpu
         try:
             raw = gpu.create_compute_pipeline(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.generation import Session, Stats, TokenStream, pieces
+from wgpu_backend.engine.preparing import preparing
 from wgpu_backend.engine.prompt import Message, Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import StepSampler
@@ -84,8 +85,9 @@ def load(
     try:
         # An unknown architecture is told before anything is loaded.
         kind = model_class(backend.config)
-        backend.load(progress, cancelled, stacks=kind.stacks)
         dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
+        with preparing(backend, kind, dtype):
+            backend.load(progress, cancelled, stacks=kind.stacks)
         return LanguageModel(backend, num_ctx, dtype)
     except BaseException:
         backend.close()

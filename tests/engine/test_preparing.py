@@ -1,0 +1,91 @@
+"""What a model needs is compiled when its weights are there, and failing at it harms nothing."""
+
+import threading
+
+import pytest
+
+import wgpu_backend
+from tests.builders import tiny_model
+from wgpu_backend.dtypes import F16
+from wgpu_backend.engine import preparing
+from wgpu_backend.errors import ContextError, ModelError
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.ml.backend import Backend, LoadCancelled
+from wgpu_backend.ml.sketch import Sketch
+from wgpu_backend.sample import SamplingOptions
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full")]
+PROMPT = list(range(1, 20))
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3"])
+def path(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("preparing")
+    return tiny_model(folder / "tiny.gguf", request.param, "q8_0")
+
+
+def test_a_loaded_model_compiles_nothing_more(path):
+    with wgpu_backend.load(path, num_ctx=256) as model:
+        counters = model.backend.executor.device.counters
+        before = counters.pipelines
+        for options in (SamplingOptions(seed=1), SamplingOptions(temperature=0.0)):
+            assert len(list(model.tokens(PROMPT, options, num_predict=3))) <= 3
+        assert counters.pipelines == before > 0
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    return tiny_model(tmp_path / "tiny.gguf", "llama", "q8_0")
+
+
+def test_a_failure_on_the_side_is_none_of_the_load(tiny, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no sketch")
+
+    monkeypatch.setattr(Sketch, "record", fail)
+    with wgpu_backend.load(tiny, num_ctx=256) as model:
+        assert len(list(model.tokens(PROMPT, SamplingOptions(seed=1), num_predict=3))) <= 3
+
+
+def test_a_cancelled_load_compiles_no_further(tiny):
+    asked = iter([False, False, True])
+    with pytest.raises(LoadCancelled):
+        wgpu_backend.load(tiny, cancelled=lambda: next(asked))
+    assert not [t for t in threading.enumerate() if "compiler" in t.name]
+
+
+def test_a_model_that_does_not_fit_together_is_told_once(tiny, monkeypatch):
+    found = []
+    monkeypatch.setattr(preparing._LOG, "debug", lambda *args: found.append(args))
+
+    def refuse(*_):
+        raise ModelError("tiny: not today")
+
+    monkeypatch.setattr("wgpu_backend.engine.preparing.Runner", refuse)
+    monkeypatch.setattr("wgpu_backend.engine.language_model.Runner", refuse)
+    with pytest.raises(ModelError, match="not today"):
+        wgpu_backend.load(tiny)
+    assert len(found) == 1
+
+
+def test_on_numpy_there_is_nothing_to_compile(tiny):
+    with wgpu_backend.load(tiny, device="cpu") as model:
+        kind = type(model.model)
+        with preparing.preparing(model.backend, kind, F16):
+            assert not [t for t in threading.enumerate() if "compiler" in t.name]
+
+
+def test_a_sketch_runs_nothing_and_reads_weights_alone(full, tiny):
+    sketch = Sketch(full, lambda _: None)
+    with open_gguf(tiny) as file:
+        backend = Backend(file, sketch)
+        backend.load()
+        context = backend.new_context()
+        norm = backend.require("output_norm.weight")
+        assert norm.numpy().shape == norm.shape
+        total = context.input("x", norm.shape) + norm
+        graph = context.record(total)
+        with pytest.raises(ContextError, match=r"\['x'\] is only sketched"):
+            graph.run({"x": norm.numpy()})
+        with pytest.raises(ContextError, match="is only sketched"):
+            sketch.read(total)

@@ -1,0 +1,84 @@
+"""Pipelines compile while weights are on their way to the device.
+
+Drivers take tens of milliseconds for each of a model's two dozen kernels. Which ones it needs is
+known before its weights are there: the graphs of a step and of prompts are sketched, and what they
+need is compiled on threads meanwhile. The pipelines are found when the graphs are recorded; a
+kernel that does not compile fails there, where its error belongs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from wgpu_backend.batch import BatchShape
+from wgpu_backend.dtypes import DType
+from wgpu_backend.engine.runner import CHUNK, SHORTEST, Head, Runner
+from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.sketch import Sketch
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.model import Model
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.shader import Shader
+
+_LOG = logging.getLogger("wgpu_backend.engine")
+THREADS = 2  # more would take the processor from the weights, which are rearranged on it
+TOKENS = (1, 16, CHUNK)  # a step, a short prompt, a long one: other kernels suit each
+
+
+@contextmanager
+def preparing(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[None]:
+    """Compile what a model needs while the block runs; pipelines are there when it ends.
+
+    Parameters
+    ----------
+    backend : Backend
+        Whose weights the block loads.
+    kind : type of Model
+    kv_dtype : DType
+        Of the cache.
+    """
+    executor = backend.executor
+    if not isinstance(executor, WgpuExecutor):
+        yield
+        return
+    with ThreadPoolExecutor(THREADS, "wgpu_backend compiler") as pool:
+
+        def compiled(shader: Shader) -> None:
+            # Threads have small stacks on some systems; only our own shaders are surely shallow.
+            if shader.trusted:
+                pool.submit(_try, executor.device.pipeline, shader)
+
+        sketch = Sketch(executor, compiled)
+        sketched = pool.submit(_try, _sketch, backend, kind, kv_dtype, sketch)
+        try:
+            yield
+            sketched.result()  # a pool that shuts down takes no more shaders
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _try(act: Callable[..., object], *args: object) -> None:
+    """Do something that may as well fail: whoever needs it does it again, and is told."""
+    try:
+        act(*args)
+    except Exception as error:
+        _LOG.debug("preparing: %s", error)
+
+
+def _sketch(backend: Backend, kind: type[Model], kv_dtype: DType, sketch: Sketch) -> None:
+    draft = Backend(backend.file, sketch)
+    draft.load(stacks=kind.stacks)
+    model = kind(draft)
+    runner = Runner(model, PagedCache(sketch, model.cache_layers(), CHUNK, kv_dtype))
+    sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
+    head = Head("sketch", lambda b, h: sampler.build(b.context, model.logits(h), runner.kept))
+    for tokens in TOKENS:
+        runner.recorded(BatchShape(tokens, 1, 1, SHORTEST), head)
+    runner.close()
+    sketch.close()

@@ -1,0 +1,138 @@
+"""Which kernels graphs need, found out without a device's memory.
+
+A Sketch stands in for the executor while a model's weights are still on their way: graphs are
+recorded as on the device, but for buffers, and the shaders they come down to are told, so that they
+can be compiled in the meantime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from wgpu_backend.cpu.values import dequantise, strided
+from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.fusion import fused
+from wgpu_backend.graph.memory import MemoryPlan, plan
+from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.executor import Array, Pieces, in_one
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor, intermediate
+from wgpu_backend.ml.wgpu_launch import kernels
+from wgpu_backend.ml.wgpu_storage import Part
+from wgpu_backend.shader import Shader
+
+_WHOLE = (Part(0, 1, {}),)
+
+
+class Sketch:
+    """Executor that holds nothing, and tells the shaders of graphs recorded with it.
+
+    Parameters
+    ----------
+    executor : WgpuExecutor
+        Whose device and fusion rules graphs are recorded for.
+    found : callable
+        Given each shader the first time it is needed.
+    """
+
+    def __init__(self, executor: WgpuExecutor, found: Callable[[Shader], object]) -> None:
+        self.info: DeviceInfo = executor.info
+        self.capabilities: Capabilities = executor.capabilities
+        self._rules = executor.rules
+        self._found = found
+        self._seen: set[Shader] = set()
+        self._sources: dict[Storage, tuple[DType, Pieces]] = {}
+
+    def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
+        """Storage that is nowhere; what `data` holds can be read."""
+        storage = Storage(spec.nbytes, "weight", label)
+        self._sources[storage] = (spec.dtype, data)
+        return storage
+
+    def state(self, spec: Spec, label: str) -> Storage:
+        """Storage that is nowhere."""
+        return Storage(spec.nbytes, "state", label)
+
+    def free(self, storage: Storage) -> None:
+        """Nothing to release."""
+
+    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> Sketched:
+        """Tell the shaders of a graph."""
+        scheduled = schedule(outputs)
+        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
+        sketched = Sketched(scheduled, plan(nodes, outputs))
+        for node, launch in sketched.plan.steps:
+            assert node.call is not None
+            for kernel in kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE):
+                if kernel.shader not in self._seen:
+                    self._seen.add(kernel.shader)
+                    self._found(kernel.shader)
+        return sketched
+
+    def read(self, node: Node) -> Array:
+        """Values of a weight.
+
+        Raises
+        ------
+        ContextError
+            The node is none: nothing was computed.
+        """
+        if node.storage not in self._sources:
+            raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} is only sketched")
+        dtype, pieces = self._sources[node.storage]
+        data = in_one(pieces)
+        size = len(data) // dtype.block_nbytes * dtype.block
+        return strided(dequantise(dtype, data, Spec.dense((size,), dtype)), node.spec).copy()
+
+    def write(self, node: Node, data: bytes) -> None:
+        """Nothing is there to be written."""
+
+    def memory_report(self) -> str:
+        """Nothing is held."""
+        return ""
+
+    def cache_nbytes(self) -> dict[str, int]:
+        """Nothing is held."""
+        return {}
+
+    def graph_nbytes(self) -> int:
+        """Nothing is held."""
+        return 0
+
+    def close(self) -> None:
+        """Forget where the bytes of weights are."""
+        self._sources.clear()
+
+
+@dataclass(slots=True)
+class Sketched:
+    """A graph that cannot run."""
+
+    scheduled: Sequence[Node]
+    plan: MemoryPlan
+    dispatches: int = 0
+
+    def run(self, inputs: Mapping[str, Array]) -> NoReturn:
+        """Refuse.
+
+        Raises
+        ------
+        ContextError
+            Always.
+        """
+        raise ContextError(f"run: the graph of {sorted(inputs)} is only sketched")
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """No dispatch ran."""
+        return []
+
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """Nothing was computed that could stay."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
