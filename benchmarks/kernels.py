@@ -1,0 +1,244 @@
+"""Products with weights in each format, against what the device reads and multiplies at best.
+
+::
+
+    python benchmarks/kernels.py                            every format, 1 to 256 columns
+    python benchmarks/kernels.py --only q4_0,q6_k --columns 1,32 --json kernels.json
+
+All times are of one run in one process: the kernels of a format take turns with the roofs, and the
+fastest of some repetitions counts, so that other work on the machine hits all alike. Of `q8` the
+product alone is timed, not the rounding of activations before it. A multiply-add counts as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wgpu_backend.dtypes import F16, F32, U32, DType, named
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.matmul import mulmat
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations
+
+HERE = Path(__file__).parent
+FFN, DOWN, HEAD = (4864, 1024), (1024, 4864), (151936, 896)
+ROOF_THREADS, ROOF_TURNS = 8192, 256
+READ_NBYTES, READ_VECTORS = 64 << 20, 32  # vectors a thread
+# Multiply-adds of a turn of each roof's loop.
+FMA_TURN, DOT_TURN = 64, 256
+
+
+def roof_launch(x: Node, turns: int, dtype: DType) -> Launch:
+    threads = x.spec.size // 4
+    return Launch(
+        Spec.dense(x.spec.shape, dtype),
+        {"x": x},
+        threads=threads,
+        params={"threads": threads, "turns": turns},
+        work=threads * turns * DOT_TURN,
+    )
+
+
+@op(shader=HERE / "fma_roof.wgsl", trusted=True)
+def fma_roof(x: Node) -> Launch:
+    """Multiply and add f32 vectors in registers."""
+    return roof_launch(x, ROOF_TURNS, F32)
+
+
+@op(shader=HERE / "dot_roof.wgsl", trusted=True)
+def dot_roof(x: Node) -> Launch:
+    """Multiply and add packed bytes in registers."""
+    return roof_launch(x, ROOF_TURNS, U32)
+
+
+@op(shader="roof_read", trusted=True)
+def read_roof(x: Node) -> Launch:
+    """Read vectors of four words once."""
+    vectors = x.spec.size // 4
+    threads = vectors // READ_VECTORS
+    return Launch(
+        Spec.dense((threads, 4), F32),
+        {"x": x},
+        threads=threads,
+        params={"vectors": vectors, "threads": threads},
+        work=x.spec.nbytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; rates in 10⁹ a second."""
+
+    kernel: str
+    dtype: str
+    m: int
+    k: int
+    columns: int
+    microseconds: float
+    gbytes: float
+    gmacs: float
+
+
+@dataclass(slots=True)
+class Case:
+    """A recorded product and the fastest time seen of it."""
+
+    kernel: str
+    dtype: DType
+    m: int
+    k: int
+    columns: int
+    run: Callable[[], float]
+    seconds: float = float("inf")
+
+    def row(self) -> Row:
+        """Rates of the fastest time."""
+        macs = self.m * self.k * self.columns
+        nbytes = self.dtype.nbytes(self.m * self.k)
+        rates = (nbytes / self.seconds / 1e9, macs / self.seconds / 1e9)
+        return Row(
+            self.kernel, self.dtype.name, self.m, self.k, self.columns, self.seconds * 1e6, *rates
+        )
+
+
+class Bench:
+    """Makes weights of any format and records products with them."""
+
+    def __init__(self, executor: WgpuExecutor) -> None:
+        self.executor = executor
+        self.context = Context(executor)
+        self.rng = np.random.default_rng(1)
+
+    def weight(self, m: int, k: int, dtype: DType) -> Tensor:
+        """Random bytes, of which any two are a finite f16; what they are worth does not matter."""
+        data = self.rng.integers(0, 128, dtype.nbytes(m * k), np.uint8) & np.uint8(0x3B)
+        spec = Spec.dense((m, k), dtype)
+        return leaf(spec, self.executor.weight(spec, memoryview(data), "weight", alone=True))
+
+    def columns(self, n: int, k: int) -> Tensor:
+        """Activations of `n` columns."""
+        return self.context.from_numpy(self.rng.standard_normal((n, k), np.float32))
+
+    def case(self, kernel: str, dtype: DType, shape: tuple[int, int], n: int) -> Case:
+        """Record a product; its kernel is the last of the dispatches that its op makes."""
+        m, k = shape
+        weight, x = self.weight(m, k, dtype), self.columns(n, k)
+        name = "mulmat_q8" if kernel == "q8" else "mulmat"
+        y = mulmat_q8(weight, q8_activations(x)) if kernel == "q8" else mulmat(weight, x)
+        recorded = self.context.record(y)
+        return Case(
+            kernel, dtype, m, k, n, lambda: sum(t for o, _, t in recorded.timed() if o == name)
+        )
+
+    def roof(self, act: Callable[[Tensor], Tensor], values: np.ndarray, amount: float) -> Roof:
+        """Record a kernel that is bound by one thing alone, of which it does `amount`."""
+        recorded = self.context.record(act(self.context.from_numpy(values)))
+        return Roof(amount, lambda: sum(t for _, _, t in recorded.timed()))
+
+
+@dataclass(slots=True)
+class Roof:
+    """A kernel that does one thing as fast as the device can, and its best rate in 10⁹ a second."""
+
+    amount: float
+    run: Callable[[], float]
+    rate: float = 0.0
+
+    def turn(self) -> None:
+        """Run it once more."""
+        self.rate = max(self.rate, self.amount / self.run() / 1e9)
+
+
+Roofs = dict[str, Roof]
+
+
+def roofs_of(bench: Bench) -> Roofs:
+    """What the device reads, and multiplies and adds in f32 and in packed bytes."""
+    floats = np.zeros((ROOF_THREADS, 4), np.float32)
+    macs = ROOF_THREADS * ROOF_TURNS
+    return {
+        "read GB/s": bench.roof(read_roof, np.zeros(READ_NBYTES // 4, np.float32), READ_NBYTES),
+        "f32 GMAC/s": bench.roof(fma_roof, floats, FMA_TURN * macs),
+        "packed bytes GMAC/s": bench.roof(dot_roof, floats.view(np.uint32), DOT_TURN * macs),
+    }
+
+
+def take_turns(cases: Iterable[Case], roofs: Roofs, repetitions: int) -> None:
+    """Let cases and roofs take turns, so that a busy moment hits none alone."""
+    cases = list(cases)
+    for _ in range(repetitions):
+        for roof in roofs.values():
+            roof.turn()
+        for case in cases:
+            case.seconds = min(case.seconds, case.run())
+
+
+def cases_of(bench: Bench, dtype: DType, columns: Iterable[int]) -> list[Case]:
+    """Products of a format: of one column in both shapes, of several in one."""
+    found: list[Case] = []
+    kernels = ("q8", "f32") if dtype in FORMATS else ("f32",)
+    for kernel in kernels:
+        for n in columns:
+            shapes = (FFN, DOWN) if n == 1 else (FFN,)
+            if n == 1 and dtype.name == "q4_0":
+                shapes = (*shapes, HEAD)
+            found += [bench.case(kernel, dtype, shape, n) for shape in shapes]
+    return found
+
+
+def show(row: Row, roofs: Roofs) -> None:
+    share = row.gbytes / roofs["read GB/s"].rate
+    print(
+        f"{row.dtype:8}{row.kernel:4}{row.m:7} x{row.k:5}{row.columns:5}{row.microseconds:10.0f}"
+        f"{row.gbytes:8.2f}{share:7.0%}{row.gmacs:9.2f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="")
+    parser.add_argument("--repetitions", type=int, default=8)
+    parser.add_argument("--only", default="", help="formats, separated by commas")
+    parser.add_argument("--columns", default="1,32,128,256")
+    parser.add_argument("--json", type=Path, help="also write the figures there")
+    options = parser.parse_args()
+    formats = [named(f) for f in options.only.split(",") if f] or [*FORMATS, F16]
+    columns = [int(n) for n in options.columns.split(",")]
+    with_device = {"device": options.device} if options.device else {}
+    executor = make_executor("wgpu", BackendParams(**with_device))
+    assert isinstance(executor, WgpuExecutor)
+    try:
+        bench = Bench(executor)
+        roofs = roofs_of(bench)
+        print(executor.info.name)
+        print("format  act      weights  columns        us    GB/s  of read  GMAC/s")
+        rows: list[Row] = []
+        for dtype in formats:
+            cases = cases_of(bench, dtype, columns)
+            take_turns(cases, roofs, options.repetitions)
+            rows += (found := [case.row() for case in cases])
+            for row in found:
+                show(row, roofs)
+        rates = {name: roof.rate for name, roof in roofs.items()}
+        print("roofs:", *(f"{name} {rate:.1f}" for name, rate in rates.items()), sep="  ")
+        if options.json:
+            figures = {"device": executor.info.name, "roofs": rates, "rows": [*map(asdict, rows)]}
+            options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    finally:
+        executor.close()
+
+
+if __name__ == "__main__":
+    main()
