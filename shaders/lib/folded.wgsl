@@ -1,5 +1,6 @@
 // Folding values that belong to one output: kept axes say which output, the others are run through.
 // @import load/f32 as x
+// @import vec4/f32 as quads
 // @import load/f32 as centre
 // @import fold/sum as fold
 // @import lib/strided
@@ -7,6 +8,8 @@
 const CENTRED: bool = false;
 // The axes that are run through step through storage as one.
 const LINE: bool = true;
+// They are neighbours, in whole vectors: `quads` is `x` once more, read by those.
+const QUADS: bool = false;
 
 struct Params {
     outputs: u32,
@@ -33,6 +36,12 @@ fn folded(output: u32, part: u32, first: u32, step: u32) -> fold_Total {
         centre = f32(centre_load(params.centre_offset + output));
     }
     var total = fold_none();
+    if QUADS {
+        for (var i = part * params.part / 4u + first; i < end / 4u; i += step) {
+            total = fold_join(total, fold_quad(quads_load4(start / 4u + i), centre));
+        }
+        return total;
+    }
     for (var i = part * params.part + first; i < end; i += step) {
         var at = start + i * params.line_strides.w;
         if !LINE {
@@ -41,4 +50,14 @@ fn folded(output: u32, part: u32, first: u32, step: u32) -> fold_Total {
         total = fold_join(total, fold_take(fold_Value(x_load(at)), centre));
     }
     return total;
+}
+
+fn fold_quad(values: vec4<f32>, centre: f32) -> fold_Total {
+    let left = fold_join(
+        fold_take(fold_Value(values.x), centre), fold_take(fold_Value(values.y), centre)
+    );
+    let right = fold_join(
+        fold_take(fold_Value(values.z), centre), fold_take(fold_Value(values.w), centre)
+    );
+    return fold_join(left, right);
 }

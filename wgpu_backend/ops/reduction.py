@@ -94,7 +94,7 @@ def reduce(
     by_parts = {"BY_PARTS": line.strides[-1:] == (1,)} if alone else {}
     return Launch(
         Spec.dense((kept.size, parts), number),
-        {"x": x, "centre": x if centre is None else centre},
+        {"x": x, "quads": x, "centre": x if centre is None else centre},
         groups=None if alone else spread(threads),
         threads=threads if alone else 0,
         shader="reduce_columns" if alone else "",
@@ -104,9 +104,19 @@ def reduce(
             **by_parts,
             "CENTRED": kind == "squares",
             "LINE": len(line.shape) < 2,
+            **_by_quads(kept, line, part, x.spec.offset),
         },
         work=x.spec.nbytes,
     )
+
+
+def _by_quads(kept: Spec, line: Spec, part: int, offset: int) -> dict[str, str | bool]:
+    """Choices that make a kernel read whole vectors of four, where all it folds lies in such."""
+    if line.dtype == I32:
+        return {"quads": "vec4/f32"}  # declared, and left alone
+    neighbours = len(line.shape) == 1 and line.strides == (1,)
+    whole = all(n % 4 == 0 for n in (line.size, part, offset, *kept.strides))
+    return {"QUADS": neighbours and whole}
 
 
 def _layout(kept: Spec, line: Spec) -> dict[str, ParamValue]:
