@@ -163,7 +163,7 @@ class _Zones:
             else:
                 bindings.append(self._binding(node, launch, decl.name, kernel.part))
         pipeline = self._device.pipeline(kernel.shader)  # as it is first: errors show its text
-        loops = counted_loops(kernel.shader)
+        loops = counted_loops(kernel.shader, self._device.capabilities.max_storage_bindings)
         if loops is not None:
             buffer = self._own(np.zeros(loops.nbytes, np.uint8))
             counted.append((loops, buffer))

@@ -108,6 +108,13 @@ def test_fill_leaves_its_operand_alone(executor, rng):
         np.testing.assert_array_equal((a + b).numpy(), x + 3)
 
 
+def test_fill_does_not_compute_what_it_fills(executor):
+    with Context(executor) as ctx:
+        x = ctx.zeros(3, 4) + 1
+        np.testing.assert_array_equal(x.fill(2).numpy(), np.full((3, 4), 2, "f4"))
+        np.testing.assert_array_equal(x.cast(dtype=BF16).fill(2).numpy(), np.full((3, 4), 2, "f4"))
+
+
 @pytest.mark.parametrize(("dtype", "value"), [(I32, 2**31), (I32, 0.5), (U32, -1)])
 def test_fill_refuses_what_an_integer_cannot_hold(full, dtype, value):
     with Context(full) as ctx, pytest.raises(DTypeError, match=f"fill: {value} in .* {dtype}"):

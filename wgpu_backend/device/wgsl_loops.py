@@ -14,7 +14,6 @@ from wgpu_backend.errors import ShaderError
 from wgpu_backend.shader import BindingDecl, Shader
 
 MAX_TURNS = 1 << 22  # of all loops of one thread; far above what a test's sizes need
-MAX_STORAGE = 8  # bindings that every adapter has
 COUNTS = "checked_loops"
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -76,8 +75,14 @@ class CountedLoops:
         return self.source.pointed(*self.places[longest], what)
 
 
-def counted_loops(shader: Shader) -> CountedLoops | None:
+def counted_loops(shader: Shader, bindings: int) -> CountedLoops | None:
     """Put a counter into every loop of a shader.
+
+    Parameters
+    ----------
+    shader : Shader
+    bindings : int
+        Storage bindings that a kernel may have on the device.
 
     Returns
     -------
@@ -87,7 +92,7 @@ def counted_loops(shader: Shader) -> CountedLoops | None:
     text = _COMMENT.sub(_blank, shader.text)
     loops = [(found.start(), _body(text, found.end())) for found in _LOOP.finditer(text)]
     storage = sum(b.access != "uniform" for b in shader.bindings)
-    if not loops or storage >= MAX_STORAGE:
+    if not loops or storage >= bindings:
         return None
     inserted: dict[int, str] = {}
     for index, (start, body) in enumerate(loops, 1):

@@ -119,12 +119,19 @@ def _argument(argument: Any, launch: Launch, halves: bool) -> Any:  # noqa: ANN4
     into = launch.into
     if not isinstance(argument, Node):
         return argument
+    if argument.storage.handle is None:  # only its shape and type matter, so nobody computed it
+        return np.zeros(argument.spec.shape, _register(argument.spec.dtype))
     written = argument is into or any(argument is launch.operands[n] for n in launch.writes)
     if written and argument.spec.dtype != BF16:
         return stored(argument)
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
         return rounded(into.spec.dtype, value_of(argument))
     return value_of(argument, halves=halves)
+
+
+def _register(dtype: DType) -> np.dtype[np.generic] | None:
+    """Type that twins are given values in, see `value_of`."""
+    return F32.numpy if dtype in (F16, BF16) or dtype.quantised else dtype.numpy
 
 
 def _held(dtype: DType) -> DType:

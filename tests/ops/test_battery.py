@@ -1,0 +1,56 @@
+"""The package's own ops under the battery that ops from outside are checked with.
+
+Their kernels run without bounds clamping, so what guard zones say of them matters.
+"""
+
+import pytest
+
+from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.ops.op import find
+from wgpu_backend.testing import check_op
+
+ROWS = "rows cols"
+UNARY = (
+    "contiguous", "cos", "exp", "fresh", "gelu", "gelu_erf", "neg", "quick_gelu", "sigmoid", "silu",
+    "sin", "softmax", "softplus", "sqr", "sqrt", "tanh",
+)  # fmt: skip
+BINARY = ("sub", "mul", "div", "swiglu", "geglu", "geglu_erf", "geglu_quick")
+# Ops by the way they are tried: shapes, then options.
+TRIALS = {
+    **{name: ((ROWS,), {}) for name in UNARY},
+    **{name: ((ROWS, ROWS), {}) for name in BINARY},
+    "add": ((ROWS, ROWS), {"broadcast": True}),
+    # WGSL leaves open what the larger of a number and NaN is.
+    "relu": ((ROWS,), {"nonfinite": False}),
+    "reglu": ((ROWS, ROWS), {"nonfinite": False}),
+    "clamp": ((ROWS,), {"nonfinite": False, "options": {"low": -0.5, "high": 0.5}}),
+    "argmax": ((ROWS,), {"nonfinite": False}),
+    "l2_norm": ((ROWS,), {"nonfinite": False, "options": {"eps": 1e-6}}),
+    "scale": ((ROWS,), {"options": {"factor": 1.5}}),
+    "cast": ((ROWS,), {"options": {"dtype": F16}}),
+    "fill": ((ROWS,), {"options": {"value": 3}}),
+    "rms_norm": ((ROWS, "cols"), {"options": {"eps": 1e-6}}),
+    "layer_norm": ((ROWS, "cols", "cols"), {"options": {"eps": 1e-6}}),
+    "concat": ((ROWS, ROWS), {"options": {"axis": 0}}),
+    "window": ((ROWS,), {"options": {"start": (-1, 1), "shape": (7, 9)}}),
+    "tri": ((ROWS,), {"options": {"kind": 1}}),
+    "diag": ((ROWS,), {}),
+    "take_axes": ((ROWS, "ids:i32"), {"options": {"axis": 0}}),
+    "take_along_axis": ((ROWS, "ids cols:i32"), {"options": {"axis": 0}}),
+    "rows": (("5 cols", "ids:i32"), {}),
+    "mulmat": (("m k", "n k"), {"nonfinite": False, "limit": 1e-6}),
+}
+
+
+# Each kind of device with a type of its own, for the time it takes.
+KINDS = {"full": F32, "baseline": F16, "wide": BF16}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", TRIALS)
+def test_an_op_stays_inside_and_agrees_with_its_twin(executors, name, kind):
+    shapes, how = TRIALS[name]
+    cases = check_op(
+        find(name), *shapes, executors={kind: executors(kind)}, dtypes=(KINDS[kind],), **how
+    )
+    assert len(cases) > 40
