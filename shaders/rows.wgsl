@@ -1,5 +1,5 @@
-// y[batch, i] = x[batch, ids[batch, i]]: rows gathered from plain matrices. Several lie one below the
-// other, `rows` each, and `count` ids look into each.
+// y[batch, i] = x[batch, ids[batch, i]]: rows gathered from plain matrices. Several lie one below
+// the other, `rows` each, and `count` ids look into each.
 // @import load/f32 as x
 // @import lib/grid
 

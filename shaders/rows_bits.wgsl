@@ -1,4 +1,4 @@
-// y[batch, i] = x[batch, ids[batch, i]]: rows gathered from matrices whose type no kernel computes in.
+// y[batch, i] = x[batch, ids[batch, i]]: rows gathered from matrices, as their bits lie.
 // @import bits/word as x
 // @import bits_put/word as y
 // @import lib/grid

@@ -1,4 +1,4 @@
-// y[batch, ids[batch, i]] = x[batch, i]: rows scattered into matrices of their own type, any strides.
+// y[batch, ids[batch, i]] = x[batch, i]: rows scattered into matrices of any strides, as bits.
 // @import bits/word as x
 // @import bits_put/word as y
 // @import lib/grid

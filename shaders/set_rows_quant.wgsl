@@ -1,5 +1,5 @@
-// y[batch, ids[batch, i]] = x[batch, i]: rows scattered into matrices in blocks, two blocks a thread,
-// whose f16 scales share a word. The matrices lie one below the other, `rows` each.
+// y[batch, ids[batch, i]] = x[batch, i]: rows scattered into matrices in blocks, two blocks a
+// thread, whose f16 scales share a word. The matrices lie one below the other, `rows` each.
 // @import load/f32 as x
 // @import quantise/q8_0 as y
 // @import lib/grid

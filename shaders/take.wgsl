@@ -1,5 +1,5 @@
-// y[outer, k, inner] = x[outer, ids[k], inner], or with an id for every value, ids[outer, k, inner];
-// 0 for an id outside.
+// y[outer, k, inner] = x[outer, ids[k], inner], or with an id for every value,
+// ids[outer, k, inner]; 0 for an id outside.
 // @import bits/word as x
 // @import bits_out/word as y
 // @import lib/grid

@@ -1,5 +1,5 @@
-// Values of two bytes, written one at a time to any place; other threads may write the other half of
-// the word at the same time.
+// Values of two bytes, written one at a time to any place; another thread may write the other half
+// of the word at the same time.
 
 @group(0) @binding(0) var<storage, read_write> buf: array<atomic<u32>>;
 
