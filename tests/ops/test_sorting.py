@@ -84,6 +84,19 @@ def test_top_k_is_the_head_of_the_descending_order(any_gpu, check, rng, shape, k
         np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[..., :k])
 
 
+def test_rows_whose_columns_never_share_a_word_with_keys(full, rng):
+    x = rng.integers(0, 70000, (1, (1 << 22) + 5)).astype("f4")
+    np.testing.assert_array_equal(argsort(full, x), np.argsort(x, axis=-1, kind="stable"))
+
+
+@pytest.mark.parametrize(("shape", "k"), [((70001, 100), 5), ((0, 5000), 300), ((0, 5000), 3)])
+def test_top_k_of_very_many_rows_and_of_none(full, rng, shape, k):
+    x = rng.integers(0, 50, shape).astype("f4")
+    with Context(full) as ctx:
+        got = tensor(ctx, x).top_k(k).numpy()
+    np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[:, :k])
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, I32], ids=str)
 @pytest.mark.parametrize(("shape", "k"), [((2, 9001), 300), ((1, 40003), 257), ((3, 5000), 620)])
 def test_top_k_by_the_maxima_of_blocks(any_gpu, check, rng, shape, k, dtype):
