@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.dtypes import BF16, F16, F32
-from wgpu_backend.errors import CacheFull, DTypeError
+from wgpu_backend.dtypes import BF16, F16, F32, Q4_0, Q8_0
+from wgpu_backend.errors import CacheFull, DTypeError, ShapeError
 from wgpu_backend.kvcache.paged import BLOCK, LayerShape, PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 
-LAYERS = (LayerShape(8, 4), LayerShape(16, 12))
+LAYERS = (LayerShape(128, 64), LayerShape(64, 192))
 
 
 @pytest.fixture(params=["gpu", "numpy"])
@@ -17,20 +17,27 @@ def executor(request, full):
     return NumpyExecutor() if request.param == "numpy" else full
 
 
-@pytest.fixture(params=[F32, F16], ids=str)
+@pytest.fixture(params=[F32, F16, Q8_0, Q4_0], ids=str)
 def cache(request, executor):
     cache = PagedCache(executor, LAYERS, 5 * BLOCK, request.param)
     yield cache
     cache.close()
 
 
+def exact(rng, shape):
+    """Zeros and, first in each block, -1016: 127 quants of q8_0 and -8 of q4_0, both exact."""
+    values = -1016 * rng.integers(0, 2, shape)
+    values[..., ::32] = -1016
+    return values
+
+
 def fill(executor, cache, sequence, count, rng):
-    """Append whole numbers, which f16 holds exactly; what was written: (count, 8 + 4 + 16 + 12)."""
+    """Append numbers that all types hold exactly; what was written: (count, all values)."""
     with Context(executor) as ctx:
         slots = ctx.from_numpy(cache.extend(sequence, count))
         written = []
         for layer, shape in enumerate(LAYERS):
-            k, v = (rng.integers(-99, 99, (count, 2, n // 2)) for n in (shape.key, shape.value))
+            k, v = (exact(rng, (count, 2, n // 2)) for n in (shape.key, shape.value))
             ctx.compute(*cache.put(layer, *(ctx.from_numpy(a, F32) for a in (k, v)), slots))
             written += [k.reshape(count, -1), v.reshape(count, -1)]
     return np.concatenate(written, axis=1)
@@ -103,5 +110,32 @@ def test_generation_resumes_within_what_is_cached(cache):
 
 
 def test_a_cache_is_f16_or_f32(executor):
-    with pytest.raises(DTypeError, match="cache: bf16, needs f16 or f32"):
+    with pytest.raises(DTypeError, match="cache: bf16, needs one of f16, f32, q8_0, q4_0"):
         PagedCache(executor, LAYERS, 64, BF16)
+
+
+def test_rows_that_are_no_pairs_of_blocks_are_refused(executor):
+    layers = [LayerShape(64, 64), LayerShape(64, 32)]
+    with pytest.raises(ShapeError, match="values of layer 1 have 32 values a position, q8_0 needs"):
+        PagedCache(executor, layers, 64, Q8_0)
+
+
+@pytest.mark.parametrize("dtype", [Q8_0, Q4_0], ids=str)
+def test_a_copied_prefix_has_the_same_blocks(full, rng, dtype):
+    """Reading blocks as floats and rounding those again changes nothing."""
+    cache = PagedCache(full, [LayerShape(64, 128)], 4 * BLOCK, dtype)
+    with Context(full) as ctx:
+        slots = ctx.from_numpy(cache.extend(0, 40))
+        scale = np.exp(rng.normal(0, 3, (40, 1, 1)))
+        k, v = (
+            ctx.from_numpy((rng.standard_normal((40, 2, n)) * scale).astype("f4")) for n in (32, 64)
+        )
+        ctx.compute(*cache.put(0, k, v, slots))
+    cache.copy_prefix(0, 1, 40)
+    for state in (cache._keys[0], cache._values[0]):
+        values = full.read(state)
+        source, target = (cache.table([s], 2)[0, 1] * BLOCK for s in (0, 1))
+        assert source != target
+        np.testing.assert_array_equal(values[source : source + 8], values[target : target + 8])
+        assert values[source : source + 8].any()
+    cache.close()

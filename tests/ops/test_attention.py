@@ -5,7 +5,7 @@ import pytest
 
 from tests.ops.operands import LAYOUTS, tensor
 from wgpu_backend.cpu.attention import paged_attention as numpy_attention
-from wgpu_backend.dtypes import BF16, F16, F32, I32
+from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.attention import (
@@ -16,6 +16,7 @@ from wgpu_backend.ops.attention import (
     paged_attention,
     paged_attention_splits,
 )
+from wgpu_backend.ops.copying import concat
 
 # Softmax and two sums in f32, in another order: 1e-6 of a value, squared.
 LIMIT = 1e-11
@@ -69,6 +70,17 @@ class Case:
             tensor(ctx, self.v, v_type),
             *places,
         )
+
+    def cached(self, ctx, k_type, v_type):
+        """Operands with keys and values written into states of any type, positions as views."""
+        q, k, v, positions, sequences, table = self.operands(ctx)
+        slots = ctx.from_numpy(np.arange(len(self.k)))
+        keys, values = (
+            ctx.zeros(*x.shape, dtype=dtype).set_rows(x, slots)
+            for x, dtype in ((k, k_type), (v, v_type))
+        )
+        places = Pages(positions, sequences, table, self.block).joined
+        return q, keys, values, places.positions, places.sequences, places.table
 
     def build(self, k_type=F32, v_type=F32, **options):
         return lambda ctx: paged_attention(
@@ -189,6 +201,80 @@ def test_attention_splits_long_caches_and_not_short_ones(any_gpu, check, rng, lo
         return found
 
     check(any_gpu, attended, limit=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("k_type", "v_type"), [(Q8_0, Q8_0), (Q4_0, Q4_0), (Q8_0, Q4_0), (F16, Q8_0)], ids=str
+)
+def test_a_cache_in_blocks_is_read_as_it_was_rounded(any_gpu, check, rng, k_type, v_type):
+    case = Case.random(rng, heads=8, cols=64, v_cols=96)
+    check(
+        any_gpu,
+        lambda ctx: paged_attention(*case.cached(ctx, k_type, v_type), scores=case.scores()),
+        limit=LIMIT,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 70}, {"softcap": 20.0}], ids=str)
+def test_splits_of_a_cache_in_blocks(full, check, rng, options):
+    case = Case.random(rng, lengths=(300, 40), cols=32, kv_heads=2)
+
+    def joined(ctx):
+        operands = case.cached(ctx, Q8_0, Q4_0)
+        return attention_merge(
+            paged_attention_splits(*operands, splits=3, scores=case.scores(**options))
+        )
+
+    check(full, joined, limit=LIMIT)
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_a_cache_in_blocks_fits_the_bindings_of_every_device(gpu, check, rng, tokens):
+    """Two bindings for keys, two for values: `attention` joins positions and sequences."""
+    case = Case.random(rng, lengths=(9, 40), tokens=tokens)
+
+    def attended(ctx):
+        q, k, v, *_ = case.cached(ctx, Q8_0, Q8_0)
+        pages = Pages(*(case.operands(ctx)[3:]), case.block)
+        return attention(q, k, v, pages, scale=0.2, kv_heads=case.kv_heads, longest=40)
+
+    check(gpu, attended, limit=LIMIT)
+
+
+def test_heads_that_are_no_whole_blocks_are_refused(full, rng):
+    case = Case.random(rng, cols=48, kv_heads=4)
+    with Context(full) as ctx:
+        operands = case.cached(ctx, Q8_0, Q8_0)
+        with pytest.raises(
+            ShapeError, match="a head of k has 48 values, q8_0 needs multiples of 32"
+        ):
+            paged_attention(*operands, scores=case.scores())
+
+
+def test_a_cache_in_blocks_needs_places_in_one_buffer(full, rng):
+    case = Case.random(rng)
+    with Context(full) as ctx:
+        q, k, v, *_ = case.cached(ctx, Q8_0, Q8_0)
+        with pytest.raises(
+            ShapeError, match=r"lie in 2 buffers, need 1; take those of Pages\.joined"
+        ):
+            paged_attention(q, k, v, *case.operands(ctx)[3:], scores=case.scores())
+
+
+@pytest.mark.parametrize("tokens", [5, 23])
+def test_long_prompts_are_cut_into_dispatches(full, check, rng, monkeypatch, tokens):
+    """So that none is longer than a driver's watchdog allows."""
+    case = Case.random(rng, lengths=(40, 33), tokens=tokens)
+
+    def attended(ctx):
+        q, k, v, *places = case.operands(ctx)
+        pages = Pages(*places, case.block)
+        found = attention(q, k, v, pages, scale=0.2, kv_heads=case.kv_heads, longest=40)
+        assert found.call.op is concat
+        return found
+
+    monkeypatch.setattr("wgpu_backend.ops.attention.MOST_WORK", 2 * 4 * 40 * 64 * 8)
+    check(full, attended, limit=LIMIT)
 
 
 def test_the_reference_is_plain_attention(rng):

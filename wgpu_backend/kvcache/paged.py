@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.dtypes import F16, F32, DType
-from wgpu_backend.errors import BackendError, DTypeError
+from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0, DType
+from wgpu_backend.errors import BackendError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kvcache.blocks import BlockTable
@@ -18,6 +18,8 @@ from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf
 
 BLOCK = 32
+CACHE_TYPES = (F16, F32, Q8_0, Q4_0)
+PAIR = 64  # values of two blocks, which are written together
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,21 @@ class LayerShape:
 
     key: int
     value: int
+
+
+def _require_type(dtype: DType, layers: Sequence[LayerShape]) -> None:
+    if dtype not in CACHE_TYPES:
+        wanted = ", ".join(map(str, CACHE_TYPES))
+        raise DTypeError(f"cache: {dtype}, needs one of {wanted}")
+    if not dtype.quantised:
+        return
+    for i, shape in enumerate(layers):
+        for what, cols in (("keys", shape.key), ("values", shape.value)):
+            if cols % PAIR:
+                raise ShapeError(
+                    f"cache: {what} of layer {i} have {cols} values a position, {dtype} needs "
+                    f"multiples of {PAIR}; choose f16"
+                )
 
 
 class PagedCache:
@@ -40,10 +57,15 @@ class PagedCache:
     positions : int
         Positions over all sequences; rounded up to whole blocks.
     dtype : DType
-        f16 or f32.
+        f16, f32, q8_0 or q4_0. Values in blocks are rounded as they are written; heads have to be
+        whole blocks of 32, and a position's keys and its values multiples of 64.
 
     Raises
     ------
+    DTypeError
+        The type is another.
+    ShapeError
+        A position is no multiple of 64 values, and the type has blocks.
     OutOfMemory
         The cache does not fit; nothing stays allocated.
     """
@@ -55,8 +77,7 @@ class PagedCache:
         positions: int,
         dtype: DType = F16,
     ) -> None:
-        if dtype not in (F16, F32):
-            raise DTypeError(f"cache: {dtype}, needs f16 or f32")
+        _require_type(dtype, layers)
         self.block = BLOCK
         self._executor = executor
         blocks = -(-positions // BLOCK)
@@ -150,6 +171,8 @@ class PagedCache:
         return position <= self.length(sequence)
 
     def _copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        # Blocks are read as floats and rounded again, which gives the same blocks: the largest
+        # value of each is a whole quant of its scale.
         if not pairs:
             return
         with Context(self._executor) as context:

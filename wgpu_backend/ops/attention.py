@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
-from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import F16, F32, I32
+from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.attention_kernels import select_tiles
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
+from wgpu_backend.ops.copying import concat
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.views import viewed
 
-SPLIT_POSITIONS = 256  # positions that are worth a work group of their own
+CACHE_TYPES = (F32, F16, Q8_0, Q4_0)
+BLOCK_VALUES = 32  # of the block formats among them
+SPLIT_POSITIONS = 128  # positions that are worth a work group of their own
+UNSPLIT_POSITIONS = 512  # fewer are not worth the dispatch that joins splits
 ENOUGH_GROUPS = 256  # with this many work groups a device is busy without splitting
+TILE_ROWS = 8  # of a work group, about
+# Bytes and operations of one dispatch, which nothing cuts any more: half of what a submit may hold.
+MOST_WORK = 1 << 34
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pages:
     """Where the positions of each sequence lie in the cache.
 
@@ -37,6 +46,24 @@ class Pages:
     sequences: Node
     table: Node
     block: int
+
+    @cached_property
+    def joined(self) -> Pages:
+        """The same with positions and sequences in one buffer.
+
+        Keys and values in blocks take two bindings each, and a kernel has eight.
+        """
+        if self.positions.storage is self.sequences.storage:
+            return self
+        both = concat(self.positions, self.sequences, axis=0)
+        count = self.positions.spec.shape[0]
+        positions, sequences = (viewed(both, Spec((count,), I32, (1,), n)) for n in (0, count))
+        return replace(self, positions=positions, sequences=sequences)
+
+    def part(self, start: int, stop: int) -> Pages:
+        """Of the tokens from `start` to `stop`."""
+        positions, sequences = (_part(n, start, stop) for n in (self.positions, self.sequences))
+        return replace(self, positions=positions, sequences=sequences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +87,6 @@ class Scores:
     softcap: float = 0.0
 
 
-def select_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Size the work group: a lane per position, and each lane's share of the result follows."""
-    width = 8 if capabilities.software else 64
-    quads = int(launch.params["v_quads"])  # pyright: ignore[reportArgumentType]
-    choices = {**launch.choices, "WG": width, "LANE_QUADS": -(-quads // width)}
-    return replace(launch, choices=choices)
-
-
 def attention(
     q: Node,
     k: Node,
@@ -88,8 +107,9 @@ def attention(
     Parameters
     ----------
     q : (tokens, heads, k_cols), f32
-    k : (slots, kv_heads * k_cols), f32 or f16
-    v : (slots, kv_heads * v_cols), f32 or f16
+    k : (slots, kv_heads * k_cols), f32, f16, q8_0 or q4_0
+    v : (slots, kv_heads * v_cols), f32, f16, q8_0 or q4_0
+        Blocks need heads of a multiple of 32 values, others of a multiple of 4.
     pages : Pages
     scale : float
         Factor of every score.
@@ -106,11 +126,53 @@ def attention(
     -------
     (tokens, heads, v_cols), f32.
     """
-    tokens, heads = q.spec.shape[:2]
-    positions = min(longest, window) if window else longest
-    splits = min(positions // SPLIT_POSITIONS, ENOUGH_GROUPS // max(tokens * heads, 1))
-    operands = (q, k, v, pages.positions, pages.sequences, pages.table)
+    seen = min(longest, window) if window else longest
     scores = Scores(pages.block, scale, kv_heads, window, softcap)
+    if k.spec.dtype.quantised and v.spec.dtype.quantised:
+        pages = pages.joined
+    step = _most_tokens(q, v, kv_heads, seen)
+    whole = attended(_part(q, 0, step), k, v, pages.part(0, step), scores=scores, seen=seen)
+    for start in range(step, q.spec.shape[0], step):
+        part, its = _part(q, start, start + step), pages.part(start, start + step)
+        whole = concat(whole, attended(part, k, v, its, scores=scores, seen=seen), axis=0)
+    return whole
+
+
+def _part(node: Node, start: int, stop: int) -> Node:
+    """Rows of a node, itself for all of them."""
+    spec = node.spec
+    stop = min(stop, spec.shape[0])
+    if start == 0 and stop == spec.shape[0]:
+        return node
+    shape = (stop - start, *spec.shape[1:])
+    return viewed(
+        node, Spec(shape, spec.dtype, spec.strides, spec.offset + start * spec.strides[0])
+    )
+
+
+def _most_tokens(q: Node, v: Node, kv_heads: int, seen: int) -> int:
+    """Tokens that one dispatch may take."""
+    heads, cols = q.spec.shape[1:]
+    each = 2 * heads * seen * (cols + v.spec.shape[1] // max(kv_heads, 1))
+    return max(MOST_WORK // max(each, 1) // 4 * 4, 4)
+
+
+def attended(q: Node, k: Node, v: Node, pages: Pages, *, scores: Scores, seen: int) -> Node:
+    """Attention in as many splits as keep a device busy.
+
+    Parameters
+    ----------
+    q, k, v, pages
+        See `attention`.
+    scores : Scores
+    seen : int
+        No token sees more positions than this.
+    """
+    tokens, heads = q.spec.shape[:2]
+    groups = max(scores.kv_heads, 1) * -(-tokens * heads // (max(scores.kv_heads, 1) * TILE_ROWS))
+    worth = seen // SPLIT_POSITIONS if seen >= UNSPLIT_POSITIONS else 1
+    splits = min(worth, ENOUGH_GROUPS // max(groups, 1))
+    operands = (q, k, v, pages.positions, pages.sequences, pages.table)
     if splits <= 1:
         return paged_attention(*operands, scores=scores)
     return attention_merge(paged_attention_splits(*operands, scores=scores, splits=splits))
@@ -138,24 +200,52 @@ def _paged(operands: Mapping[str, Node], scores: Scores, splits: int) -> Launch:
         ShapeError,
         f"attention: values have {v.spec.shape[1]} a slot, not {kv_heads} heads of multiples of 4",
     )
+    _require_blocks(operands, {"k": cols, "v": v_cols})
     shape = (tokens, heads, v_cols) if splits == 1 else (tokens, heads, splits, v_cols + 4)
+    width = operands["table"].spec.shape[1]
+    seen = min(width * scores.block, scores.window or width * scores.block)
+    choices: dict[str, str | int] = {"CAPPED": scores.softcap > 0}
+    if operands["sequences"].storage is operands["positions"].storage:
+        choices["sequences"] = "=positions"
     return Launch(
         Spec.dense(shape, F32),
         operands,
-        groups=(heads, tokens, splits),
+        groups=(kv_heads, max(tokens, 1), splits),
         params={
             **asdict(scores),
             "heads": heads,
+            "group": heads // kv_heads,
+            "rows": tokens * (heads // kv_heads),
             "k_quads": cols // 4,
             "v_quads": v_cols // 4,
             "splits": splits,
-            "table_width": operands["table"].spec.shape[1],
+            "table_width": width,
             "q_token_stride": q.spec.strides[0],
             "q_head_stride": q.spec.strides[1],
+            "positions_stride": operands["positions"].spec.strides[0],
+            "sequences_stride": operands["sequences"].spec.strides[0],
         },
-        choices={"SPLIT": splits > 1, "Q_SIZE": cols},
+        choices=choices,
         shader="attention",
-        work=q.spec.nbytes * 64,
+        work=q.spec.nbytes + 2 * tokens * heads * seen * (cols + v_cols),
+    )
+
+
+def _require_blocks(operands: Mapping[str, Node], heads: Mapping[str, int]) -> None:
+    """Heads are whole blocks, and there are bindings enough."""
+    quantised = [name for name in heads if operands[name].spec.dtype.quantised]
+    for name in quantised:
+        require(
+            heads[name] % BLOCK_VALUES == 0,
+            ShapeError,
+            f"attention: a head of {name} has {heads[name]} values, {operands[name].spec.dtype} "
+            f"needs multiples of {BLOCK_VALUES}; choose f16 for the cache",
+        )
+    require(
+        len(quantised) < 2 or operands["positions"].storage is operands["sequences"].storage,
+        ShapeError,
+        "attention: keys and values in blocks, positions and sequences lie in 2 buffers, need 1; "
+        "take those of Pages.joined",
     )
 
 
@@ -170,7 +260,7 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
     )
     for name, node in (("k", k), ("v", v)):
         require_rank("attention", name, node, 2, 2)
-        require_dtype("attention", name, node, (F32, F16))
+        require_dtype("attention", name, node, CACHE_TYPES)
         require(
             node.spec.is_dense and node.spec.offset == 0,
             ShapeError,
@@ -199,8 +289,8 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
 
 @op(
     shader="attention",
-    select=select_lanes,
-    dense=("positions", "sequences", "table"),
+    select=select_tiles,
+    dense=("table",),
     trusted=True,
 )
 def paged_attention(
@@ -222,8 +312,8 @@ def paged_attention(
 
 @op(
     shader="attention",
-    select=select_lanes,
-    dense=("positions", "sequences", "table"),
+    select=select_tiles,
+    dense=("table",),
     trusted=True,
 )
 def paged_attention_splits(

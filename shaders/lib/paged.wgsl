@@ -1,0 +1,107 @@
+// Where positions of a paged cache lie, and which of them rows of an attention see. A row is a query
+// head of one token; those of a cache head's group follow each other, then those of the next token.
+//
+// Position j of sequence s lies in row table[s, j / BLOCK] · BLOCK + j mod BLOCK of the cache. The
+// importing file has `positions_load`, `sequences_load` and `params`.
+
+const CAPPED: bool = false;
+const LOWEST: f32 = -3.4028234e38;
+
+struct Params {
+    heads: u32, kv_heads: u32, group: u32, block: u32, rows: u32, step: u32, splits: u32, k_quads: u32, v_quads: u32,
+    table_width: u32, table_rows: u32, k_rows: u32, window: u32, q_offset: u32, q_token_stride: u32,
+    q_head_stride: u32, positions_offset: u32, positions_stride: u32, sequences_offset: u32,
+    sequences_stride: u32, table_offset: u32, scale: f32, softcap: f32,
+}
+
+@group(0) @binding(1) var<storage, read> table: array<i32>;
+
+// Neighbouring tokens of one sequence, and the positions that any of them sees.
+struct Run { sequence: u32, begin: u32, end: u32, seen: vec2<u32> }
+
+// The tokens from `begin` on, before `limit`, that are of its sequence.
+fn run_from(begin: u32, limit: u32) -> Run {
+    var run = Run(sequence_of(begin), begin, begin + 1u, seen_by(begin));
+    while run.end < limit {
+        if sequence_of(run.end) != run.sequence {
+            break;
+        }
+        let also = seen_by(run.end);
+        // A token that sees nothing widens nothing.
+        if run.seen.x == run.seen.y {
+            run.seen = also;
+        } else if also.x < also.y {
+            run.seen = vec2<u32>(min(run.seen.x, also.x), max(run.seen.y, also.y));
+        }
+        run.end++;
+    }
+    return run;
+}
+
+fn sequence_of(token: u32) -> u32 {
+    let sequence = u32(max(sequences_load(params.sequences_offset + token * params.sequences_stride), 0));
+    return min(sequence, params.table_rows - 1u);
+}
+
+// Positions that a token sees, first and one past the last. Those beyond the table, like blocks
+// beyond the cache, are a caller's mistake that reads something wrong but nothing outside.
+fn seen_by(token: u32) -> vec2<u32> {
+    let wanted = u32(max(positions_load(params.positions_offset + token * params.positions_stride) + 1, 0));
+    let end = min(wanted, params.table_width * params.block);
+    return vec2<u32>(select(0u, end - params.window, params.window > 0u && end > params.window), end);
+}
+
+// Those before `limit` that a row sees: none if it is beyond the tile, or its token of another run.
+fn seen_in(run: Run, row: u32, last: u32, limit: u32) -> vec2<u32> {
+    let token = row / params.group;
+    if row >= last || token < run.begin || token >= run.end {
+        return vec2<u32>(0u);
+    }
+    let seen = seen_by(token);
+    return vec2<u32>(seen.x, min(seen.y, limit));
+}
+
+// The share of a range that one split takes.
+fn part_of(range: vec2<u32>, split: u32) -> vec2<u32> {
+    if params.splits == 1u {
+        return range;
+    }
+    let share = (range.y - range.x + params.splits - 1u) / params.splits;
+    let first = min(range.x + split * share, range.y);
+    return vec2<u32>(first, min(first + share, range.y));
+}
+
+fn cache_row(sequence: u32, position: u32) -> u32 {
+    let block = position / params.block;
+    let at = params.table_offset + sequence * params.table_width + block;
+    let inside = position - block * params.block;
+    return min(u32(table[at]) * params.block + inside, params.k_rows - 1u);
+}
+
+fn head_of(row: u32, kv_head: u32) -> u32 {
+    return kv_head * params.group + row % params.group;
+}
+
+fn query_of(row: u32, kv_head: u32) -> u32 {
+    let token = row / params.group;
+    return params.q_offset + token * params.q_token_stride + head_of(row, kv_head) * params.q_head_stride;
+}
+
+// The clamp changes no value, but some drivers' tanh overflows to NaN beyond 44.
+fn capped(score: f32) -> f32 {
+    if !CAPPED {
+        return score;
+    }
+    return params.softcap * tanh(clamp(score / params.softcap, -20.0, 20.0));
+}
+
+// A split writes its sums and then (largest, total); a whole row is divided by its total.
+fn place_of(row: u32, kv_head: u32, split: u32) -> u32 {
+    let width = params.v_quads + select(0u, 1u, params.splits > 1u);
+    let at = (row / params.group) * params.heads + head_of(row, kv_head);
+    return (at * params.splits + split) * width;
+}
+
+fn scale_of(total: f32) -> f32 {
+    return select(1.0 / max(total, 1e-37), 1.0, params.splits > 1u);
+}
