@@ -15,6 +15,7 @@ const ROWS: u32 = 4u;
 const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
 const BLOCK: u32 = 1u;
+const TOUCH: bool = false;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -32,7 +33,8 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let first_row = group_index(group, groups) * (WG * ROWS) + lane;
+    let group_row = group_index(group, groups) * (WG * ROWS);
+    let first_row = group_row + lane;
     let first_col = group.z * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
     let turns = params.groups;
@@ -47,6 +49,13 @@ fn main(
     for (var c = 0u; c < COLS; c++) {
         let col_c = min(first_col + c, params.n - 1u);
         columns[c] = params.x_offset / 12u + col_c * turns;
+    }
+    if TOUCH {
+        let word = touched(group_row, lane);
+        // There are no products of no columns, but a compiler cannot know and has to read.
+        if params.n == 0u {
+            y[0] = f32(word);
+        }
     }
     var sums: array<f32, SOURCES * COLS>;
     for (var block = 0u; block < turns; block += BLOCK) {
@@ -89,4 +98,21 @@ fn main(
 // Place of a group among the weights_SPAN that share a head. A turn of as many begins with the first.
 fn place(group: u32, i: u32) -> u32 {
     return select(group % weights_SPAN, i, BLOCK == weights_SPAN);
+}
+
+// Read a word of each line of memory that the rows of a work group lie in, one line after the other:
+// a core foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
+fn touched(group_row: u32, lane: u32) -> u32 {
+    let turns = params.groups;
+    let last = params.weights_group + params.weights_rows * turns - 1u;
+    var word = 0u;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        let row_r = source_row(group_row + r % ROWS * WG, r / ROWS);
+        let start_r = params.weights_group + row_r * turns + lane * weights_LINE;
+        for (var g = 0u; g < WG * turns; g += WG * weights_LINE) {
+            word |= weights_touch(min(start_r + g, last));
+        }
+    }
+    return word;
 }

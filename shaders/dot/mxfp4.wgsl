@@ -6,6 +6,7 @@
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;
+const buf_LINE: u32 = 4u;
 const buf_HALVES: bool = false;
 // FP4 doubled, and 12 more.
 const buf_NUMBERS: vec4<u32> = vec4<u32>(0x0f0e0d0cu, 0x18141210u, 0x090a0b0cu, 0x00040608u);
@@ -14,6 +15,10 @@ struct buf_Head { exponents: u32 }
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<Sixteen>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<u32>;
+
+fn buf_touch(group: u32) -> u32 {
+    return sixteen_words(buf_quants[group]).x;
+}
 
 // The exponents of two groups.
 fn buf_head(group: u32) -> buf_Head {

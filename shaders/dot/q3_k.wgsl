@@ -8,6 +8,7 @@
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
+const buf_LINE: u32 = 8u;
 const buf_HALVES: bool = true;
 
 struct buf_Head { scales: vec3<u32>, scale: f32 }
@@ -16,6 +17,10 @@ struct buf_Head { scales: vec3<u32>, scale: f32 }
 @group(0) @binding(1) var<storage, read> buf_high: array<u32>;
 @group(0) @binding(2) var<storage, read> buf_scales: array<u32>;
 @group(0) @binding(3) var<storage, read> buf_supers: array<u32>;
+
+fn buf_touch(group: u32) -> u32 {
+    return eight_words(buf_quants[group]).x;
+}
 
 fn buf_head(group: u32) -> buf_Head {
     let block = group / 8u;

@@ -5,12 +5,17 @@
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 8u;
+const buf_LINE: u32 = 4u;
 const buf_HALVES: bool = false;
 
 struct buf_Head { scales: u32 }
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<Sixteen>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<u32>;
+
+fn buf_touch(group: u32) -> u32 {
+    return sixteen_words(buf_quants[group]).x;
+}
 
 fn buf_head(group: u32) -> buf_Head {
     return buf_Head(buf_scales[group / 2u]);

@@ -5,12 +5,17 @@
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
+const buf_LINE: u32 = 4u;
 const buf_HALVES: bool = false;
 
 struct buf_Head { scales: vec4<u32> }
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<Sixteen>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<Sixteen>;
+
+fn buf_touch(group: u32) -> u32 {
+    return sixteen_words(buf_quants[group]).x;
+}
 
 fn buf_head(group: u32) -> buf_Head {
     return buf_Head(sixteen_words(buf_scales[group / 8u]));

@@ -6,6 +6,7 @@
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;
+const buf_LINE: u32 = 4u;
 const buf_HALVES: bool = false;
 
 struct buf_Head { scales: u32, high: vec2<u32> }
@@ -13,6 +14,10 @@ struct buf_Head { scales: u32, high: vec2<u32> }
 @group(0) @binding(0) var<storage, read> buf_quants: array<Sixteen>;
 @group(0) @binding(1) var<storage, read> buf_high: array<Eight>;
 @group(0) @binding(2) var<storage, read> buf_scales: array<u32>;
+
+fn buf_touch(group: u32) -> u32 {
+    return sixteen_words(buf_quants[group]).x;
+}
 
 fn buf_head(group: u32) -> buf_Head {
     return buf_Head(buf_scales[group / 2u], eight_words(buf_high[group / 2u]));

@@ -7,6 +7,7 @@
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 2u;
+const buf_LINE: u32 = 4u;
 const buf_HALVES: bool = true;
 
 struct buf_Head { scales: vec4<u32>, scale: f32 }
@@ -15,6 +16,10 @@ struct buf_Head { scales: vec4<u32>, scale: f32 }
 @group(0) @binding(1) var<storage, read> buf_high: array<Eight>;
 @group(0) @binding(2) var<storage, read> buf_scales: array<Sixteen>;
 @group(0) @binding(3) var<storage, read> buf_supers: array<u32>;
+
+fn buf_touch(group: u32) -> u32 {
+    return sixteen_words(buf_quants[group]).x;
+}
 
 fn buf_head(group: u32) -> buf_Head {
     let block = group / 8u;

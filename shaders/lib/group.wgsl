@@ -1,5 +1,9 @@
 // 32 weights and 32 values of a column as integers. Weights are quant · scale - minimum, with one
 // scale and minimum for each half of the group.
+//
+// A file of dot/ says of its format: SPAN, groups that share a head (scales that one load brings);
+// PAIRS, see sums/pairs; LINE, groups whose quants fill a line of 64 bytes; HALVES, whether the halves
+// of a group differ in scale. It has `head`, `group` and `touch`, which reads one word of a group.
 
 struct Group {
     low: vec4<u32>,

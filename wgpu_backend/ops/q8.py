@@ -41,6 +41,7 @@ FORMATS = (
 )  # fmt: skip
 # Formats of which two groups in one turn of the loop still are short enough for a core's caches.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
+TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
 LANES = 8
 LANE_ROWS = 4  # rows of weights of a lane
 LANE_COLUMNS = 4
@@ -113,6 +114,7 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
         "ROWS": lane_rows,
         "SOURCES": LANE_ROWS,
         "BLOCK": _block(launch),
+        "TOUCH": n <= TOUCHED_COLUMNS,
         "WG": LANES,
         "sums": "sums/pairs",
     }
