@@ -8,6 +8,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import ALL, F32
 from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import (
@@ -257,6 +258,18 @@ def mulmat_gated(weight: Node, x: Node, *, activation: str) -> Launch:
         f"{GROUP}; use mulmat and a gated activation",
     )
     return gated("mulmat_gated", launch, activation)
+
+
+@mulmat_add.fuses("add")
+def sum_in_the_product(node: Made, graph: Graph) -> Node | None:
+    """A product and a bias, or a residual, that are added to nothing else."""
+    for product, addend in (("a", "b"), ("b", "a")):
+        found, other = graph.sole(node.operands[product], "mulmat"), node.operands[addend]
+        if found is None or "weights" not in found.operands or other.spec.dtype != F32:
+            continue
+        if other.spec.shape in (found.spec.shape, found.spec.shape[-1:]):
+            return graph.call(mulmat_add, found.operands["weights"], found.operands["x"], other)
+    return None
 
 
 def linear(weight: Node, x: Node, addend: Node | None) -> Node:
