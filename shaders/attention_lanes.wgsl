@@ -9,15 +9,12 @@
 // @import vec4/f32 as v
 // @import load/i32 as positions
 // @import load/i32 as sequences
-// @import lib/lanes_memory as lanes
 // @import lib/paged
 
 const WG: u32 = 8u;
 const ROWS: u32 = 8u;
 const POSITIONS: u32 = 4u;
 const LANE_QUADS: u32 = 2u;      // vec4 of each result that one lane owns
-const BOARDS: u32 = 39u;         // ROWS · POSITIONS, and as many as PLACES says
-const PLACES: u32 = 32u;
 
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
 @group(0) @binding(1) var<uniform> params: Params;
@@ -27,8 +24,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.x;
     let first = group.y * params.step;
     let last = min(first + params.step, params.rows);
-    let width = lanes_width();
-    let lane = lane_of(column);
+    // Where a subgroup is smaller than the work group, each does the work of all lanes by itself.
+    let width = subgroupAdd(1u);
+    let lane = subgroupExclusiveAdd(1u);
     var largest: array<f32, ROWS>;
     var total: array<f32, ROWS>;
     var sums: array<array<vec4<f32>, LANE_QUADS>, ROWS>;
@@ -40,7 +38,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         query_of(min(first + lane, last - 1u), kv_head),
         query_of(min(first + lane + width, last - 1u), kv_head),
     );
-    put(PLACES, lane, bitcast<f32>(queries.x));
     let tile = width * POSITIONS;
     let end_token = (last - 1u) / params.group + 1u;
     var run = first / params.group;
@@ -49,9 +46,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let range = part_of(tokens.seen, group.z);
         let seen_low = seen_in(tokens, first + lane, last, range.y);
         let seen_high = seen_in(tokens, first + lane + width, last, range.y);
-        put(PLACES + 1u, lane, bitcast<f32>(seen_low.x));
-        put(PLACES + 2u, lane, bitcast<f32>(seen_low.y));
-        boards_ready();
         for (var start = range.x; start < range.y; start += tile) {
             // Surplus positions repeat the last one, unseen.
             var slots: array<u32, POSITIONS>;
@@ -59,14 +53,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var p = 0u; p < POSITIONS; p++) {
                 let at_p = min(start + p * width + lane, range.y - 1u);
                 slots[p] = cache_row(tokens.sequence, at_p) * params.kv_heads + kv_head;
-                put(PLACES + 3u + p, lane, bitcast<f32>(slots[p]));
             }
             var scores = products(slots, queries, lane, width);
             var highest: array<f32, ROWS>;
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
-                let from_r = of_row(PLACES + 1u, r, width, seen_low.x, seen_high.x);
-                let until_r = of_row(PLACES + 2u, r, width, seen_low.y, seen_high.y);
+                let from_r = of_row(r, width, seen_low.x, seen_high.x);
+                let until_r = of_row(r, width, seen_low.y, seen_high.y);
                 highest[r] = LOWEST;
                 // @unroll
                 for (var p = 0u; p < POSITIONS; p++) {
@@ -76,18 +69,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                         select(LOWEST, score_rp, at_rp >= from_r && at_rp < until_r);
                     highest[r] = max(highest[r], scores[r * POSITIONS + p]);
                 }
-                put(r, lane, highest[r]);
             }
-            boards_ready();
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
                 var most_r = largest[r];
                 for (var i = 0u; i < width; i++) {
-                    most_r = max(most_r, had(r, i, highest[r]));
+                    most_r = max(most_r, subgroupShuffle(highest[r], i));
                 }
                 highest[r] = most_r;
             }
-            boards_ready();
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
                 let shrink_r = exp(largest[r] - highest[r]);
@@ -103,41 +93,36 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     let weight_rp = select(exp(score_rp - highest[r]), 0.0, score_rp == LOWEST);
                     scores[r * POSITIONS + p] = weight_rp;
                     total[r] += weight_rp;
-                    put(r * POSITIONS + p, lane, weight_rp);
                 }
             }
-            boards_ready();
             // @unroll
             for (var p = 0u; p < POSITIONS; p++) {
                 for (var i = 0u; i < width; i++) {
-                    let slot_p = had_u(PLACES + 3u + p, i, slots[p]);
+                    let slot_p = subgroupShuffle(slots[p], i);
                     // @unroll
                     for (var n = 0u; n < LANE_QUADS; n++) {
                         let quad_n = min(n * WG + column, params.v_quads - 1u);
                         let value_pn = v_load4(slot_p * params.v_quads + quad_n);
                         // @unroll
                         for (var r = 0u; r < ROWS; r++) {
-                            let weight_rp = had(r * POSITIONS + p, i, scores[r * POSITIONS + p]);
+                            let weight_rp = subgroupShuffle(scores[r * POSITIONS + p], i);
                             sums[r][n] += weight_rp * value_pn;
                         }
                     }
                 }
             }
-            boards_ready();
         }
         run = tokens.end;
     }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        put(r, lane, total[r]);
     }
-    boards_ready();
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         if first + r < last {
             var whole_r = 0.0;
             for (var i = 0u; i < width; i++) {
-                whole_r += had(r, i, total[r]);
+                whole_r += subgroupShuffle(total[r], i);
             }
             let at_r = place_of(first + r, kv_head, group.z);
             // @unroll
@@ -161,11 +146,9 @@ fn products(slots: array<u32, POSITIONS>, queries: vec2<u32>, lane: u32, width: 
         var parts: array<vec4<f32>, ROWS>;
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
-            let query_r = of_row(PLACES, r, width, queries.x, queries.y);
+            let query_r = of_row(r, width, queries.x, queries.y);
             parts[r] = q_load4(query_r + 4u * (first + min(lane, count - 1u)));
-            put4(r, lane, parts[r]);
         }
-        boards_ready();
         for (var i = 0u; i < count; i++) {
             var keys: array<vec4<f32>, POSITIONS>;
             // @unroll
@@ -174,23 +157,21 @@ fn products(slots: array<u32, POSITIONS>, queries: vec2<u32>, lane: u32, width: 
             }
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
-                let query_r = had4(r, i, parts[r]);
+                let query_r = subgroupShuffle(parts[r], i);
                 // @unroll
                 for (var p = 0u; p < POSITIONS; p++) {
                     sums[r * POSITIONS + p] += dot(query_r, keys[p]);
                 }
             }
         }
-        boards_ready();
     }
     return sums;
 }
 
-// What a lane of its number holds of a row: the first or the second such, as there may be as few as
-// half as many lanes as rows.
-fn of_row(number: u32, row: u32, width: u32, low: u32, high: u32) -> u32 {
+// What a row's lane holds of it: lane r of row r, or lane r - width where lanes are half as many.
+fn of_row(row: u32, width: u32, low: u32, high: u32) -> u32 {
     if row < 4u {
-        return had_u(number, row, low);
+        return subgroupShuffle(low, row);
     }
-    return select(had_u(number, row - 4u, high), had_u(number, row, low), width > row);
+    return select(subgroupShuffle(high, row - 4u), subgroupShuffle(low, row), width > row);
 }

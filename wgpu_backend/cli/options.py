@@ -13,7 +13,7 @@ from wgpu_backend.cli.failures import Debugging, UsageError
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
 
 ProfileName = Literal["full", "baseline"]
-CacheType = Literal["f16", "f32"]
+CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
 
 
 def _debug(context: typer.Context, value: bool) -> bool:
@@ -69,7 +69,7 @@ class Settings:
         What the user calls the device; None for the best.
     profile : str
     kv : str
-        Type of the cache: ``f16`` or ``f32``.
+        Type of the cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``.
     num_ctx : int or None
         Positions of the context; None for the model's own, at most 4096.
     verbose : bool

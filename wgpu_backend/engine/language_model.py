@@ -57,7 +57,8 @@ def load(
     num_ctx : int or None
         Positions of the context; None for the model's own, at most 4096.
     kv_dtype : str or DType
-        Type of the cache: ``f16`` or ``f32``.
+        Type of the cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``. The last two need heads of a
+        multiple of 32 values.
     exact : bool
         Keep activations in f32 where products with block formats would be faster with eight bits.
     fusion : bool or collection of str

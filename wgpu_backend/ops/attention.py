@@ -204,7 +204,12 @@ def _paged(operands: Mapping[str, Node], scores: Scores, splits: int) -> Launch:
     shape = (tokens, heads, v_cols) if splits == 1 else (tokens, heads, splits, v_cols + 4)
     width = operands["table"].spec.shape[1]
     seen = min(width * scores.block, scores.window or width * scores.block)
-    choices: dict[str, str | int] = {"CAPPED": scores.softcap > 0}
+    choices: dict[str, str | int] = {
+        "CAPPED": scores.softcap > 0,
+        # Named here, as other kernels that read by vectors refuse blocks.
+        "k": f"vec4/{k.spec.dtype}",
+        "v": f"vec4/{v.spec.dtype}",
+    }
     if operands["sequences"].storage is operands["positions"].storage:
         choices["sequences"] = "=positions"
     return Launch(

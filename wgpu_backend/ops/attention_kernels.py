@@ -55,25 +55,34 @@ def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
     table, tokens = launch.operands["table"].spec, launch.operands["q"].spec.shape[0]
     rows = Rows(tokens, _count(launch, "group"), table.shape[0])
     v_quads = _count(launch, "v_quads")
+    if capabilities.software and capabilities.subgroups:
+        return _lanes(launch, rows, v_quads)
     if capabilities.software:
-        return _lanes(launch, rows, v_quads, subgroups=capabilities.subgroups)
+        return _plain(launch, rows, v_quads)
     return _tiles(launch, rows, v_quads)
 
 
-def _lanes(launch: Launch, rows: Rows, v_quads: int, *, subgroups: bool) -> Launch:
+def _lanes(launch: Launch, rows: Rows, v_quads: int) -> Launch:
     lane_quads = -(-v_quads // LANES)
     step = rows.step(_most(LANE_ROWS, LANE_SUMS // lane_quads))
     size = next(n for n in LANE_ROWS if n >= step)
-    choices = {
+    choices: dict[str, str | int] = {
         "WG": LANES,
         "ROWS": size,
         "POSITIONS": LANE_POSITIONS,
         "LANE_QUADS": lane_quads,
-        "PLACES": size * LANE_POSITIONS,
-        "BOARDS": (size + 1) * LANE_POSITIONS + 3,
-        "lanes": "lib/lanes_subgroup" if subgroups else "lib/lanes_memory",
     }
     return _tiled(replace(launch, shader="attention_lanes"), rows, step, choices)
+
+
+def _plain(launch: Launch, rows: Rows, v_quads: int) -> Launch:
+    """A row a work group: tiles through workgroup memory take rasterisers ten seconds to compile."""
+    choices: dict[str, str | int] = {
+        "WG": LANES,
+        "LANE_QUADS": -(-v_quads // LANES),
+        "Q_SIZE": launch.operands["q"].spec.shape[2],
+    }
+    return _tiled(replace(launch, shader="attention_plain"), rows, 1, choices)
 
 
 def _tiles(launch: Launch, rows: Rows, v_quads: int) -> Launch:
