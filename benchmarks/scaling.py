@@ -34,7 +34,7 @@ import numpy as np
 from benchmarks.plot import Series, lines, picture
 from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.engine.language_model import LanguageModel, load
-from wgpu_backend.engine.runner import Head, Work
+from wgpu_backend.engine.runner import CHUNK, Head, Work
 
 FITTED = 4  # points that the exponent is taken from: half of what a sweep costs lies in the last
 NOISE = 0.2  # how far above its limit an exponent is still no finding
@@ -136,7 +136,7 @@ class Model:
             Sweep("sequences in a step", "sequences", doubled(1, self._most), self._batch, 1),
             Sweep(
                 f"{part} tokens of a prompt",
-                "positions",
+                "positions that they see on average",
                 doubled(part, self._longest),
                 lambda size: self._part(size, part),
                 1,
@@ -147,7 +147,7 @@ class Model:
     @staticmethod
     def positions(longest: int, sequences: int) -> int:
         """What the cache must hold."""
-        return max(longest, sequences * CONTEXT_OF_A_BATCH)
+        return max(longest + CHUNK, sequences * CONTEXT_OF_A_BATCH)
 
     def host_seconds(self) -> float:
         """What the host has taken so far."""
@@ -175,7 +175,7 @@ class Model:
         return self._behind([CONTEXT_OF_A_BATCH - 1] * sequences, 1)
 
     def _part(self, positions: int, part: int) -> Callable[[], None]:
-        return self._behind([positions - part], part)
+        return self._behind([positions - part // 2], part)
 
     def _prompt(self, tokens: int) -> Callable[[], None]:
         self._behind([], 0)
@@ -281,7 +281,7 @@ def main() -> None:
         for number, sweep in enumerate(sweeps):
             share = (end - time.perf_counter()) / (len(sweeps) - number)
             swept(sweep, meter, share)
-            print(f"\n{sweep.name}\n{sweep.x:>10}{'ms':>12}{'host ms':>10}")
+            print(f"\n{sweep.name}: {sweep.x}\n{'':>10}{'ms':>12}{'host ms':>10}")
             for p in sweep.points:
                 print(f"{p.size:10}{p.seconds * 1e3:12.2f}{p.host_seconds * 1e3:10.2f}", flush=True)
             if sweep.exponent is not None:
