@@ -76,7 +76,7 @@ def _lanes(launch: Launch, rows: Rows, v_quads: int) -> Launch:
 
 
 def _plain(launch: Launch, rows: Rows, v_quads: int) -> Launch:
-    """A row a work group: tiles through workgroup memory take rasterisers ten seconds to compile."""
+    """A row a work group: tiles through workgroup memory take ten seconds to compile."""
     choices: dict[str, str | int] = {
         "WG": LANES,
         "LANE_QUADS": -(-v_quads // LANES),
