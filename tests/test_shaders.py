@@ -34,7 +34,7 @@ def variants(kernel):
     yield {}
     for name, default in declared.modules.items():
         folder = default.partition("/")[0]
-        stems = FLOATS if folder in ("load", "store") else SNIPPETS[folder]
+        stems = FLOATS if folder in ("load", "store", "vec4") else SNIPPETS[folder]
         yield from ({name: f"{folder}/{s}"} for s in stems if f"{folder}/{s}" != default)
     text = load(kernel).text
     for name, value in re.findall(r"^const (\w+): bool = (\w+);", text, re.MULTILINE):
@@ -58,7 +58,7 @@ CASES += [
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
 CASES += [("mulmat_vec", {"COLS": n, "ROWS": 2, "weights": "quant/q6_k"}) for n in (2, 8)]
 CASES += [("mulmat_lanes", {"COLS": 4, "weights": "quant/q6_k"})]
-CASES += [("attention", {"Q_SIZE": 256, "LANE_QUADS": 8, "WG": 8})]
+CASES += [("attention_lanes", {"LANE_QUADS": 8})]
 
 
 def label(value):
@@ -71,6 +71,8 @@ def test_a_shader_compiles_within_the_default_limits(gpu, case):
     storage = [b for b in shader.bindings if b.access != "uniform"]
     assert len(storage) <= BASELINE_BINDINGS
     assert variable_nbytes(bare(shader.text)).workgroup <= BASELINE_WORKGROUP_NBYTES
+    if "subgroup" in bare(shader.text) and not gpu.capabilities.subgroups:
+        return  # chosen where the device has them; every op has a kernel without
     assert gpu.device.pipeline(shader).shader.text == shader.text
 
 
@@ -90,7 +92,7 @@ def test_every_shader_is_launched_by_something():
 @pytest.mark.parametrize("name", OPS)
 def test_an_op_has_a_twin_a_shader_and_a_docstring(name):
     op = REGISTRY[name]
-    assert op.shader in KERNELS
+    assert op.shader in KERNELS or name == "chain"  # which makes its WGSL as it is needed
     assert re.match(r"[A-Z].*[.:]", inspect.getdoc(op) or "")
     parameters = inspect.signature(op.record).parameters
     assert list(inspect.signature(twin_of(name)).parameters) == list(parameters)

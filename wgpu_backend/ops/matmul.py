@@ -112,7 +112,7 @@ def mulmat(weight: Node, x: Node) -> Launch:
 
 @op(select=select_mulmat, shader="mulmat", dense=("x",), trusted=True)
 def mulmat_full_prec(weight: Node, x: Node) -> Launch:
-    """`mulmat` for results that must be precise where others may be rounded, such as logits.
+    """Product as `mulmat`, for results that must be precise where others may be rounded: logits.
 
     Parameters
     ----------

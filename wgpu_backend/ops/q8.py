@@ -203,7 +203,7 @@ def _product(name: str, weight: Node, x: Node) -> Launch:
 
 @op(select=select_q8, shader="mulmat_q8", dense=("x", "addend"), trusted=True)
 def mulmat_q8_add(weight: Node, x: Node, addend: Node) -> Launch:
-    """`mulmat_q8`, and a bias or a residual added where the product is stored.
+    """Product as `mulmat_q8`, and a bias or a residual added where the product is stored.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
 
 @op(dense=("x",), trusted=True)
 def rms_norm_q8(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
-    """`rms_norm` whose result leaves in eight bits, as `q8_activations` gives it.
+    """Normalise rows as `rms_norm`, and round them as `q8_activations`.
 
     Parameters
     ----------
