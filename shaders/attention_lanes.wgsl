@@ -10,14 +10,18 @@
 // @import load/i32 as positions
 // @import load/i32 as sequences
 // @import lib/paged
+// @import lib/q8
 
 const WG: u32 = 8u;
 const ROWS: u32 = 8u;
 const POSITIONS: u32 = 4u;
 const LANE_QUADS: u32 = 2u;      // vec4 of each result that one lane owns
+const ROUNDED: bool = false;     // results leave in eight bits, as q8_activations gives them
 
-@group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read_write> y: array<vec4<u32>>;
 @group(0) @binding(1) var<uniform> params: Params;
+
+var<workgroup> result: array<vec4<f32>, WG * LANE_QUADS>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) column: u32) {
@@ -116,9 +120,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-    }
-    // @unroll
-    for (var r = 0u; r < ROWS; r++) {
         if first + r < last {
             var whole_r = 0.0;
             for (var i = 0u; i < width; i++) {
@@ -127,15 +128,39 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let at_r = place_of(first + r, kv_head, group.z);
             // @unroll
             for (var n = 0u; n < LANE_QUADS; n++) {
-                if n * WG + column < params.v_quads {
-                    y[at_r + n * WG + column] = sums[r][n] * scale_of(whole_r);
+                let value_rn = sums[r][n] * scale_of(whole_r);
+                if ROUNDED {
+                    result[n * WG + column] = value_rn;
+                } else if n * WG + column < params.v_quads {
+                    y[at_r + n * WG + column] = bitcast<vec4<u32>>(value_rn);
                 }
             }
-            if params.splits > 1u && column == 0u {
-                y[at_r + params.v_quads] = vec4<f32>(largest[r], whole_r, 0.0, 0.0);
+            if ROUNDED {
+                put_rounded(at_r / 8u, column);
+            } else if params.splits > 1u && column == 0u {
+                let state_r = vec4<f32>(largest[r], whole_r, 0.0, 0.0);
+                y[at_r + params.v_quads] = bitcast<vec4<u32>>(state_r);
             }
         }
     }
+}
+
+// Stores a row of which each lane has brought its part, a group of 32 values a lane.
+fn put_rounded(first_group: u32, column: u32) {
+    workgroupBarrier();
+    for (var g = column; g < params.v_quads / 8u; g += WG) {
+        var values: array<vec4<f32>, 8>;
+        // @unroll
+        for (var k = 0u; k < 8u; k++) {
+            values[k] = result[g * 8u + k];
+        }
+        let packed = q8_group(&values);
+        let at = (first_group + g) * 3u;
+        y[at] = packed[0];
+        y[at + 1u] = packed[1];
+        y[at + 2u] = packed[2];
+    }
+    workgroupBarrier();
 }
 
 // Query times key for each row and each of a lane's positions; surplus rows repeat the last one.

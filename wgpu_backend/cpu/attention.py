@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wgpu_backend.cpu.q8 import q8_activations
 from wgpu_backend.cpu.twin import Array, takes_halves, twin
 from wgpu_backend.ops.attention import Scores
 
@@ -75,3 +76,20 @@ def attention_merge(x: Array) -> Array:
     factor = np.exp(x[..., cols] - x[..., cols].max(axis=-1, keepdims=True))
     total = (x[..., cols + 1] * factor).sum(axis=-1)
     return (x[..., :cols] * factor[..., None]).sum(axis=-2) / np.maximum(total, 1e-37)[..., None]
+
+
+@twin
+@takes_halves
+def paged_attention_q8(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    *,
+    scores: Scores,
+) -> Array:
+    """Attention, then rounding."""
+    y = paged_attention(q, k, v, positions, sequences, table, scores=scores)
+    return q8_activations(y.reshape(len(y), -1))

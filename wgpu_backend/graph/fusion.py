@@ -227,12 +227,21 @@ class Graph:
     def _may_wait(self, new: Node, old: Node) -> bool:
         """Whether `new` reads in the place of `old` what the nodes it replaces read before."""
         there = _operands(old)
-        return all(o in there or not self._changes(o.storage) for o in _operands(new))
+        return all(o in there or self._unchanged(o) for o in _operands(new))
+
+    def _unchanged(self, operand: Node) -> bool:
+        """Whether nobody wrote what an operand sees since it was last read."""
+        if not self._changes(operand.storage):
+            return True
+        for node in reversed(self.nodes):
+            if node not in self._absorbed and operand.storage in _written(node):
+                return False
+            if operand in _operands(node):
+                return True
+        return False
 
     def _changes(self, storage: Storage) -> bool:
-        left = [w for w in self._writers.get(storage, ()) if w not in self._absorbed]
-        taken = len(left) < len(self._writers.get(storage, ()))
-        return len(left) > 1 or (storage.kind == "state" and not taken)
+        return storage.kind == "state" or len(self._writers.get(storage, ())) > 1
 
     def _replace(self, old: Sequence[Node], new: Sequence[Node]) -> None:
         self.nodes = [n for n in self.nodes if n not in old] if len(old) > 1 else self.nodes
@@ -267,6 +276,12 @@ def _operands(node: Node) -> list[Node]:
     if launch is None:
         return []
     return [*launch.operands.values(), *([launch.into] if launch.into else [])]
+
+
+def _written(node: Node) -> list[Storage]:
+    launch = node.launch
+    also = () if launch is None else (launch.operands[name].storage for name in launch.writes)
+    return [node.storage, *also]
 
 
 def _renamed(node: Node, new: Node, rule: str) -> Node:

@@ -200,6 +200,7 @@ _SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
 _BEFORE = {
     "mulmat_q8_gated": ("mulmat_q8",),
     "rms_norm_q8": ("mulmat_q8",),
+    "paged_attention_q8": ("mulmat_q8",),
 }
 
 
@@ -212,6 +213,7 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "mulmat_q8_gated", ROUNDING_ERROR, _gated
     yield "rms_norm_q8", ROUNDING_ERROR, _rounded_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
+    yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
 
 
 def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
@@ -244,6 +246,11 @@ def _gated(context: Context, rng: np.random.Generator) -> Tensor:
 def _rounded_norm(context: Context, rng: np.random.Generator) -> Tensor:
     weight = _quantised(context, rng, dtypes.Q4_0)
     return weight.mulmat(_normal(context, rng, 3, 256).rms_norm(eps=1e-5))
+
+
+def _attention_into_product(context: Context, rng: np.random.Generator) -> Tensor:
+    weight = _quantised(context, rng, dtypes.Q4_0)
+    return weight.mulmat(_attention(context, rng, heads=8).reshape(5, 256))
 
 
 def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
@@ -282,9 +289,9 @@ def _quantised(context: Context, rng: np.random.Generator, dtype: DType) -> Tens
     return context.from_bytes(dtype, data.tobytes(), 40, 256)
 
 
-def _attention(context: Context, rng: np.random.Generator) -> Tensor:
+def _attention(context: Context, rng: np.random.Generator, heads: int = 4) -> Tensor:
     keys = _normal(context, rng, 96, 64).cast(dtype=F16)
-    return _normal(context, rng, 5, 4, 32).paged_attention(
+    return _normal(context, rng, 5, heads, 32).paged_attention(
         keys,
         _normal(context, rng, 96, 64).cast(dtype=F16),
         context.from_ints([0, 13, 40, 63, 63]),

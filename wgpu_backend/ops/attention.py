@@ -178,7 +178,8 @@ def attended(q: Node, k: Node, v: Node, pages: Pages, *, scores: Scores, seen: i
     return attention_merge(paged_attention_splits(*operands, scores=scores, splits=splits))
 
 
-def _paged(operands: Mapping[str, Node], scores: Scores, splits: int) -> Launch:
+def paged_launch(operands: Mapping[str, Node], scores: Scores, splits: int) -> Launch:
+    """Launch of an op whose operands are those of `paged_attention`."""
     q, k, v = (operands[name] for name in "qkv")
     _require_cache(operands)
     tokens, heads, cols = q.spec.shape
@@ -312,7 +313,7 @@ def paged_attention(
     operands = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
     }  # fmt: skip
-    return _paged(operands, scores, 1)
+    return paged_launch(operands, scores, 1)
 
 
 @op(
@@ -342,7 +343,7 @@ def paged_attention_splits(
     operands = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
     }  # fmt: skip
-    return _paged(operands, scores, splits)
+    return paged_launch(operands, scores, splits)
 
 
 @op(trusted=True)

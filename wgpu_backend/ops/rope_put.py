@@ -73,7 +73,7 @@ def rope_put(
     )
 
 
-@rope_put.fuses("paged_attention", "paged_attention_splits")
+@rope_put.fuses("paged_attention", "paged_attention_splits", "paged_attention_q8")
 def before_attention(node: Made, graph: Graph) -> Node | None:
     """What stands between the products of a layer and its attention."""
     query = graph.sole(node.operands["q"], "rope")
