@@ -1,6 +1,7 @@
 // y[batch, i] = x[batch, ids[batch, i]]: rows gathered from plain matrices. Several lie one below
 // the other, `rows` each, and `count` ids look into each.
 // @import load/f32 as x
+// @import load/i32 as ids
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -10,9 +11,8 @@ struct Params {
     ids_offset: u32, row_stride: u32, col_stride: u32,
 }
 
-@group(0) @binding(0) var<storage, read> ids: array<i32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -21,7 +21,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let k = i / params.cols;
-    let wanted = u32(ids[params.ids_offset + k]);
+    let wanted = u32(ids_load(params.ids_offset + k));
     // Rows of another part of a split weight wrap around to large numbers here, and are skipped.
     let row = k / params.count * params.rows + wanted - params.first_row;
     if wanted < params.rows && row < params.x_rows {
