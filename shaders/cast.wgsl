@@ -7,25 +7,30 @@
 alias Value = f32;   // what x is in a register
 alias Out = f32;     // and what y is
 const WG: u32 = 64u;
+const TURNS: u32 = 1u;
 const TRUTH: bool = false;
 
 struct Params { size: u32, x_offset: u32, shape: vec4<u32>, x_strides: vec4<u32> }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = grid_index(id, groups, WG) * 4u;
-    if i >= params.size {
-        return;
-    }
+fn out_values(i: u32) -> vec4<Out> {
     let lanes = vec4<u32>(i, i + 1u, i + 2u, i + 3u);
     let at = strided4(i, params.shape, params.x_strides);
     let inside = select(vec4<u32>(0u), at, lanes < vec4<u32>(params.size));
     let value = vec4<Value>(x_gather4(vec4<u32>(params.x_offset) + inside));
     if TRUTH {
-        y_store4(i, vec4<Out>(value != vec4<Value>(Value(0))));
-    } else {
-        y_store4(i, vec4<Out>(value));
+        return vec4<Out>(value != vec4<Value>(Value(0)));
+    }
+    return vec4<Out>(value);
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    for (var turn = 0u; turn < TURNS; turn++) {
+        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+        if i < params.size {
+            y_store4(i, out_values(i));
+        }
     }
 }

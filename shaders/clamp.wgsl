@@ -4,6 +4,7 @@
 // @import lib/grid
 
 const WG: u32 = 64u;
+const TURNS: u32 = 1u;
 
 struct Params { size: u32, x_offset: u32, low: f32, high: f32 }
 
@@ -11,12 +12,14 @@ struct Params { size: u32, x_offset: u32, low: f32, high: f32 }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = grid_index(id, groups, WG) * 4u;
-    if i < params.size {
-        let x = x_load4(params.x_offset + i);
-        let low = vec4<f32>(params.low);
-        let high = vec4<f32>(params.high);
-        let above = select(x, low, x < low);
-        y_store4(i, select(above, high, above > high));
+    for (var turn = 0u; turn < TURNS; turn++) {
+        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+        if i < params.size {
+            let x = x_load4(params.x_offset + i);
+            let low = vec4<f32>(params.low);
+            let high = vec4<f32>(params.high);
+            let above = select(x, low, x < low);
+            y_store4(i, select(above, high, above > high));
+        }
     }
 }

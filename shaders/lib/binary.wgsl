@@ -1,4 +1,4 @@
-// y = apply(a, b), value by value with broadcasting: four a thread. The op's file brings `apply`.
+// y = apply(a, b), value by value with broadcasting: four a turn of a thread. The op's file brings `apply`.
 // @import load/f32 as a
 // @import load/f32 as b
 // @import store/f32 as y
@@ -6,6 +6,7 @@
 // @import lib/strided
 
 const WG: u32 = 64u;
+const TURNS: u32 = 1u;
 const A_DENSE: bool = true;
 const B_DENSE: bool = true;
 const B_WRAPS: bool = false;   // b repeats whole, as a row does: a multiple of four values
@@ -49,8 +50,10 @@ fn b_values(i: u32) -> vec4<f32> {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = grid_index(id, groups, WG) * 4u;
-    if i < params.size {
-        y_store4(i, apply(a_values(i), b_values(i)));
+    for (var turn = 0u; turn < TURNS; turn++) {
+        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+        if i < params.size {
+            y_store4(i, apply(a_values(i), b_values(i)));
+        }
     }
 }

@@ -18,6 +18,8 @@ from wgpu_backend.shader import Choice, Shader, imports, load
 from wgpu_backend.wgsl_source import Source
 
 SOFTWARE_WG, GPU_WG = 8, 64
+SOFTWARE_MANY = 1024  # threads that give all cores work in groups of 64
+SOFTWARE_TURNS = 32
 _AUTO = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$")
 
 
@@ -100,16 +102,31 @@ def _groups(launch: Launch, rows: int, width: int) -> Groups:
 
 
 def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[Shader, int]:
+    """Shader of a launch, and how many threads of one turn a work group stands for."""
     path: Source = launch.shader or op.shader
     declared = imports(path)
     choices: dict[str, Choice] = dict(launch.choices)
     for name, spec in _typed(launch).items():
         if name in declared.modules and name not in choices:
             choices[name] = _snippet(op.name, name, declared.modules[name], spec)
-    width = GPU_WG
+    turns, width = 1, GPU_WG
+    if "TURNS" in declared.parameters and capabilities.software and launch.groups is None:
+        turns = int(choices.setdefault("TURNS", SOFTWARE_TURNS))
     if "WG" in declared.parameters:
-        width = int(choices.setdefault("WG", SOFTWARE_WG if capabilities.software else GPU_WG))
-    return load(path, choices, trusted=op.trusted), width
+        width = int(choices.setdefault("WG", _width(launch, capabilities, turns)))
+    return load(path, choices, trusted=op.trusted), turns * width
+
+
+def _width(launch: Launch, capabilities: Capabilities, turns: int) -> int:
+    """Threads in a work group.
+
+    Software runs the threads of a group on one core, one vector register after another, and
+    starting a group costs it as much as 64 values. So threads that wait for each other are few
+    there, and lone ones many, unless there are few in all or each takes many turns.
+    """
+    lone = launch.groups is None and isinstance(launch.threads, int)
+    wide = lone and launch.threads >= SOFTWARE_MANY and turns == 1
+    return SOFTWARE_WG if capabilities.software and not wide else GPU_WG
 
 
 def _typed(launch: Launch) -> dict[str, Spec]:
