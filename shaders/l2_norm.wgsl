@@ -1,7 +1,7 @@
-// y = x / max(√(sum x²), eps), row by row: one work group a row.
+// y = x / max(√(sum x²), eps), row by row: a team a row.
 // @import load/f32 as x
 // @import lib/grid
-// @import lib/reduce
+// @import team/group as team
 
 const WG: u32 = 64u;
 
@@ -14,20 +14,22 @@ struct Params { rows: u32, cols: u32, x_offset: u32, eps: f32 }
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) index: u32,
 ) {
     let row = group_index(group, groups);
     if row >= params.rows {
         return;
     }
+    let lane = team_lane(index);
+    let width = team_width();
     let start = params.x_offset + row * params.cols;
     var sum = 0.0;
-    for (var i = lane; i < params.cols; i += WG) {
+    for (var i = lane; i < params.cols; i += width) {
         let value = x_load(start + i);
         sum += value * value;
     }
-    let inverse = 1.0 / max(sqrt(group_sum(sum, lane)), params.eps);
-    for (var i = lane; i < params.cols; i += WG) {
+    let inverse = 1.0 / max(sqrt(team_sum(sum, lane)), params.eps);
+    for (var i = lane; i < params.cols; i += width) {
         y[row * params.cols + i] = x_load(start + i) * inverse;
     }
 }

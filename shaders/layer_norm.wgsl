@@ -1,9 +1,9 @@
-// y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias, row by row: one work group a row.
+// y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias, row by row: a team a row.
 // @import load/f32 as x
 // @import load/f32 as weight
 // @import load/f32 as bias
 // @import lib/grid
-// @import lib/reduce
+// @import team/group as team
 
 const WG: u32 = 64u;
 const WEIGHTED: bool = true;
@@ -20,26 +20,28 @@ struct Params {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) index: u32,
 ) {
     let row = group_index(group, groups);
     if row >= params.rows {
         return;
     }
+    let lane = team_lane(index);
+    let width = team_width();
     let start = params.x_offset + row * params.cols;
     var sum = 0.0;
-    for (var i = lane; i < params.cols; i += WG) {
+    for (var i = lane; i < params.cols; i += width) {
         sum += x_load(start + i);
     }
-    let mean = group_sum(sum, lane) / f32(params.cols);
+    let mean = team_sum(sum, lane) / f32(params.cols);
     // A second pass over the differences: E[x²] - E[x]² cancels where the mean is large.
     var squares = 0.0;
-    for (var i = lane; i < params.cols; i += WG) {
+    for (var i = lane; i < params.cols; i += width) {
         let difference = x_load(start + i) - mean;
         squares += difference * difference;
     }
-    let inverse = 1.0 / sqrt(group_sum(squares, lane) / f32(params.cols) + params.eps);
-    for (var i = lane; i < params.cols; i += WG) {
+    let inverse = 1.0 / sqrt(team_sum(squares, lane) / f32(params.cols) + params.eps);
+    for (var i = lane; i < params.cols; i += width) {
         var value = (x_load(start + i) - mean) * inverse;
         if WEIGHTED {
             value *= weight_load(params.weight_offset + i);

@@ -1,8 +1,8 @@
-// y = x / sqrt(mean(x²) + eps) · weight, row by row: one work group a row.
+// y = x / sqrt(mean(x²) + eps) · weight, row by row: a team a row.
 // @import load/f32 as x
 // @import load/f32 as weight
 // @import lib/grid
-// @import lib/reduce
+// @import team/group as team
 // @import lib/row_start
 
 const WG: u32 = 64u;
@@ -20,20 +20,22 @@ struct Params {
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) index: u32,
 ) {
     let row = group_index(group, groups);
     if row >= params.rows {
         return;
     }
+    let lane = team_lane(index);
+    let width = team_width();
     let start = params.x_offset + row_start(row);
     var sum = 0.0;
-    for (var i = lane; i < params.cols; i += WG) {
+    for (var i = lane; i < params.cols; i += width) {
         let value = x_load(start + i);
         sum += value * value;
     }
-    let inverse = 1.0 / sqrt(group_sum(sum, lane) / f32(params.cols) + params.eps);
-    for (var i = lane; i < params.cols; i += WG) {
+    let inverse = 1.0 / sqrt(team_sum(sum, lane) / f32(params.cols) + params.eps);
+    for (var i = lane; i < params.cols; i += width) {
         var value = x_load(start + i) * inverse;
         if WEIGHTED {
             value *= weight_load(params.weight_offset + i);

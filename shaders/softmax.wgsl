@@ -1,7 +1,7 @@
-// y = exp(x - max(x)) / sum(exp(x - max(x))), row by row: one work group a row.
+// y = exp(x - max(x)) / sum(exp(x - max(x))), row by row: a team a row.
 // @import load/f32 as x
 // @import lib/grid
-// @import lib/reduce
+// @import team/group as team
 
 const WG: u32 = 64u;
 const LOWEST: f32 = -3.4028234e38;
@@ -15,24 +15,26 @@ struct Params { rows: u32, cols: u32, x_offset: u32 }
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) index: u32,
 ) {
     let row = group_index(group, groups);
     if row >= params.rows {
         return;
     }
+    let lane = team_lane(index);
+    let width = team_width();
     let start = params.x_offset + row * params.cols;
     var largest = LOWEST;
-    for (var i = lane; i < params.cols; i += WG) {
+    for (var i = lane; i < params.cols; i += width) {
         largest = max(largest, x_load(start + i));
     }
-    let shift = group_max(largest, lane);
+    let shift = team_max(largest, lane);
     var sum = 0.0;
-    for (var i = lane; i < params.cols; i += WG) {
+    for (var i = lane; i < params.cols; i += width) {
         sum += exp(x_load(start + i) - shift);
     }
-    let inverse = 1.0 / group_sum(sum, lane);
-    for (var i = lane; i < params.cols; i += WG) {
+    let inverse = 1.0 / team_sum(sum, lane);
+    for (var i = lane; i < params.cols; i += width) {
         y[row * params.cols + i] = exp(x_load(start + i) - shift) * inverse;
     }
 }

@@ -124,9 +124,10 @@ def _width(launch: Launch, capabilities: Capabilities, turns: int) -> int:
     starting a group costs it as much as 64 values. So threads that wait for each other are few
     there, and lone ones many, unless there are few in all or each takes many turns.
     """
-    lone = launch.groups is None and isinstance(launch.threads, int)
-    wide = lone and launch.threads >= SOFTWARE_MANY and turns == 1
-    return SOFTWARE_WG if capabilities.software and not wide else GPU_WG
+    if not capabilities.software:
+        return GPU_WG
+    threads = 0 if launch.groups is not None or callable(launch.threads) else launch.threads
+    return GPU_WG if threads >= SOFTWARE_MANY and turns == 1 else SOFTWARE_WG
 
 
 def _typed(launch: Launch) -> dict[str, Spec]:

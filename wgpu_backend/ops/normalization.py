@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -34,12 +37,19 @@ def _rows(name: str, x: Node) -> Node:
     return x
 
 
+def select_team(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Fold rows by subgroups on software, which pays for each barrier with all its registers."""
+    if not (capabilities.software and capabilities.subgroups):
+        return launch
+    return replace(launch, choices={**launch.choices, "team": "team/subgroup"})
+
+
 def in_quads(cols: int, *operands: Node) -> bool:
     """Whether rows, and vectors as long as they are, consist of whole vectors of four."""
     return cols % 4 == 0 and all(node.spec.offset % 4 == 0 for node in operands)
 
 
-@op(trusted=True)
+@op(select=select_team, trusted=True)
 def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Scale each row to unit mean square, then by `weight`.
 
@@ -87,7 +97,7 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     )
 
 
-@op(dense=("x",), trusted=True)
+@op(select=select_team, dense=("x",), trusted=True)
 def layer_norm(
     x: Node, weight: Node | None = None, bias: Node | None = None, *, eps: float
 ) -> Launch:
@@ -126,7 +136,7 @@ def layer_norm(
     )
 
 
-@op(dense=("x",), trusted=True)
+@op(select=select_team, dense=("x",), trusted=True)
 def softmax(x: Node) -> Launch:
     """Exponentials of each row, divided by their sum.
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node, ParamValue
@@ -25,7 +23,7 @@ from wgpu_backend.ops.check import (
     spread,
 )
 from wgpu_backend.ops.copying import cast
-from wgpu_backend.ops.normalization import in_quads
+from wgpu_backend.ops.normalization import in_quads, select_team
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.pointwise import sqrt
 from wgpu_backend.ops.shapes import reshaped
@@ -46,16 +44,7 @@ FOLDS = {
 }
 
 
-def select_width(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Make work groups of lone threads wide on software too: each group costs as much as 64 values.
-
-    Threads that fold together stay few there, since they would wait for each other.
-    """
-    wide = capabilities.software and launch.shader == "reduce_columns"
-    return replace(launch, choices={**launch.choices, "WG": 64}) if wide else launch
-
-
-@op(select=select_width, trusted=True)
+@op(trusted=True)
 def reduce(
     x: Node,
     centre: Node | None = None,
@@ -90,24 +79,38 @@ def reduce(
     kept, line = _split(x.spec, axes)
     parts = _parts(line.size, part)
     threads = kept.size * parts
-    alone = _threads_alone(kept, line, part)
-    by_parts = {"BY_PARTS": line.strides[-1:] == (1,)} if alone else {}
+    operands = {"x": x, "quads": x, "centre": x if centre is None else centre}
+    choices: dict[str, str | bool] = {
+        **FOLDS[kind, number],
+        "CENTRED": kind == "squares",
+        "LINE": len(line.shape) < 2,
+    }
+    groups, shader = spread(threads), ""
+    if _in_column_quads(kept, line, x.spec.offset):
+        del operands["quads"]
+        groups, shader, threads = None, "reduce_column_quads", threads // 4
+    elif _threads_alone(kept, line, part):
+        choices["BY_PARTS"] = line.strides[-1:] == (1,)
+        groups, shader = None, "reduce_columns"
+    if "quads" in operands:
+        choices |= _by_quads(kept, line, part, x.spec.offset)
     return Launch(
         Spec.dense((kept.size, parts), number),
-        {"x": x, "quads": x, "centre": x if centre is None else centre},
-        groups=None if alone else spread(threads),
-        threads=threads if alone else 0,
-        shader="reduce_columns" if alone else "",
+        operands,
+        groups=groups,
+        threads=threads,
+        shader=shader,
         params={**_layout(kept, line), "part": part, "parts": parts, "divisor": divisor},
-        choices={
-            **FOLDS[kind, number],
-            **by_parts,
-            "CENTRED": kind == "squares",
-            "LINE": len(line.shape) < 2,
-            **_by_quads(kept, line, part, x.spec.offset),
-        },
+        choices=choices,
         work=x.spec.nbytes,
     )
+
+
+def _in_column_quads(kept: Spec, line: Spec, offset: int) -> bool:
+    """Whether values of four neighbouring outputs always are a whole vector in storage."""
+    if line.dtype == I32 or kept.strides[-1:] != (1,) or kept.shape[-1] % 4:
+        return False
+    return all(n % 4 == 0 for n in (offset, *kept.strides[:-1], *line.strides))
 
 
 def _by_quads(kept: Spec, line: Spec, part: int, offset: int) -> dict[str, str | bool]:
@@ -339,7 +342,7 @@ def min(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     return _extreme("min", x, axes, keep_dims)
 
 
-@op(dense=("x",), trusted=True)
+@op(select=select_team, dense=("x",), trusted=True)
 def l2_norm(x: Node, *, eps: float) -> Launch:
     """Divide each row by its length.
 
