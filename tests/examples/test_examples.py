@@ -24,7 +24,7 @@ SHOWN = {
     "custom_op": r"^snake\(2\.00\) = 3\.416, NumPy has 3\.416$",
     "custom_model": r"^the same tokens greedily on both sides: \[\d+(, \d+){7}\]$",
     "compare_dump": r"^10 of 10 are alike on \S",
-    "profile_step": r"^mulmat +\d+ +\d+\.\d\d ms +\d+%$",
+    "profile_step": r"^mulmat\w* +\d+ +\d+\.\d\d ms +\d+%$",
 }
 WITH_A_WINDOW = {"attention_map", "activations", "playground"}  # test_windows.py
 ON_NUMPY = ("tensor_tour", "generate", "custom_op", "custom_model", "profile_step")
