@@ -8,8 +8,9 @@
 
 const WG: u32 = 64u;
 const CENTRED: bool = false;
-// The axes that are folded step through storage as one.
+// The axes that are folded step through storage as one, and so do those that are kept.
 const LINE: bool = true;
+const KEPT_LINE: bool = false;
 
 struct Params {
     outputs: u32,
@@ -36,7 +37,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let output = i % params.outputs;
     let part = i / params.outputs;
-    let start = params.x_offset + strided(output, params.kept_shape, params.kept_strides);
+    var start = params.x_offset + output * params.kept_strides.w;
+    if !KEPT_LINE {
+        start = params.x_offset + strided(output, params.kept_shape, params.kept_strides);
+    }
     let end = min((part + 1u) * params.part, params.length);
     var centre = vec4<f32>();
     if CENTRED {

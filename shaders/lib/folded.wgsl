@@ -6,8 +6,9 @@
 // @import lib/strided
 
 const CENTRED: bool = false;
-// The axes that are run through step through storage as one.
+// The axes that are run through step through storage as one, and so do those that are kept.
 const LINE: bool = true;
+const KEPT_LINE: bool = false;
 // They are neighbours, in whole vectors: `quads` is `x` once more, read by those.
 const QUADS: bool = false;
 
@@ -29,7 +30,10 @@ struct Params {
 
 // Values `first`, `first + step` … of a part of an output, folded.
 fn folded(output: u32, part: u32, first: u32, step: u32) -> fold_Total {
-    let start = params.x_offset + strided(output, params.kept_shape, params.kept_strides);
+    var start = params.x_offset + output * params.kept_strides.w;
+    if !KEPT_LINE {
+        start = params.x_offset + strided(output, params.kept_shape, params.kept_strides);
+    }
     let end = min((part + 1u) * params.part, params.length);
     var centre = 0.0;
     if CENTRED {

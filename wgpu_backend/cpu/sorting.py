@@ -27,6 +27,12 @@ def sort_rows(x: Array, *, descending: bool) -> Array:
 
 
 @twin
+def choose(x: Array, *, k: int) -> Array:
+    """Columns of the largest values of each row, in the order of columns."""
+    return np.sort(sort_rows(x, descending=True)[:, :k], axis=1)
+
+
+@twin
 def values_of_blocks(x: Array, blocks: Array, *, length: int) -> Array:
     """Values of some blocks of each row, filled up with the lowest."""
     wide = x.astype(np.int32 if x.dtype == np.int32 else np.float32)

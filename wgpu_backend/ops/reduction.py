@@ -84,6 +84,7 @@ def reduce(
         **FOLDS[kind, number],
         "CENTRED": kind == "squares",
         "LINE": len(line.shape) < 2,
+        "KEPT_LINE": len(kept.shape) < 2,
     }
     groups, shader = spread(threads), ""
     if _in_column_quads(kept, line, x.spec.offset):

@@ -1,8 +1,8 @@
 """Ops that order the values of a row: argsort, top_k.
 
 Values become keys that compare as unsigned integers. Rows of up to 1,024 values are sorted by one
-kernel, longer ones as `radix` says. For the largest few of a long row its blocks are sorted by
-their maxima first: the k largest values lie in the k blocks whose maxima are largest.
+kernel, longer ones as `radix` says. The largest few of a long row are chosen first and then sorted:
+they lie in the k blocks whose maxima are largest.
 """
 
 from __future__ import annotations
@@ -140,23 +140,63 @@ def top_k(x: Node, k: int) -> Node:
 
 
 def _largest(x: Node, k: int) -> Node:
-    """Columns of the `k` largest of each row, (rows, k).
+    """Columns of the `k` largest of each row, largest first, (rows, k)."""
+    if x.spec.shape[1] < LONG_FOR_K * k:
+        order = _sorted(x, descending=True)
+        return viewed(order, sliced(order.spec, -1, 0, k))
+    columns = _chosen(x, k)
+    order = _sorted(take_along_axis(x, columns, 1), descending=True)
+    return take_along_axis(columns, order, 1)
+
+
+def _chosen(x: Node, k: int) -> Node:
+    """Columns of the `k` largest of each row in the order of columns, (rows, k).
 
     Of a row's blocks, in the order of their maxima and then their own, the first k hold the k
     largest: each value elsewhere comes after the maxima of those. ("Dr. Top-k", Gaihre et al. 2021)
     """
     cols = x.spec.shape[1]
     if cols < LONG_FOR_K * k:
-        order = _sorted(x, descending=True)
-        return viewed(order, sliced(order.spec, -1, 0, k))
+        return choose(x, k=k)
     # As many blocks as there are values in k of them, so that both cost the same.
     length = 1 << min(round(math.log2(cols / k) / 2), LONGEST_BLOCK)
-    maxima = reduce(x, kind="max", axes=(1,), part=length)
-    # Equal values are to stay in the order of their columns, so the blocks have to be.
-    chosen = _largest(maxima, k)
-    blocks = take_along_axis(chosen, _sorted(chosen, descending=False), 1)
-    places = _largest(values_of_blocks(x, blocks, length=length), k)
+    blocks = _chosen(reduce(x, kind="max", axes=(1,), part=length), k)
+    places = _chosen(values_of_blocks(x, blocks, length=length), k)
     return columns_of_blocks(places, blocks, length=length)
+
+
+def select_choice(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Give a row to one thread where threads run one after another."""
+    if not capabilities.software:
+        return launch
+    return replace(launch, shader="choose_lanes", groups=None, threads=launch.out.shape[0])
+
+
+@op(select=select_choice, dense=("x",), trusted=True)
+def choose(x: Node, *, k: int) -> Launch:
+    """Columns of the largest values of each row, in the order of columns.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32, f16, bf16 or i32
+    k : int
+        1 to the length of a row.
+
+    Returns
+    -------
+    (rows, k), i32
+        Of equal values the first are taken; NaN counts as larger than any number.
+    """
+    rows, cols = x.spec.shape
+    require(1 <= k <= cols, ShapeError, f"choose: k is {k}, needs 1 to {cols}")
+    return Launch(
+        Spec.dense((rows, k), I32),
+        {"x": x},
+        groups=spread(rows),
+        params={"rows": rows, "cols": cols, "k": k},
+        choices={"INTEGER": x.spec.dtype == I32},
+        work=6 * x.spec.nbytes,
+    )
 
 
 @op(dense=("x", "blocks"), trusted=True)
