@@ -21,6 +21,8 @@ class Capabilities:
         ``subgroupAdd`` and friends may be used.
     f16 : bool
         ``enable f16;`` may be used.
+    int64 : bool
+        Kernels may use ``i64`` and ``u64``.
     timestamps : bool
         The device has a clock that kernels can be timed by.
     max_binding_nbytes : int
@@ -44,6 +46,7 @@ class Capabilities:
     software: bool = False
     subgroups: bool = False
     f16: bool = False
+    int64: bool = False
     timestamps: bool = False
     max_binding_nbytes: int = 128 << 20
     max_uniform_nbytes: int = 64 << 10

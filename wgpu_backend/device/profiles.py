@@ -78,6 +78,7 @@ def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         software=info.kind == "cpu",
         subgroups="subgroup" in gpu.features,
         f16="shader-f16" in gpu.features,
+        int64="shader-int64" in gpu.features,
         timestamps="timestamp-query" in gpu.features,
         max_binding_nbytes=limits["max-storage-buffer-binding-size"],
         max_uniform_nbytes=limits["max-uniform-buffer-binding-size"],

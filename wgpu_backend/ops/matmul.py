@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import ALL, F32
+from wgpu_backend.dtypes import ALL, BF16, F16, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Groups, Launch, Node
@@ -30,6 +30,9 @@ VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more
 LANES = 8
 LANE_ROWS = 4  # rows of weights of a lane beside four columns; beside one, half as many suffice
 LANE_COLUMNS = 4
+TOLD_ROWS, TOLD_COLUMNS = 2, 8  # of a lane, where lanes tell each other values
+TOUCHED = (F16, BF16)  # those of F32 come as fast without
+TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
 TILE_ROWS, TILE_COLUMNS = 64, 32
 VECTOR_ROWS = 2
 
@@ -41,7 +44,8 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     require_whole(launch)
     n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
     if capabilities.software:
-        return _lanes(launch, n)
+        telling = capabilities.subgroups and capabilities.int64
+        return _telling_lanes(launch, n) if telling else _lanes(launch, n)
     return _vector(launch, n) if 0 < n <= VECTOR_COLUMNS else _tiles(launch, n)
 
 
@@ -56,6 +60,29 @@ def _lanes(launch: Launch, n: int) -> Launch:
     rows = sources // joined_rows(launch)
     choices = {**launch.choices, "COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
     return replace(launch, shader="mulmat_lanes", groups=groups, choices=choices)
+
+
+def _telling_lanes(launch: Launch, n: int) -> Launch:
+    """The same where lanes tell each other values of x and load words of 64 bits."""
+    columns = -(-n // max(-(-n // TOLD_COLUMNS), 1)) or 1
+    rows = TOLD_ROWS // joined_rows(launch)
+
+    def groups(rows_in_all: int) -> Groups:
+        x, y, _ = spread(-(-rows_in_all // (LANES * TOLD_ROWS)))
+        return (x, y, -(-n // columns))
+
+    dtype = launch.operands["weights"].spec.dtype
+    wide = {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
+    choices = {
+        **launch.choices,
+        **(wide if dtype in FLOATS else {}),
+        "COLS": columns,
+        "ROWS": rows,
+        "SOURCES": TOLD_ROWS,
+        "TOUCH": n <= TOUCHED_COLUMNS and dtype in TOUCHED,
+        "WG": LANES,
+    }
+    return replace(launch, shader="mulmat_told", groups=groups, choices=choices)
 
 
 def _vector(launch: Launch, n: int) -> Launch:

@@ -124,8 +124,8 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
 
 
 def _wide_words(capabilities: Capabilities) -> bool:
-    """Whether a rasteriser has subgroups and 64-bit integers; those with f16 have these, too."""
-    return capabilities.subgroups and capabilities.f16
+    """Whether a rasteriser has subgroups, which the kernel takes for eight lanes, and u64."""
+    return capabilities.subgroups and capabilities.int64
 
 
 def _block(launch: Launch) -> int:

@@ -1,0 +1,122 @@
+// y[n, m] = sum_k weights[m, k] · x[n, k] for devices whose lanes are a CPU's and tell each other
+// values: as mulmat_lanes, but lane i of eight loads the i-th four of 32 values of x, which the others
+// are told, since a rasteriser makes one load of eight lanes eight loads. A lane takes SOURCES rows of
+// weights and COLS columns, and makes ROWS rows of y: as many, or half of that where two are joined.
+// @import source/blocks as source
+// @import load/f32 as addend
+// @import lib/addend
+// @import lib/gated
+// @import lib/grid
+
+const WG: u32 = 8u;
+const ROWS: u32 = 2u;
+const SOURCES: u32 = 2u;
+const COLS: u32 = 1u;
+const TOUCH: bool = false;
+
+struct Params {
+    m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
+    addend_offset: u32, addend_stride: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<vec2<u64>>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+// Surplus rows and columns repeat the last one; they are not stored. Weights come in parts of a group.
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let group_row = group_index(group, groups) * (WG * ROWS);
+    let first_row = group_row + lane;
+    let first_col = group.z * COLS;
+    // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
+    let turns = params.groups;
+    var starts: array<u32, SOURCES>;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        let row_r = source_row(first_row + r % ROWS * WG, r / ROWS);
+        starts[r] = (params.weights_group + row_r * turns) * source_PARTS;
+    }
+    var columns: array<u32, COLS>;
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        let col_c = min(first_col + c, params.n - 1u);
+        columns[c] = params.x_offset / 4u + col_c * turns * 8u + lane;
+    }
+    if TOUCH {
+        let word = touched(group_row, lane);
+        // There are no products of no columns, but a compiler cannot know and has to read.
+        if params.n == 0u {
+            y[0] = word;
+        }
+    }
+    var sums: array<f32, SOURCES * COLS>;
+    for (var g = 0u; g < turns; g++) {
+        var fours: array<vec4<f32>, COLS>;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            fours[c] = four(columns[c] + g * 8u);
+        }
+        // @unroll
+        for (var p = 0u; p < source_PARTS; p++) {
+            var values: array<array<vec4<f32>, source_QUADS>, SOURCES>;
+            // @unroll
+            for (var r = 0u; r < SOURCES; r++) {
+                var row_values: array<vec4<f32>, source_QUADS>;
+                source_part(starts[r] + g * source_PARTS + p, &row_values);
+                values[r] = row_values;
+            }
+            // @unroll
+            for (var k = 0u; k < source_QUADS; k++) {
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    let x_k = subgroupBroadcast(fours[c], p * source_QUADS + k);
+                    // @unroll
+                    for (var r = 0u; r < SOURCES; r++) {
+                        sums[r * COLS + c] += dot(values[r][k], x_k);
+                    }
+                }
+            }
+        }
+    }
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let row = first_row + r * WG;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            if first_col + c < params.n && row < result_rows() {
+                let value = joined(sums[r * COLS + c], sums[(r + SOURCES - ROWS) * COLS + c]);
+                store(first_col + c, params.first_row + row, value);
+            }
+        }
+    }
+}
+
+// Four values of x, of which a lane has its own.
+fn four(place: u32) -> vec4<f32> {
+    let words = x[place];
+    let low = vec2<u32>(u32(words.x), u32(words.x >> 32u));
+    let high = vec2<u32>(u32(words.y), u32(words.y >> 32u));
+    return bitcast<vec4<f32>>(vec4<u32>(low, high));
+}
+
+// Read a word of each line of memory that the rows of a work group lie in, one line after the other:
+// a core foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
+fn touched(group_row: u32, lane: u32) -> f32 {
+    let turns = params.groups;
+    let last = (params.weights_group + params.weights_rows * turns) * source_LINES - 1u;
+    var sum = 0.0;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        let row_r = source_row(group_row + r % ROWS * WG, r / ROWS);
+        let start_r = (params.weights_group + row_r * turns) * source_LINES + lane;
+        for (var line = 0u; line < WG * turns * source_LINES; line += WG) {
+            sum += source_touch(min(start_r + line, last));
+        }
+    }
+    return sum;
+}
