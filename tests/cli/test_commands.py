@@ -21,7 +21,7 @@ from wgpu_backend.engine.language_model import bundled
 CPU = ("--device", "cpu")
 GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)
 COMMANDS = (
-    "run", "devices", "show", "tokenize", "logits", "embed", "bench", "profile",
+    "run", "devices", "show", "tokenize", "logits", "embed", "bench", "profile", "graph",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from wgpu_backend.cli.options import (
     Context,
     Debug,
     Device,
+    Exact,
     Json,
     Model,
     OutFile,
@@ -80,6 +81,7 @@ def run(
     device: Device = None,
     profile: Profile = "full",
     kv: Cache = "f16",
+    exact: Exact = False,
     debug: Debug = False,
 ) -> int:
     """Answer a prompt, or chat where none is given; piped text comes before the prompt."""
@@ -93,7 +95,7 @@ def run(
         "seed": seed,
     }
     wanted = Wanted(system, sampling, num_predict, raw)
-    return run((model, prompt), wanted, Settings(device, profile, kv, num_ctx, verbose))
+    return run((model, prompt), wanted, Settings(device, profile, kv, num_ctx, verbose, exact))
 
 
 @app.command()
@@ -148,13 +150,14 @@ def logits(
     device: Device = None,
     profile: Profile = "full",
     kv: Cache = "f16",
+    exact: Exact = False,
     num_ctx: Context = None,
     debug: Debug = False,
 ) -> None:
     """Save the scores of every next token as a .npy file, float32, tokens × vocabulary."""
     from wgpu_backend.cli.vectors import write_logits
 
-    write_logits(model, tokens, prompt, out, Settings(device, profile, kv, num_ctx))
+    write_logits(model, tokens, prompt, out, Settings(device, profile, kv, num_ctx, exact=exact))
 
 
 @app.command()
@@ -164,13 +167,14 @@ def embed(
     device: Device = None,
     profile: Profile = "full",
     kv: Cache = "f16",
+    exact: Exact = False,
     num_ctx: Context = None,
     debug: Debug = False,
 ) -> None:
     """Write an embedding of each text: one JSON list a line."""
     from wgpu_backend.cli.vectors import print_embeddings
 
-    print_embeddings(model, texts, Settings(device, profile, kv, num_ctx))
+    print_embeddings(model, texts, Settings(device, profile, kv, num_ctx, exact=exact))
 
 
 @app.command()
@@ -188,13 +192,14 @@ def bench(
     device: Device = None,
     profile: Profile = "full",
     kv: Cache = "f16",
+    exact: Exact = False,
     debug: Debug = False,
 ) -> None:
     """Measure tokens per second, dispatches and host time per token, and the bandwidth used."""
     from wgpu_backend.cli.bench import Plan, bench
 
     plan = Plan(prompt, generate, repetitions)
-    bench(models, plan, Settings(device, profile, kv, num_ctx), as_json=as_json)
+    bench(models, plan, Settings(device, profile, kv, num_ctx, exact=exact), as_json=as_json)
 
 
 @app.command("profile")
@@ -211,12 +216,13 @@ def profile_(
     device: Device = None,
     profile: Profile = "full",
     kv: Cache = "f16",
+    exact: Exact = False,
     debug: Debug = False,
 ) -> None:
     """Show the time of each op and shader in a prompt and in the step after it."""
     from wgpu_backend.cli.profiling import profile as measure
 
-    measure(model, prompt, trace, Settings(device, profile, kv, num_ctx))
+    measure(model, prompt, trace, Settings(device, profile, kv, num_ctx, exact=exact))
 
 
 @app.command("graph")
@@ -234,9 +240,10 @@ def graph_(
     device: Device = None,
     profile: Profile = "full",
     kv: Cache = "f16",
+    exact: Exact = False,
     debug: Debug = False,
 ) -> None:
     """Show the steps of a prompt and of a decode step before and after fusion, and their memory."""
     from wgpu_backend.cli.graph import graph
 
-    graph(model, prompt, html, Settings(device, profile, kv, num_ctx), steps=steps)
+    graph(model, prompt, html, Settings(device, profile, kv, num_ctx, exact=exact), steps=steps)

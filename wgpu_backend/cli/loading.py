@@ -53,6 +53,7 @@ def _load(path: Path, info: DeviceInfo, settings: Settings) -> LanguageModel:
                 profile=settings.profile,
                 num_ctx=settings.num_ctx,
                 kv_dtype=settings.kv,
+                exact=settings.exact,
                 progress=progress,
                 cancelled=lambda: interrupts.asked,
             )

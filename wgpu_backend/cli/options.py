@@ -45,6 +45,10 @@ Profile = Annotated[
     typer.Option("--profile", help="`baseline` uses WebGPU's default limits and no features."),
 ]
 Cache = Annotated[CacheType, typer.Option("--kv", help="Type of the cache of keys and values.")]
+Exact = Annotated[
+    bool,
+    typer.Option("--exact", help="Keep activations in f32 where eight bits would be faster."),
+]
 Context = Annotated[
     int | None,
     typer.Option(
@@ -74,6 +78,8 @@ class Settings:
         Positions of the context; None for the model's own, at most 4096.
     verbose : bool
         Say which device runs even where nobody looks.
+    exact : bool
+        Keep activations in f32 where eight bits would be faster.
     """
 
     device: str | None = None
@@ -81,3 +87,4 @@ class Settings:
     kv: CacheType = "f16"
     num_ctx: int | None = None
     verbose: bool = False
+    exact: bool = False
