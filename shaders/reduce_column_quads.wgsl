@@ -56,10 +56,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
             at = start + strided(k, params.line_shape, params.line_strides);
         }
         let values = x_load4(at / 4u);
-        a = fold_join(a, fold_take(values.x, centre.x));
-        b = fold_join(b, fold_take(values.y, centre.y));
-        c = fold_join(c, fold_take(values.z, centre.z));
-        d = fold_join(d, fold_take(values.w, centre.w));
+        a = fold_join(a, fold_take(fold_Value(values.x), centre.x));
+        b = fold_join(b, fold_take(fold_Value(values.y), centre.y));
+        c = fold_join(c, fold_take(fold_Value(values.z), centre.z));
+        d = fold_join(d, fold_take(fold_Value(values.w), centre.w));
     }
     let first = output * params.parts + part;
     y[first] = fold_bits(a, params.divisor);

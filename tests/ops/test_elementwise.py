@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
-from wgpu_backend.dtypes import I32
+from wgpu_backend.dtypes import F16, I32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -139,3 +139,21 @@ def test_a_closed_context_makes_no_more_tensors(full):
         x = ctx.zeros(3)
     with pytest.raises(ContextError, match="context: it is closed"):
         x + x
+
+
+# A work group takes up to 1,024 values.
+@pytest.mark.parametrize("size", [1021, 1023, 1024, 1025, 2051, 70001])
+def test_sizes_about_what_work_groups_take(executors, check, rng, size):
+    x = rng.standard_normal(size, "f4")
+    acts = (
+        lambda x: x.sqr(),
+        lambda x: x.add(x.neg()),
+        lambda x: x.scale(factor=2.0, bias=1.0),
+        lambda x: x.clamp(-1, 1),
+        lambda x: x.fill(3.0),
+        lambda x: x.cast(dtype=F16),
+        lambda x: x.slice(0, 0, size, 2).contiguous(),
+    )
+    for kind in ("full", "wide"):
+        for act in acts:
+            check(executors(kind), lambda ctx, act=act: act(tensor(ctx, x)), limit=1e-8)

@@ -173,3 +173,23 @@ def test_l2_norm_divides_rows_by_their_length(any_executor, check, rng, shape, l
 def test_l2_norm_of_short_rows_divides_by_eps(executor, check):
     x = np.array([[0, 0], [3e-3, 4e-3]], "f4")
     check(executor, lambda ctx: tensor(ctx, x).l2_norm(eps=0.1), limit=1e-13)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((70, 64), 0), ((1100, 8), 0), ((3, 50, 12), 1), ((40, 3, 8), (0, 1)), ((5, 40, 4), (0,))],
+)
+@pytest.mark.parametrize("name", NUMPY)
+def test_columns_in_whole_vectors(any_gpu, check, rng, name, shape, axes, dtype):
+    x = rng.standard_normal(shape, "f4") + 3
+    check(any_gpu, lambda ctx: getattr(tensor(ctx, x, dtype), name)(axes), limit=SUMS)
+    # The same from within a tensor: whole vectors still, then not.
+    for first in (4, 3):
+        check(
+            any_gpu,
+            lambda ctx, first=first: getattr(
+                tensor(ctx, np.tile(x, 2), dtype).slice(-1, first, first + shape[-1]), name
+            )(axes),
+            limit=SUMS,
+        )

@@ -1,0 +1,53 @@
+"""How many threads and work groups a device makes of a launch. No device."""
+
+import pytest
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.node import Storage
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.tensor import leaf
+from wgpu_backend.ml.wgpu_launch import kernels
+from wgpu_backend.ops.normalization import softmax
+from wgpu_backend.ops.pointwise import sqr
+from wgpu_backend.ops.triangular import tri
+
+HARDWARE, SOFTWARE = Capabilities(), Capabilities(software=True)
+WITH_SUBGROUPS = Capabilities(software=True, subgroups=True)
+
+
+def kernel(op, capabilities, *shape, **options):
+    x = leaf(Spec.dense(shape, F32), Storage(4, "input"))
+    (made,) = kernels(op, op.record(x, **options), capabilities, lambda node: ())
+    return made
+
+
+def width(made):
+    return int(next(line for line in made.shader.text.splitlines() if "const WG" in line)[16:-2])
+
+
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 1 << 22])
+def test_turns_of_all_threads_cover_a_tensor_once(size):
+    x, y, _ = kernel(sqr, SOFTWARE, size).groups
+    assert x * y == -(-size // (8 * 32 * 4))
+    x, y, _ = kernel(sqr, HARDWARE, size).groups
+    assert size <= x * y * 64 * 4 < size + 64 * 4 * y
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "rows", "threads"),
+    [(HARDWARE, 4, 64), (HARDWARE, 512, 64), (SOFTWARE, 4, 8), (SOFTWARE, 512, 64)],
+)
+def test_lone_threads_share_groups_where_there_are_many(capabilities, rows, threads):
+    assert width(kernel(tri, capabilities, rows, rows, kind=0)) == threads
+
+
+def test_threads_that_wait_for_each_other_are_few_on_software():
+    assert width(kernel(softmax, SOFTWARE, 4096, 64)) == 8
+    assert width(kernel(softmax, HARDWARE, 4096, 64)) == 64
+
+
+def test_rows_are_folded_by_subgroups_where_software_has_them():
+    assert "subgroupAdd" in kernel(softmax, WITH_SUBGROUPS, 2, 64).shader.text
+    assert "subgroupAdd" not in kernel(softmax, SOFTWARE, 2, 64).shader.text
+    assert "workgroupBarrier" not in kernel(softmax, WITH_SUBGROUPS, 2, 64).shader.text
