@@ -45,6 +45,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.op import op
 
 WIDE, LONG, DEEP = (4096, 1024), (16, 262144), (64, 64, 1024)  # 16 MiB of f32 each
+TALL = (8192, 1024)  # of two operands of that size
 VECTORS_A_THREAD = 64
 # Words that a kernel with passes of its own moves for each key. `sort_rows_lanes.wgsl` reads values
 # twice, writes and reads keys three times, and writes columns; hardware's merges move more.
@@ -119,7 +120,7 @@ CASES = (
     Case("scale", lambda x: x.scale(factor=2.0)),
     Case("clamp", lambda x: x.clamp(-1, 1)),
     Case("fill", lambda x: x.fill(1.0)),
-    Case("add", lambda x: x + x),
+    Case("add", lambda x: x.slice(0, 0, 4096) + x.slice(0, 4096, 8192), TALL),
     Case("mul row", lambda x: x.mul(x.slice(0, 0, 1))),
     Case("rms_norm", lambda x: x.rms_norm(eps=1e-6)),
     Case("layer_norm", lambda x: x.layer_norm(eps=1e-6)),
