@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 Kind = Literal["discrete", "integrated", "virtual", "cpu", "unknown", "numpy"]
 Profile = Literal["full", "baseline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How much of a product one work group makes, where a kernel leaves that open.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the weight: of a lane on a software device, of a work group on hardware.
+    columns : int
+        Most columns of the other operand that are done at once.
+    threads : int
+        Threads of a work group.
+    """
+
+    rows: int
+    columns: int
+    threads: int
+
+
+def _nothing() -> Mapping[str, Tile]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +66,8 @@ class Capabilities:
         Work groups along one dimension of a dispatch.
     binding_alignment : int
         Alignment of a binding's offset, in bytes.
+    tuned : mapping of str to Tile
+        What was fastest on this device, see `ops.tiles`; empty where nobody measured.
     """
 
     software: bool = False
@@ -56,6 +83,7 @@ class Capabilities:
     max_workgroup_invocations: int = 256
     max_groups: int = 65535
     binding_alignment: int = 256
+    tuned: Mapping[str, Tile] = field(default_factory=_nothing, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,3 +247,19 @@ def graph_(
     from wgpu_backend.cli.graph import graph
 
     graph(model, prompt, html, Settings(device, profile, kv, num_ctx, exact=exact), steps=steps)
+
+
+@app.command("tune")
+def tune_(
+    only: Annotated[
+        str, typer.Option("--only", metavar="FORMATS", help="Formats of weights: q4_0,q6_k.")
+    ] = "",
+    as_json: Json = False,
+    device: Device = None,
+    profile: Profile = "full",
+    debug: Debug = False,
+) -> None:
+    """Measure which variants of products are fastest on a device, and use them from then on."""
+    from wgpu_backend.cli.tune import tune_device
+
+    tune_device(device, profile, only, as_json=as_json)

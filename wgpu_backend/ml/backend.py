@@ -366,6 +366,7 @@ def _share(weight: Tensor) -> int:
 def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.device.device import Device
     from wgpu_backend.ml.self_test import require_trust
+    from wgpu_backend.ml.tuning import use_tuned
     from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
     executor = WgpuExecutor(
@@ -373,6 +374,7 @@ def _wgpu(params: BackendParams) -> Executor:
     )
     try:
         wrong = require_trust(executor, params.profile) if params.self_test else frozenset[str]()
+        use_tuned(executor, params.profile)
         executor.rules = fusions(params.fusion, exact=params.exact, without=wrong)
     except BaseException:
         executor.close()

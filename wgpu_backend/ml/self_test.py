@@ -97,7 +97,7 @@ def require_trust(executor: Executor, profile: str, cache: Path | None = None) -
         A kernel without which nothing goes computes wrong values.
     """
     path = cache or cache_folder() / "trusted.json"
-    key = _key(executor, profile)
+    key = device_key(executor, profile)
     verdicts = _read(path)
     if key not in verdicts:
         failed = [f for f in self_test(executor) if not f.passed]
@@ -134,7 +134,8 @@ def cache_folder() -> Path:
     return caches / "wgpu-backend"
 
 
-def _key(executor: Executor, profile: str) -> str:
+def device_key(executor: Executor, profile: str) -> str:
+    """Name of all that a verdict, or a measurement, hangs on: adapter, driver, profile, shaders."""
     info = executor.info
     digest = sha256()
     for name, text in sorted(_shaders(files("wgpu_backend.shaders"), "")):

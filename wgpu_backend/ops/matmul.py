@@ -23,18 +23,13 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 GROUP = 32  # weights that one load of a quant snippet brings
-VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more than tiles
-LANES = 8
-LANE_ROWS = 4  # rows of weights of a lane beside four columns; beside one, half as many suffice
-LANE_COLUMNS = 4
-TOLD_ROWS, TOLD_COLUMNS = 2, 8  # of a lane, where lanes tell each other values
 TOUCHED = (F16, BF16)  # those of F32 come as fast without
 TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
 TILE_ROWS, TILE_COLUMNS = 64, 32
-VECTOR_ROWS = 2
 
 
 def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -45,53 +40,42 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
     if capabilities.software:
         telling = capabilities.subgroups and capabilities.int64
-        return _telling_lanes(launch, n) if telling else _lanes(launch, n)
-    return _vector(launch, n) if 0 < n <= VECTOR_COLUMNS else _tiles(launch, n)
+        return _lanes(launch, n, capabilities, "mulmat_told" if telling else "mulmat_lanes")
+    return _vector(launch, n, capabilities) if 0 < n <= FEW else _tiles(launch, n)
 
 
-def _lanes(launch: Launch, n: int) -> Launch:
-    columns = max(min(n, LANE_COLUMNS), 1)
-    sources = LANE_ROWS if columns > 1 else LANE_ROWS // 2
+def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> Launch:
+    dtype = launch.operands["weights"].spec.dtype
+    tile = chosen(capabilities, shader, dtype, n)
+    columns = even_share(n, tile.columns)
 
     def groups(rows: int) -> Groups:
-        x, y, _ = spread(-(-rows // (LANES * sources)))
+        x, y, _ = spread(-(-rows // (LANES * tile.rows)))
         return (x, y, -(-n // columns))
 
-    rows = sources // joined_rows(launch)
-    choices = {**launch.choices, "COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
-    return replace(launch, shader="mulmat_lanes", groups=groups, choices=choices)
-
-
-def _telling_lanes(launch: Launch, n: int) -> Launch:
-    """The same where lanes tell each other values of x and load words of 64 bits."""
-    columns = -(-n // max(-(-n // TOLD_COLUMNS), 1)) or 1
-    rows = TOLD_ROWS // joined_rows(launch)
-
-    def groups(rows_in_all: int) -> Groups:
-        x, y, _ = spread(-(-rows_in_all // (LANES * TOLD_ROWS)))
-        return (x, y, -(-n // columns))
-
-    dtype = launch.operands["weights"].spec.dtype
-    wide = {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
     choices = {
         **launch.choices,
-        **(wide if dtype in FLOATS else {}),
         "COLS": columns,
-        "ROWS": rows,
-        "SOURCES": TOLD_ROWS,
-        "TOUCH": n <= TOUCHED_COLUMNS and dtype in TOUCHED,
+        "ROWS": tile.rows // joined_rows(launch),
+        "SOURCES": tile.rows,
         "WG": LANES,
     }
-    return replace(launch, shader="mulmat_told", groups=groups, choices=choices)
+    if shader == "mulmat_told":
+        choices["TOUCH"] = n <= TOUCHED_COLUMNS and dtype in TOUCHED
+        if dtype in FLOATS:
+            choices |= {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
+    return replace(launch, shader=shader, groups=groups, choices=choices)
 
 
-def _vector(launch: Launch, n: int) -> Launch:
+def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
+    tile = chosen(capabilities, "mulmat_vec", launch.operands["weights"].spec.dtype, n)
+    sources = tile.rows * joined_rows(launch)
+
     def groups(rows: int) -> Groups:
         return spread(-(-rows // sources))
 
-    sources = VECTOR_ROWS * joined_rows(launch)
-    choices = {**launch.choices, "COLS": n, "ROWS": VECTOR_ROWS, "SOURCES": sources, "WG": 64}
-    return replace(launch, shader="mulmat_vec", groups=groups, choices=choices)
+    sizes = {"COLS": n, "ROWS": tile.rows, "SOURCES": sources, "WG": tile.threads}
+    return replace(launch, shader="mulmat_vec", groups=groups, choices={**launch.choices, **sizes})
 
 
 def _tiles(launch: Launch, n: int) -> Launch:

@@ -33,6 +33,7 @@ from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_r
 from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 GROUP = 32  # values with a common scale
 WORDS = 12  # of a group: eight of quants, its scale, and three sums
@@ -42,11 +43,6 @@ FORMATS = (
 # Formats of which two groups in one turn of the loop still are short enough for a core's caches.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
-LANES = 8
-LANE_ROWS = 4  # rows of weights of a lane
-LANE_COLUMNS = 4
-VECTOR_COLUMNS = 8  # up to this many columns, reading weights once matters more than tiles
-VECTOR_ROWS = 2
 TILE_ROWS, TILE_COLUMNS = 64, 32
 
 
@@ -97,22 +93,22 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
     if capabilities.software:
         return _lanes(launch, n, capabilities)
-    return _vector(launch, n) if 0 < n <= VECTOR_COLUMNS else _tiles(launch, n)
+    return _vector(launch, n, capabilities) if 0 < n <= FEW else _tiles(launch, n)
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
-    columns = -(-n // max(-(-n // LANE_COLUMNS), 1)) or 1
-    lane_rows = LANE_ROWS // joined_rows(launch)
+    tile = chosen(capabilities, "mulmat_q8_lanes", launch.operands["weights"].spec.dtype, n)
+    columns = even_share(n, tile.columns)
 
     def groups(rows: int) -> Groups:
-        x, y, _ = spread(-(-rows // (LANES * lane_rows * joined_rows(launch))))
+        x, y, _ = spread(-(-rows // (LANES * tile.rows)))
         return (x, y, -(-n // columns))
 
     choices = {
         **launch.choices,
         "COLS": columns,
-        "ROWS": lane_rows,
-        "SOURCES": LANE_ROWS,
+        "ROWS": tile.rows // joined_rows(launch),
+        "SOURCES": tile.rows,
         "BLOCK": _block(launch),
         "TOUCH": n <= TOUCHED_COLUMNS,
         "WG": LANES,
@@ -134,12 +130,15 @@ def _block(launch: Launch) -> int:
     return 2 if even and launch.operands["weights"].spec.dtype in SHORT else 1
 
 
-def _vector(launch: Launch, n: int) -> Launch:
-    def groups(rows: int) -> Groups:
-        return spread(-(-rows // (VECTOR_ROWS * joined_rows(launch))))
+def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
+    tile = chosen(capabilities, "mulmat_q8_vec", launch.operands["weights"].spec.dtype, n)
+    sources = tile.rows * joined_rows(launch)
 
-    sources = VECTOR_ROWS * joined_rows(launch)
-    choices = {**launch.choices, "COLS": n, "ROWS": VECTOR_ROWS, "SOURCES": sources, "WG": 64}
+    def groups(rows: int) -> Groups:
+        return spread(-(-rows // sources))
+
+    sizes = {"COLS": n, "ROWS": tile.rows, "SOURCES": sources, "WG": tile.threads}
+    choices = {**launch.choices, **sizes}
     return replace(launch, shader="mulmat_q8_vec", groups=groups, choices=choices)
 
 

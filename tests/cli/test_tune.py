@@ -1,0 +1,59 @@
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from wgpu_backend.cli import tune as command
+from wgpu_backend.ml import tuning
+from wgpu_backend.ml.tuning import Effort
+
+TINY = Effort(rows=32, values=256, columns=(1,), rounds=1)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Products of a moment's time, and a cache of the test's own."""
+    measure = command.tune
+    monkeypatch.setattr(
+        command, "tune", lambda ex, formats, effort, progress: measure(ex, formats, TINY, progress)
+    )
+    path = tmp_path / "tuned.json"
+    monkeypatch.setattr(command, "remember", partial(tuning.remember, cache=path))
+    return path
+
+
+@pytest.mark.gpu
+def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None:
+    done = cli("tune", "-d", adapter, "--only", "q4_0")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[1].split() == [
+        *("kernel", "format", "columns", "rows", "×", "columns", "threads", "time", "GB/s"),
+    ]
+    rows = [line for line in lines if " q4_0 " in line]
+    assert len(rows) >= 4
+    assert sum(line.endswith("chosen") for line in rows) == len({r.split()[0] for r in rows})
+    assert f"kept in {tiny}" in done.err.replace("\n", "")
+
+
+@pytest.mark.gpu
+def test_json_has_every_candidate(cli: Cli, adapter: str, tiny: Path) -> None:
+    done = cli("tune", "-d", adapter, "--only", "q4_0", "--json")
+    rows = json.loads(done.out)
+    assert {r["key"].split(" ")[1] for r in rows} == {"q4_0"}
+    assert all(r["seconds"] > 0 and r["tile"]["threads"] for r in rows)
+    kept = json.loads(tiny.read_text())
+    (of_device,) = kept.values()
+    assert of_device == {r["key"]: [*r["tile"].values()] for r in rows if r["chosen"]}
+
+
+@pytest.mark.parametrize(
+    ("formats", "message"),
+    [("q9", "--only: dtype 'q9'"), ("i32", "--only: i32, needs some of q4_0")],
+)
+def test_formats_that_are_none_are_a_usage_error(cli: Cli, formats: str, message: str) -> None:
+    done = cli("tune", "--only", formats)
+    assert done.code == 2
+    assert message in done.err

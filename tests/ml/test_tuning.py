@@ -1,0 +1,128 @@
+import dataclasses
+import json
+from math import inf, isfinite
+
+import numpy as np
+import pytest
+
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import F16, Q4_0
+from wgpu_backend.ml import tuning
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.self_test import device_key
+from wgpu_backend.ml.tuning import Effort, Measured, remember, tune, use_tuned
+from wgpu_backend.ops.tiles import candidates, chosen, key
+
+TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
+
+
+@pytest.fixture
+def untuned(executors):
+    """An executor whose device goes back to what it was."""
+    executor = executors("full")
+    before = executor.device.capabilities
+    executor.device.capabilities = dataclasses.replace(before, tuned={})
+    yield executor
+    executor.device.capabilities = before
+
+
+def entry(name, tile, *, default=False, won=True):
+    return Measured(name, tile, 1.0, 1.0, default, won)
+
+
+@pytest.mark.parametrize("kind", ["full", "baseline", "wide"])
+def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind):
+    executor = executors(kind)
+    seen: list[float] = []
+    found = tune(executor, [Q4_0], TINY, seen.append)
+    keys = list(dict.fromkeys(m.key for m in found))
+    kernels = {k.split(" ")[0] for k in keys}
+    told = {"full": "mulmat_told", "baseline": "mulmat_lanes", "wide": "mulmat_vec"}[kind]
+    assert told in kernels
+    for name in keys:
+        of_it = [m for m in found if m.key == name]
+        assert [m.tile for m in of_it] == list(candidates(name, executor.capabilities))
+        assert [m.default for m in of_it] == [True] + [False] * (len(of_it) - 1)
+        assert sum(m.chosen for m in of_it) == 1
+    assert all(isfinite(m.seconds) for m in found)  # every tile computes the same
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(1)
+
+
+def test_measuring_leaves_the_device_as_it_was(untuned):
+    before = untuned.device.capabilities
+    tune(untuned, [Q4_0], TINY)
+    assert untuned.device.capabilities is before
+
+
+def test_a_tile_that_is_not_clearly_faster_is_not_chosen():
+    case = tuning._Case("k", [Tile(2, 1, 8), Tile(4, 1, 8)], lambda context: None, 100)  # type: ignore[arg-type]
+    assert [m.chosen for m in tuning._judged(case, [1.0, 0.98])] == [True, False]
+    assert [m.chosen for m in tuning._judged(case, [1.0, 0.9])] == [False, True]
+    assert [m.chosen for m in tuning._judged(case, [1.0, inf])] == [True, False]
+
+
+def test_what_is_remembered_changes_the_kernel(untuned, tmp_path):
+    name = key("mulmat_told", Q4_0, 1)
+    cache = remember(untuned, "full", [entry(name, Tile(4, 1, 8))], tmp_path / "t" / "tuned.json")
+    assert shader_of_a_product(untuned).count("SOURCES=2") == 1
+    use_tuned(untuned, "full", cache)
+    assert untuned.capabilities.tuned == {name: Tile(4, 1, 8)}
+    assert shader_of_a_product(untuned).count("SOURCES=4") == 1
+
+
+def shader_of_a_product(executor):
+    data = np.zeros(Q4_0.nbytes(64 * 256), np.uint8).tobytes()
+    with Context(executor) as ctx:
+        y = ctx.from_bytes(Q4_0, data, 64, 256).mulmat(ctx.zeros(1, 256))
+        recorded = ctx.record(y)
+        label = recorded.timed()[-1][1]
+        recorded.close()
+    return label
+
+
+def test_another_profile_remembers_its_own(untuned, tmp_path):
+    name = key("mulmat_told", Q4_0, 1)
+    cache = remember(untuned, "full", [entry(name, Tile(4, 1, 8))], tmp_path / "tuned.json")
+    use_tuned(untuned, "baseline", cache)
+    assert not untuned.capabilities.tuned
+
+
+def test_formats_tuned_later_join_those_before(untuned, tmp_path):
+    cache = tmp_path / "tuned.json"
+    names = [key("mulmat_told", dtype, 1) for dtype in (Q4_0, F16)]
+    for name in names:
+        remember(untuned, "full", [entry(name, Tile(4, 1, 8))], cache)
+    use_tuned(untuned, "full", cache)
+    assert [*untuned.capabilities.tuned] == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{KEY: 3}", "{KEY: [1]}", "{KEY: {NAME: 4}}", "{KEY: {NAME: [64, 1, 8]}}",
+     '{KEY: {"mulmat_told q4_0": [4, 1, 8]}}', '{KEY: {"": [4, 1, 8]}}'],
+)  # fmt: skip
+def test_a_damaged_cache_is_ignored(untuned, tmp_path, text):
+    cache = tmp_path / "tuned.json"
+    name = key("mulmat_told", Q4_0, 1)
+    known = json.dumps(device_key(untuned, "full"))
+    cache.write_text(text.replace("KEY", known).replace("NAME", json.dumps(name)))
+    use_tuned(untuned, "full", cache)
+    assert not untuned.capabilities.tuned
+    remember(untuned, "full", [entry(name, Tile(4, 1, 8))], cache)
+    use_tuned(untuned, "full", cache)
+    assert untuned.capabilities.tuned == {name: Tile(4, 1, 8)}
+
+
+def test_without_a_cache_defaults_hold(untuned, tmp_path):
+    use_tuned(untuned, "full", tmp_path / "none.json")
+    assert not untuned.capabilities.tuned
+    assert chosen(untuned.capabilities, "mulmat_told", Q4_0, 1) == Tile(2, 1, 8)
+
+
+def test_groups_that_a_device_cannot_run_are_no_candidates():
+    small = Capabilities(max_workgroup_nbytes=16384, max_workgroup_invocations=64)
+    found = candidates("mulmat_vec q4_0 few", small)
+    assert found[0] == Tile(2, 8, 64)
+    assert {tile.threads for tile in found} == {32, 64}
+    assert candidates("mulmat q4_0 many", small) == ()

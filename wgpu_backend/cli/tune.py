@@ -1,0 +1,108 @@
+"""`wgpu-backend tune`: measure which tiles of products a device likes, and keep that."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from wgpu_backend.cli.console import answer, human_seconds, is_terminal, note, print_table
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.options import ProfileName
+from wgpu_backend.dtypes import BF16, F16, F32, DType, named
+from wgpu_backend.errors import DTypeError
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.tuning import Effort, Measured, remember, tune
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.q8 import FORMATS
+
+WEIGHTS = (*FORMATS, F16, BF16, F32)
+COLUMNS = ("kernel", "format", "columns", "rows × columns", "threads", "time", "GB/s", "")
+_FOLDED = {"one": "1", "few": "2 to 8", "many": "more"}
+
+
+def tune_device(
+    device: str | None,
+    profile: ProfileName,
+    formats: str,
+    *,
+    as_json: bool,
+    effort: Effort | None = None,
+) -> None:
+    """Measure, remember, and print a table or JSON.
+
+    Parameters
+    ----------
+    device : str or None
+        What a user calls it; None for the best.
+    profile : str
+    formats : str
+        Names separated by commas; all if empty.
+    as_json : bool
+    effort : Effort or None
+
+    Raises
+    ------
+    UsageError
+        There is no such format, or the device is NumPy.
+    """
+    wanted = _formats(formats)
+    executor = make_executor("wgpu", BackendParams(device, profile, fusion=False))
+    assert isinstance(executor, WgpuExecutor)
+    try:
+        with _bar(executor.info.name) as progress:
+            found = tune(executor, wanted, effort, progress)
+        path = remember(executor, profile, found)
+    finally:
+        executor.close()
+    if as_json:
+        answer(json.dumps([_plain(m) for m in found], indent=2) + "\n")
+    else:
+        print_table(COLUMNS, map(_row, found), right=COLUMNS[3:7], title=executor.info.name)
+    changed = sum(m.chosen and not m.default for m in found)
+    note(f"{changed} of {sum(m.chosen for m in found)} differ from the defaults; kept in {path}")
+
+
+def _formats(text: str) -> Sequence[DType]:
+    try:
+        found = [named(word.strip()) for word in text.split(",") if word.strip()]
+    except DTypeError as error:
+        raise UsageError(f"--only: {error}") from None
+    strange = [str(dtype) for dtype in found if dtype not in WEIGHTS]
+    if strange:
+        raise UsageError(
+            f"--only: {', '.join(strange)}, needs some of {', '.join(map(str, WEIGHTS))}"
+        )
+    return found or WEIGHTS
+
+
+def _row(m: Measured) -> tuple[str, ...]:
+    shader, dtype, columns = m.key.split(" ")
+    wrong = math.isinf(m.seconds)
+    figures = ("", "") if wrong else (human_seconds(m.seconds), f"{m.gbytes:.2f}")
+    mark = "chosen" if m.chosen else "wrong values" if wrong else ""
+    tile = f"{m.tile.rows} × {m.tile.columns}"
+    return (shader, dtype, _FOLDED[columns], tile, str(m.tile.threads), *figures, mark)
+
+
+def _plain(m: Measured) -> dict[str, object]:
+    """What JSON can say: it has no infinity."""
+    wrong = math.isinf(m.seconds)
+    return {**asdict(m), "seconds": None if wrong else m.seconds}
+
+
+@contextmanager
+def _bar(name: str) -> Generator[Callable[[float], None]]:
+    """Progress bar on stderr that goes when it is full; nothing where nobody looks."""
+    if not is_terminal(sys.stderr):
+        yield lambda share: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"Tuning {name}", total=1.0)
+        yield lambda share: progress.update(task, completed=share)

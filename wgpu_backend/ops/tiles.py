@@ -1,0 +1,87 @@
+"""Tiles that kernels of products may have: a default each, and what tuning may choose instead.
+
+Which is the fastest hangs on the device, the format and the number of columns. `chosen` is how a
+product asks; `wgpu-backend tune` measures the candidates and puts the best into Capabilities.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Literal
+
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import DType
+
+Class = Literal["one", "few", "many"]
+CLASSES: tuple[Class, ...] = ("one", "few", "many")
+FEW = 8  # columns
+LANES = 8  # of a rasteriser's work group
+_PARTIAL_NBYTES = 2 * FEW * 4  # of a thread's sums: two rows that are joined, for a few columns
+
+
+def _lane_tiles(
+    *defaults: Tile, rows: tuple[int, ...], columns: tuple[int, ...]
+) -> dict[Class, tuple[Tile, ...]]:
+    """Defaults for one, few and many columns, each followed by what else may be chosen."""
+    others = [Tile(r, c, LANES) for r, c in product(rows, columns)]
+    alone = [Tile(r, 1, LANES) for r in rows]
+    return {
+        name: tuple(dict.fromkeys([default, *(alone if name == "one" else others)]))
+        for name, default in zip(CLASSES, defaults, strict=True)
+    }
+
+
+_VECTORS = tuple(Tile(rows, FEW, threads) for threads in (64, 32, 128) for rows in (2, 1, 4))
+# Rows of lanes are even, since two rows of a weight may be joined.
+_TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
+    "mulmat_lanes": _lane_tiles(
+        Tile(2, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
+    ),
+    "mulmat_told": _lane_tiles(
+        Tile(2, 1, LANES), Tile(2, 8, LANES), Tile(2, 8, LANES), rows=(2, 4), columns=(4, 8)
+    ),
+    "mulmat_q8_lanes": _lane_tiles(
+        Tile(4, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
+    ),
+    "mulmat_vec": {"one": _VECTORS, "few": _VECTORS},
+    "mulmat_q8_vec": {"one": _VECTORS, "few": _VECTORS},
+}
+
+
+def class_of(columns: int) -> Class:
+    """Class of a number of columns."""
+    if columns <= 1:
+        return "one"
+    return "few" if columns <= FEW else "many"
+
+
+def key(shader: str, dtype: DType, columns: int) -> str:
+    """Name of what is tuned together: a kernel, a format, a class of columns."""
+    return f"{shader} {dtype.name} {class_of(columns)}"
+
+
+def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
+    """Tiles of a key that a device can take, the default first; none where there is no choice."""
+    shader, _, rest = name.partition(" ")
+    found = _TILES.get(shader, {})
+    tiles = [tile for c in CLASSES if rest.endswith(f" {c}") for tile in found.get(c, ())]
+    return (*tiles[:1], *(tile for tile in tiles[1:] if _fits(tile, capabilities)))
+
+
+def _fits(tile: Tile, capabilities: Capabilities) -> bool:
+    nbytes = tile.threads * tile.rows * _PARTIAL_NBYTES
+    return capabilities.software or (
+        nbytes <= capabilities.max_workgroup_nbytes
+        and tile.threads <= capabilities.max_workgroup_invocations
+    )
+
+
+def chosen(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
+    """Tile of a product: what was measured to be the fastest, or the default."""
+    name = key(shader, dtype, columns)
+    return capabilities.tuned.get(name) or _TILES[shader][class_of(columns)][0]
+
+
+def even_share(columns: int, most: int) -> int:
+    """Columns of a tile, so that tiles of at most so many share all of them evenly."""
+    return -(-columns // max(-(-columns // most), 1)) or 1
