@@ -16,6 +16,7 @@ const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
 const BLOCK: u32 = 1u;
 const TOUCH: bool = false;
+const GROUPS: u32 = 0u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -37,7 +38,7 @@ fn main(
     let first_row = group_row + lane;
     let first_col = group.z * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
-    let turns = params.groups;
+    let turns = row_groups();
     var starts: array<u32, SOURCES>;
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
@@ -95,6 +96,11 @@ fn main(
     }
 }
 
+// Groups of a row, as a number that the compiler knows if there is a kernel for each length of rows.
+fn row_groups() -> u32 {
+    return select(params.groups, GROUPS, GROUPS > 0u);
+}
+
 // Place of a group among the weights_SPAN that share a head. A turn of as many begins with the first.
 fn place(group: u32, i: u32) -> u32 {
     return select(group % weights_SPAN, i, BLOCK == weights_SPAN);
@@ -103,7 +109,7 @@ fn place(group: u32, i: u32) -> u32 {
 // Read a word of each line of memory that the rows of a work group lie in, one line after the other:
 // a core foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
 fn touched(group_row: u32, lane: u32) -> u32 {
-    let turns = params.groups;
+    let turns = row_groups();
     let last = params.weights_group + params.weights_rows * turns - 1u;
     var word = 0u;
     // @unroll

@@ -10,11 +10,11 @@ const buf_HALVES: bool = false;
 
 struct buf_Head { scales: u32 }
 
-@group(0) @binding(0) var<storage, read> buf_quants: array<Sixteen>;
+@group(0) @binding(0) var<storage, read> buf_quants: array<ThirtyTwo>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<u32>;
 
 fn buf_touch(group: u32) -> u32 {
-    return sixteen_words(buf_quants[group * 2u]).x;
+    return thirty_two_words(buf_quants[group])[0].x;
 }
 
 fn buf_head(group: u32) -> buf_Head {
@@ -22,9 +22,10 @@ fn buf_head(group: u32) -> buf_Head {
 }
 
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
+    let words = thirty_two_words(buf_quants[group]);
     return Group(
-        sixteen_words(buf_quants[group * 2u]),
-        sixteen_words(buf_quants[group * 2u + 1u]),
+        words[0],
+        words[1],
         vec2<f32>(half_at(head.scales, place)),
         vec2<f32>(0.0),
     );

@@ -110,6 +110,7 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
         "ROWS": tile.rows // joined_rows(launch),
         "SOURCES": tile.rows,
         "BLOCK": _block(launch),
+        "GROUPS": _known_groups(launch),
         "TOUCH": n <= TOUCHED_COLUMNS,
         "WG": LANES,
         "sums": "sums/pairs",
@@ -122,6 +123,12 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
 def _wide_words(capabilities: Capabilities) -> bool:
     """Whether a rasteriser has subgroups, which the kernel takes for eight lanes, and u64."""
     return capabilities.subgroups and capabilities.int64
+
+
+def _known_groups(launch: Launch) -> int:
+    """Groups of a row where a kernel that knows them pays for being one more; 0 elsewhere."""
+    short = launch.operands["weights"].spec.dtype in SHORT
+    return int(launch.params["groups"]) if short else 0  # pyright: ignore[reportArgumentType]
 
 
 def _block(launch: Launch) -> int:
