@@ -85,6 +85,15 @@ class Capabilities:
     binding_alignment: int = 256
     tuned: Mapping[str, Tile] = field(default_factory=_nothing, hash=False)
 
+    @property
+    def telling_lanes(self) -> bool:
+        """Whether a rasteriser's lanes tell each other values, and long kernels compile well.
+
+        Those made with LLVM do, which also have 64-bit integers; SwiftShader, without, takes
+        gigabytes to compile a kernel of tiles in registers.
+        """
+        return self.software and self.subgroups and self.int64
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:

@@ -55,7 +55,7 @@ def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
     table, tokens = launch.operands["table"].spec, launch.operands["q"].spec.shape[0]
     rows = Rows(tokens, _count(launch, "group"), table.shape[0])
     v_quads = _count(launch, "v_quads")
-    if capabilities.software and capabilities.subgroups:
+    if capabilities.telling_lanes:
         return _lanes(launch, rows, v_quads)
     if capabilities.software:
         return _plain(launch, rows, v_quads)

@@ -34,7 +34,7 @@ def paged_attention_q8(
 ) -> Launch:
     """Attention in one pass, whose result is rounded as `q8_activations` rounds it.
 
-    Made by a fusion rule, for rasterisers with subgroups alone.
+    Made by a fusion rule, for rasterisers whose lanes tell each other values alone.
 
     Returns
     -------
@@ -58,8 +58,7 @@ def paged_attention_q8(
 def rounded_attention(node: Made, graph: Graph) -> Node | None:
     """Attention that only a product with rounded activations reads."""
     found = graph.sole(node.operands["x"], "paged_attention")
-    able = graph.capabilities.software and graph.capabilities.subgroups
-    if found is None or not able or found.spec.shape[-1] % GROUP:
+    if found is None or not graph.capabilities.telling_lanes or found.spec.shape[-1] % GROUP:
         return None
     tokens, heads, v_cols = found.spec.shape
     if node.spec.shape != (tokens, heads * v_cols // GROUP, WORDS):
