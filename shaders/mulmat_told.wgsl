@@ -15,15 +15,16 @@ const COLS: u32 = 1u;
 const TOUCH: bool = false;
 
 struct Params {
-    m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32,
+    m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32,
+    x_offset: u32, addend_offset: u32, addend_stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u64>>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-// Surplus rows and columns repeat the last one; they are not stored. Weights come in parts of a group.
+// Surplus rows and columns repeat the last one; they are not stored. Weights come in parts of
+// groups.
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

@@ -1,4 +1,4 @@
-// Bytes of weights, 16, 8 or 32 at a time, loaded as words of 64 bits: a rasteriser loads word by word.
+// Bytes of weights, 16, 8 or 32 at a time, as words of 64 bits: a rasteriser loads word by word.
 
 alias Sixteen = vec2<u64>;
 alias Eight = u64;
