@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run {}/good.gguf hi --temperature -1", USAGE, "temperature: -1.0, needs 0.0 to 100.0"),
         ("run {}/good.gguf hi --top-p 2", USAGE, "top_p: 2.0, needs 0.0 to 1.0"),
         ("run {}/good.gguf hi --top-k many", USAGE, "--top-k"),
-        ("run {}/good.gguf hi --kv q5_1", USAGE, "'q5_1' is not one of 'f16', 'f32', 'q8_0', 'q4_0'"),
+        ("run {}/good.gguf hi --kv q5_1", USAGE, "'q5_1' is not one of 'f16', 'f32', 'q8_0'"),
         ("run {}/good.gguf hi --profile best", USAGE, "'best' is not one of 'full', 'baseline'"),
         ("run {}/good.gguf hi there you", USAGE, "extra argument"),
         ("run {}/good.gguf hi --frobnicate", USAGE, "No such option: --frobnicate"),
