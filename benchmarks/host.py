@@ -38,7 +38,8 @@ import numpy as np
 from tests.builders import Dims, tiny_model
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.queue import Queue
-from wgpu_backend.engine.language_model import LanguageModel, load
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import Head, Runner, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.sample import SamplingOptions

@@ -33,7 +33,8 @@ import numpy as np
 
 from benchmarks.plot import Series, lines, picture
 from wgpu_backend.cli.names import BUNDLED
-from wgpu_backend.engine.language_model import LanguageModel, load
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import CHUNK, Head, Work
 
 FITTED = 4  # points that the exponent is taken from: half of what a sweep costs lies in the last

@@ -16,7 +16,7 @@ import numpy as np
 
 from wgpu_backend import BackendParams, Context, op
 from wgpu_backend.cpu.twin import Array
-from wgpu_backend.engine.language_model import choose_device
+from wgpu_backend.engine.loading import choose_device
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import make_executor

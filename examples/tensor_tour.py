@@ -17,7 +17,7 @@ import numpy as np
 
 from wgpu_backend import BackendParams, Context, Tensor
 from wgpu_backend.dtypes import F16
-from wgpu_backend.engine.language_model import choose_device
+from wgpu_backend.engine.loading import choose_device
 from wgpu_backend.ml.backend import make_executor
 
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wgpu_backend.device.adapters import Devices
     from wgpu_backend.device_info import DeviceInfo
-    from wgpu_backend.engine.language_model import LanguageModel, load
+    from wgpu_backend.engine.language_model import LanguageModel
+    from wgpu_backend.engine.loading import load
     from wgpu_backend.errors import (
         BackendError,
         CacheFull,
@@ -53,7 +54,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "device.adapters": ("Devices",),
     "device_info": ("DeviceInfo",),
-    "engine.language_model": ("LanguageModel", "load"),
+    "engine.language_model": ("LanguageModel",),
+    "engine.loading": ("load",),
     "errors": (
         "BackendError", "CacheFull", "ContextError", "ContextFull", "DTypeError", "DeviceError",
         "DeviceLost", "GGUFError", "ModelError", "OutOfMemory", "ShaderError", "ShapeError",

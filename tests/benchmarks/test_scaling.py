@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.scaling import Meter, Model, Point, Sweep, doubled, explore, improve, plot, swept
 from tests.builders import tiny_model
-from wgpu_backend.engine.language_model import load
+from wgpu_backend.engine.loading import load
 
 METER = Meter(time.perf_counter, lambda: 0.0)
 

@@ -16,7 +16,7 @@ from tests.cli.conftest import Cli
 from wgpu_backend import __version__
 from wgpu_backend.cli import devices, loading, names
 from wgpu_backend.device.adapters import Devices
-from wgpu_backend.engine.language_model import bundled
+from wgpu_backend.engine.loading import bundled
 
 CPU = ("--device", "cpu")
 GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)

@@ -14,7 +14,8 @@ from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.device_info import DeviceInfo
-from wgpu_backend.engine.language_model import LanguageModel, choose_device, load
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.loading import choose_device, load
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
 from wgpu_backend.ml.backend import LoadCancelled
 

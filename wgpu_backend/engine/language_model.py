@@ -1,116 +1,27 @@
-"""A loaded language model: what Python programs and the command line use."""
+"""A loaded language model: text, tokens, scores and embeddings of one context."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.device_info import DeviceInfo, Profile
-from wgpu_backend.dtypes import F16, DType, named
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.generation import Session, Stats, TokenStream, pieces
-from wgpu_backend.engine.preparing import preparing
 from wgpu_backend.engine.prompt import Message, Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextFull, ModelError, OutOfMemory, TokenizerError
 from wgpu_backend.kvcache.paged import PagedCache
-from wgpu_backend.ml.backend import Backend, BackendParams, Progress, new_backend
+from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import Model, model_class
 from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 4096
-
-
-def bundled() -> Path:
-    """Path of the story model that comes with the package."""
-    return Path(__file__).parent.parent / "bundled" / "story.gguf"
-
-
-def load(
-    path: str | Path | None = None,
-    *,
-    device: str | DeviceInfo | None = None,
-    profile: Profile = "full",
-    num_ctx: int | None = None,
-    kv_dtype: str | DType = F16,
-    exact: bool = False,
-    fusion: bool | Collection[str] = True,
-    progress: Progress | None = None,
-    cancelled: Callable[[], bool] | None = None,
-) -> LanguageModel:
-    """Load a model.
-
-    Parameters
-    ----------
-    path : str, Path or None
-        GGUF file; None for the bundled story model.
-    device : str, DeviceInfo or None
-        What ``Devices().find`` understands; None for the best adapter there is, or the NumPy
-        device where there is none.
-    profile : str
-        ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
-    num_ctx : int or None
-        Positions of the context; None for the model's own, at most 4096.
-    kv_dtype : str or DType
-        Type of the cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``. The last two need heads of a
-        multiple of 32 values.
-    exact : bool
-        Keep activations in f32 where products with block formats would be faster with eight bits.
-    fusion : bool or collection of str
-        Which ops fusion rules may make: all, none, or those of these names.
-    progress : callable or None
-        Called with the share of weights loaded, 0 to 1.
-    cancelled : callable or None
-        Asked between tensors; true ends loading.
-
-    Returns
-    -------
-    LanguageModel
-        Close it, or use it as a context manager.
-
-    Raises
-    ------
-    GGUFError, ModelError, TokenizerError
-        The file is damaged, or is of a kind that is not known.
-    DeviceError, OutOfMemory
-        There is no such device, or the model does not fit on it.
-    """
-    name, info = choose_device(device)
-    params = BackendParams(info, profile, fusion=fusion, exact=exact)
-    backend = new_backend(path or bundled(), params, name=name)
-    try:
-        # An unknown architecture is told before anything is loaded.
-        kind = model_class(backend.config)
-        dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
-        with preparing(backend, kind, dtype):
-            backend.load(progress, cancelled, stacks=kind.stacks)
-        return LanguageModel(backend, num_ctx, dtype)
-    except BaseException:
-        backend.close()
-        raise
-
-
-def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
-    """Kind of backend and device for what a user named; the best there is for None.
-
-    Raises
-    ------
-    DeviceError
-        Nothing goes by that name.
-    """
-    from wgpu_backend.device.adapters import Devices
-
-    if isinstance(which, DeviceInfo):
-        info = which
-    else:
-        devices = Devices()
-        info = devices[0] if which is None else devices.find(which)
-    return ("cpu" if info.kind == "numpy" else "wgpu"), info
 
 
 def _depth(device: DeviceInfo) -> int:
