@@ -2,10 +2,8 @@
 // @import load/f32 as x
 // @import load/f32 as weight
 // @import load/f32 as bias
-// @import lib/grid
-// @import team/group as team
+// @import lib/each_row
 
-const WG: u32 = 64u;
 const WEIGHTED: bool = true;
 const BIASED: bool = true;
 
@@ -13,21 +11,9 @@ struct Params {
     rows: u32, cols: u32, x_offset: u32, weight_offset: u32, bias_offset: u32, eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) index: u32,
-) {
-    let row = group_index(group, groups);
-    if row >= params.rows {
-        return;
-    }
-    let lane = team_lane(index);
-    let width = team_width();
+fn compute_row(row: u32, lane: u32, width: u32) {
     let start = params.x_offset + row * params.cols;
     var sum = 0.0;
     for (var i = lane; i < params.cols; i += width) {

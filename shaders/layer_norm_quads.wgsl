@@ -2,10 +2,8 @@
 // @import vec4/f32 as x
 // @import vec4/f32 as weight
 // @import vec4/f32 as bias
-// @import lib/grid
-// @import team/group as team
+// @import lib/each_row
 
-const WG: u32 = 64u;
 const WEIGHTED: bool = true;
 const BIASED: bool = true;
 
@@ -13,21 +11,9 @@ struct Params {
     rows: u32, cols: u32, x_offset: u32, weight_offset: u32, bias_offset: u32, eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
-@group(0) @binding(1) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) index: u32,
-) {
-    let row = group_index(group, groups);
-    if row >= params.rows {
-        return;
-    }
-    let lane = team_lane(index);
-    let width = team_width();
+fn compute_row(row: u32, lane: u32, width: u32) {
     let quads = params.cols / 4u;
     let start = params.x_offset / 4u + row * quads;
     // Mean of what was read, and squared distances from it, in one reading (Welford 1962) by each

@@ -1,11 +1,9 @@
 // y = x / sqrt(mean(x²) + eps) · weight, row by row: a team a row.
 // @import load/f32 as x
 // @import load/f32 as weight
-// @import lib/grid
-// @import team/group as team
+// @import lib/each_row
 // @import lib/row_start
 
-const WG: u32 = 64u;
 const WEIGHTED: bool = true;
 
 struct Params {
@@ -13,21 +11,9 @@ struct Params {
     x_strides: vec4<u32>, eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) index: u32,
-) {
-    let row = group_index(group, groups);
-    if row >= params.rows {
-        return;
-    }
-    let lane = team_lane(index);
-    let width = team_width();
+fn compute_row(row: u32, lane: u32, width: u32) {
     let start = params.x_offset + row_start(row);
     var sum = 0.0;
     for (var i = lane; i < params.cols; i += width) {
