@@ -38,10 +38,11 @@ def _rows(name: str, x: Node) -> Node:
 
 
 def select_team(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Fold rows by subgroups on software, which pays for each barrier with all its registers."""
-    if not (capabilities.software and capabilities.subgroups):
+    """Fold rows by subgroups: by one alone on software, where a barrier costs all registers."""
+    if not capabilities.subgroups:
         return launch
-    return replace(launch, choices={**launch.choices, "team": "team/subgroup"})
+    team = "team/subgroup" if capabilities.software else "team/subgroups"
+    return replace(launch, choices={**launch.choices, "team": team})
 
 
 def in_quads(cols: int, *operands: Node) -> bool:
