@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -71,6 +72,32 @@ def test_wrong_values_are_refused_and_not_remembered(tmp_path: Path, monkeypatch
         require_trust(Wrong(), "full", cache)
 
     assert not cache.exists()
+
+
+@pytest.mark.gpu
+def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeypatch) -> None:
+    executor = executors("full")
+    device = executor.device
+    if not device.capabilities.subgroups:
+        pytest.skip(f"needs subgroups, which {executor.info.name} has not")
+    real = self_test
+
+    def miscompiled(tested) -> list[Finding]:
+        softmax = Finding("softmax", 0.5 if device.capabilities.subgroups else 0.0)
+        return [*real(tested), softmax]
+
+    monkeypatch.setattr(device, "capabilities", device.capabilities)  # put back at the end
+    monkeypatch.setattr(executor, "rules", {})
+    monkeypatch.setattr(module, "self_test", miscompiled)
+    cache = tmp_path / "trusted.json"
+    with pytest.warns(LeftOutWarning, match=r"subgroups are not used, .* softmax \(NMSE 5\.0e-01"):
+        assert require_trust(executor, "full", cache) == {module.SUBGROUPS}
+    assert not device.capabilities.subgroups
+
+    device.capabilities = dataclasses.replace(device.capabilities, subgroups=True)
+    monkeypatch.setattr(module, "self_test", lambda _: pytest.fail("ran again"))
+    assert require_trust(executor, "full", cache) == {module.SUBGROUPS}
+    assert not device.capabilities.subgroups
 
 
 @pytest.mark.gpu

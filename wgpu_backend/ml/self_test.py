@@ -1,9 +1,10 @@
 """Whether an adapter computes what it should, asked before it is first trusted.
 
 Drivers miscompile. A matrix product, quantised products, softmax and attention are compared with
-their NumPy twins, and a device that gets one wrong is refused. Kernels that only fusion rules use
-are compared, too; one that is wrong is left out. The verdict is remembered by adapter, driver,
-profile and shaders, so that it costs a few seconds once.
+their NumPy twins. A device that gets one wrong is tried again with kernels that do without its
+subgroups, and refused if that does not help. Kernels that only fusion rules use are compared, too;
+one that is wrong is left out. The verdict is remembered by adapter, driver, profile and shaders, so
+that it costs a few seconds once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -36,6 +37,7 @@ from wgpu_backend.ops.op import fusions
 
 ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
 LARGEST_ERROR = 1e-6  # NMSE; sums in f32 come out near 1e-13, a wrong kernel near 1
+SUBGROUPS = "subgroups"  # in a verdict: kernels with them, and with integers of 64 bits, go wrong
 _Make = Callable[[Context, np.random.Generator], Tensor]
 
 
@@ -89,27 +91,59 @@ def require_trust(executor: Executor, profile: str, cache: Path | None = None) -
     Returns
     -------
     frozenset of str
-        Ops of fusion rules to leave out, as they compute wrong values here.
+        Ops of fusion rules to leave out, as they compute wrong values here, and `SUBGROUPS` where
+        the executor does without them from now on.
 
     Raises
     ------
     DeviceError
         A kernel without which nothing goes computes wrong values.
+
+    Warns
+    -----
+    LeftOutWarning
+        For each thing that is left out, when it is found; not when it is remembered.
     """
     path = cache or cache_folder() / "trusted.json"
     key = device_key(executor, profile)
     verdicts = _read(path)
     if key not in verdicts:
-        failed = [f for f in self_test(executor) if not f.passed]
-        if failed:
-            what = ", ".join(map(str, failed))
-            raise DeviceError(
-                f"device {executor.info.id}: {executor.info.name} with {executor.info.driver} "
-                f"computes wrong values in {what}; update the driver or choose another device"
-            )
-        verdicts[key] = _left_out(executor)
+        verdicts[key] = [*_features_left_out(executor), *_left_out(executor)]
         _write(path, verdicts)
+    if SUBGROUPS in verdicts[key]:
+        _do_without_subgroups(executor)
     return frozenset(verdicts[key])
+
+
+def _features_left_out(executor: Executor) -> list[str]:
+    """Features of the device that the executor has to do without."""
+    info, wrong = executor.info, _wrong(executor)
+    if not wrong:
+        return []
+    if executor.capabilities.subgroups and _do_without_subgroups(executor) and not _wrong(executor):
+        _warn(f"device {info.id}: kernels with subgroups are not used, as they fail in {wrong}")
+        return [SUBGROUPS]
+    raise DeviceError(
+        f"device {info.id}: {info.name} with {info.driver} computes wrong values in {wrong}; "
+        "update the driver or choose another device"
+    )
+
+
+def _wrong(executor: Executor) -> str:
+    return ", ".join(str(f) for f in self_test(executor) if not f.passed)
+
+
+def _do_without_subgroups(executor: Executor) -> bool:
+    """Choose kernels as for a device without subgroups; False where there are no such kernels."""
+    if not isinstance(executor, WgpuExecutor):
+        return False
+    device = executor.device
+    device.capabilities = replace(device.capabilities, subgroups=False, int64=False)
+    return True
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, LeftOutWarning, stacklevel=5)
 
 
 def _left_out(executor: Executor) -> list[str]:
@@ -117,11 +151,7 @@ def _left_out(executor: Executor) -> list[str]:
         return []
     wrong = [f for f in fused_test(executor) if not f.passed]
     for finding in wrong:
-        warnings.warn(
-            f"device {executor.info.id}: {finding} is not used, the ops it fuses run one by one",
-            LeftOutWarning,
-            stacklevel=4,
-        )
+        _warn(f"device {executor.info.id}: {finding} is not used, the ops it fuses run one by one")
     return [f.name for f in wrong]
 
 
