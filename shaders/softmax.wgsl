@@ -1,6 +1,7 @@
 // y = exp(x - max(x)) / sum(exp(x - max(x))), row by row: a team a row.
 // @import load/f32 as x
 // @import lib/grid
+// @import lib/nan
 // @import team/group as team
 
 const WG: u32 = 64u;
@@ -33,7 +34,7 @@ fn main(
     for (var i = lane; i < params.cols; i += width) {
         sum += exp(x_load(start + i) - shift);
     }
-    let inverse = 1.0 / team_sum(sum, lane);
+    let inverse = 1.0 / finite_or_nan(team_sum(sum, lane));
     for (var i = lane; i < params.cols; i += width) {
         y[row * params.cols + i] = exp(x_load(start + i) - shift) * inverse;
     }

@@ -1,6 +1,7 @@
 // As softmax.wgsl, for rows of whole vectors of four, which it reads once less.
 // @import vec4/f32 as x
 // @import lib/grid
+// @import lib/nan
 // @import team/group as team
 
 const WG: u32 = 64u;
@@ -38,7 +39,7 @@ fn main(
     }
     let pair = max(largest.xy, largest.zw);
     let shift = team_max(max(pair.x, pair.y), lane);
-    let inverse = 1.0 / team_sum(dot(sums, exp(largest - shift)), lane);
+    let inverse = 1.0 / finite_or_nan(team_sum(dot(sums, exp(largest - shift)), lane));
     for (var i = lane; i < quads; i += width) {
         y[row * quads + i] = exp(x_load4(start + i) - shift) * inverse;
     }

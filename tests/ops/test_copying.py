@@ -39,9 +39,11 @@ def test_ties_go_to_the_even_neighbour(executor, check, dtype):
     check(executor, lambda ctx: tensor(ctx, np.concatenate([x, -x])).cast(dtype=dtype), limit=0)
 
 
-def test_bf16_keeps_nan_and_infinity(executor, check):
-    x = np.array([np.nan, np.inf, -np.inf, 0.0, 3.4e38], "f4")
-    check(executor, lambda ctx: tensor(ctx, x).cast(dtype=BF16).cast(dtype=F32), limit=0)
+@pytest.mark.second_driver
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+def test_casts_keep_nan_and_infinity(executor, check, dtype):
+    x = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, 65519.9, -65520, 3.4e38], "f4")
+    check(executor, lambda ctx: tensor(ctx, x).cast(dtype=dtype).cast(dtype=F32), limit=0)
 
 
 def test_every_bf16_pattern_comes_through(executor):
