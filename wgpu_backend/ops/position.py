@@ -127,11 +127,32 @@ def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
         The table is for another number of tokens, rotates more values than a head has, or has
         other than two values a pair.
     """
+    _require_rotation(x, table)
+    tokens, heads, cols = x.spec.shape
+    size = tokens * heads * ((cols + 1) // 2)
+    return Launch(
+        Spec.dense(x.spec.shape, F32),
+        {"x": x, "table": table},
+        threads=size,
+        params={
+            "size": size,
+            "heads": heads,
+            "cols": cols,
+            "pairs": table.spec.shape[1],
+            "token_stride": x.spec.strides[0],
+            "head_stride": x.spec.strides[1],
+        },
+        choices={"INTERLEAVED": interleaved},
+        work=2 * x.spec.nbytes,
+    )
+
+
+def _require_rotation(x: Node, table: Node) -> None:
     require_rank("rope", "x", x, 3, 3)
     require_rank("rope", "table", table, 3, 3)
     require_dtype("rope", "x", x, FLOATS)
-    tokens, heads, cols = x.spec.shape
-    pairs = table.spec.shape[1]
+    tokens, _, cols = x.spec.shape
+    rotated = 2 * table.spec.shape[1]
     require(
         table.spec.shape[0] == tokens,
         ShapeError,
@@ -142,27 +163,9 @@ def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
         ShapeError,
         f"rope: table is {table.spec.shape}, needs cosine and sine, 2 values, last",
     )
-    require(
-        2 * pairs <= cols, ShapeError, f"rope: table rotates {2 * pairs} values, heads have {cols}"
-    )
+    require(rotated <= cols, ShapeError, f"rope: table rotates {rotated} values, heads have {cols}")
     require(
         x.spec.strides[2] == 1,
         ShapeError,
         f"rope: values of a head lie {x.spec.strides[2]} apart, need 1; call contiguous()",
-    )
-    size = tokens * heads * ((cols + 1) // 2)
-    return Launch(
-        Spec.dense(x.spec.shape, F32),
-        {"x": x, "table": table},
-        threads=size,
-        params={
-            "size": size,
-            "heads": heads,
-            "cols": cols,
-            "pairs": pairs,
-            "token_stride": x.spec.strides[0],
-            "head_stride": x.spec.strides[1],
-        },
-        choices={"INTERLEAVED": interleaved},
-        work=2 * x.spec.nbytes,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
@@ -93,20 +95,51 @@ def ssm_scan(state: Node, x: Node, dt: Node, a: Node, b: Node, c: Node, ids: Nod
     ShapeError
         Shapes do not fit each other.
     """
-    operands = {"state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c}
+    operands = {"state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c, "ids": ids}
+    _require_scan(operands)
+    sequences, tokens, heads, cols = x.spec.shape
+    states = state.spec.shape[3]
+    threads = sequences * heads * cols
+    out = Spec.dense((x.spec.size + threads * states,), F32)
+    return Launch(
+        out,
+        operands,
+        threads=threads,
+        params={
+            "size": threads,
+            "tokens": tokens,
+            "heads": heads,
+            "cols": cols,
+            "parts": b.spec.shape[2],
+            "rows": state.spec.shape[0],
+            "results": x.spec.size,
+        },
+        choices={"STATES": states, "SHARED_DECAY": a.spec.shape[1] == 1},
+        work=8 * x.spec.size * states,
+    )
+
+
+def _require_scan(operands: Mapping[str, Node]) -> None:
     for name, rank in (("state", 4), ("x", 4), ("dt", 3), ("a", 2), ("b", 4), ("c", 4)):
         require_rank("ssm_scan", name, operands[name], rank, rank)
         require_dtype("ssm_scan", name, operands[name], FLOATS)
-    require_dtype("ssm_scan", "ids", ids, (I32,))
-    sequences, tokens, heads, cols = x.spec.shape
-    rows, states = state.spec.shape[0], state.spec.shape[3]
-    parts, decays = b.spec.shape[2], a.spec.shape[1]
-    _require_shape("state", state, (rows, heads, cols, states))
-    _require_shape("dt", dt, (sequences, tokens, heads))
-    _require_shape("a", a, (heads, 1 if decays == 1 else states))
-    _require_shape("b", b, (sequences, tokens, parts, states))
-    _require_shape("c", c, (sequences, tokens, parts, states))
-    _require_shape("ids", ids, (sequences,))
+    require_dtype("ssm_scan", "ids", operands["ids"], (I32,))
+    shapes = {name: node.spec.shape for name, node in operands.items()}
+    sequences, tokens, heads, cols = shapes["x"]
+    rows, *_, states = shapes["state"]
+    parts, decays = shapes["b"][2], shapes["a"][1]
+    needed = {
+        "state": (rows, heads, cols, states),
+        "dt": (sequences, tokens, heads),
+        "a": (heads, 1 if decays == 1 else states),
+        "b": (sequences, tokens, parts, states),
+        "c": (sequences, tokens, parts, states),
+        "ids": (sequences,),
+    }
+    for name, shape in needed.items():
+        require(
+            shapes[name] == shape, ShapeError, f"ssm_scan: {name} is {shapes[name]}, needs {shape}"
+        )
     require(
         parts > 0 and heads % parts == 0,
         ShapeError,
@@ -115,31 +148,5 @@ def ssm_scan(state: Node, x: Node, dt: Node, a: Node, b: Node, c: Node, ids: Nod
     require(
         1 <= states <= MAX_STATES and rows > 0,
         ShapeError,
-        f"ssm_scan: state is {state.spec.shape}, needs 1 row and 1 to {MAX_STATES} states",
-    )
-    threads = sequences * heads * cols
-    out = Spec.dense((x.spec.size + threads * states,), F32)
-    return Launch(
-        out,
-        {**operands, "ids": ids},
-        threads=threads,
-        params={
-            "size": threads,
-            "tokens": tokens,
-            "heads": heads,
-            "cols": cols,
-            "parts": parts,
-            "rows": rows,
-            "results": x.spec.size,
-        },
-        choices={"STATES": states, "SHARED_DECAY": decays == 1},
-        work=8 * x.spec.size * states,
-    )
-
-
-def _require_shape(name: str, node: Node, wanted: Shape) -> None:
-    require(
-        node.spec.shape == wanted,
-        ShapeError,
-        f"ssm_scan: {name} is {node.spec.shape}, needs {wanted}",
+        f"ssm_scan: state is {shapes['state']}, needs 1 row and 1 to {MAX_STATES} states",
     )
