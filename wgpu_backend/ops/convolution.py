@@ -16,7 +16,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.node import Launch, Node, ParamValue
+from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
 from wgpu_backend.ops.copying import contiguous
@@ -78,40 +78,55 @@ def convolve(
         require_dtype("convolve", name, node, FLOATS)
     _require_groups(x.spec.shape, weight.spec.shape, groups)
     pixels = _extents(x.spec.shape[1:4], weight.spec.shape[1:4], strides, paddings, dilations)
-    batch, outputs, channels = x.spec.shape[0], weight.spec.shape[0], weight.spec.shape[4]
-    out = Spec.dense((batch, *pixels, outputs), F32)
-    params: dict[str, ParamValue] = {
-        "outputs": outputs,
-        "group_outputs": outputs // groups,
-        **_steps(x.spec, weight.spec),
-        "size": x.spec.shape[:4],
-        "out": out.shape[:4],
-        "kernel": (1, *weight.spec.shape[1:4]),
-        "step": (1, *strides),
-        "before": (0, *paddings),
-        "dilation": (1, *dilations),
-    }
+    outputs = weight.spec.shape[0]
+    out = Spec.dense((x.spec.shape[0], *pixels, outputs), F32)
     launch = Launch(
         out,
         {"x": x, "weight": weight},
+        params={
+            "outputs": outputs,
+            "group_outputs": outputs // groups,
+            **_steps(x.spec, weight.spec),
+            "size": x.spec.shape[:4],
+            "out": out.shape[:4],
+            "kernel": (1, *weight.spec.shape[1:4]),
+            "step": (1, *strides),
+            "before": (0, *paddings),
+            "dilation": (1, *dilations),
+        },
         work=2 * out.size * math.prod(weight.spec.shape[1:]),
     )
-    if not _in_vectors(x.spec, weight.spec):
-        plain = {
-            **params,
-            "values": out.size,
-            "channels": channels,
-            "x_channel": x.spec.strides[4],
-            "weight_channel": weight.spec.strides[4],
-        }
-        return replace(launch, threads=out.size, params=plain, shader="convolve_plain")
-    vector = {
-        **params,
-        "pixels": batch * math.prod(pixels),
+    if _in_vectors(x.spec, weight.spec):
+        return _by_vectors(launch, groups)
+    return _by_values(launch)
+
+
+def _by_vectors(launch: Launch, groups: int) -> Launch:
+    """Launch of the kernel that reads four channels and makes four outputs at once."""
+    outputs = launch.out.shape[4]
+    params = {
+        "pixels": math.prod(launch.out.shape[:4]),
         "blocks": groups * -(-outputs // groups // 4),
-        "quads": channels // 4,
+        "quads": launch.operands["weight"].spec.shape[4] // 4,
     }
-    return replace(launch, params=vector)
+    return replace(launch, params={**launch.params, **params})
+
+
+def _by_values(launch: Launch) -> Launch:
+    """Launch of the kernel that takes channels wherever they lie."""
+    x, weight = (launch.operands[name].spec for name in ("x", "weight"))
+    params = {
+        "values": launch.out.size,
+        "channels": weight.shape[4],
+        "x_channel": x.strides[4],
+        "weight_channel": weight.strides[4],
+    }
+    return replace(
+        launch,
+        threads=launch.out.size,
+        params={**launch.params, **params},
+        shader="convolve_plain",
+    )
 
 
 def _steps(x: Spec, weight: Spec) -> Mapping[str, int]:
