@@ -178,41 +178,29 @@ def attended(q: Node, k: Node, v: Node, pages: Pages, *, scores: Scores, seen: i
     return attention_merge(paged_attention_splits(*operands, scores=scores, splits=splits))
 
 
-def paged_launch(operands: Mapping[str, Node], scores: Scores, splits: int) -> Launch:
-    """Launch of an op whose operands are those of `paged_attention`."""
-    q, k, v = (operands[name] for name in "qkv")
+def paged_launch(
+    q: Node,
+    k: Node,
+    v: Node,
+    positions: Node,
+    sequences: Node,
+    table: Node,
+    *,
+    scores: Scores,
+    splits: int = 1,
+) -> Launch:
+    """Launch of an op over the operands of `paged_attention`, see there."""
+    operands = {
+        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
+    }  # fmt: skip
     _require_cache(operands)
     tokens, heads, cols = q.spec.shape
     kv_heads = scores.kv_heads
-    require(
-        kv_heads > 0 and heads % kv_heads == 0,
-        ShapeError,
-        f"attention: {heads} query heads, not a multiple of {kv_heads} cache heads",
-    )
-    require(
-        k.spec.shape[1] == kv_heads * cols and cols % 4 == 0,
-        ShapeError,
-        f"attention: keys have {k.spec.shape[1]} values a slot, {kv_heads} heads of {cols} need "
-        f"{kv_heads * cols}; heads are multiples of 4",
-    )
-    v_cols = v.spec.shape[1] // kv_heads
-    require(
-        v_cols * kv_heads == v.spec.shape[1] and v_cols % 4 == 0,
-        ShapeError,
-        f"attention: values have {v.spec.shape[1]} a slot, not {kv_heads} heads of multiples of 4",
-    )
+    v_cols = _require_heads(operands, kv_heads)
     _require_blocks(operands, {"k": cols, "v": v_cols})
     shape = (tokens, heads, v_cols) if splits == 1 else (tokens, heads, splits, v_cols + 4)
-    width = operands["table"].spec.shape[1]
+    width = table.spec.shape[1]
     seen = min(width * scores.block, scores.window or width * scores.block)
-    choices: dict[str, str | int] = {
-        "CAPPED": scores.softcap > 0,
-        # Named here, as other kernels that read by vectors refuse blocks.
-        "k": f"vec4/{k.spec.dtype}",
-        "v": f"vec4/{v.spec.dtype}",
-    }
-    if operands["sequences"].storage is operands["positions"].storage:
-        choices["sequences"] = "=positions"
     return Launch(
         Spec.dense(shape, F32),
         operands,
@@ -228,13 +216,44 @@ def paged_launch(operands: Mapping[str, Node], scores: Scores, splits: int) -> L
             "table_width": width,
             "q_token_stride": q.spec.strides[0],
             "q_head_stride": q.spec.strides[1],
-            "positions_stride": operands["positions"].spec.strides[0],
-            "sequences_stride": operands["sequences"].spec.strides[0],
+            "positions_stride": positions.spec.strides[0],
+            "sequences_stride": sequences.spec.strides[0],
         },
-        choices=choices,
+        choices=_choices(operands, capped=scores.softcap > 0),
         shader="attention",
         work=q.spec.nbytes + 2 * tokens * heads * seen * (cols + v_cols),
     )
+
+
+def _choices(operands: Mapping[str, Node], *, capped: bool) -> dict[str, str | int]:
+    # Snippets are named here, as other kernels that read by vectors refuse blocks.
+    snippets = {name: f"vec4/{operands[name].spec.dtype}" for name in "kv"}
+    joined = operands["sequences"].storage is operands["positions"].storage
+    return {"CAPPED": capped, **snippets, **({"sequences": "=positions"} if joined else {})}
+
+
+def _require_heads(operands: Mapping[str, Node], kv_heads: int) -> int:
+    """Values of a head's result; all heads are of multiples of four values."""
+    heads, cols = operands["q"].spec.shape[1:]
+    keys, values = (operands[name].spec.shape[1] for name in "kv")
+    require(
+        kv_heads > 0 and heads % kv_heads == 0,
+        ShapeError,
+        f"attention: {heads} query heads, not a multiple of {kv_heads} cache heads",
+    )
+    require(
+        keys == kv_heads * cols and cols % 4 == 0,
+        ShapeError,
+        f"attention: keys have {keys} values a slot, {kv_heads} heads of {cols} need "
+        f"{kv_heads * cols}; heads are multiples of 4",
+    )
+    v_cols = values // kv_heads
+    require(
+        v_cols * kv_heads == values and v_cols % 4 == 0,
+        ShapeError,
+        f"attention: values have {values} a slot, not {kv_heads} heads of multiples of 4",
+    )
+    return v_cols
 
 
 def _require_blocks(operands: Mapping[str, Node], heads: Mapping[str, int]) -> None:
@@ -277,6 +296,10 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
         ShapeError,
         f"attention: keys have {k.spec.shape[0]} slots, values {v.spec.shape[0]}, needs as many",
     )
+    _require_places(operands, q.spec.shape[0])
+
+
+def _require_places(operands: Mapping[str, Node], tokens: int) -> None:
     require_rank("attention", "table", operands["table"], 2, 2)
     require(
         operands["table"].spec.size > 0,
@@ -287,18 +310,13 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
         require_dtype("attention", name, operands[name], (I32,))
     for name in ("positions", "sequences"):
         require(
-            operands[name].spec.shape == q.spec.shape[:1],
+            operands[name].spec.shape == (tokens,),
             ShapeError,
-            f"attention: {name} is {operands[name].spec.shape}, q has {q.spec.shape[0]} tokens",
+            f"attention: {name} is {operands[name].spec.shape}, q has {tokens} tokens",
         )
 
 
-@op(
-    shader="attention",
-    select=select_tiles,
-    dense=("table",),
-    trusted=True,
-)
+@op(shader="attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention(
     q: Node,
     k: Node,
@@ -310,18 +328,10 @@ def paged_attention(
     scores: Scores,
 ) -> Launch:
     """Attention in one pass; see `attention`."""
-    operands = {
-        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
-    }  # fmt: skip
-    return paged_launch(operands, scores, 1)
+    return paged_launch(q, k, v, positions, sequences, table, scores=scores)
 
 
-@op(
-    shader="attention",
-    select=select_tiles,
-    dense=("table",),
-    trusted=True,
-)
+@op(shader="attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention_splits(
     q: Node,
     k: Node,
@@ -340,10 +350,8 @@ def paged_attention_splits(
     (tokens, heads, splits, v_cols + 4), f32
         Unnormalised sums, then the largest score and the total of the range.
     """
-    operands = {
-        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
-    }  # fmt: skip
-    return paged_launch(operands, scores, splits)
+    operands = (q, k, v, positions, sequences, table)
+    return paged_launch(*operands, scores=scores, splits=splits)
 
 
 @op(trusted=True)

@@ -16,12 +16,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import GROUP, WORDS
 
 
-@op(
-    shader="attention",
-    select=select_tiles,
-    dense=("table",),
-    trusted=True,
-)
+@op(shader="attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention_q8(
     q: Node,
     k: Node,
@@ -40,10 +35,7 @@ def paged_attention_q8(
     -------
     (tokens, heads * v_cols / 32, 12), u32
     """
-    operands = {
-        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
-    }  # fmt: skip
-    launch = paged_launch(operands, scores, 1)
+    launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
     tokens, heads, v_cols = launch.out.shape
     require(
         v_cols % GROUP == 0,

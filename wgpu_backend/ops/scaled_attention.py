@@ -103,13 +103,7 @@ def scaled_attention(
     batch, tokens, heads, cols = q.spec.shape
     keys, kv_heads, v_cols = v.spec.shape[1:]
     _require_mask(mask, (batch, heads, tokens, keys))
-    if sinks is not None:
-        require_dtype("attention", "sinks", sinks, FLOATS)
-        require(
-            sinks.spec.shape == (heads,),
-            ShapeError,
-            f"attention: sinks is {sinks.spec.shape}, needs one for each of {heads} heads",
-        )
+    _require_sinks(sinks, heads)
     require(
         window >= 0 and softcap >= 0,
         ShapeError,
@@ -201,6 +195,17 @@ def _require_mask(mask: Node | None, wanted: Shape) -> None:
         len(have) == 4 and all(n in (1, m) for n, m in zip(have, wanted, strict=True)),
         ShapeError,
         f"attention: mask is {mask.spec.shape}, needs what broadcasts to {wanted}",
+    )
+
+
+def _require_sinks(sinks: Node | None, heads: int) -> None:
+    if sinks is None:
+        return
+    require_dtype("attention", "sinks", sinks, FLOATS)
+    require(
+        sinks.spec.shape == (heads,),
+        ShapeError,
+        f"attention: sinks is {sinks.spec.shape}, needs one for each of {heads} heads",
     )
 
 
