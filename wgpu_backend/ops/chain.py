@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from string import Template
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, Made
@@ -33,6 +34,24 @@ _FUNCTIONS = re.compile(r"^fn \w+", re.MULTILINE)
 _IMPORTS = re.compile(r"^// @import \S+$", re.MULTILINE)
 # What the kernel has itself; the rest of what an op's file imports are functions it calls.
 _FRAMES = {"// @import lib/unary", "// @import lib/binary", "// @import lib/grid"}
+_KERNEL = Template("""\
+$imports
+const WG: u32 = 64u;
+const TURNS: u32 = 1u;
+struct Params { size: u32, $offsets }
+@group(0) @binding(0) var<uniform> params: Params;
+$bodies
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    for (var turn = 0u; turn < TURNS; turn++) {
+        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+        if i < params.size {
+            $values
+            y_store4(i, $last);
+        }
+    }
+}
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,34 +113,14 @@ def _wgsl(steps: tuple[Step, ...], repeats: tuple[int, ...]) -> Inline:
     bodies = [
         text.replace("fn apply(", f"fn apply_{name}(") for name, (text, _) in functions.items()
     ]
-    return Inline(
-        "chain of " + ", ".join(step.op for step in steps),
-        "\n".join(
-            [
-                *loads,
-                "// @import store/f32 as y",
-                "// @import lib/grid",
-                *imports,
-                "const WG: u32 = 64u;",
-                "const TURNS: u32 = 1u;",
-                f"struct Params {{ size: u32, {offsets} }}",
-                "@group(0) @binding(0) var<uniform> params: Params;",
-                *bodies,
-                "@compute @workgroup_size(WG)",
-                "fn main(@builtin(global_invocation_id) id: vec3<u32>, "
-                "@builtin(num_workgroups) groups: vec3<u32>) {",
-                "    for (var turn = 0u; turn < TURNS; turn++) {",
-                "        let i = 4u * turn_index(id, groups, WG, TURNS, turn);",
-                "        if i < params.size {",
-                *(f"            {line}" for line in values),
-                f"            y_store4(i, v{len(repeats) + len(steps) - 1});",
-                "        }",
-                "    }",
-                "}",
-                "",
-            ]
-        ),
+    text = _KERNEL.substitute(
+        imports="\n".join((*loads, "// @import store/f32 as y", "// @import lib/grid", *imports)),
+        offsets=offsets,
+        bodies="\n".join(bodies),
+        values="\n            ".join(values),
+        last=f"v{len(repeats) + len(steps) - 1}",
     )
+    return Inline("chain of " + ", ".join(step.op for step in steps), text)
 
 
 def _known(name: str) -> tuple[str, tuple[str, ...]]:

@@ -6,23 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from wgpu_backend.dtypes import (
-    BF16,
-    BOOL,
-    COMPLEX64,
-    F16,
-    F32,
-    F64,
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    DType,
-)
+from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -31,12 +15,13 @@ from wgpu_backend.ops.check import four, quads, require, require_dtype, require_
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.quantisation import dequantised, quantised
 
-# What a value of each type is in a register: the nearest type that WGSL computes with.
-_REGISTER = {
-    **dict.fromkeys((F32, F16, BF16, F64, COMPLEX64), "f32"),
-    **dict.fromkeys((I8, I16, I32, I64), "i32"),
-    **dict.fromkeys((BOOL, U8, U16, U32, U64), "u32"),
-}
+# What a value is in a register, by the kind of its type: the nearest that WGSL computes with.
+_REGISTER = {"f": "f32", "c": "f32", "i": "i32", "u": "u32", "b": "u32"}
+
+
+def _register(dtype: DType) -> str:
+    assert dtype.numpy is not None
+    return "f32" if dtype == BF16 else _REGISTER[dtype.numpy.kind]
 
 
 def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) -> Launch:
@@ -110,7 +95,7 @@ def cast(x: Node, *, dtype: DType) -> Launch:
     )
     if source == dtype:
         return replace(contiguous.record(x), shader="contiguous")
-    register, target = _REGISTER.get(source, ""), _REGISTER[dtype]
+    register, target = _register(source), _register(dtype)
     choices: dict[str, str | bool] = {"Value": register, "Out": target, "TRUTH": dtype == BOOL}
     if source in (I64, U64) and target == "f32":
         choices |= {"x": f"convert/{source}_as_f32", "Value": "f32"}
