@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +11,14 @@ import typer
 from wgpu_backend.cli.op import op_app
 from wgpu_backend.cli.options import (
     MAX_CONTEXT,
-    Cache,
-    Context,
     Debug,
     Device,
-    Exact,
     Json,
     Model,
     OutFile,
     Profile,
     Settings,
+    opens_a_model,
 )
 
 app = typer.Typer(
@@ -50,6 +49,7 @@ def _root(
 
 
 @app.command()
+@opens_a_model
 def run(
     model: Annotated[
         str | None,
@@ -77,12 +77,8 @@ def run(
     ] = -1,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say what it took.")] = False,
-    num_ctx: Context = None,
-    device: Device = None,
-    profile: Profile = "full",
-    kv: Cache = "f16",
-    exact: Exact = False,
-    debug: Debug = False,
+    *,
+    settings: Settings,
 ) -> int:
     """Answer a prompt, or chat where none is given; piped text comes before the prompt."""
     from wgpu_backend.cli.run import Wanted, run
@@ -95,7 +91,7 @@ def run(
         "seed": seed,
     }
     wanted = Wanted(system, sampling, num_predict, raw)
-    return run((model, prompt), wanted, Settings(device, profile, kv, num_ctx, verbose, exact))
+    return run((model, prompt), wanted, replace(settings, verbose=verbose))
 
 
 @app.command()
@@ -138,6 +134,7 @@ def tokenize(
 
 
 @app.command()
+@opens_a_model
 def logits(
     model: Model,
     out: OutFile,
@@ -147,37 +144,31 @@ def logits(
     prompt: Annotated[
         str | None, typer.Option("--prompt", metavar="TEXT", help="Text, not templated.")
     ] = None,
-    device: Device = None,
-    profile: Profile = "full",
-    kv: Cache = "f16",
-    exact: Exact = False,
-    num_ctx: Context = None,
-    debug: Debug = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Save the scores of every next token as a .npy file, float32, tokens × vocabulary."""
     from wgpu_backend.cli.vectors import write_logits
 
-    write_logits(model, tokens, prompt, out, Settings(device, profile, kv, num_ctx, exact=exact))
+    write_logits(model, tokens, prompt, out, settings)
 
 
 @app.command()
+@opens_a_model
 def embed(
     model: Model,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
-    device: Device = None,
-    profile: Profile = "full",
-    kv: Cache = "f16",
-    exact: Exact = False,
-    num_ctx: Context = None,
-    debug: Debug = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Write an embedding of each text: one JSON list a line."""
     from wgpu_backend.cli.vectors import print_embeddings
 
-    print_embeddings(model, texts, Settings(device, profile, kv, num_ctx, exact=exact))
+    print_embeddings(model, texts, settings)
 
 
 @app.command()
+@opens_a_model
 def bench(
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="GGUF files.")],
     prompt: Annotated[
@@ -188,21 +179,18 @@ def bench(
     ] = 32,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", min=1)] = 5,
     as_json: Json = False,
-    num_ctx: Context = None,
-    device: Device = None,
-    profile: Profile = "full",
-    kv: Cache = "f16",
-    exact: Exact = False,
-    debug: Debug = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Measure tokens per second, dispatches and host time per token, and the bandwidth used."""
     from wgpu_backend.cli.bench import Plan, bench
 
     plan = Plan(prompt, generate, repetitions)
-    bench(models, plan, Settings(device, profile, kv, num_ctx, exact=exact), as_json=as_json)
+    bench(models, plan, settings, as_json=as_json)
 
 
 @app.command("profile")
+@opens_a_model
 def profile_(
     model: Model,
     trace: Annotated[
@@ -212,20 +200,17 @@ def profile_(
     prompt: Annotated[
         int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
     ] = 128,
-    num_ctx: Context = None,
-    device: Device = None,
-    profile: Profile = "full",
-    kv: Cache = "f16",
-    exact: Exact = False,
-    debug: Debug = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Show the time of each op and shader in a prompt and in the step after it."""
     from wgpu_backend.cli.profiling import profile as measure
 
-    measure(model, prompt, trace, Settings(device, profile, kv, num_ctx, exact=exact))
+    measure(model, prompt, trace, settings)
 
 
 @app.command("graph")
+@opens_a_model
 def graph_(
     model: Model,
     html: Annotated[
@@ -236,17 +221,13 @@ def graph_(
     prompt: Annotated[
         int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
     ] = 128,
-    num_ctx: Context = None,
-    device: Device = None,
-    profile: Profile = "full",
-    kv: Cache = "f16",
-    exact: Exact = False,
-    debug: Debug = False,
+    *,
+    settings: Settings,
 ) -> None:
     """Show the steps of a prompt and of a decode step before and after fusion, and their memory."""
     from wgpu_backend.cli.graph import graph
 
-    graph(model, prompt, html, Settings(device, profile, kv, num_ctx, exact=exact), steps=steps)
+    graph(model, prompt, html, settings, steps=steps)
 
 
 @app.command("tune")

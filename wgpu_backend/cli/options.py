@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -14,6 +17,7 @@ MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
 
 ProfileName = Literal["full", "baseline"]
 CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
+Result = TypeVar("Result")
 
 
 def _debug(context: typer.Context, value: bool) -> bool:
@@ -88,3 +92,32 @@ class Settings:
     num_ctx: int | None = None
     verbose: bool = False
     exact: bool = False
+
+
+def _settings(
+    num_ctx: Context = None,
+    device: Device = None,
+    profile: Profile = "full",
+    kv: Cache = "f16",
+    exact: Exact = False,
+    debug: Debug = False,
+) -> Settings:
+    return Settings(device, profile, kv, num_ctx, exact=exact)
+
+
+def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorator: a command gets the options of `Settings` in the place of its `settings`."""
+    made: Callable[..., Settings] = _settings
+    own = inspect.signature(command, eval_str=True).parameters
+    shared = inspect.signature(made, eval_str=True).parameters
+    offered = [p for p in own.values() if p.name != "settings"] + list(shared.values())
+
+    @wraps(command)
+    def with_options(**given: object) -> Result:
+        settings = made(**{name: given.pop(name) for name in shared})
+        return command(**given, settings=settings)
+
+    # Typer reads what a command takes here.
+    with_options.__signature__ = inspect.Signature(offered)  # pyright: ignore[reportAttributeAccessIssue]
+    with_options.__annotations__ = {p.name: p.annotation for p in offered}
+    return with_options
