@@ -167,6 +167,7 @@ def _schedule(
     steps: list[Step] = []
     for number, (node, launch) in enumerate(memory.steps):
         place = memory.slot_of.get(node.storage)
+        written |= {launch.operands[name].storage: number for name in launch.writes}
         known = _Known(number, written, place, origins[number], capabilities)
         steps.append(_step(node, launch, known))
         written[node.storage] = number

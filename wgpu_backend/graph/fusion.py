@@ -172,6 +172,30 @@ class Graph:
         self._absorbed.append(write.node)
         return True
 
+    def displaces(self, maker: Made, result: Node, *readers: Made) -> bool:
+        """Do away with a node, since the replacement writes `result` in its later place.
+
+        Parameters
+        ----------
+        maker : Made
+            Writes `result`: its own, or besides its own.
+        result : Node
+        readers : Made
+            Replaced nodes that read the maker's own result, if that is another.
+
+        Returns
+        -------
+        bool
+            False where somebody reads either too early or for himself; then nothing has changed.
+        """
+        own, other = maker.node.storage, result.storage
+        reads = [o.storage for m in readers for o in _operands(m.node)].count(own)
+        kept = own is not other and (own in self._wanted or self._reads[own] != reads)
+        if kept or any(n is not maker.node and other in _read(n) for n in self.nodes):
+            return False
+        self._absorbed.append(maker.node)
+        return True
+
     def call(self, op: Callee, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
         """Result of an op, as a new node of this graph."""
         return op.added(self, *args, **kwargs)
@@ -263,7 +287,8 @@ class Graph:
         needed = set(self._wanted)
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if node.storage in needed or node.storage.kind != "intermediate":
+            written = _written(node)
+            if any(s in needed or s.kind != "intermediate" for s in written):
                 kept.append(node)
                 needed.update(o.storage for o in _operands(node))
             else:
@@ -276,6 +301,10 @@ def _operands(node: Node) -> list[Node]:
     if launch is None:
         return []
     return [*launch.operands.values(), *([launch.into] if launch.into else [])]
+
+
+def _read(node: Node) -> set[Storage]:
+    return {operand.storage for operand in _operands(node)}
 
 
 def _written(node: Node) -> list[Storage]:

@@ -68,8 +68,8 @@ class Launch:
     into : Node or None
         Operand whose storage the launch writes; the result is a view of it.
     writes : tuple of str
-        Operands, all of them states, that the launch writes besides the result. Only fusion rules
-        make such launches: nothing tells a reader of the state to wait for them.
+        Operands that the launch writes besides the result: states, or what a replaced node made.
+        Only fusion rules make such launches: nothing tells a reader to wait for them.
     in_place : tuple of str
         Operands that the result may overwrite when nobody else needs them.
     work : int

@@ -245,6 +245,7 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "rms_norm_q8", ROUNDING_ERROR, _rounded_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
+    yield "route", LARGEST_ERROR, _routed
 
 
 def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
@@ -301,6 +302,14 @@ def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
         context.from_ints([1, 0], 1, 2),
         scores=Scores(block=32, scale=0.2, kv_heads=2),
     )
+
+
+def _routed(context: Context, rng: np.random.Generator) -> Tensor:
+    """Weights of the experts of five tokens, and which they are."""
+    scores = _normal(context, rng, 5, 33).softmax()
+    ids = scores.top_k(4)
+    weights = scores.reshape(5, 33, 1).rows(ids).reshape(5, 4)
+    return (weights / weights.sum_rows()).concat(ids.cast(dtype=dtypes.F32), axis=1)
 
 
 def _normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:

@@ -228,7 +228,12 @@ class WgpuRecorded:
 
     def _place_intermediates(self, take: Callable[[tuple[int, ...]], list[Buffer]]) -> None:
         slots = take(self.plan.slot_nbytes)
-        made = {node.storage: launch.out for node, launch in self.plan.steps if not launch.into}
+        made: dict[Storage, Spec] = {}
+        for node, launch in self.plan.steps:
+            written = (launch.operands[name] for name in launch.writes)
+            made |= {operand.storage: operand.spec for operand in written}
+            if not launch.into:
+                made[node.storage] = launch.out
         for storage, slot in self.plan.slot_of.items():
             self._parts[storage] = (whole(made[storage], 1, slots[slot]),)
 

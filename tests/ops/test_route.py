@@ -1,0 +1,167 @@
+"""Routers as models write them run as one op, with the same experts and weights."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend.dtypes import F16, F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.route import route
+from wgpu_backend.testing import nmse
+
+RECIPES = ["qwen3moe", "unnormalised", "gpt-oss", "deepseek", "scaled", "chosen alone"]
+
+
+def routed(recipe, logits, k, bias):
+    """Ids and weights of a router, in the ops of the models that are named so."""
+    tokens, experts = logits.shape
+    scores = logits
+    if recipe in ("qwen3moe", "unnormalised", "scaled"):
+        scores = logits.softmax()
+    if recipe == "deepseek":
+        scores = logits.sigmoid()
+    ids = (scores + bias if recipe == "deepseek" else scores).top_k(k)
+    if recipe == "chosen alone":
+        return ids, scores.take_along_axis(ids, 1)
+    weights = scores.reshape(tokens, experts, 1).rows(ids)
+    if recipe == "unnormalised":
+        return ids, weights
+    weights = weights.reshape(tokens, k)
+    if recipe == "gpt-oss":
+        return ids, weights.softmax()
+    weights = weights / weights.sum_rows()
+    if recipe == "qwen3moe":
+        return ids, weights.reshape(tokens, k, 1)
+    return ids, weights.scale(factor=2.5)
+
+
+def ran(executor, monkeypatch, rules, logits, bias, k, recipe, dtype=F32):
+    """Ops after fusion, and ids and weights as the experts' ops get them."""
+    monkeypatch.setattr(executor, "rules", fusions(rules, exact=True))
+    with Context(executor) as context:
+        x = context.from_numpy(logits, dtype)
+        ids, weights = routed(recipe, x, k, context.from_numpy(bias))
+        recorded = context.record(ids, weights)
+        try:
+            names = [node.call.op.name for node, _ in recorded.plan.steps]
+            return names, *recorded.run({}).wait()
+        finally:
+            recorded.close()
+
+
+def assert_routed(executor, monkeypatch, logits, bias, k, recipe, dtype=F32):
+    names, ids, weights = ran(executor, monkeypatch, ["route"], logits, bias, k, recipe, dtype)
+    apart, wanted_ids, wanted = ran(executor, monkeypatch, (), logits, bias, k, recipe, dtype)
+    assert [n for n in names if n != "contiguous"] == ["route"]
+    assert "top_k_of_parts" in apart
+    np.testing.assert_array_equal(ids, wanted_ids)
+    # Exponentials and sums, in another order.
+    assert nmse(weights, wanted) <= 1e-12
+
+
+def drawn(rng, tokens, experts):
+    logits = rng.standard_normal((tokens, experts)) * rng.choice([0.01, 1, 30])
+    return logits.astype("f4"), rng.standard_normal(experts, "f4")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    ("tokens", "experts", "k"), [(1, 32, 4), (3, 8, 2), (33, 128, 8), (257, 5, 5), (2, 512, 32)]
+)
+def test_a_router_is_one_op(any_gpu, monkeypatch, rng, recipe, tokens, experts, k):
+    logits, bias = drawn(rng, tokens, experts)
+    assert_routed(any_gpu, monkeypatch, logits, bias, k, recipe)
+
+
+@pytest.mark.parametrize("turn", range(8))
+def test_routers_of_random_shapes(any_gpu, monkeypatch, rng, turn):
+    tokens, experts = int(rng.integers(1, 70)), int(rng.integers(2, 512))
+    logits, bias = drawn(rng, tokens, experts)
+    k = int(rng.integers(1, min(experts, 32)))
+    dtype = F16 if turn % 2 else F32
+    recipe = RECIPES[int(rng.integers(len(RECIPES) - 1))] if dtype == F32 else "qwen3moe"
+    assert_routed(any_gpu, monkeypatch, logits, bias, k, recipe, dtype)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_of_equal_scores_the_lower_expert_comes_first(any_gpu, monkeypatch, rng, recipe):
+    logits = rng.integers(-1, 2, (9, 40)).astype("f4")
+    logits[0] = 0.0
+    logits[1, ::2] = -0.0
+    logits[2, 3:] = -200.0  # whose softmax is zero
+    assert_routed(any_gpu, monkeypatch, logits, np.zeros(40, "f4"), 8, recipe)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_what_is_no_number_goes_through(any_gpu, monkeypatch, rng, recipe):
+    logits, bias = drawn(rng, 6, 16)
+    logits[0, 5] = logits[1, 0] = logits[1, 7] = np.nan
+    logits[2, 3], logits[3, 4] = np.inf, -np.inf
+    logits[4, 5], logits[4, 6] = -np.nan, np.inf
+    logits[5] = -np.inf
+    _, ids, weights = ran(any_gpu, monkeypatch, ["route"], logits, bias, 4, recipe)
+    _, wanted_ids, wanted = ran(any_gpu, monkeypatch, (), logits, bias, 4, recipe)
+    np.testing.assert_array_equal(ids, wanted_ids)
+    np.testing.assert_allclose(weights, wanted, rtol=1e-5)
+
+
+def test_ids_that_are_read_before_the_weights_are_made_stay(full, monkeypatch, rng):
+    monkeypatch.setattr(full, "rules", fusions(["route"], exact=True))
+    logits, _ = drawn(rng, 3, 16)
+    with Context(full) as context:
+        scores = context.from_numpy(logits).softmax()
+        ids = scores.top_k(4)
+        early = context.from_numpy(rng.standard_normal((16, 5), "f4")).rows(ids.reshape(-1))
+        weights = scores.reshape(3, 16, 1).rows(ids)
+        recorded = context.record(early, weights)
+        assert "route" not in [node.call.op.name for node, _ in recorded.plan.steps]
+        recorded.close()
+
+
+def test_scores_that_others_read_are_made_as_well(full, monkeypatch, rng):
+    logits, _ = drawn(rng, 3, 16)
+
+    def made(rules):
+        monkeypatch.setattr(full, "rules", fusions(rules, exact=True))
+        with Context(full) as context:
+            scores = context.from_numpy(logits).softmax()
+            weights = scores.reshape(3, 16, 1).rows(scores.top_k(4)).reshape(3, 4)
+            recorded = context.record(scores, weights, weights / weights.sum_rows())
+            names = [node.call.op.name for node, _ in recorded.plan.steps]
+            values = recorded.run({}).wait()
+            recorded.close()
+            return names, values
+
+    names, got = made(["route"])
+    assert {"softmax", "route", "div"} <= set(names)
+    for found, wanted in zip(got, made(())[1], strict=True):
+        assert nmse(found, wanted) <= 1e-12
+
+
+@pytest.mark.parametrize(("scores", "weights"), [("softmax", "sum"), ("", "softmax")])
+def test_the_twin_gives_the_same(executor, rng, scores, weights):
+    logits, bias = rng.standard_normal((5, 33), "f4"), rng.standard_normal(33, "f4")
+    with Context(executor) as context:
+        ids = context.zeros(5, 3, dtype=I32)
+        x, added = context.from_numpy(logits), context.from_numpy(bias)
+        got = route(x, ids, added, scores=scores, weights=weights, factor=0.5).numpy()
+        chosen = ids.numpy()
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    given = p / p.sum(axis=1, keepdims=True) if scores else logits
+    best = np.argsort(-(given + bias), axis=1, kind="stable")[:, :3]
+    raw = np.take_along_axis(given, best, axis=1)
+    raw = raw if weights == "sum" else np.exp(raw)
+    np.testing.assert_array_equal(chosen, best)
+    np.testing.assert_allclose(got, 0.5 * raw / raw.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_route_refuses_what_does_not_fit(full):
+    with Context(full) as context:
+        x, ids = context.zeros(3, 16), context.zeros(3, 4, dtype=I32)
+        with pytest.raises(ShapeError, match="route: 4 of 600 experts, needs at most 32 of 512"):
+            route(context.zeros(3, 600), ids)
+        with pytest.raises(ShapeError, match="scores 'sum' and weights ''"):
+            route(x, ids, scores="sum")
+        with pytest.raises(ShapeError, match=r"bias is \(4,\), x has 16 experts"):
+            route(x, ids, context.zeros(4))

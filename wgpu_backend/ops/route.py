@@ -1,0 +1,229 @@
+"""The router of a mixture of experts in one op: scores, the choice, and the weights of the chosen.
+
+Models write it with simple ops, whichever their recipe is::
+
+    scores = logits.softmax()                                       or sigmoid, or none
+    ids = scores.top_k(k)                                           or of scores plus a bias
+    weights = scores.reshape(tokens, experts, 1).rows(ids)          or take_along_axis
+    weights = weights.reshape(tokens, k)
+    weights = weights / weights.sum_rows()                          or softmax, or neither
+    weights = weights.scale(factor=2.5)                             or not
+
+A rule puts `route` in the place of the gathered weights, and others take up what follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, row_count, spread
+from wgpu_backend.ops.op import op
+
+MOST_EXPERTS, MOST_CHOSEN = 512, 32  # the shaders have their place for them
+# Forms of scores and of weights; the shaders have the same numbers.
+FORMS = {"": 0, "softmax": 1, "sigmoid": 2, "sum": 3}
+SCORES, WEIGHTS = ("", "softmax", "sigmoid"), ("", "softmax", "sum")
+
+
+def select_route(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Give a token to one thread where threads run one after another."""
+    if not capabilities.software:
+        return launch
+    tokens = int(launch.params["rows"])  # pyright: ignore[reportArgumentType]
+    return replace(launch, shader="route_lanes", groups=None, threads=tokens)
+
+
+@op(select=select_route, dense=("x", "bias"), trusted=True)
+def route(
+    x: Node,
+    ids: Node,
+    bias: Node | None = None,
+    *,
+    scores: str = "",
+    weights: str = "",
+    factor: float = 1.0,
+) -> Launch:
+    """Choose the experts of each token and weigh them.
+
+    Made by fusion rules alone, which see to it that whoever reads the ids runs later.
+
+    Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", §2.1; `bias` and the sigmoid
+    are DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", eq. 13 to 16.
+
+    Parameters
+    ----------
+    x : (..., experts), f32, f16 or bf16
+        Logits; at most 512 experts.
+    ids : (tokens, k) or (tokens, k, 1), i32, dense; written
+        The experts with the `k` largest scores, as `top_k` gives them; `k` at most 32.
+    bias : (experts,), f32, f16 or bf16, or None
+        Added to scores for the choice, not for the weights.
+    scores : str
+        What scores are of logits: ``softmax``, ``sigmoid``, or nothing for themselves.
+    weights : str
+        What weights are of chosen scores: ``sum`` divides by their sum, ``softmax``, or nothing.
+    factor : float
+        Of the weights.
+
+    Returns
+    -------
+    Weights in the shape of `ids`, f32.
+
+    Raises
+    ------
+    ShapeError
+        There are more experts or chosen ones, a form is unknown, or shapes do not go together.
+    """
+    require_rank("route", "x", x, 1)
+    require_dtype("route", "x", x, FLOATS)
+    require_dtype("route", "ids", ids, (I32,))
+    experts, tokens = x.spec.shape[-1], row_count(x.spec)
+    k = ids.spec.size // max(tokens, 1)
+    require(
+        0 < k <= min(experts, MOST_CHOSEN) and experts <= MOST_EXPERTS and ids.spec.is_dense,
+        ShapeError,
+        f"route: {k} of {experts} experts, needs at most {MOST_CHOSEN} of {MOST_EXPERTS}",
+    )
+    require(
+        scores in SCORES and weights in WEIGHTS,
+        ShapeError,
+        f"route: scores {scores!r} and weights {weights!r}, needs one of {SCORES} and of {WEIGHTS}",
+    )
+    if bias is not None:
+        require_dtype("route", "bias", bias, FLOATS)
+        require(
+            bias.spec.shape == (experts,),
+            ShapeError,
+            f"route: bias is {bias.spec.shape}, x has {experts} experts",
+        )
+    return Launch(
+        Spec.dense(ids.spec.shape, F32),
+        {"x": x, "ids": ids, "bias": x if bias is None else bias},
+        groups=spread(tokens),
+        params={"rows": tokens, "experts": experts, "k": k, "factor": factor},
+        choices={
+            "SCORES": FORMS[scores],
+            "WEIGHTS": FORMS[weights],
+            "BIASED": bias is not None,
+        },
+        writes=("ids",),
+        work=4 * x.spec.nbytes,
+    )
+
+
+@route.fuses("rows", "take_along_axis")
+def chosen_scores(node: Made, graph: Graph) -> Node | None:
+    """Scores of the experts that have the largest, or the largest with a bias."""
+    ids = node.operands["ids"]
+    choice = graph.producer(ids, "top_k_of_parts")
+    scores = node.operands.get("x")
+    if choice is None or scores is None or not _gathers_one(node, choice):
+        return None
+    ranked, bias = choice.operands["x"], None
+    if ranked.storage is not scores.storage:
+        ranked, bias = _biased(graph.producer(ranked, "add"), scores)
+    if ranked is None or not _whole(scores) or not graph.displaces(choice, choice.node):
+        return None
+    form = graph.producer(scores, "softmax", "sigmoid")
+    x = form.operands["x"] if form else graph.view(scores, _as_rows(scores, choice))
+    written = Node(Spec.dense(node.spec.shape, I32), choice.node.storage)
+    return graph.call(route, x, written, bias, scores=form.op if form else "")
+
+
+def _gathers_one(node: Made, choice: Made) -> bool:
+    """Whether an op takes, of each row that was chosen from, the values of the choice in order."""
+    tokens, k = choice.spec.shape
+    cols, params = choice.operands["x"].spec.shape[-1], node.launch.params
+    if not (0 < k <= min(cols, MOST_CHOSEN) and cols <= MOST_EXPERTS and tokens > 0):
+        return False
+    if node.op == "rows":  # of matrices that stand below each other
+        column = node.operands["x"].spec.shape == (tokens * cols, 1)
+        return column and params.get("rows") == cols and node.spec.shape == (tokens, k, 1)
+    along = params["inner"] == 1 and node.spec.shape == (tokens, k)
+    return along and node.operands["x"].spec.shape == (tokens, cols)
+
+
+def _biased(total: Made | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:
+    """Scores and the bias that were added for the choice."""
+    for own, other in (("a", "b"), ("b", "a")) if total else ():
+        assert total is not None
+        bias = total.operands[other]
+        if total.operands[own].storage is scores.storage and bias.spec.dtype in FLOATS:
+            row = bias.spec.shape == total.spec.shape[-1:]
+            return (total.operands[own], bias) if row else (None, None)
+    return None, None
+
+
+def _whole(x: Node) -> bool:
+    return x.spec.is_dense and not x.spec.offset and x.spec.dtype == F32
+
+
+def _as_rows(scores: Node, choice: Made) -> Spec:
+    shape = (choice.spec.shape[0], choice.operands["x"].spec.shape[-1])
+    return Spec.dense(shape, scores.spec.dtype)
+
+
+def _continued(
+    found: Made, graph: Graph, node: Made, *others: Made, **how: str | float
+) -> Node | None:
+    """A route that also does what later ops do to its weights, `node` the last of them."""
+    ids = found.operands["ids"]
+    if not graph.displaces(found, ids, node, *others):
+        return None
+    written = Node(Spec.dense(node.spec.shape, I32), ids.storage)
+    bias = found.operands["bias"] if found.launch.choices["BIASED"] else None
+    return graph.call(route, found.operands["x"], written, bias, **{**found.call.kwargs, **how})
+
+
+def _plain(found: Made | None) -> bool:
+    """Whether a route gives scores as they are."""
+    return bool(found and not found.call.kwargs.get("weights") and not _scaled(found))
+
+
+def _scaled(found: Made) -> bool:
+    return found.call.kwargs.get("factor", 1.0) != 1.0
+
+
+def _of_one_token(x: Node, found: Made) -> bool:
+    """Whether rows of `x` are those of the weights of a route, one token each."""
+    return x.spec.shape[-1] * row_count(found.operands["x"].spec) == found.spec.size
+
+
+@route.fuses("div")
+def divided_by_the_sum(node: Made, graph: Graph) -> Node | None:
+    """Chosen scores over their sum."""
+    x = node.operands["a"]
+    found, total = graph.producer(x, "route"), graph.sole(node.operands["b"], "reduce")
+    if found is None or total is None or not _plain(found) or node.spec.shape != x.spec.shape:
+        return None
+    how, summed = total.call.kwargs, total.operands["x"]
+    by_rows = how["kind"] == "sum" and tuple(how["axes"]) == (len(x.spec.shape) - 1,)
+    same = summed.storage is x.storage and summed.spec == x.spec
+    if not (by_rows and same and how["divisor"] == 1.0 and _of_one_token(x, found)):
+        return None
+    return _continued(found, graph, node, total, weights="sum")
+
+
+@route.fuses("softmax")
+def softmax_of_the_chosen(node: Made, graph: Graph) -> Node | None:
+    """Softmax over chosen scores."""
+    x = node.operands["x"]
+    found = graph.sole(x, "route")
+    if found is None or not _plain(found) or not _of_one_token(x, found):
+        return None
+    return _continued(found, graph, node, weights="softmax")
+
+
+@route.fuses("scale")
+def scaled_weights(node: Made, graph: Graph) -> Node | None:
+    """Weights times a number."""
+    found = graph.sole(node.operands["x"], "route")
+    if found is None or _scaled(found) or node.call.kwargs.get("bias", 0.0) != 0.0:
+        return None
+    return _continued(found, graph, node, factor=node.call.kwargs["factor"])
