@@ -74,8 +74,8 @@ class Watcher:
         x = model.token_embedding(batch.tokens)
         states: list[Tensor] = []
         for i, layer in enumerate(model.layers):
-            x = layer.forward(i, x, batch, model.options, model.rotary, None)
-            states.append(x.rows(batch.outputs))
+            x = layer.forward(i, x, batch, model.options, model.rotary)
+            states.append(batch.wanted(x))
         return states
 
     def close(self) -> None:

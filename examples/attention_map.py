@@ -78,18 +78,17 @@ class Watcher:
         count = len(tokens)
         mask = np.triu(np.full((bucket(count),) * 2, -1e9, np.float32), 1)
         self._cache.remove(0)
-        result = self._runner.run([Work(0, tokens, (0,))], self._head, {"mask": mask})
+        result = self._runner.run([Work(0, tokens, range(count))], self._head, {"mask": mask})
         return result.wait()[0][:, :count, :count]
 
     def _build(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
-        # The runner fills every input of a batch, so each must be in the graph.
-        return [self._weights(batch), batch.outputs]
+        return [self._weights(batch)]
 
     def _weights(self, batch: Batch) -> Tensor:
         model, tokens = self._model, batch.shape.tokens
         x = model.token_embedding(batch.tokens)
         for i, layer in enumerate(model.layers[: self.layer]):
-            x = layer.forward(i, x, batch, model.options, model.rotary, None)
+            x = layer.forward(i, x, batch, model.options, model.rotary)
         layer = model.layers[self.layer]
         normed = layer.attention_norm(x, model.options.eps)
 

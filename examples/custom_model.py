@@ -42,13 +42,14 @@ class ParallelLayer(nn.Module):
         batch: Batch,
         options: Options,
         rotary: nn.Rotary,
-        wanted: Tensor | None,
+        *,
+        last: bool = False,
     ) -> Tensor:
-        """One block; with `wanted`, only those rows go on after attention."""
+        """One block; behind the attention of the last, only the wanted rows go on."""
         normed = self.norm(x, options.eps)
         y = self.attention.forward(layer, normed, batch, options, rotary)
-        if wanted is not None:
-            x, y, normed = x.rows(wanted), y.rows(wanted), normed.rows(wanted)
+        if last:
+            x, y, normed = batch.wanted(x), batch.wanted(y), batch.wanted(normed)
         return self.mlp.forward(normed, self.attention.output(y, x))
 
 

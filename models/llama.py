@@ -103,13 +103,14 @@ class Layer(nn.Module):
         batch: Batch,
         options: Options,
         rotary: nn.Rotary,
-        wanted: Tensor | None,
+        *,
+        last: bool = False,
     ) -> Tensor:
-        """One block; with `wanted`, only those rows go on after attention."""
+        """One block; behind the attention of the last, only the wanted rows go on."""
         normed = self.attention_norm(x, options.eps)
         y = self.attention.forward(layer, normed, batch, options, rotary)
-        if wanted is not None:
-            x, y = x.rows(wanted), y.rows(wanted)
+        if last:
+            x, y = batch.wanted(x), batch.wanted(y)
         x = self.attention.output(y, x)
         return self.mlp.forward(self.mlp_norm(x, options.eps), x)
 
@@ -156,8 +157,8 @@ class Llama(Model):
         """States of the wanted rows after the last norm."""
         x = self.token_embedding(batch.tokens)
         for i, layer in enumerate(self.layers):
-            wanted = batch.outputs if i == len(self.layers) - 1 else None
-            x = layer.forward(i, x, batch, self.options, self.rotary, wanted)
+            last = i == len(self.layers) - 1
+            x = layer.forward(i, x, batch, self.options, self.rotary, last=last)
         return self.output_norm(x, self.options.eps)
 
     def logits(self, hidden: Tensor) -> Tensor:

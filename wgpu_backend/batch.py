@@ -27,6 +27,11 @@ class Work:
     tokens: Sequence[int]
     outputs: Sequence[int] = ()
 
+    @property
+    def whole(self) -> bool:
+        """Whether results are wanted for every token, in their order."""
+        return list(self.outputs) == list(range(len(self.tokens)))
+
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
@@ -37,7 +42,7 @@ class BatchShape:
     tokens : int
         Rows of the batch, padding included.
     outputs : int
-        Rows that logits are wanted for.
+        Rows that logits are wanted for. As many as tokens are all of them, in their order.
     sequences : int
         Rows of the block table.
     longest : int
@@ -48,6 +53,11 @@ class BatchShape:
     outputs: int
     sequences: int
     longest: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row is wanted, so that none are gathered."""
+        return self.outputs == self.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +73,8 @@ class Batch:
         Position of each token in its sequence; -1 for padding.
     slots : (tokens,), i32
         Row of the cache that takes each token's key and value; -1 for padding.
-    outputs : (outputs,), i32
-        Rows that logits are wanted for.
+    outputs : (outputs,), i32, or None
+        Rows that logits are wanted for; None for all. See `wanted`.
     pages : Pages
         Where the cache holds what the tokens may attend to.
     cache : PagedCache
@@ -75,9 +85,13 @@ class Batch:
     tokens: Tensor
     positions: Tensor
     slots: Tensor
-    outputs: Tensor
+    outputs: Tensor | None
     pages: Pages
     cache: PagedCache
+
+    def wanted(self, x: Tensor) -> Tensor:
+        """Rows of (tokens, cols) that results are wanted for: (outputs, cols)."""
+        return x if self.outputs is None else x.rows(self.outputs)
 
 
 class BatchArrays:
@@ -105,8 +119,10 @@ class BatchArrays:
         self._outputs = np.zeros(shape.outputs, np.int32)
         self.inputs: dict[str, NDArray[Any]] = {
             "tokens": self._tokens, "positions": self._positions, "slots": self._slots,
-            "outputs": self._outputs, "sequences": self._sequences,
+            "sequences": self._sequences,
         }  # fmt: skip
+        if not shape.whole:
+            self.inputs["outputs"] = self._outputs
 
     def fill(self, works: Sequence[Work], cache: PagedCache) -> None:
         """Take slots for the tokens of a pass and write down what its graph is given.

@@ -59,6 +59,31 @@ def test_sequences_of_many_lengths_go_on_together(model, tokens):
             assert_same(row, model.anew(tokens[: length + step + 1])[-1:])
 
 
+# Wanted tokens of each sequence, and how many it has.
+WANTED = {
+    "all": {1: (range(4), 4)},
+    "all, padded": {1: (range(5), 5)},
+    "a step each, padded": {1: ((0,), 1), 2: ((0,), 1), 5: ((0,), 1)},
+    "all of several": {1: (range(3), 3), 2: (range(2), 2)},
+    "most": {1: ((1, 2, 3), 4)},
+    "as many, of one": {1: (range(3), 3), 2: ((), 1)},
+    "backwards": {1: ((3, 2, 1, 0), 4)},
+    "twice": {1: ((0, 2, 2, 1), 3)},
+    "the last": {1: ((5,), 6), 2: ((0,), 1)},
+}
+
+
+@pytest.mark.parametrize("works", WANTED.values(), ids=WANTED)
+def test_results_are_those_of_the_wanted_tokens_in_their_order(model, tokens, works):
+    parts = {s: (wanted, tokens[9 * s : 9 * s + n]) for s, (wanted, n) in works.items()}
+    given = [Work(s, part, wanted) for s, (wanted, part) in parts.items()]
+    rows = model.runner.run(given, model.head, {}).wait()[0]
+    want = [model.anew(part)[list(wanted)] for wanted, part in parts.values() if wanted]
+    want = np.concatenate(want)
+    assert_same(rows[: len(want)], want)
+    assert np.isfinite(rows).all()
+
+
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 40, 64])
 def test_a_copied_prefix_is_as_good_as_its_own(model, tokens, length):
     whole = model.ask(tokens[:70])

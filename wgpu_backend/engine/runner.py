@@ -155,9 +155,12 @@ class Runner:
             longest = max(longest, self.cache.length(work.sequence) + count)
         if tokens > self.chunk:
             raise ContextFull(f"run: {tokens} tokens in one pass, at most {self.chunk}")
+        rows, results = bucket(tokens), bucket(outputs)
+        if results == rows and not all(work.whole for work in works):
+            results *= 2  # as many as rows would say that all are wanted
         return BatchShape(
-            bucket(tokens),
-            bucket(outputs),
+            rows,
+            results,
             bucket(len(works)),
             min(bucket(longest, SHORTEST), self.cache.positions),
         )
@@ -188,7 +191,7 @@ class Runner:
             tokens=cast("Tensor", recall(ints("tokens", shape.tokens), self.kept)),
             positions=positions,
             slots=ints("slots", shape.tokens),
-            outputs=ints("outputs", shape.outputs),
+            outputs=None if shape.whole else ints("outputs", shape.outputs),
             pages=Pages(positions, sequences, table, self.cache.block),
             cache=self.cache,
         )
