@@ -1,7 +1,8 @@
 // y[b, t, h] = softmax(q[b, t, h] · k[b, :, h'] + mask[b, h, t]) · v[b, :, h']: attention over
 // plain keys and values. A work group takes one head and QUERIES tokens: WG keys at a time, each
 // lane scores one of them, then each lane sums its share of the values. Softmax is online: a
-// running maximum, and sums rescaled when it moves.
+// running maximum, and sums rescaled when it moves. With several splits a work group takes a range
+// of the keys and leaves its sums, maximum and total to attention_merge.wgsl.
 // @import load/f32 as q
 // @import vec4/f32 as k
 // @import vec4/f32 as v
@@ -25,7 +26,7 @@ const LOWEST: f32 = -3.4028234e38;
 struct Params {
     tokens: u32, keys: u32, heads: u32, kv_heads: u32, k_cols: u32, v_cols: u32, k_quads: u32,
     window: u32, scale: f32, softcap: f32, q_offset: u32, k_offset: u32, v_offset: u32,
-    mask_offset: u32, sinks_offset: u32, q_strides: vec4<u32>, k_strides: vec4<u32>,
+    splits: u32, mask_offset: u32, sinks_offset: u32, q_strides: vec4<u32>, k_strides: vec4<u32>,
     v_strides: vec4<u32>, mask_strides: vec4<u32>,
 }
 
@@ -39,7 +40,8 @@ var<workgroup> weights: array<f32, QUERIES * WG>;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let head = group.x;
     let kv_head = head / (params.heads / params.kv_heads);
-    let batch = group.z;
+    let batch = group.z / params.splits;
+    let split = group.z % params.splits;
     let first = group.y * QUERIES;
     if first >= params.tokens {
         return;
@@ -54,13 +56,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // @unroll
     for (var t = 0u; t < QUERIES; t++) {
         largest[t] = LOWEST;
-        if SINKS {
+        if SINKS && split == 0u {
             largest[t] = max(f32(sinks_load(params.sinks_offset + head)), LOWEST);
             total[t] = 1.0;
         }
     }
-    let end = seen_until(first + QUERIES - 1u);
-    for (var start = seen_from(first); start < end; start += WG) {
+    let low = seen_from(first);
+    let high = max(seen_until(first + QUERIES - 1u), low);
+    let range = (high - low + params.splits * WG - 1u) / (params.splits * WG) * WG;
+    let end = min(low + (split + 1u) * range, high);
+    for (var start = low + split * range; start < end; start += WG) {
         let count = min(WG, end - start);
         let key = start + min(lane, count - 1u);
         var scores = products(k_at + key * params.k_strides.y);
@@ -128,9 +133,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // @unroll
     for (var t = 0u; t < QUERIES; t++) {
         if first + t < params.tokens {
+            let row_t = (batch * params.tokens + first + t) * params.heads + head;
+            var out_t = row_t * params.v_cols;
             // A token that sees nothing has no sum either.
-            let factor_t = select(1.0 / total[t], 0.0, total[t] == 0.0);
-            let out_t = ((batch * params.tokens + first + t) * params.heads + head) * params.v_cols;
+            var factor_t = select(1.0 / total[t], 0.0, total[t] == 0.0);
+            if params.splits > 1u {
+                out_t = (row_t * params.splits + split) * (params.v_cols + 4u);
+                factor_t = 1.0;
+                store_tail(out_t + params.v_cols, vec4<f32>(largest[t], total[t], 0.0, 0.0), lane);
+            }
             for (var n = 0u; n < LANE_QUADS; n++) {
                 let column = (n * WG + lane) * 4u;
                 for (var c = 0u; c < 4u; c++) {
@@ -140,6 +151,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 }
             }
         }
+    }
+}
+
+fn store_tail(at: u32, tail: vec4<f32>, lane: u32) {
+    for (var c = lane; c < 4u; c += WG) {
+        y[at + c] = tail[c];
     }
 }
 

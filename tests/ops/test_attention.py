@@ -12,10 +12,10 @@ from wgpu_backend.ops.attention import (
     Pages,
     Scores,
     attention,
-    attention_merge,
     paged_attention,
     paged_attention_splits,
 )
+from wgpu_backend.ops.attention_splits import attention_merge
 from wgpu_backend.ops.copying import concat
 
 # Softmax and two sums in f32, in another order: 1e-6 of a value, squared.

@@ -7,6 +7,8 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import leaf
+from wgpu_backend.ops.attention_splits import attention_merge
+from wgpu_backend.ops.scaled_attention import scaled_attention
 
 # Scores, exponentials and sums in f32 on both sides, in another order.
 LIMIT = 1e-10
@@ -35,6 +37,21 @@ def attended(operands, *, mask=None, mask_dtype=F32, sinks=None, vmla=None, **op
     return build
 
 
+def joined(operands, splits, *, mask=None, sinks=None, **options):
+    """Attention in as many ranges of keys."""
+
+    def build(ctx):
+        given = (None if n is None else tensor(ctx, n) for n in (*operands, mask, sinks))
+        return attention_merge(scaled_attention(*given, splits=splits, scale=0.2, **options))
+
+    return build
+
+
+def is_cut(y):
+    """Whether a result is a view of what ranges of keys were joined to."""
+    return y.source is not None and y.source.call.op is attention_merge
+
+
 def hidden(rng, *shape):
     """Additive mask with a third of the keys hidden."""
     mask = rng.standard_normal(shape).astype("f4")
@@ -57,6 +74,72 @@ def test_keys_and_values_of_different_sizes(any_gpu, check, rng, k_cols, v_cols)
 def test_any_number_of_tokens_and_keys(any_gpu, check, rng, tokens, keys, mode):
     operands = heads(rng, tokens=tokens, keys=keys, k_cols=32)
     check(any_gpu, attended(operands, mask_mode=mode), limit=LIMIT)
+
+
+@pytest.mark.parametrize("splits", [2, 5, 32])
+@pytest.mark.parametrize("keys", [1, 33, 257, 1000, 4097])
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_keys_may_be_cut_into_ranges(gpu, check, rng, tokens, keys, splits):
+    operands = heads(rng, tokens=tokens, keys=keys)
+    check(gpu, joined(operands, splits), limit=LIMIT)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"causal": True}, {"window": 100}, {"causal": True, "window": 700}, {"softcap": 2.0}],
+    ids=str,
+)
+@pytest.mark.parametrize("keys", [1, 33, 257, 1000, 4097])
+def test_ranges_know_what_a_token_sees(any_gpu, check, rng, keys, options):
+    operands = heads(rng, batch=2, tokens=7, keys=keys, k_cols=33, v_cols=36)
+    sinks = np.array([-50, -1, 1, 50], "f4")
+    mask = hidden(rng, 4, 7, keys)
+    mask[:, 3, : keys // 2] = -np.inf  # whole ranges
+    mask[:, 4] = -np.inf
+    check(any_gpu, joined(operands, 7, **options), limit=LIMIT)
+    check(any_gpu, joined(operands, 7, mask=mask, sinks=sinks, **options), limit=LIMIT)
+
+
+@pytest.mark.parametrize("keys", [511, 512, 1000, 4097])
+@pytest.mark.parametrize(("k_cols", "v_cols"), [(64, 64), (192, 128), (64, 33)])
+def test_long_keys_are_cut_by_themselves(any_gpu, check, rng, k_cols, v_cols, keys):
+    operands = heads(rng, tokens=2, keys=keys, k_cols=k_cols, v_cols=v_cols)
+
+    def build(ctx):
+        found = attended(operands, mask_mode="causal")(ctx)
+        assert is_cut(found) == (keys >= 512 and v_cols % 4 == 0)
+        return found
+
+    check(any_gpu, build, limit=LIMIT)
+
+
+def test_a_window_or_many_heads_need_no_ranges(full, rng):
+    with Context(full) as ctx:
+        for operands, options in [
+            (heads(rng, keys=1000, tokens=1), {"window": 300}),
+            (heads(rng, keys=1000, tokens=1, q_heads=130), {}),
+        ]:
+            assert not is_cut(attended(operands, **options)(ctx))
+
+
+def test_heads_are_projected_and_turned_after_the_join(any_gpu, check, rng):
+    operands = heads(rng, batch=2, tokens=3, keys=600)
+    vmla = rng.standard_normal((4, 7, 32), "f4")
+    check(any_gpu, attended(operands, vmla=vmla), limit=LIMIT)
+    turned = [o.swapaxes(1, 2).copy() for o in operands]
+    check(any_gpu, attended(turned, heads_first=True), limit=LIMIT)
+    check(any_gpu, attended([o[0] for o in operands]), limit=LIMIT)
+
+
+@pytest.mark.parametrize("how", [{"tokens": 0}, {"batch": 0}, {"q_heads": 0}], ids=str)
+def test_nothing_over_long_keys_gives_nothing(any_gpu, check, rng, how):
+    check(any_gpu, attended(heads(rng, **{"keys": 1000, **how})), limit=0)
+
+
+@pytest.mark.parametrize(("splits", "cols"), [(0, 32), (257, 32), (2, 33)])
+def test_ranges_are_refused_that_cannot_be_joined(full, rng, splits, cols):
+    with Context(full) as ctx, pytest.raises(ShapeError, match=f"{splits} splits of heads of"):
+        joined(heads(rng, v_cols=cols), splits)(ctx)
 
 
 @pytest.mark.parametrize(("q_heads", "kv_heads"), [(1, 1), (3, 3), (8, 2), (6, 1)])

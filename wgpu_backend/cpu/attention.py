@@ -60,7 +60,11 @@ def paged_attention_splits(
 ) -> Array:
     """Put the whole result into the first split; the others are empty."""
     operands = (q, k, v, positions, sequences, table)
-    whole = paged_attention(*operands, scores=scores)
+    return in_first_split(paged_attention(*operands, scores=scores), splits)
+
+
+def in_first_split(whole: Array, splits: int) -> Array:
+    """Result of (tokens, heads, cols) as attention in ranges leaves it, if the first has it all."""
     tokens, heads, cols = whole.shape
     y = np.zeros((tokens, heads, splits, cols + 4), np.float32)
     y[..., cols] = np.finfo(np.float32).min

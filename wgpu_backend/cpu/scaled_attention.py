@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wgpu_backend.cpu.attention import in_first_split
 from wgpu_backend.cpu.twin import Array, twin
 
 
@@ -19,6 +20,7 @@ def scaled_attention(
     causal: bool = False,
     window: int = 0,
     softcap: float = 0.0,
+    splits: int = 1,
 ) -> Array:
     """Attention with all scores at once."""
     heads, repeats = q.shape[2], q.shape[2] // k.shape[2]
@@ -39,7 +41,9 @@ def scaled_attention(
     e = np.exp(scores - largest)
     total = e.sum(axis=-1, keepdims=True) + np.exp(sink - largest)
     e = np.divide(e, total, out=np.zeros_like(e), where=total != 0)
-    return np.einsum("bhts,bshd->bthd", e, values)
+    y = np.einsum("bhts,bshd->bthd", e, values)
+    rows = (y.shape[0] * y.shape[1], *y.shape[2:])
+    return y if splits == 1 else in_first_split(y.reshape(rows), splits)
 
 
 def _seen(tokens: int, keys: int, causal: bool, window: int) -> Array:

@@ -21,6 +21,7 @@ from wgpu_backend.ops import (
     attention,
     convolution,
     copying,
+    dot_product_attention,
     elementwise,
     experts,
     indexing,
@@ -33,7 +34,6 @@ from wgpu_backend.ops import (
     reduction,
     resampling,
     sampling,
-    scaled_attention,
     scan,
     scatter,
     shaping,
@@ -282,7 +282,7 @@ class Tensor(HostView):
     conv2d = Method(convolution.conv2d)
     conv3d = Method(convolution.conv3d)
     im2col = Method(convolution.im2col)
-    scaled_dot_product_attention = Method(scaled_attention.scaled_dot_product_attention)
+    scaled_dot_product_attention = Method(dot_product_attention.scaled_dot_product_attention)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
     silu_alpha_limit = Method(experts.silu_alpha_limit)

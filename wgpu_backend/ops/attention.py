@@ -1,4 +1,4 @@
-"""Attention over a paged cache: the op, its parallel form for long caches, and the join."""
+"""Attention over a paged cache: the op, and its parallel form for long caches."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention_kernels import select_tiles
+from wgpu_backend.ops.attention_splits import attention_merge, useful_splits
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.copying import concat
 from wgpu_backend.ops.op import op
@@ -18,9 +19,6 @@ from wgpu_backend.ops.views import viewed
 
 CACHE_TYPES = (F32, F16, Q8_0, Q4_0)
 BLOCK_VALUES = 32  # of the block formats among them
-SPLIT_POSITIONS = 128  # positions that are worth a work group of their own
-UNSPLIT_POSITIONS = 512  # fewer are not worth the dispatch that joins splits
-ENOUGH_GROUPS = 256  # with this many work groups a device is busy without splitting
 TILE_ROWS = 8  # of a work group, about
 # Bytes and operations of one dispatch, which nothing cuts any more: half of what a submit may hold.
 MOST_WORK = 1 << 34
@@ -170,10 +168,9 @@ def attended(q: Node, k: Node, v: Node, pages: Pages, *, scores: Scores, seen: i
     """
     tokens, heads = q.spec.shape[:2]
     groups = max(scores.kv_heads, 1) * -(-tokens * heads // (max(scores.kv_heads, 1) * TILE_ROWS))
-    worth = seen // SPLIT_POSITIONS if seen >= UNSPLIT_POSITIONS else 1
-    splits = min(worth, ENOUGH_GROUPS // max(groups, 1))
+    splits = useful_splits(seen, groups)
     operands = (q, k, v, pages.positions, pages.sequences, pages.table)
-    if splits <= 1:
+    if splits == 1:
         return paged_attention(*operands, scores=scores)
     return attention_merge(paged_attention_splits(*operands, scores=scores, splits=splits))
 
@@ -352,27 +349,3 @@ def paged_attention_splits(
     """
     operands = (q, k, v, positions, sequences, table)
     return paged_launch(*operands, scores=scores, splits=splits)
-
-
-@op(trusted=True)
-def attention_merge(x: Node) -> Launch:
-    """Join the ranges of `paged_attention_splits`.
-
-    Parameters
-    ----------
-    x : (tokens, heads, splits, cols + 4), f32
-
-    Returns
-    -------
-    (tokens, heads, cols), f32.
-    """
-    require_rank("attention_merge", "x", x, 4)
-    tokens, heads, splits, width = x.spec.shape
-    out = Spec.dense((tokens, heads, width - 4), F32)
-    return Launch(
-        out,
-        {"x": x},
-        threads=out.size // 4,
-        params={"size": out.size // 4, "splits": splits, "quads": (width - 4) // 4},
-        work=x.spec.nbytes,
-    )

@@ -1,0 +1,47 @@
+"""Long attention in ranges of positions, a work group each: how many, and how they are joined.
+
+Source: Dao et al. 2023, "Flash-Decoding".
+"""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import require_rank
+from wgpu_backend.ops.op import op
+
+SPLIT_POSITIONS = 128  # positions that are worth a work group of their own
+UNSPLIT_POSITIONS = 512  # fewer are not worth the dispatch that joins splits
+ENOUGH_GROUPS = 256  # with this many work groups a device is busy without splitting
+
+
+def useful_splits(seen: int, groups: int) -> int:
+    """Ranges that `seen` positions are worth cutting into, where one makes so many work groups."""
+    worth = seen // SPLIT_POSITIONS if seen >= UNSPLIT_POSITIONS else 1
+    return max(min(worth, ENOUGH_GROUPS // max(groups, 1)), 1)
+
+
+@op(trusted=True)
+def attention_merge(x: Node) -> Launch:
+    """Join attention over ranges of positions.
+
+    Parameters
+    ----------
+    x : (tokens, heads, splits, cols + 4), f32
+        Unnormalised sums of a range, then its largest score, its total, and two values unused.
+
+    Returns
+    -------
+    (tokens, heads, cols), f32.
+    """
+    require_rank("attention_merge", "x", x, 4)
+    tokens, heads, splits, width = x.spec.shape
+    out = Spec.dense((tokens, heads, width - 4), F32)
+    return Launch(
+        out,
+        {"x": x},
+        threads=out.size // 4,
+        params={"size": out.size // 4, "splits": splits, "quads": (width - 4) // 4},
+        work=x.spec.nbytes,
+    )
