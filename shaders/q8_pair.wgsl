@@ -26,11 +26,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let at = (row * params.groups + i) * 3u;
     let first = q8_group(&values);
     put(at, first);
-    let scale = bitcast<f32>(first[2].x);
-    // @unroll
-    for (var k = 0u; k < 8u; k++) {
-        values[k] -= vec4<f32>(unpack4xI8(first[k / 4u][k % 4u])) * scale;
-    }
+    q8_subtract(&values, first);
     put(at + params.groups * 3u, q8_group(&values));
 }
 

@@ -1,4 +1,5 @@
-// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: one work group a row.
+// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: one work group a row. As a pair,
+// a second row follows each: what rounding to the first leaves.
 // @import vec4/f32 as x
 // @import vec4/f32 as weight
 // @import lib/grid
@@ -7,6 +8,7 @@
 
 const WG: u32 = 64u;
 const WEIGHTED: bool = true;
+const PAIR: bool = false;
 
 struct Params { rows: u32, groups: u32, x_offset: u32, weight_offset: u32, eps: f32 }
 
@@ -41,9 +43,19 @@ fn main(
             }
         }
         let packed = q8_group(&values);
-        let at = (row * params.groups + g) * 3u;
-        y[at] = packed[0];
-        y[at + 1u] = packed[1];
-        y[at + 2u] = packed[2];
+        if PAIR {
+            let at = (2u * row * params.groups + g) * 3u;
+            put(at, packed);
+            q8_subtract(&values, packed);
+            put(at + params.groups * 3u, q8_group(&values));
+        } else {
+            put((row * params.groups + g) * 3u, packed);
+        }
     }
+}
+
+fn put(at: u32, group: array<vec4<u32>, 3>) {
+    y[at] = group[0];
+    y[at + 1u] = group[1];
+    y[at + 2u] = group[2];
 }

@@ -33,3 +33,12 @@ fn q8_group(values: ptr<function, array<vec4<f32>, 8>>) -> array<vec4<u32>, 3> {
         vec4<u32>(given, bitcast<vec3<u32>>(vec3<f32>(sums) * scale)),
     );
 }
+
+// Keep what rounding to a group leaves of its values.
+fn q8_subtract(values: ptr<function, array<vec4<f32>, 8>>, group: array<vec4<u32>, 3>) {
+    let scale = bitcast<f32>(group[2].x);
+    // @unroll
+    for (var k = 0u; k < 8u; k++) {
+        (*values)[k] -= vec4<f32>(unpack4xI8(group[k / 4u][k % 4u])) * scale;
+    }
+}

@@ -16,6 +16,12 @@ def rms_norm_q8(x: Array, weight: Array | None = None, *, eps: float) -> Array:
 
 
 @twin
+def rms_norm_pair(x: Array, weight: Array | None = None, *, eps: float) -> Array:
+    """Norm, then splitting."""
+    return q8_pair(rms_norm(x, weight, eps=eps))
+
+
+@twin
 def q8_pair(x: Array) -> Array:
     """Rounded values, and the rounded rest."""
     first = q8_activations(x)

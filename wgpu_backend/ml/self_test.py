@@ -231,6 +231,7 @@ _SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
 _BEFORE = {
     "mulmat_q8_gated": ("mulmat_q8",),
     "rms_norm_q8": ("mulmat_q8",),
+    "rms_norm_pair": ("q8_pair",),
     "paged_attention_q8": ("mulmat_q8",),
 }
 
@@ -243,6 +244,7 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "mulmat_q8_add", ROUNDING_ERROR, _rounded_sum
     yield "mulmat_q8_gated", ROUNDING_ERROR, _gated
     yield "rms_norm_q8", ROUNDING_ERROR, _rounded_norm
+    yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
     yield "route", LARGEST_ERROR, _routed
@@ -278,6 +280,11 @@ def _gated(context: Context, rng: np.random.Generator) -> Tensor:
 def _rounded_norm(context: Context, rng: np.random.Generator) -> Tensor:
     weight = _quantised(context, rng, dtypes.Q4_0)
     return weight.mulmat(_normal(context, rng, 3, 256).rms_norm(eps=1e-5))
+
+
+def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
+    weight = _quantised(context, rng, dtypes.Q4_0)
+    return weight.mulmat_full_prec(_normal(context, rng, 3, 256).rms_norm(eps=1e-5))
 
 
 def _attention_into_product(context: Context, rng: np.random.Generator) -> Tensor:

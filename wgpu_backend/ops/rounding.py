@@ -6,6 +6,8 @@ it: today a rasteriser on the CPU, which is bound by loads and has eight-bit pro
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, Made
@@ -46,20 +48,46 @@ def rms_norm_q8(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     -------
     (..., cols / 32, 12), u32
     """
-    require_rank("rms_norm_q8", "x", x, 1)
-    require_dtype("rms_norm_q8", "x", x, (F32,))
+    return _norm("rms_norm_q8", x, weight, eps)
+
+
+@op(shader="rms_norm_q8", dense=("x",), trusted=True)
+def rms_norm_pair(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
+    """Normalise rows as `rms_norm`, and split them as `q8_pair`.
+
+    Parameters
+    ----------
+    x : (..., cols), f32; `cols` a multiple of 32
+    weight : (cols,), f32, or None
+    eps : float
+        Added to the mean square.
+
+    Returns
+    -------
+    (..., 2, cols / 32, 12), u32
+    """
+    require_rank("rms_norm_pair", "x", x, 1, 2)
+    launch = _norm("rms_norm_pair", x, weight, eps)
+    *rows, groups, words = launch.out.shape
+    out = Spec.dense((*rows, 2, groups, words), U32)
+    return replace(launch, out=out, choices={**launch.choices, "PAIR": True})
+
+
+def _norm(name: str, x: Node, weight: Node | None, eps: float) -> Launch:
+    require_rank(name, "x", x, 1)
+    require_dtype(name, "x", x, (F32,))
     cols = x.spec.shape[-1]
     require(
         cols % GROUP == 0,
         ShapeError,
-        f"rms_norm_q8: rows of x have {cols} values, needs a multiple of {GROUP}",
+        f"{name}: rows of x have {cols} values, needs a multiple of {GROUP}",
     )
     if weight is not None:
-        require_dtype("rms_norm_q8", "weight", weight, (F32,))
+        require_dtype(name, "weight", weight, (F32,))
         require(
             weight.spec.shape == (cols,) and weight.spec.is_dense,
             ShapeError,
-            f"rms_norm_q8: weight is {weight.spec.shape}, rows of x have {cols} values",
+            f"{name}: weight is {weight.spec.shape}, rows of x have {cols} values",
         )
     rows = row_count(x.spec)
     return Launch(
@@ -177,6 +205,17 @@ def _neighbours(a: Node, b: Node) -> Node | None:
 @rms_norm_q8.fuses("q8_activations", exact=False)
 def rounded_norm(node: Made, graph: Graph) -> Node | None:
     """A norm that only products with rounded activations read."""
+    return _after_norm(node, graph, rms_norm_q8)
+
+
+@rms_norm_pair.fuses("q8_pair", exact=False)
+def split_norm(node: Made, graph: Graph) -> Node | None:
+    """A norm that only a product that asks for precision reads."""
+    return _after_norm(node, graph, rms_norm_pair)
+
+
+def _after_norm(node: Made, graph: Graph, rounding: Callee) -> Node | None:
+    """The norm before a rounding in one op with it."""
     norm = graph.sole(node.operands["x"], "rms_norm")
     if norm is None:
         return None
@@ -186,4 +225,4 @@ def rounded_norm(node: Made, graph: Graph) -> Node | None:
         return None
     weighted = norm.launch.choices["WEIGHTED"]
     eps = norm.call.kwargs["eps"]
-    return graph.call(rms_norm_q8, x, weight if weighted else None, eps=eps)
+    return graph.call(rounding, x, weight if weighted else None, eps=eps)

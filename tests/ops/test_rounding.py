@@ -1,0 +1,95 @@
+"""Norms and pairs in eight bits, by what their groups stand for."""
+
+import pytest
+
+from tests.ops.operands import tensor, weight, weight_bytes
+from wgpu_backend.cpu.q8 import values_of as decoded
+from wgpu_backend.dtypes import Q4_0
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.normalization import rms_norm
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.rounding import q8_pair, rms_norm_pair, rms_norm_q8
+from wgpu_backend.testing import nmse, values_of
+
+# A value between two quants may be rounded to either: a 127th of the largest of its group.
+ROUNDING = 1e-5
+SHAPES = [(1, 32), (3, 96), (2, 896), (5, 2080)]
+
+
+def groups(executor, build):
+    return decoded(values_of(executor, build))
+
+
+def in_both(executor, build):
+    """What the groups stand for, on a device and in NumPy."""
+    return groups(executor, build), groups(NumpyExecutor(), build)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_both_rows_of_a_pair_add_up_to_fifteen_bits(gpu, rng, shape):
+    x = 5 * rng.standard_normal(shape, "f4")
+    got, want = in_both(gpu, lambda ctx: q8_pair(tensor(ctx, x)))
+    assert got.shape == (shape[0], 2, shape[1])
+    assert nmse(got[:, 0], want[:, 0]) <= ROUNDING
+    assert nmse(got.sum(axis=1), x) < 1e-9
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_norm_is_rounded(gpu, rng, shape, weighted):
+    x, w = 5 * rng.standard_normal(shape, "f4"), rng.standard_normal(shape[-1], "f4")
+
+    def normed(ctx):
+        return rms_norm_q8(tensor(ctx, x), tensor(ctx, w) if weighted else None, eps=1e-5)
+
+    got, want = in_both(gpu, normed)
+    assert nmse(got, want) <= ROUNDING
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_norm_is_split(gpu, rng, shape, weighted):
+    x, w = 5 * rng.standard_normal(shape, "f4"), rng.standard_normal(shape[-1], "f4")
+
+    def normed(ctx, norm):
+        return norm(tensor(ctx, x), tensor(ctx, w) if weighted else None, eps=1e-5)
+
+    got, want = in_both(gpu, lambda ctx: normed(ctx, rms_norm_pair))
+    exact = values_of(NumpyExecutor(), lambda ctx: normed(ctx, rms_norm))
+    assert got.shape == (shape[0], 2, shape[1])
+    assert nmse(got[:, 0], want[:, 0]) <= ROUNDING
+    assert nmse(got.sum(axis=1), exact) < 1e-9
+
+
+def test_rows_of_other_lengths_are_refused(full):
+    with Context(full) as ctx:
+        for norm in (rms_norm_q8, rms_norm_pair):
+            name = norm.name
+            with pytest.raises(ShapeError, match=f"{name}: rows of x have 33 values, needs a mult"):
+                norm(ctx.zeros(2, 33), eps=1e-5)
+            with pytest.raises(ShapeError, match=rf"{name}: weight is \(32,\), rows of x have 64"):
+                norm(ctx.zeros(2, 64), ctx.zeros(32), eps=1e-5)
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "and others"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_norm_that_logits_alone_read_is_split_in_one_op(full, monkeypatch, rng, rows, others):
+    data, x = weight_bytes(rng, 40, 256, Q4_0), rng.standard_normal((rows, 256), "f4")
+
+    def ran(rules):
+        """Ops of logits after fusion, and their values."""
+        monkeypatch.setattr(full, "rules", fusions(rules, exact=False))
+        with Context(full) as ctx:
+            normed = tensor(ctx, x).rms_norm(eps=1e-5)
+            logits = weight(full, 40, 256, Q4_0, data).mulmat_full_prec(normed)
+            recorded = ctx.record(logits, *([normed] if others else []))
+            values = recorded.run({}).wait()[0]
+            recorded.close()
+            return [node.call.op.name for node, _ in recorded.plan.steps], values
+
+    names, got = ran(["q8_pair", "rms_norm_pair"])
+    norm = ["rms_norm", "q8_pair"] if others else ["rms_norm_pair"]
+    assert names == [*norm, "mulmat_q8", "add"]
+    assert nmse(got, ran([])[1]) < 1e-8
