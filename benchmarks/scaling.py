@@ -5,6 +5,7 @@
     python benchmarks/scaling.py
     python benchmarks/scaling.py model.gguf --longest 32768 --budget 1200 \
         --json scaling.json --plot scaling.svg
+    python benchmarks/scaling.py model.gguf --only "decode step" --longest 4096 --budget 60
 
 Four sweeps, each by doubling: a decode step, and a part of a prompt, behind a context that grows; a
 decode step of several sequences; and a whole prompt into an empty cache. A context is made by
@@ -13,7 +14,9 @@ taking places in the cache without computing what belongs there, which costs att
 The exponent is the slope over the last points on logarithmic scales. All but the whole prompt,
 whose attention is quadratic, are linear at most; what grows faster is said below the tables and
 makes the exit code 1. A sweep ends where its next point would not fit into its share of
-``--budget``.
+``--budget``. Of a decode step it is also told what it costs behind 4096 positions over behind 256:
+at most 2 is the aim for models of half a billion weights and more; with fewer, attention is most of
+a step.
 
 A software rasteriser computes in this process, so there the processor time of the process is taken,
 which hardly depends on what else the machine does; elsewhere the time on the wall.
@@ -42,6 +45,8 @@ NOISE = 0.2  # how far above its limit an exponent is still no finding
 ROUNDS = 20
 LONG = 10.0  # seconds beside which recording graphs does not count
 CONTEXT_OF_A_BATCH = 256
+STEP = "decode step"
+NEAR, FAR = 256, 4096  # positions behind which a step is compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,14 @@ class Sweep:
         return float(np.polyfit(logarithms[:, 0], logarithms[:, 1], 1)[0])
 
     @property
+    def growth(self) -> float | None:
+        """What a step costs behind FAR positions over behind NEAR; None where that is not known."""
+        taken = {p.size: p.seconds for p in self.points}
+        if self.name != STEP or not taken.keys() >= {NEAR, FAR}:
+            return None
+        return taken[FAR] / taken[NEAR]
+
+    @property
     def too_steep(self) -> bool:
         """Whether it grows faster than the algorithm does."""
         return self.exponent is not None and self.exponent > self.limit + NOISE
@@ -133,7 +146,7 @@ class Model:
         part = min(self._runner.chunk, self._longest)
         whole = doubled(1, self._longest)
         return [
-            Sweep("decode step", "positions", whole, self._step, 1),
+            Sweep(STEP, "positions", whole, self._step, 1),
             Sweep("sequences in a step", "sequences", doubled(1, self._most), self._batch, 1),
             Sweep(
                 f"{part} tokens of a prompt",
@@ -261,6 +274,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--longest", type=int, default=32768, help="prompt and context, tokens")
     parser.add_argument("--sequences", type=int, default=32)
     parser.add_argument("--budget", type=float, default=240, metavar="SECONDS")
+    parser.add_argument("--only", default="", metavar="SWEEPS", help="beginnings of their names")
     parser.add_argument("--device", default="")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg")
@@ -278,15 +292,12 @@ def main() -> None:
         meter = Meter(time.process_time if software else time.perf_counter, work.host_seconds)
         clock = "processor time" if software else "wall clock"
         print(f"{options.model.name} on {device}, {clock}")
-        sweeps = work.sweeps()
+        wanted = tuple(options.only.split(","))
+        sweeps = [sweep for sweep in work.sweeps() if sweep.name.startswith(wanted)]
         for number, sweep in enumerate(sweeps):
             share = (end - time.perf_counter()) / (len(sweeps) - number)
             swept(sweep, meter, share)
-            print(f"\n{sweep.name}: {sweep.x}\n{'':>10}{'ms':>12}{'host ms':>10}")
-            for p in sweep.points:
-                print(f"{p.size:10}{p.seconds * 1e3:12.2f}{p.host_seconds * 1e3:10.2f}", flush=True)
-            if sweep.exponent is not None:
-                print(f"exponent {sweep.exponent:.2f}, at most {sweep.limit} by the algorithm")
+            print(table(sweep), flush=True)
     if options.json:
         result = {
             "model": options.model.name,
@@ -302,6 +313,19 @@ def main() -> None:
         sys.exit(f"grows faster than its algorithm: {', '.join(steep)}")
 
 
+def table(sweep: Sweep) -> str:
+    """What is printed of a sweep."""
+    rows = [f"\n{sweep.name}: {sweep.x}", f"{'':>10}{'ms':>12}{'host ms':>10}"]
+    rows += [
+        f"{p.size:10}{p.seconds * 1e3:12.2f}{p.host_seconds * 1e3:10.2f}" for p in sweep.points
+    ]
+    if sweep.exponent is not None:
+        rows.append(f"exponent {sweep.exponent:.2f}, at most {sweep.limit} by the algorithm")
+    if sweep.growth is not None:
+        rows.append(f"behind {FAR} positions {sweep.growth:.2f} times behind {NEAR}")
+    return "\n".join(rows)
+
+
 def report(sweep: Sweep) -> dict[str, object]:
     """What ``--json`` has of a sweep."""
     return {
@@ -309,6 +333,7 @@ def report(sweep: Sweep) -> dict[str, object]:
         "size": sweep.x,
         "limit": sweep.limit,
         "exponent": sweep.exponent,
+        "growth": sweep.growth,
         "points": [asdict(point) for point in sweep.points],
     }
 

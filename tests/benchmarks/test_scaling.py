@@ -5,7 +5,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.scaling import Meter, Model, Point, Sweep, doubled, explore, improve, plot, swept
+from benchmarks.scaling import (
+    Meter,
+    Model,
+    Point,
+    Sweep,
+    doubled,
+    explore,
+    improve,
+    plot,
+    swept,
+    table,
+)
 from tests.builders import tiny_model
 from wgpu_backend.engine.loading import load
 
@@ -33,6 +44,16 @@ def test_only_the_last_points_tell_the_exponent():
     assert sweep([5, 5, 5, 5, 1, 2, 4, 8]).exponent == pytest.approx(1)
     assert sweep([1, 2, 3]).exponent is None
     assert not sweep([1, 20, 300]).too_steep
+
+
+def test_a_step_behind_a_long_context_is_compared():
+    each = sweep([1 + i for i in range(13)])
+    assert each.growth is None
+    each.name = "decode step"
+    assert each.growth == pytest.approx(13 / 9)
+    assert "behind 4096 positions 1.44 times behind 256" in table(each)
+    each.points.pop()
+    assert each.growth is None
 
 
 def test_a_sweep_ends_with_its_budget():
