@@ -7,6 +7,7 @@
 // @import lib/addend
 // @import lib/gated
 // @import lib/gated_tile
+// @import lib/register_tile
 
 const WG: u32 = 64u;
 const TILE_M: u32 = 64u;
@@ -19,10 +20,6 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
-
-// Tiles lie k-major in vectors of four k; one vector more a row keeps banks apart.
-var<workgroup> tile_w: array<vec4<f32>, 576>;
-var<workgroup> tile_x: array<vec4<f32>, 288>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -65,19 +62,5 @@ fn load_x(first_col: u32, g: u32, lane: u32) {
         let col = min(first_col + i / 8u, params.n - 1u);
         let at = params.x_offset / 4u + (col * params.groups + g) * 8u + i % 8u;
         tile_x[(i / 8u) * 9u + i % 8u] = x_load4(at);
-    }
-}
-
-fn multiply(rows: u32, cols: u32, sums: ptr<function, array<vec4<f32>, 8>>) {
-    for (var k = 0u; k < 8u; k++) {
-        let x0 = tile_x[cols * 9u + k];
-        let x1 = tile_x[cols * 9u + 9u + k];
-        let x2 = tile_x[cols * 9u + 18u + k];
-        let x3 = tile_x[cols * 9u + 27u + k];
-        // @unroll
-        for (var r = 0u; r < 8u; r++) {
-            let w_r = tile_w[(rows + r) * 9u + k];
-            (*sums)[r] += vec4<f32>(dot(w_r, x0), dot(w_r, x1), dot(w_r, x2), dot(w_r, x3));
-        }
     }
 }

@@ -1,9 +1,10 @@
 // y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k]: each row of x times the expert
 // chosen for it. A work group takes ROWS rows of one expert, its lanes stride over k, and a tree
-// sums them. Experts lie one below the other; `first_row` is the first row of all that this part
-// holds.
+// sums them.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
+// @import chosen/each as ids
+// @import lib/expert_task
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -11,13 +12,12 @@ const ROWS: u32 = 2u;
 
 struct Params {
     m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
-    first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, pairs: u32,
+    first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
     ids_strides: vec4<u32>,
 }
 
-@group(0) @binding(0) var<storage, read> ids: array<i32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
 
 var<workgroup> partial: array<f32, WG * ROWS>;
 
@@ -27,23 +27,12 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = group_index(group, groups);
-    let pair = index / params.row_groups;
-    if pair >= params.pairs {
+    let task = task_of(group_index(group, groups), ROWS);
+    if !task.is_there {
         return;
     }
-    let token = pair / params.used;
-    let slot = pair % params.used;
-    let chosen = token * params.ids_strides.z + slot * params.ids_strides.w;
-    let expert = u32(ids[params.ids_offset + chosen]);
-    if expert >= params.experts {
-        return;
-    }
-    let row = (index % params.row_groups) * ROWS;
-    // Rows of another part wrap around to large numbers and are skipped.
-    let local = params.skipped + expert * params.m + row - params.first_row;
-    let x_row = token * params.x_used + slot % params.x_used;
-    let x_at = params.x_offset / 4u + x_row * params.groups * 8u;
+    let local = task.local;
+    let x_at = params.x_offset / 4u + x_row(task.tile) * params.groups * 8u;
     var sums: array<f32, ROWS>;
     for (var g = lane; g < params.groups; g += WG) {
         var values: array<vec4<f32>, 8>;
@@ -71,7 +60,7 @@ fn main(
         }
         workgroupBarrier();
     }
-    if lane < ROWS && row + lane < params.m && local + lane < params.weights_rows {
-        y[pair * params.m + row + lane] = partial[lane * WG];
+    if lane < ROWS && task.row + lane < params.m && local + lane < params.weights_rows {
+        y[task.tile * params.m + task.row + lane] = partial[lane * WG];
     }
 }

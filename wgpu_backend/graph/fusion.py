@@ -60,6 +60,17 @@ class Made:
         """Of its result."""
         return self.node.spec
 
+    def arguments(self, *names: str) -> list[Any]:
+        """Arguments that the op was called with, its operands as they were before it viewed them.
+
+        Parameters
+        ----------
+        names : str
+            The op's first parameters, in their order.
+        """
+        given = {**dict(zip(names, self.call.args, strict=False)), **self.call.kwargs}
+        return [given[name] for name in names]
+
 
 def made(node: Node) -> Made | None:
     """A node as rules see it; None for leaves and views."""

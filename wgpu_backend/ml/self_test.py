@@ -233,6 +233,7 @@ _BEFORE = {
     "rms_norm_q8": ("mulmat_q8",),
     "rms_norm_pair": ("q8_pair",),
     "paged_attention_q8": ("mulmat_q8",),
+    "mulmat_id_q8_tiles": ("mulmat_id_tiles",),
 }
 
 
@@ -248,6 +249,9 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
     yield "route", LARGEST_ERROR, _routed
+    yield "mulmat_id_tiles", LARGEST_ERROR, _by_expert
+    yield "mulmat_id_q8", ROUNDING_ERROR, _by_expert
+    yield "mulmat_id_q8_tiles", ROUNDING_ERROR, _by_expert
 
 
 def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
@@ -317,6 +321,13 @@ def _routed(context: Context, rng: np.random.Generator) -> Tensor:
     ids = scores.top_k(4)
     weights = scores.reshape(5, 33, 1).rows(ids).reshape(5, 4)
     return (weights / weights.sum_rows()).concat(ids.cast(dtype=dtypes.F32), axis=1)
+
+
+def _by_expert(context: Context, rng: np.random.Generator) -> Tensor:
+    """Products of fifty tokens with two of three experts each."""
+    experts = _quantised(context, rng, dtypes.Q4_0).slice(0, 0, 39).reshape(3, 13, 256)
+    ids = np.stack([rng.permutation(3)[:2] for _ in range(50)])
+    return experts.mulmat_id(_normal(context, rng, 50, 1, 256), context.from_numpy(ids))
 
 
 def _normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:

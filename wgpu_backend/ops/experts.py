@@ -23,15 +23,38 @@ def select_mulmat_id(launch: Launch, capabilities: Capabilities) -> Launch:
     """Pick lanes for a software device, and size the grid by rows of one expert."""
     if launch.shader == "mulmat_id_plain":
         return launch
-    software = capabilities.software
-    rows = LANES * LANE_ROWS if software else VECTOR_ROWS
+    if capabilities.software:
+        return by_lanes(launch, capabilities, LANE_ROWS, 1)
+    choices = {"ids": "chosen/each", "ROWS": VECTOR_ROWS, "WG": 64}
+    return by_rows(replace(launch, shader="mulmat_id", choices=choices), VECTOR_ROWS)
+
+
+def by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
+    """Launch for a device whose lanes are a CPU's: so many rows and columns a lane.
+
+    Parameters
+    ----------
+    launch : Launch
+        Of `mulmat_id`, or of it by tiles.
+    capabilities : Capabilities
+    rows, columns : int
+    """
+    choices = {"ids": "chosen/each", **launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
+    if capabilities.telling_lanes:
+        choices["fours"] = "rasteriser/fours"
+        if launch.operands["x"].spec.dtype == F32:
+            choices["x"] = "rasteriser/quads"
+    lanes = replace(launch, shader="mulmat_id_lanes", choices=choices)
+    return by_rows(lanes, LANES * rows)
+
+
+def by_rows(launch: Launch, rows: int) -> Launch:
+    """Grid of a work group for every tile and every so many rows of an expert."""
     row_groups = -(-int(launch.params["m"]) // rows)  # pyright: ignore[reportArgumentType]
     return replace(
         launch,
-        shader="mulmat_id_lanes" if software else "mulmat_id",
-        groups=spread(row_groups * int(launch.params["pairs"])),  # pyright: ignore[reportArgumentType]
+        groups=spread(row_groups * int(launch.params["tiles"])),  # pyright: ignore[reportArgumentType]
         params={**launch.params, "row_groups": row_groups},
-        choices={"ROWS": LANE_ROWS if software else VECTOR_ROWS, "WG": LANES if software else 64},
     )
 
 
@@ -58,50 +81,77 @@ def mulmat_id(weights: Node, x: Node, ids: Node) -> Launch:
     ShapeError
         Row lengths or numbers of tokens differ, or `weights` is strided.
     """
-    require_rank("mulmat_id", "weights", weights, 3, 3)
     require_rank("mulmat_id", "x", x, 3, 3)
-    require_dtype("mulmat_id", "weights", weights, EXPERTS)
     require_dtype("mulmat_id", "x", x, FLOATS)
-    tokens, x_used, cols = x.spec.shape
-    used = _used("mulmat_id", ids, tokens)
+    require_dtype("mulmat_id", "weights", weights, EXPERTS)
+    used = used_by("mulmat_id", ids, x.spec.shape[0])
+    launch = expert_product("mulmat_id", weights, x, ids, used)
+    size, k = launch.out.size, x.spec.shape[2]
+    if k % GROUP:
+        plain = {**launch.params, "size": size, "k": k}
+        return replace(launch, threads=size, params=plain, shader="mulmat_id_plain")
+    return launch
+
+
+def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> Launch:
+    """What launches of products by the chosen expert have in common.
+
+    Parameters
+    ----------
+    name : str
+        Of the op.
+    weights : (experts, m, k)
+    x : (tokens, 1 or used, …)
+        What follows may be values, or groups of them in eight bits.
+    ids : (…), i32
+        Experts of each token, or their tiles.
+    used : int
+        Experts a token.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths differ, there are other rows a token than experts, or `weights` is strided.
+    """
+    require_rank(name, "weights", weights, 3, 3)
+    tokens, x_used = x.spec.shape[:2]
+    cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
     experts, m, k = weights.spec.shape
     require(
         cols == k,
         ShapeError,
-        f"mulmat_id: rows of x have {cols} values, rows of weights have {k}",
+        f"{name}: rows of x have {cols} values, rows of weights have {k}",
     )
     require(
         x_used in (1, used),
         ShapeError,
-        f"mulmat_id: x has {x_used} rows a token, ids has {used}, needs as many or 1",
+        f"{name}: x has {x_used} rows a token, ids has {used}, needs as many or 1",
     )
     require(
         weights.spec.is_dense and weights.spec.offset % max(k, 1) == 0,
         ShapeError,
-        f"mulmat_id: weights {weights.spec.shape} have strides {weights.spec.strides}, "
+        f"{name}: weights {weights.spec.shape} have strides {weights.spec.strides}, "
         f"needs whole experts, strides {(m * k, k, 1)}",
     )
     skipped = weights.spec.offset // max(k, 1)
-    params = {
-        "m": m,
-        "experts": experts,
-        "used": used,
-        "x_used": x_used,
-        "skipped": skipped,
-        "ids_strides": four(ids.spec.strides, 0),
-    }
     # Weights are split by rows, wherever experts end: all rows from the storage's first.
     rows = viewed(weights, Spec.dense((skipped + experts * m, k), weights.spec.dtype))
-    launch = Launch(
+    return Launch(
         Spec.dense((tokens, used, m), F32),
         {"weights": rows, "x": x, "ids": ids},
+        params={
+            "m": m,
+            "groups": k // GROUP,
+            "experts": experts,
+            "used": used,
+            "x_used": x_used,
+            "skipped": skipped,
+            "pairs": tokens * used,
+            "tiles": tokens * used,
+            "ids_strides": four(ids.spec.strides, 0),
+        },
         work=tokens * used * m * k * 4,
     )
-    if k % GROUP:
-        size = tokens * used * m
-        plain = {**params, "size": size, "k": k}
-        return replace(launch, threads=size, params=plain, shader="mulmat_id_plain")
-    return replace(launch, params={**params, "pairs": tokens * used, "groups": k // GROUP})
 
 
 @op(dense=("x", "bias"), trusted=True)
@@ -129,7 +179,7 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
     require_dtype("add_id", "x", x, FLOATS)
     require_dtype("add_id", "bias", bias, FLOATS)
     tokens, used, cols = x.spec.shape
-    chosen = _used("add_id", ids, tokens)
+    chosen = used_by("add_id", ids, tokens)
     require(
         chosen == used, ShapeError, f"add_id: ids has {chosen} experts a token, x has {used} rows"
     )
@@ -154,8 +204,8 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
     )
 
 
-def _used(name: str, ids: Node, tokens: int) -> int:
-    """Experts a token, once `ids` is what the op takes."""
+def used_by(name: str, ids: Node, tokens: int) -> int:
+    """Experts a token, once `ids` is what the op of that name takes."""
     require_rank(name, "ids", ids, 2, 2)
     require_dtype(name, "ids", ids, (I32,))
     require(

@@ -1,0 +1,79 @@
+// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for many tokens: a work group makes 64 rows
+// of one expert for up to 32 of the pairs of a token and this expert, which expert_tiles.wgsl lists.
+// @import quant/f32 as weights
+// @import vec4/f32 as x
+// @import chosen/tiles as ids
+// @import lib/expert_task
+// @import lib/register_tile
+// @import lib/grid
+
+const WG: u32 = 64u;
+const TILE_M: u32 = 64u;
+const TILE_N: u32 = 32u;
+
+struct Params {
+    m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
+    first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
+    ids_strides: vec4<u32>,
+}
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+// Of each column of the tile, its pair and where its values of x begin.
+var<workgroup> pairs: array<u32, TILE_N>;
+var<workgroup> starts: array<u32, TILE_N>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let task = task_of(group_index(group, groups), TILE_M);
+    if !task.is_there {
+        return;
+    }
+    find_columns(task.tile, lane);
+    workgroupBarrier();
+    let rows = (lane % 8u) * 8u;
+    let cols = (lane / 8u) * 4u;
+    var sums: array<vec4<f32>, 8>;
+    for (var g = 0u; g < params.groups; g++) {
+        load_weights(task.local + lane, g, lane);
+        for (var i = lane; i < TILE_N * 8u; i += WG) {
+            tile_x[(i / 8u) * 9u + i % 8u] = x_load4(starts[i / 8u] + g * 8u + i % 8u);
+        }
+        workgroupBarrier();
+        multiply(rows, cols, &sums);
+        workgroupBarrier();
+    }
+    for (var r = 0u; r < 8u; r++) {
+        let row = task.row + rows + r;
+        if row < params.m && task.local + rows + r < params.weights_rows {
+            for (var c = 0u; c < 4u; c++) {
+                if pairs[cols + c] < params.pairs {
+                    y[pairs[cols + c] * params.m + row] = sums[r][c];
+                }
+            }
+        }
+    }
+}
+
+// Surplus columns repeat the last of all pairs; they are not stored.
+fn find_columns(tile: u32, lane: u32) {
+    if lane < TILE_N {
+        pairs[lane] = ids_pair(tile, lane);
+        starts[lane] = params.x_offset / 4u + x_row(pairs[lane]) * params.groups * 8u;
+    }
+}
+
+// A thread brings one row. Surplus rows repeat the last one and are not stored.
+fn load_weights(row: u32, g: u32, lane: u32) {
+    var values: array<vec4<f32>, 8>;
+    weights_load32(min(row, params.weights_rows - 1u) * params.groups + g, &values);
+    // @unroll
+    for (var k = 0u; k < 8u; k++) {
+        tile_w[lane * 9u + k] = values[k];
+    }
+}

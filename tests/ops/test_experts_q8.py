@@ -1,0 +1,106 @@
+"""Products by the chosen expert with activations in eight bits, alone and by tiles."""
+
+import numpy as np
+import pytest
+
+from tests.ops.operands import tensor, weight_bytes
+from tests.ops.test_expert_tiles import CHOICES
+from tests.ops.test_experts import experts_of
+from wgpu_backend.dtypes import F16, I32, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0, U32
+from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.expert_tiles import expert_tiles
+from wgpu_backend.ops.experts_q8 import mulmat_id_q8, mulmat_id_q8_tiles
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.q8 import FORMATS, q8_activations
+
+LIMIT = 1e-10  # of the same rounded values; f32 sums in another order
+
+
+def product(executor, check, rng, dtype, *, size=0, count=5, m=33, k=256, tokens=3, used=2, own=1):
+    data = weight_bytes(rng, count * m, k, dtype, k**-0.5)
+    x = rng.standard_normal((tokens, own, k), "f4")
+    ids = rng.integers(0, count, (tokens, used))
+
+    def chosen(ctx):
+        weights, rows = experts_of(ctx, count, m, k, dtype, data), q8_activations(tensor(ctx, x))
+        if not size:
+            return mulmat_id_q8(weights, rows, ctx.from_numpy(ids))
+        tiles = expert_tiles(ctx.from_numpy(ids), experts=count, size=size)
+        return mulmat_id_q8_tiles(weights, rows, tiles, used=used)
+
+    check(executor, chosen, limit=LIMIT)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize(("size", "tokens"), [(0, 1), (0, 9), (2, 3), (4, 33)])
+def test_experts_of_every_format_with_an_integer_form(gpu, check, rng, dtype, size, tokens):
+    product(gpu, check, rng, dtype, size=size, tokens=tokens)
+
+
+@pytest.mark.parametrize("size", [0, 2, 4])
+@pytest.mark.parametrize(("tokens", "used", "own"), [(1, 1, 1), (1, 8, 8), (7, 3, 1), (257, 2, 2)])
+@pytest.mark.parametrize("m", [1, 70])
+def test_one_row_a_token_or_one_an_expert(gpu, check, rng, size, tokens, used, own, m):
+    how = {"tokens": tokens, "used": used, "own": own}
+    product(gpu, check, rng, Q8_0, k=96, m=m, size=size, **how)
+
+
+@pytest.mark.parametrize("size", [0, 4])
+@pytest.mark.parametrize("dtype", [Q4_0, Q8_0, Q4_K, Q6_K], ids=str)
+def test_a_part_may_end_inside_an_expert(executors, check, rng, dtype, size):
+    split = executors("split")
+    product(split, check, rng, dtype, size=size, count=6, m=161, k=512, tokens=19, used=3)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("dtype", [MXFP4, Q5_1], ids=str)
+def test_products_are_rounded_where_that_is_allowed(full, monkeypatch, rng, choice, dtype):
+    data, x = weight_bytes(rng, 4 * 9, 64, dtype, 1 / 8), rng.standard_normal((20, 1, 64), "f4")
+    ids = CHOICES[choice](rng, (20, 3), 4).astype("i4")
+    inside = (ids >= 0) & (ids < 4)
+
+    def made(rules, wanted):
+        monkeypatch.setattr(full, "rules", fusions(rules, exact=False))
+        with Context(full) as ctx:
+            weights = experts_of(ctx, 4, 9, 64, dtype, data)
+            recorded = ctx.record(weights.mulmat_id(tensor(ctx, x), ctx.from_numpy(ids)))
+            assert [node.call.op.name for node, _ in recorded.plan.steps] == wanted
+            values = recorded.run({}).wait()[0][inside]
+            recorded.close()
+            return values.astype(np.float64)
+
+    exact = made((), ["mulmat_id"])
+    alone = made(["mulmat_id_q8"], ["q8_activations", "mulmat_id_q8"])
+    both = ["mulmat_id_tiles", "mulmat_id_q8", "mulmat_id_q8_tiles"]
+    tiled = made(both, ["expert_tiles", "q8_activations", "mulmat_id_q8_tiles"])
+    assert np.sum((alone - exact) ** 2) <= 1e-3 * np.sum(exact**2)
+    np.testing.assert_allclose(tiled, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_experts_without_an_integer_form_stay_exact(full, monkeypatch, rng):
+    monkeypatch.setattr(full, "rules", fusions(exact=False))
+    data = weight_bytes(rng, 4 * 9, 64, F16)
+    with Context(full) as ctx:
+        weights = experts_of(ctx, 4, 9, 64, F16, data)
+        ids = ctx.from_numpy(rng.integers(0, 4, (2, 1)))
+        recorded = ctx.record(weights.mulmat_id(ctx.zeros(2, 1, 64), ids))
+        assert [node.call.op.name for node, _ in recorded.plan.steps] == ["mulmat_id"]
+        recorded.close()
+
+
+def test_what_does_not_fit_is_refused(full, executors, rng):
+    data = weight_bytes(rng, 4 * 9, 64, Q8_0)
+    with Context(full) as ctx:
+        weights, ids = experts_of(ctx, 4, 9, 64, Q8_0, data), ctx.zeros(3, 2, dtype=I32)
+        with pytest.raises(ShapeError, match="rows of x have 96 values, rows of weights have 64"):
+            mulmat_id_q8(weights, ctx.zeros(3, 1, 3, 12, dtype=U32), ids)
+        with pytest.raises(ShapeError, match="groups of x have 8 words, needs 12"):
+            mulmat_id_q8(weights, ctx.zeros(3, 1, 2, 8, dtype=U32), ids)
+        with pytest.raises(DTypeError, match="mulmat_id_q8: weights is f32"):
+            mulmat_id_q8(ctx.zeros(4, 9, 64), ctx.zeros(3, 1, 2, 12, dtype=U32), ids)
+    with Context(executors("wide")) as ctx:
+        weights = experts_of(ctx, 4, 9, 64, Q8_0, data)
+        x, ids = ctx.zeros(3, 1, 2, 12, dtype=U32), ctx.zeros(3, 2, dtype=I32)
+        with pytest.raises(DeviceError, match="there is no kernel for hardware"):
+            mulmat_id_q8(weights, x, ids).numpy()

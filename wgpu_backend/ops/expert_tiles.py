@@ -1,0 +1,166 @@
+"""Products by the chosen expert for many tokens: what chose the same expert is multiplied together.
+
+`mulmat_id` reads an expert's weights for each token that chose it. Here a kernel first lists, by
+expert, which pairs of a token and a choice there are, cut into tiles; the product then reads the
+weights once a tile. Grids are fixed when a graph is recorded, so there are as many tiles as the
+worst choice could need, and the empty ones are skipped. A rule does this where it pays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.experts import EXPERTS, GROUP, by_lanes, by_rows, expert_product
+from wgpu_backend.ops.op import op
+
+TILE_ROWS, TILE_COLUMNS = 64, 32
+# Rows of weights for lanes, and pairs in a tile with how many an expert must have on average, lest
+# tiles of that size stay too empty.
+LANE_ROWS = 4
+LANE_TILES = ((4, 3), (2, 1))
+FULL_ENOUGH = 8  # the same for hardware: a quarter of a tile pays for the rest
+
+
+@op(trusted=True)
+def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
+    """List which pairs of a token and a choice each expert has, in tiles of up to `size`.
+
+    Parameters
+    ----------
+    ids : (tokens, used), i32
+        Expert of each pair; pairs with an id outside ``0 … experts - 1`` are in no tile.
+    experts, size : int
+
+    Returns
+    -------
+    (tiles, 1 + size), i32
+        Of each tile its expert, and its pairs ``t * used + u`` in their order. -1 stands for the
+        expert of a tile that has no pairs, and fills up the last of each expert. Tiles of expert e
+        begin at ``before / size + e``, `before` being the pairs of lower experts.
+    """
+    require_rank("expert_tiles", "ids", ids, 2, 2)
+    require_dtype("expert_tiles", "ids", ids, (I32,))
+    require(
+        experts > 0 and size > 0,
+        ShapeError,
+        f"expert_tiles: tiles of {size} for {experts} experts, needs at least 1",
+    )
+    pairs = ids.spec.size
+    tiles = tiles_of(pairs, experts, size)
+    return Launch(
+        Spec.dense((tiles, 1 + size), I32),
+        {"ids": ids},
+        groups=spread(experts),
+        params={
+            "pairs": pairs,
+            "used": ids.spec.shape[1],
+            "experts": experts,
+            "size": size,
+            "tiles": tiles,
+        },
+        work=2 * pairs * experts,
+    )
+
+
+def tiles_of(pairs: int, experts: int, size: int) -> int:
+    """Tiles that so many pairs need at most, however they choose."""
+    return pairs // size + experts
+
+
+def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Lanes for a software device, else tiles in workgroup memory."""
+    columns = launch.operands["ids"].spec.shape[1] - 1
+    if capabilities.software:
+        return by_lanes(launch, capabilities, LANE_ROWS, columns)
+    require(
+        columns == TILE_COLUMNS,
+        ShapeError,
+        f"mulmat_id_tiles: tiles hold {columns} pairs, this device needs {TILE_COLUMNS}",
+    )
+    return by_rows(replace(launch, choices={**launch.choices, "WG": 64}), TILE_ROWS)
+
+
+@op(select=select_tiles, dense=("x",), trusted=True)
+def mulmat_id_tiles(weights: Node, x: Node, tiles: Node, *, used: int) -> Launch:
+    """Multiply as `mulmat_id`, tile by tile of what chose the same expert.
+
+    Parameters
+    ----------
+    weights, x
+        See `mulmat_id`; k is a multiple of 32.
+    tiles : (n, 1 + size), i32
+        From `expert_tiles`. Rows of pairs that are in no tile are left as they are.
+    used : int
+        Experts a token.
+
+    Returns
+    -------
+    (tokens, used, m), f32
+
+    Raises
+    ------
+    ShapeError
+        As `mulmat_id`; or there are not as many tiles as the pairs may need.
+    """
+    require_rank("mulmat_id_tiles", "x", x, 3, 3)
+    require_dtype("mulmat_id_tiles", "x", x, FLOATS)
+    require_dtype("mulmat_id_tiles", "weights", weights, EXPERTS)
+    launch = expert_product("mulmat_id_tiles", weights, x, tiles, used)
+    return tiled("mulmat_id_tiles", launch)
+
+
+def tiled(name: str, launch: Launch) -> Launch:
+    """Launch whose ids are tiles.
+
+    Raises
+    ------
+    ShapeError
+        There are not as many as the pairs may need, or rows of weights are not whole groups.
+    """
+    tiles, experts = launch.operands["ids"].spec, int(launch.params["experts"])  # pyright: ignore[reportArgumentType]
+    pairs, k = launch.out.size // launch.out.shape[-1], launch.operands["weights"].spec.shape[-1]
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"{name}: rows of weights have {k} values, needs a multiple of {GROUP}",
+    )
+    size = tiles.shape[-1] - 1
+    require(
+        len(tiles.shape) == 2 and size > 0 and tiles.shape[0] == tiles_of(pairs, experts, size),
+        ShapeError,
+        f"{name}: tiles is {tiles.shape}, {pairs} pairs of {experts} experts need "
+        f"({pairs} // size + {experts}, 1 + size)",
+    )
+    choices = {**launch.choices, "ids": "chosen/tiles"}
+    return replace(launch, params={**launch.params, "tiles": tiles.shape[0]}, choices=choices)
+
+
+def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:
+    """Pairs in a tile that suits a device; 1 where it is better that each is on its own."""
+    each = pairs / experts
+    if capabilities.software:
+        return next((size for size, least in LANE_TILES if each >= least), 1)
+    return TILE_COLUMNS if each >= FULL_ENOUGH else 1
+
+
+def tiles_for(ids: Node, experts: int, graph: Graph) -> Node | None:
+    """Tiles of the pairs of some tokens, shared by all products of these; None for few tokens."""
+    size = columns_for(ids.spec.size, experts, graph.capabilities)
+    return graph.shared(expert_tiles, ids, experts=experts, size=size) if size > 1 else None
+
+
+@mulmat_id_tiles.fuses("mulmat_id")
+def together(node: Made, graph: Graph) -> Node | None:
+    """A product of as many tokens as make tiles of most experts."""
+    weights, x, ids = node.arguments("weights", "x", "ids")
+    if node.launch.shader == "mulmat_id_plain":
+        return None
+    tiles = tiles_for(ids, weights.spec.shape[0], graph)
+    return tiles and graph.call(mulmat_id_tiles, weights, x, tiles, used=ids.spec.shape[1])

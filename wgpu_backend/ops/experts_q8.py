@@ -1,0 +1,147 @@
+"""Products by the chosen expert with activations in eight bits, as `q8` has them for one weight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32, U32
+from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.fusion import Callee, Graph, Made
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.ops.check import require, require_dtype, require_rank
+from wgpu_backend.ops.expert_tiles import LANE_ROWS, tiled
+from wgpu_backend.ops.experts import LANES, by_rows, expert_product, used_by
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import FORMATS, GROUP, SHORT, WORDS, q8_activations
+
+TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
+KNOWN_COLUMNS = 2  # up to this many, a kernel that knows the length of rows is the faster for it
+
+
+def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Size the grid for lanes, the only kernel there is.
+
+    Raises
+    ------
+    DeviceError
+        The device is no rasteriser.
+    """
+    require(
+        capabilities.software,
+        DeviceError,
+        "mulmat_id_q8: there is no kernel for hardware, needs a software device; use mulmat_id",
+    )
+    tiles = launch.choices["ids"] == "chosen/tiles"
+    columns = launch.operands["ids"].spec.shape[1] - 1 if tiles else 1
+    groups = int(launch.params["groups"])  # pyright: ignore[reportArgumentType]
+    short = launch.operands["weights"].spec.dtype in SHORT
+    choices = {
+        **launch.choices,
+        "ROWS": LANE_ROWS,
+        "COLS": columns,
+        "BLOCK": 2 if short and groups % 2 == 0 else 1,
+        "GROUPS": groups if short and columns <= KNOWN_COLUMNS else 0,
+        "TOUCH": not tiles and int(launch.params["pairs"]) <= TOUCHED_PAIRS,  # pyright: ignore[reportArgumentType]
+        "WG": LANES,
+    }
+    if capabilities.telling_lanes:
+        choices |= {"x": "rasteriser/column", "words": "rasteriser/words"}
+    return by_rows(replace(launch, choices=choices), LANES * LANE_ROWS)
+
+
+@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x",), trusted=True)
+def mulmat_id_q8(weights: Node, x: Node, ids: Node) -> Launch:
+    """Multiply as `mulmat_id`, with rows of `x` rounded to eight bits.
+
+    Parameters
+    ----------
+    weights : (experts, m, k), dense, a format that `mulmat_q8` takes
+    x : (tokens, 1 or used, k / 32, 12), u32
+        From `q8_activations`.
+    ids : (tokens, used), i32
+        As in `mulmat_id`.
+
+    Returns
+    -------
+    (tokens, used, m), f32
+
+    Raises
+    ------
+    ShapeError
+        As `mulmat_id`, or `x` is not made of groups.
+    DTypeError
+        The format has no integer form.
+    """
+    _require_rounded("mulmat_id_q8", weights, x)
+    used = used_by("mulmat_id_q8", ids, x.spec.shape[0])
+    return _in_integers(expert_product("mulmat_id_q8", weights, x, ids, used))
+
+
+@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x",), trusted=True)
+def mulmat_id_q8_tiles(weights: Node, x: Node, tiles: Node, *, used: int) -> Launch:
+    """Multiply as `mulmat_id_tiles`, with rows of `x` rounded to eight bits.
+
+    Parameters
+    ----------
+    weights, x
+        See `mulmat_id_q8`.
+    tiles, used
+        See `mulmat_id_tiles`.
+
+    Returns
+    -------
+    (tokens, used, m), f32
+
+    Raises
+    ------
+    ShapeError
+        As `mulmat_id_tiles`, or `x` is not made of groups.
+    DTypeError
+        The format has no integer form.
+    """
+    name = "mulmat_id_q8_tiles"
+    _require_rounded(name, weights, x)
+    return tiled(name, _in_integers(expert_product(name, weights, x, tiles, used)))
+
+
+def _require_rounded(name: str, weights: Node, x: Node) -> None:
+    require_dtype(name, "weights", weights, FORMATS)
+    require_rank(name, "x", x, 4, 4)
+    require_dtype(name, "x", x, (U32,))
+    require(
+        x.spec.shape[3] == WORDS,
+        ShapeError,
+        f"{name}: groups of x have {x.spec.shape[3]} words, needs {WORDS}",
+    )
+
+
+def _in_integers(launch: Launch) -> Launch:
+    choices = {
+        "weights": f"dot/{launch.operands['weights'].spec.dtype.name}",
+        "x": "column/own",
+        "ids": "chosen/each",
+        "sums": "sums/pairs",
+    }
+    return replace(launch, choices=choices, work=launch.work // 2)
+
+
+@mulmat_id_q8.fuses("mulmat_id", exact=False)
+def alone(node: Made, graph: Graph) -> Node | None:
+    """A product of experts in a format that has an integer form."""
+    return _rounded(node, graph, mulmat_id_q8, "ids")
+
+
+@mulmat_id_q8_tiles.fuses("mulmat_id_tiles", exact=False)
+def by_tiles(node: Made, graph: Graph) -> Node | None:
+    """The same of many tokens."""
+    return _rounded(node, graph, mulmat_id_q8_tiles, "tiles")
+
+
+def _rounded(node: Made, graph: Graph, product: Callee, ids: str) -> Node | None:
+    weights, x, chosen = node.arguments("weights", "x", ids)
+    fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and x.spec.shape[-1] % GROUP == 0
+    if not graph.capabilities.software or not fits:
+        return None
+    kept = {name: value for name, value in node.call.kwargs.items() if name == "used"}
+    return graph.call(product, weights, graph.shared(q8_activations, x), chosen, **kept)
