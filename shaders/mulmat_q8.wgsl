@@ -8,6 +8,7 @@
 // @import lib/product
 // @import lib/addend
 // @import lib/gated
+// @import lib/normed
 // @import lib/gated_tile
 
 const WG: u32 = 64u;
@@ -16,7 +17,7 @@ const TILE_N: u32 = 32u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32,
+    addend_offset: u32, addend_stride: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -32,7 +33,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let first_col = group.y * TILE_N;
     let rows = (lane % 8u) * 8u;
     let cols = (lane / 8u) * 4u;
-    var sums: array<vec4<f32>, 8>;
+    // Eight rows, and the squares of each column.
+    var sums: array<vec4<f32>, 9>;
     for (var g = 0u; g < params.groups; g++) {
         load_weights(first_row, g, lane);
         load_x(first_col, g, lane);
@@ -45,7 +47,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var c = 0u; c < 4u; c++) {
             let col = first_col + cols + c;
             if row < result_rows() && col < params.n {
-                store(col, params.first_row + row, joined(sums[r][c], sums[(r + 4u) % 8u][c]));
+                let factor = norm_factor(sums[8][c]);
+                let value = joined(sums[r][c] * factor, sums[(r + 4u) % 8u][c] * factor);
+                store(col, params.first_row + row, value);
             }
         }
     }
@@ -66,21 +70,22 @@ fn load_x(first_col: u32, g: u32, lane: u32) {
         let values = x_column(params.x_offset / 12u + col * params.groups + g, lane);
         tile_x[lane * 3u] = values.low;
         tile_x[lane * 3u + 1u] = values.high;
-        let sums = vec4<f32>(values.scale, values.sum, values.halves);
+        let sums = vec4<f32>(values.scale, values.sum, values.first, values.squares);
         tile_x[lane * 3u + 2u] = bitcast<vec4<u32>>(sums);
     }
 }
 
 fn column_at(col: u32) -> Column {
     let tail = bitcast<vec4<f32>>(tile_x[col * 3u + 2u]);
-    return Column(tile_x[col * 3u], tile_x[col * 3u + 1u], tail.x, tail.y, tail.zw);
+    return Column(tile_x[col * 3u], tile_x[col * 3u + 1u], tail.x, tail.y, tail.z, tail.w);
 }
 
-fn multiply(rows: u32, cols: u32, sums: ptr<function, array<vec4<f32>, 8>>) {
+fn multiply(rows: u32, cols: u32, sums: ptr<function, array<vec4<f32>, 9>>) {
     let x0 = column_at(cols);
     let x1 = column_at(cols + 1u);
     let x2 = column_at(cols + 2u);
     let x3 = column_at(cols + 3u);
+    (*sums)[8] += vec4<f32>(x0.squares, x1.squares, x2.squares, x3.squares);
     // @unroll
     for (var r = 0u; r < 8u; r++) {
         let at_r = (rows + r) * 3u;

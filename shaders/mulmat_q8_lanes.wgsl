@@ -1,18 +1,19 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for devices whose
-// lanes are a CPU's: a lane takes SOURCES rows of weights and COLS columns, and makes ROWS rows of y:
-// as many, or half of that where two are joined. What bounds it are loads, of which a rasteriser does
-// one for each lane and word, so all of a group of x is loaded by few lanes, see rasteriser/column.
+// lanes are a CPU's: a lane makes ROWS rows of y and COLS columns. What bounds it are loads, of which
+// a rasteriser does one for each lane and word, so all of a group of x is loaded by few lanes, see
+// rasteriser/column.
 // @import dot/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
 // @import lib/product
-// @import lib/addend
 // @import lib/gated
+// @import lib/normed
 // @import lib/grid
+// @import ending/values as ending
 
 const WG: u32 = 8u;
 const ROWS: u32 = 4u;
-const SOURCES: u32 = 4u;
+const SOURCES: u32 = 1u;
 const COLS: u32 = 1u;
 const BLOCK: u32 = 1u;
 const TOUCH: bool = false;
@@ -20,14 +21,14 @@ const GROUPS: u32 = 0u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32,
+    addend_offset: u32, addend_stride: u32, scale_offset: u32, eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
 // Surplus rows and columns repeat the last one; they are not stored. BLOCK groups share a head, and
-// a turn of the loop.
+// a turn of the loop. Where halves of a weight are joined, they take turns: the same rows of each.
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -35,63 +36,71 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let group_row = group_index(group, groups) * (WG * ROWS);
-    let first_row = group_row + lane;
+    let first_row = group_row + lane * ROWS;
     let first_col = group.z * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
     let turns = row_groups();
-    var starts: array<u32, SOURCES>;
-    // @unroll
-    for (var r = 0u; r < SOURCES; r++) {
-        let row_r = source_row(first_row + r % ROWS * WG, r / ROWS);
-        starts[r] = params.weights_group + row_r * turns;
-    }
     var columns: array<u32, COLS>;
     // @unroll
     for (var c = 0u; c < COLS; c++) {
         let col_c = min(first_col + c, params.n - 1u);
         columns[c] = params.x_offset / 12u + col_c * turns;
     }
-    if TOUCH {
-        let word = touched(group_row, lane);
-        // There are no products of no columns, but a compiler cannot know and has to read.
-        if params.n == 0u {
-            y[0] = f32(word);
+    var sums: array<f32, SOURCES * ROWS * COLS>;
+    var squares: array<f32, COLS>;
+    // @unroll
+    for (var source = 0u; source < SOURCES; source++) {
+        if TOUCH {
+            let word = touched(group_row, source, lane);
+            // There are no products of no columns, but a compiler cannot know and has to read.
+            if params.n == 0u {
+                y[0] = word;
+            }
         }
-    }
-    var sums: array<f32, SOURCES * COLS>;
-    for (var block = 0u; block < turns; block += BLOCK) {
-        var heads: array<weights_Head, SOURCES>;
+        var starts: array<u32, ROWS>;
         // @unroll
-        for (var r = 0u; r < SOURCES; r++) {
-            heads[r] = weights_head(starts[r] + block);
+        for (var r = 0u; r < ROWS; r++) {
+            starts[r] = params.weights_group + source_row(first_row + r, source) * turns;
         }
-        // @unroll
-        for (var i = 0u; i < BLOCK; i++) {
-            let g = block + i;
-            var values: array<Column, COLS>;
+        for (var block = 0u; block < turns; block += BLOCK) {
+            var heads: array<weights_Head, ROWS>;
             // @unroll
-            for (var c = 0u; c < COLS; c++) {
-                values[c] = x_column(columns[c] + g, lane);
+            for (var r = 0u; r < ROWS; r++) {
+                heads[r] = weights_head(starts[r] + block);
             }
             // @unroll
-            for (var r = 0u; r < SOURCES; r++) {
-                let weights_r = weights_group(starts[r] + g, heads[r], place(starts[r] + g, i));
+            for (var i = 0u; i < BLOCK; i++) {
+                let g = block + i;
+                var values: array<Column, COLS>;
                 // @unroll
                 for (var c = 0u; c < COLS; c++) {
-                    sums[r * COLS + c] += product(weights_r, values[c]);
+                    values[c] = x_column(columns[c] + g, lane);
+                    if source == 0u {
+                        squares[c] += values[c].squares;
+                    }
+                }
+                // @unroll
+                for (var r = 0u; r < ROWS; r++) {
+                    let weights_r = weights_group(starts[r] + g, heads[r], place(starts[r] + g, i));
+                    // @unroll
+                    for (var c = 0u; c < COLS; c++) {
+                        sums[(source * ROWS + r) * COLS + c] += product(weights_r, values[c]);
+                    }
                 }
             }
         }
     }
     // @unroll
-    for (var r = 0u; r < ROWS; r++) {
-        let row = first_row + r * WG;
-        // @unroll
-        for (var c = 0u; c < COLS; c++) {
-            if first_col + c < params.n && row < result_rows() {
-                let value = joined(sums[r * COLS + c], sums[(r + SOURCES - ROWS) * COLS + c]);
-                store(first_col + c, params.first_row + row, value);
+    for (var c = 0u; c < COLS; c++) {
+        if first_col + c < params.n {
+            let factor_c = norm_factor(squares[c]);
+            var values: array<f32, ROWS>;
+            // @unroll
+            for (var r = 0u; r < ROWS; r++) {
+                let last_r = sums[((SOURCES - 1u) * ROWS + r) * COLS + c] * factor_c;
+                values[r] = joined(sums[r * COLS + c] * factor_c, last_r);
             }
+            ending_put(first_col + c, first_row, values, lane);
         }
     }
 }
@@ -106,15 +115,15 @@ fn place(group: u32, i: u32) -> u32 {
     return select(group % weights_SPAN, i, BLOCK == weights_SPAN);
 }
 
-// Read a word of each line of memory that the rows of a work group lie in, one line after the other:
-// a core foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
-fn touched(group_row: u32, lane: u32) -> u32 {
+// Read a word of each line of memory that the rows of a source lie in, one line after the other: a core
+// foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
+fn touched(group_row: u32, source: u32, lane: u32) -> u32 {
     let turns = row_groups();
     let last = params.weights_group + params.weights_rows * turns - 1u;
     var word = 0u;
     // @unroll
-    for (var r = 0u; r < SOURCES; r++) {
-        let row_r = source_row(group_row + r % ROWS * WG, r / ROWS);
+    for (var r = 0u; r < ROWS; r++) {
+        let row_r = source_row(group_row + r * WG, source);
         let start_r = params.weights_group + row_r * turns + lane * weights_LINE;
         for (var g = 0u; g < WG * turns; g += WG * weights_LINE) {
             word |= weights_touch(min(start_r + g, last));

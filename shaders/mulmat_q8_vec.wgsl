@@ -1,28 +1,30 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for few columns: a
 // work group takes ROWS rows of y from SOURCES of weights, its lanes stride over k, and a tree sums
-// them.
+// them, and the squares of a column where they are wanted.
 // @import dot/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
 // @import lib/product
 // @import lib/addend
 // @import lib/gated
+// @import lib/normed
 // @import lib/grid
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;
 const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
+const SUMS: u32 = 2u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32,
+    addend_offset: u32, addend_stride: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> partial: array<f32, WG * SOURCES * COLS>;
+var<workgroup> partial: array<f32, WG * SUMS>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -32,17 +34,17 @@ fn main(
 ) {
     let first_row = group_index(group, groups) * ROWS;
     let first_col = group.z * COLS;
-    var sums: array<f32, SOURCES * COLS>;
+    var sums: array<f32, SUMS>;
     for (var g = lane; g < params.groups; g += WG) {
         accumulate(first_row, first_col, g, &sums);
     }
-    for (var i = 0u; i < SOURCES * COLS; i++) {
+    for (var i = 0u; i < SUMS; i++) {
         partial[i * WG + lane] = sums[i];
     }
     workgroupBarrier();
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         if lane < half {
-            for (var i = 0u; i < SOURCES * COLS; i++) {
+            for (var i = 0u; i < SUMS; i++) {
                 partial[i * WG + lane] += partial[i * WG + lane + half];
             }
         }
@@ -52,15 +54,16 @@ fn main(
         let row = first_row + i / COLS;
         let col = first_col + i % COLS;
         if row < result_rows() && col < params.n {
-            let second = partial[(i + (SOURCES - ROWS) * COLS) * WG];
-            store(col, params.first_row + row, joined(partial[i * WG], second));
+            let factor = factor_of(i % COLS);
+            let second = partial[(i + (SOURCES - ROWS) * COLS) * WG] * factor;
+            store(col, params.first_row + row, joined(partial[i * WG] * factor, second));
         }
     }
 }
 
 // Adds 32 products to each sum. Surplus rows and columns repeat the last one and are not stored.
 fn accumulate(
-    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, SOURCES * COLS>>,
+    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, SUMS>>,
 ) {
     for (var r = 0u; r < SOURCES; r++) {
         let row = source_row(first_row + r % ROWS, r / ROWS);
@@ -70,6 +73,16 @@ fn accumulate(
             let col = min(first_col + c, params.n - 1u);
             let column = x_column(params.x_offset / 12u + col * params.groups + g, g % WG);
             (*sums)[r * COLS + c] += product(values, column);
+            if NORMED && r == 0u {
+                (*sums)[SOURCES * COLS + c] += column.squares;
+            }
         }
     }
+}
+
+fn factor_of(col: u32) -> f32 {
+    if NORMED {
+        return norm_factor(partial[(SOURCES * COLS + col) * WG]);
+    }
+    return 1.0;
 }

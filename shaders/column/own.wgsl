@@ -6,5 +6,5 @@
 
 fn buf_column(group: u32, lane: u32) -> Column {
     let tail = bitcast<vec4<f32>>(buf[group * 3u + 2u]);
-    return Column(buf[group * 3u], buf[group * 3u + 1u], tail.x, tail.y, tail.zw);
+    return Column(buf[group * 3u], buf[group * 3u + 1u], tail.x, tail.y, tail.z, tail.w);
 }

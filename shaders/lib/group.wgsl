@@ -12,13 +12,15 @@ struct Group {
     minimum: vec2<f32>,
 }
 
-// Values are quant · scale; the sums are those of quants, of all and of each half, times the scale.
+// Values are quant · scale; the sums are those of quants, of all and of the first half, times the
+// scale. The squares are summed of the values before they were rounded, and before a norm's weight.
 struct Column {
     low: vec4<u32>,
     high: vec4<u32>,
     scale: f32,
     sum: f32,
-    halves: vec2<f32>,
+    first: f32,
+    squares: f32,
 }
 
 fn nibble_group(words: vec4<u32>, scale: f32, minimum: f32) -> Group {

@@ -20,6 +20,7 @@ fn buf_column(group: u32, lane: u32) -> Column {
         ),
         bitcast<f32>(subgroupBroadcast(even, 4u)),
         bitcast<f32>(subgroupBroadcast(odd, 4u)),
-        bitcast<vec2<f32>>(vec2<u32>(subgroupBroadcast(even, 5u), subgroupBroadcast(odd, 5u))),
+        bitcast<f32>(subgroupBroadcast(even, 5u)),
+        bitcast<f32>(subgroupBroadcast(odd, 5u)),
     );
 }

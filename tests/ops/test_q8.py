@@ -14,6 +14,7 @@ from wgpu_backend.ops.q8 import (
     mulmat_q8_add,
     mulmat_q8_gated,
     q8_activations,
+    q8_weighted,
 )
 from wgpu_backend.testing import nmse, values_of
 
@@ -150,13 +151,73 @@ def test_halves_in_several_bindings_are_refused(split, rng):
             mulmat_q8_gated(both, rows, activation="silu").numpy()
 
 
-def test_the_same_rounding_as_numpy(any_gpu, check, rng):
+def test_the_same_rounding_as_numpy(any_gpu, rng):
     x = (rng.standard_normal((5, 3, 64)) * 10.0 ** rng.integers(-9, 9, (5, 3, 1))).astype("f4")
     x[1] = 0
     x[2, 0, :32] = 1e-38
     x[3, 0, ::2] = 0.5  # halves of a step: 63.5 steps of a largest of 1
     x[3, 0, 1::2] = 1
-    check(any_gpu, lambda ctx: q8_activations(tensor(ctx, x)), limit=0)
+    same_groups(values_of(any_gpu, lambda ctx: q8_activations(tensor(ctx, x))), x)
+
+
+def same_groups(got, x):
+    """Quants, scale and sums bit for bit; squares but for the order of their sum."""
+    want = numpy_activations(x)
+    np.testing.assert_array_equal(got[..., :11], want[..., :11])
+    squares = (np.ascontiguousarray(words[..., 11]).view("f4") for words in (got, want))
+    np.testing.assert_allclose(*squares, rtol=1e-6, atol=1e-44)
+
+
+@pytest.mark.parametrize("shape", [(64,), (1, 96), (5, 3, 64)], ids=str)
+def test_rows_are_weighted_before_they_are_rounded(any_gpu, rng, shape):
+    x, scale = rng.standard_normal(shape, "f4"), rng.standard_normal(shape[-1], "f4")
+    got = values_of(any_gpu, lambda ctx: q8_weighted(tensor(ctx, x), tensor(ctx, scale)))
+    squares = np.ascontiguousarray(got[..., 11]).view("f4")
+    np.testing.assert_allclose(squares, (x.reshape(*shape[:-1], -1, 32) ** 2).sum(-1), rtol=1e-6)
+    got[..., 11] = numpy_activations(x * scale)[..., 11]
+    same_groups(got, x * scale)
+
+
+@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("dtype", [Q4_0, Q6_K], ids=str)
+@pytest.mark.parametrize("kind", ["alone", "bias", "gated"])
+def test_a_product_makes_up_for_a_norm(any_gpu, check, rng, kind, dtype, n):
+    data, x = weight_bytes(rng, 66, 512, dtype, 1 / 16), 3 * rng.standard_normal((n, 512), "f4")
+    scale, bias = rng.standard_normal(512, "f4"), rng.standard_normal(66, "f4")
+
+    def normed(ctx):
+        rows = q8_weighted(tensor(ctx, x), tensor(ctx, scale))
+        w = weight(ctx._executor, 66, 512, dtype, data)
+        if kind == "gated":
+            return mulmat_q8_gated(w, rows, activation="silu", eps=0.5)
+        if kind == "bias":
+            return mulmat_q8_add(w, rows, tensor(ctx, bias), eps=0.5)
+        return mulmat_q8(w, rows, eps=0.5)
+
+    check(any_gpu, normed, limit=LIMIT_OF_ONE)
+
+
+def test_a_norm_that_a_product_makes_up_for_is_the_norm(any_gpu, rng):
+    data, x = weight_bytes(rng, 40, 256, Q8_0, 1 / 16), 3 * rng.standard_normal((3, 256), "f4")
+    scale = rng.standard_normal(256, "f4")
+
+    def normed(ctx):
+        rows = q8_weighted(tensor(ctx, x), tensor(ctx, scale))
+        return mulmat_q8(weight(ctx._executor, 40, 256, Q8_0, data), rows, eps=0.1)
+
+    def apart(ctx):
+        rows = tensor(ctx, x).rms_norm(tensor(ctx, scale), eps=0.1)
+        return weight(ctx._executor, 40, 256, Q8_0, data).mulmat(rows)
+
+    assert nmse(values_of(any_gpu, normed), values_of(any_gpu, apart)) < 1e-3
+
+
+def test_rows_of_zeros_that_lack_a_norm_give_zero(any_gpu, rng):
+    data = weight_bytes(rng, 9, 64, Q4_0)
+    with Context(any_gpu) as ctx:
+        rows = q8_weighted(ctx.zeros(2, 64), tensor(ctx, np.ones(64, "f4")))
+        y = mulmat_q8(weight(any_gpu, 9, 64, Q4_0, data), rows, eps=1e-5).numpy()
+    assert not y.any()
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
@@ -200,6 +261,8 @@ def test_operands_that_do_not_fit_are_refused(full, rng):
         rows = q8_activations(ctx.zeros(2, 64))
         with pytest.raises(ShapeError, match="rows of x have 33 values, needs a multiple of 32"):
             q8_activations(ctx.zeros(2, 33))
+        with pytest.raises(ShapeError, match=r"q8_weighted: weight is \(32,\), rows have 64"):
+            q8_weighted(ctx.zeros(2, 64), ctx.zeros(32))
         with pytest.raises(ShapeError, match=r"x is \(2, 1, 12\), rows of weight have 64"):
             mulmat_q8(w, q8_activations(ctx.zeros(2, 32)))
         with pytest.raises(DTypeError, match="weight is f32, needs q4_0"):

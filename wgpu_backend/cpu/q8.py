@@ -12,8 +12,8 @@ _SMALLEST, _INFINITY = np.uint32(0x0D800000), np.uint32(0x7F800000)
 
 @twin
 def q8_activations(x: Array) -> Array:
-    """Round groups of 32 values to eight bits, with their scale and sums."""
-    groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
+    """Round groups of 32 values to eight bits, with their scale, sums and squares."""
+    groups = _in_groups(x)
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
@@ -21,11 +21,27 @@ def q8_activations(x: Array) -> Array:
     scale = np.where(plain, magnitude / np.float32(127), np.float32(0))
     scaled = np.where(plain, groups, np.float32(0)) * (np.float32(127) / magnitude)
     quants = np.rint(scaled).astype(np.int8)
-    halves = quants.reshape(*quants.shape[:-1], 2, 16).sum(axis=-1, dtype=np.int32)
-    sums = np.concatenate([halves.sum(axis=-1, keepdims=True), halves], axis=-1)
+    sums = [quants[..., :count].sum(axis=-1, keepdims=True, dtype=np.int32) for count in (32, 16)]
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
-    tail = np.concatenate([given, sums.astype(np.float32) * scale], axis=-1)
+    parts = [given, *(s.astype(np.float32) * scale for s in sums), _squares(groups)]
+    tail = np.concatenate(parts, axis=-1)
     return np.concatenate([quants.view(np.uint32), tail.view(np.uint32)], axis=-1)
+
+
+@twin
+def q8_weighted(x: Array, weight: Array) -> Array:
+    """`q8_activations` of weighted rows, with the squares of the rows alone."""
+    groups = q8_activations(x * weight)
+    groups[..., 11:] = _squares(_in_groups(x)).view(np.uint32)
+    return groups
+
+
+def _squares(groups: Array) -> Array:
+    return np.sum(groups * groups, axis=-1, keepdims=True)
+
+
+def _in_groups(x: Array) -> Array:
+    return x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
 
 
 def values_of(x: Array) -> Array:
@@ -36,20 +52,45 @@ def values_of(x: Array) -> Array:
     return (quants * scale).reshape(*x.shape[:-2], -1)
 
 
+def _norm_factor(x: Array, eps: float | None) -> Array:
+    """What a norm multiplies rows by, (..., 1)."""
+    if eps is None:
+        return np.float32(1).reshape(1)
+    squares = np.ascontiguousarray(x[..., 11]).view(np.float32).sum(axis=-1, keepdims=True)
+    return 1 / np.sqrt(squares / np.float32(32 * x.shape[-2]) + np.float32(eps))
+
+
 @twin
-def mulmat_q8(weight: Array, x: Array) -> Array:
+def mulmat_q8(weight: Array, x: Array, *, eps: float | None = None) -> Array:
     """Product of rounded rows with weights."""
-    return np.matmul(values_of(x), weight.T)
+    return np.matmul(values_of(x), weight.T) * _norm_factor(x, eps)
 
 
 @twin
-def mulmat_q8_add(weight: Array, x: Array, addend: Array) -> Array:
+def mulmat_q8_add(weight: Array, x: Array, addend: Array, *, eps: float | None = None) -> Array:
     """`mulmat_q8` and a sum."""
-    return mulmat_q8(weight, x) + addend
+    return mulmat_q8(weight, x, eps=eps) + addend
 
 
 @twin
-def mulmat_q8_gated(weight: Array, x: Array, *, activation: str) -> Array:
+def mulmat_q8_gated(weight: Array, x: Array, *, activation: str, eps: float | None = None) -> Array:
     """Gate and projection of one weight, joined."""
-    gate, up = np.split(mulmat_q8(weight, x), 2, axis=-1)
+    gate, up = np.split(mulmat_q8(weight, x, eps=eps), 2, axis=-1)
     return getattr(activations, activation)(gate) * up
+
+
+@twin
+def mulmat_q8_gated_q8(
+    weight: Array, x: Array, *, activation: str, eps: float | None = None
+) -> Array:
+    """`mulmat_q8_gated`, rounded."""
+    return q8_activations(mulmat_q8_gated(weight, x, activation=activation, eps=eps))
+
+
+@twin
+def mulmat_q8_add_q8(
+    weight: Array, x: Array, addend: Array, scale: Array, total: Array, *, eps: float | None = None
+) -> Array:
+    """`mulmat_q8_add` into `total`, and that weighted and rounded."""
+    total[...] = mulmat_q8_add(weight, x, addend, eps=eps)
+    return q8_weighted(total, scale)

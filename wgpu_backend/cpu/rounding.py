@@ -10,12 +10,6 @@ from wgpu_backend.cpu.twin import Array, twin
 
 
 @twin
-def rms_norm_q8(x: Array, weight: Array | None = None, *, eps: float) -> Array:
-    """Norm, then rounding."""
-    return q8_activations(rms_norm(x, weight, eps=eps))
-
-
-@twin
 def rms_norm_pair(x: Array, weight: Array | None = None, *, eps: float) -> Array:
     """Norm, then splitting."""
     return q8_pair(rms_norm(x, weight, eps=eps))

@@ -230,7 +230,9 @@ _SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
 # Rules without which the one under test never finds what it looks for.
 _BEFORE = {
     "mulmat_q8_gated": ("mulmat_q8",),
-    "rms_norm_q8": ("mulmat_q8",),
+    "q8_weighted": ("mulmat_q8",),
+    "mulmat_q8_gated_q8": ("mulmat_q8", "mulmat_q8_gated"),
+    "mulmat_q8_add_q8": ("mulmat_q8", "mulmat_q8_add", "q8_weighted"),
     "rms_norm_pair": ("q8_pair",),
     "paged_attention_q8": ("mulmat_q8",),
     "mulmat_id_q8_tiles": ("mulmat_id_tiles",),
@@ -244,7 +246,9 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "q8_pair", LARGEST_ERROR, _precise_product
     yield "mulmat_q8_add", ROUNDING_ERROR, _rounded_sum
     yield "mulmat_q8_gated", ROUNDING_ERROR, _gated
-    yield "rms_norm_q8", ROUNDING_ERROR, _rounded_norm
+    yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
+    yield "mulmat_q8_gated_q8", ROUNDING_ERROR, _gated_into_product
+    yield "mulmat_q8_add_q8", ROUNDING_ERROR, _normed_sum
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
@@ -282,8 +286,24 @@ def _gated(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _rounded_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    weight = _quantised(context, rng, dtypes.Q4_0)
-    return weight.mulmat(_normal(context, rng, 3, 256).rms_norm(eps=1e-5))
+    weight, scale = _quantised(context, rng, dtypes.Q4_0), _normal(context, rng, 256)
+    return weight.mulmat(_normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
+
+
+def _gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
+    both = _quantised(context, rng, dtypes.Q4_0, rows=64)
+    x = _normal(context, rng, 3, 256)
+    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
+    down = _quantised(context, rng, dtypes.Q4_0, values=32)
+    return down.mulmat(gate.mulmat(x).swiglu(up.mulmat(x)))
+
+
+def _normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
+    """A residual that is read, and the product of its norm."""
+    weight, x = _quantised(context, rng, dtypes.Q4_0, rows=32), _normal(context, rng, 3, 256)
+    total = weight.linear(x, _normal(context, rng, 3, 32))
+    normed = total.rms_norm(_normal(context, rng, 32), eps=1e-5)
+    return _quantised(context, rng, dtypes.Q4_0, values=32).mulmat(normed).concat(total, axis=1)
 
 
 def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
@@ -334,17 +354,19 @@ def _normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:
     return context.from_numpy(rng.standard_normal(shape, np.float32))
 
 
-def _quantised(context: Context, rng: np.random.Generator, dtype: DType) -> Tensor:
+def _quantised(
+    context: Context, rng: np.random.Generator, dtype: DType, rows: int = 40, values: int = 256
+) -> Tensor:
     assert dtype.ggml is not None
     if dtype in _SCALES:
-        data = rng.integers(0, 256, (40, dtype.block_nbytes), np.uint8)
+        data = rng.integers(0, 256, (rows * values // dtype.block, dtype.block_nbytes), np.uint8)
         scale = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
         for place in _SCALES[dtype]:
             data[:, place] = scale
     else:
         kind = GGMLQuantizationType(dtype.ggml)
-        data = quants.quantize(rng.standard_normal((40, 256), np.float32), kind)
-    return context.from_bytes(dtype, data.tobytes(), 40, 256)
+        data = quants.quantize(rng.standard_normal((rows, values), np.float32), kind)
+    return context.from_bytes(dtype, data.tobytes(), rows, values)
 
 
 def _attention(context: Context, rng: np.random.Generator, heads: int = 4) -> Tensor:

@@ -16,7 +16,12 @@ GATES = ("silu", "gelu", "gelu_erf", "quick_gelu", "relu")
 
 def fits_gated(weight: Node) -> bool:
     """Whether products that join two halves of a weight take it: its rows lie in one binding."""
-    return len(weight.spec.shape) == 2 and weight.spec.shape[0] % 2 == 0 and _parts(weight) < 2
+    return len(weight.spec.shape) == 2 and weight.spec.shape[0] % 2 == 0 and lies_whole(weight)
+
+
+def lies_whole(weight: Node) -> bool:
+    """Whether one binding shows all rows of a weight."""
+    return _parts(weight) < 2
 
 
 def _parts(weight: Node) -> int:
@@ -53,7 +58,7 @@ def joined_rows(launch: Launch) -> int:
 
 
 def require_whole(launch: Launch) -> None:
-    """Refuse a weight whose halves a dispatch could not both see.
+    """Refuse a weight of which a dispatch sees too little: halves, or groups of rows, are apart.
 
     Raises
     ------
@@ -61,8 +66,9 @@ def require_whole(launch: Launch) -> None:
         It lies in several bindings.
     """
     weight = launch.operands["weights"]
-    if launch.choices.get("GATED") and not fits_gated(weight):
+    joins = launch.choices.get("GATED") or "ending" in launch.choices
+    if joins and not lies_whole(weight):
         raise DeviceError(
-            f"product with a gate: the weight of {weight.spec.shape} lies in {_parts(weight)} "
+            f"product that joins rows: the weight of {weight.spec.shape} lies in {_parts(weight)} "
             f"bindings of the device, needs one"
         )

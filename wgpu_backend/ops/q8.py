@@ -1,7 +1,8 @@
 """Products of weights in blocks with activations in eight bits, summed as integers by groups of 32.
 
 `q8_activations` rounds a tensor once, and each product of it is then two to ten times as fast as
-with f32; `mulmat_q8` gives what `mulmat` gives of the rounded values.
+with f32; `mulmat_q8` gives what `mulmat` gives of the rounded values. A norm between them comes in
+two parts: `q8_weighted` takes its weight, the product its factor.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 GROUP = 32  # values with a common scale
-WORDS = 12  # of a group: eight of quants, its scale, and three sums
+WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
@@ -65,26 +66,71 @@ def q8_activations(x: Node) -> Launch:
     Returns
     -------
     (..., k / 32, 12), u32
-        Of each group: 32 i8 in eight words, then as f32 the scale, and the sum of the i8 times the
-        scale, of all, of the first 16 and of the last 16. An i8 is ``round(value / scale)``, halves
-        to even, and the scale a 127th of the largest magnitude.
+        Of each group: 32 i8 in eight words, then as f32 the scale, the sum of the i8 times the
+        scale, of all and of the first 16, and the sum of the squares of `x`. An i8 is
+        ``round(value / scale)``, halves to even, and the scale a 127th of the largest magnitude.
 
     Raises
     ------
     ShapeError
         Rows are not whole groups.
     """
-    require_rank("q8_activations", "x", x, 1)
-    require_dtype("q8_activations", "x", x, (F32,))
+    return _rounding("q8_activations", x)
+
+
+@op(dense=("x", "weight"), trusted=True)
+def q8_weighted(x: Node, weight: Node) -> Launch:
+    """Round rows as `q8_activations`, times the weight of a norm; the squares are of `x` alone.
+
+    A product that is given the norm's `eps` makes the norm of it: a factor that a whole row has
+    changes nothing in how the row is rounded, so it may come later.
+
+    Parameters
+    ----------
+    x : (..., k), f32
+    weight : (k,), f32
+
+    Returns
+    -------
+    (..., k / 32, 12), u32
+
+    Raises
+    ------
+    ShapeError
+        As `q8_activations`, or the weight is no such row.
+    """
+    launch = _rounding("q8_weighted", x)
+    k = x.spec.shape[-1]
+    require_row("q8_weighted", "weight", weight, k)
+    return replace(
+        launch,
+        operands={"x": x, "weight": weight},
+        params={**launch.params, "groups": k // GROUP},
+    )
+
+
+def _rounding(name: str, x: Node) -> Launch:
+    require_rank(name, "x", x, 1)
+    require_dtype(name, "x", x, (F32,))
     k = x.spec.shape[-1]
     require(
         k % GROUP == 0,
         ShapeError,
-        f"q8_activations: rows of x have {k} values, needs a multiple of {GROUP}",
+        f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
     )
     size = x.spec.size // GROUP
     out = Spec.dense((*x.spec.shape[:-1], k // GROUP, WORDS), U32)
     return Launch(out, {"x": x}, threads=size, params={"size": size}, work=2 * x.spec.nbytes)
+
+
+def require_row(op: str, name: str, row: Node, count: int) -> None:
+    """Check that an operand is one row of f32."""
+    require_dtype(op, name, row, (F32,))
+    require(
+        row.spec.shape == (count,),
+        ShapeError,
+        f"{op}: {name} is {row.spec.shape}, rows have {count} values",
+    )
 
 
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -98,17 +144,19 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     tile = chosen(capabilities, "mulmat_q8_lanes", launch.operands["weights"].spec.dtype, n)
+    sources = joined_rows(launch)
+    rows = GROUP // LANES if "ending" in launch.choices else tile.rows
     columns = even_share(n, tile.columns)
 
-    def groups(rows: int) -> Groups:
-        x, y, _ = spread(-(-rows // (LANES * tile.rows)))
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = spread(-(-weight_rows // (LANES * rows * sources)))
         return (x, y, -(-n // columns))
 
     choices = {
         **launch.choices,
         "COLS": columns,
-        "ROWS": tile.rows // joined_rows(launch),
-        "SOURCES": tile.rows,
+        "ROWS": rows,
+        "SOURCES": sources,
         "BLOCK": _block(launch),
         "GROUPS": _known_groups(launch),
         "TOUCH": n <= TOUCHED_COLUMNS,
@@ -144,7 +192,8 @@ def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     def groups(rows: int) -> Groups:
         return spread(-(-rows // sources))
 
-    sizes = {"COLS": n, "ROWS": tile.rows, "SOURCES": sources, "WG": tile.threads}
+    sums = n * (sources + 1 if launch.choices["NORMED"] else sources)
+    sizes = {"COLS": n, "ROWS": tile.rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
     choices = {**launch.choices, **sizes}
     return replace(launch, shader="mulmat_q8_vec", groups=groups, choices=choices)
 
@@ -158,7 +207,7 @@ def _tiles(launch: Launch, n: int) -> Launch:
 
 
 @op(select=select_q8, dense=("x",), trusted=True)
-def mulmat_q8(weight: Node, x: Node) -> Launch:
+def mulmat_q8(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     """Multiply rows of `x`, rounded to eight bits, with rows of `weight`.
 
     Parameters
@@ -166,6 +215,8 @@ def mulmat_q8(weight: Node, x: Node) -> Launch:
     weight : (m, k), dense, a format that `fits_q8` takes
     x : (..., k / 32, 12), u32
         From `q8_activations`.
+    eps : float or None
+        Divide by the root of the mean square of `x` plus this: a norm, see `q8_weighted`.
 
     Returns
     -------
@@ -178,10 +229,11 @@ def mulmat_q8(weight: Node, x: Node) -> Launch:
     DTypeError
         The format has no integer form.
     """
-    return _product("mulmat_q8", weight, x)
+    return product("mulmat_q8", weight, x, eps)
 
 
-def _product(name: str, weight: Node, x: Node) -> Launch:
+def product(name: str, weight: Node, x: Node, eps: float | None) -> Launch:
+    """Launch of a product, as `mulmat_q8` describes it; the kernels are those of `select_q8`."""
     require_rank(name, "weight", weight, 2, 2)
     require_rank(name, "x", x, 2)
     require_dtype(name, "weight", weight, FORMATS)
@@ -196,24 +248,25 @@ def _product(name: str, weight: Node, x: Node) -> Launch:
     n = x.spec.size // (k // GROUP * WORDS)
     return Launch(
         Spec.dense((*x.spec.shape[:-2], m), F32),
-        {"weights": weight, "x": x, "addend": x},
-        params={"m": m, "n": n, "groups": k // GROUP, "addend_stride": 0},
+        {"weights": weight, "x": x, "addend": x, "scale": x},
+        params={"m": m, "n": n, "groups": k // GROUP, "addend_stride": 0, "eps": eps or 0.0},
         choices={
             "weights": f"dot/{weight.spec.dtype.name}",
             "x": "column/own",
             "addend": "load/f32",
+            "NORMED": eps is not None,
         },
         work=weight.spec.nbytes + 2 * m * n * k,
     )
 
 
 @op(select=select_q8, shader="mulmat_q8", dense=("x", "addend"), trusted=True)
-def mulmat_q8_add(weight: Node, x: Node, addend: Node) -> Launch:
+def mulmat_q8_add(weight: Node, x: Node, addend: Node, *, eps: float | None = None) -> Launch:
     """Product as `mulmat_q8`, and a bias or a residual added where the product is stored.
 
     Parameters
     ----------
-    weight, x
+    weight, x, eps
         See `mulmat_q8`.
     addend : (m,) or (..., m), f32
 
@@ -226,14 +279,24 @@ def mulmat_q8_add(weight: Node, x: Node, addend: Node) -> Launch:
     ShapeError
         `addend` is neither a row nor like the result; and as `mulmat_q8`.
     """
-    launch = _product("mulmat_q8_add", weight, x)
+    return added("mulmat_q8_add", product("mulmat_q8_add", weight, x, eps), addend)
+
+
+def added(name: str, launch: Launch, addend: Node) -> Launch:
+    """Launch of a product, with a row or as many as the result has added to it.
+
+    Raises
+    ------
+    ShapeError
+        `addend` is neither a row nor like the result.
+    """
     m, shape = launch.out.shape[-1], addend.spec.shape
     require(
         shape in ((m,), launch.out.shape),
         ShapeError,
-        f"mulmat_q8_add: addend is {shape}, needs {(m,)} or {launch.out.shape}",
+        f"{name}: addend is {shape}, needs {(m,)} or {launch.out.shape}",
     )
-    require_dtype("mulmat_q8_add", "addend", addend, (F32,))
+    require_dtype(name, "addend", addend, (F32,))
     return replace(
         launch,
         operands={**launch.operands, "addend": addend},
@@ -243,7 +306,7 @@ def mulmat_q8_add(weight: Node, x: Node, addend: Node) -> Launch:
 
 
 @op(select=select_q8, shader="mulmat_q8", dense=("x",), trusted=True)
-def mulmat_q8_gated(weight: Node, x: Node, *, activation: str) -> Launch:
+def mulmat_q8_gated(weight: Node, x: Node, *, activation: str, eps: float | None = None) -> Launch:
     """Join two products: ``act(gate) * up``, the gate being the first half of the rows of a weight.
 
     Parameters
@@ -254,6 +317,8 @@ def mulmat_q8_gated(weight: Node, x: Node, *, activation: str) -> Launch:
         From `q8_activations`.
     activation : str
         silu, gelu, gelu_erf, quick_gelu or relu.
+    eps : float or None
+        See `mulmat_q8`.
 
     Returns
     -------
@@ -266,4 +331,4 @@ def mulmat_q8_gated(weight: Node, x: Node, *, activation: str) -> Launch:
     DeviceError
         When it is run: the weight lies in several bindings.
     """
-    return gated("mulmat_q8_gated", _product("mulmat_q8_gated", weight, x), activation)
+    return gated("mulmat_q8_gated", product("mulmat_q8_gated", weight, x, eps), activation)

@@ -6,8 +6,6 @@ it: today a rasteriser on the CPU, which is bound by loads and has eight-bit pro
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, Made
@@ -17,7 +15,7 @@ from wgpu_backend.ops.activation import GATED
 from wgpu_backend.ops.check import require, require_dtype, require_rank, row_count, spread
 from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.matmul import mulmat_gated
-from wgpu_backend.ops.op import op
+from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.q8 import (
     GROUP,
     WORDS,
@@ -27,31 +25,15 @@ from wgpu_backend.ops.q8 import (
     mulmat_q8_add,
     mulmat_q8_gated,
     q8_activations,
+    q8_weighted,
+    require_row,
 )
 
 # Activations of the gate, by the name of the op that multiplies by it.
 ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
 
 
-@op(dense=("x",), trusted=True)
-def rms_norm_q8(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
-    """Normalise rows as `rms_norm`, and round them as `q8_activations`.
-
-    Parameters
-    ----------
-    x : (..., cols), f32; `cols` a multiple of 32
-    weight : (cols,), f32, or None
-    eps : float
-        Added to the mean square.
-
-    Returns
-    -------
-    (..., cols / 32, 12), u32
-    """
-    return _norm("rms_norm_q8", x, weight, eps)
-
-
-@op(shader="rms_norm_q8", dense=("x",), trusted=True)
+@op(dense=("x", "weight"), trusted=True)
 def rms_norm_pair(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Normalise rows as `rms_norm`, and split them as `q8_pair`.
 
@@ -67,31 +49,18 @@ def rms_norm_pair(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     (..., 2, cols / 32, 12), u32
     """
     require_rank("rms_norm_pair", "x", x, 1, 2)
-    launch = _norm("rms_norm_pair", x, weight, eps)
-    *rows, groups, words = launch.out.shape
-    out = Spec.dense((*rows, 2, groups, words), U32)
-    return replace(launch, out=out, choices={**launch.choices, "PAIR": True})
-
-
-def _norm(name: str, x: Node, weight: Node | None, eps: float) -> Launch:
-    require_rank(name, "x", x, 1)
-    require_dtype(name, "x", x, (F32,))
-    cols = x.spec.shape[-1]
+    require_dtype("rms_norm_pair", "x", x, (F32,))
+    *lead, cols = x.spec.shape
     require(
         cols % GROUP == 0,
         ShapeError,
-        f"{name}: rows of x have {cols} values, needs a multiple of {GROUP}",
+        f"rms_norm_pair: rows of x have {cols} values, needs a multiple of {GROUP}",
     )
     if weight is not None:
-        require_dtype(name, "weight", weight, (F32,))
-        require(
-            weight.spec.shape == (cols,) and weight.spec.is_dense,
-            ShapeError,
-            f"{name}: weight is {weight.spec.shape}, rows of x have {cols} values",
-        )
+        require_row("rms_norm_pair", "weight", weight, cols)
     rows = row_count(x.spec)
     return Launch(
-        Spec.dense((*x.spec.shape[:-1], cols // GROUP, WORDS), U32),
+        Spec.dense((*lead, 2, cols // GROUP, WORDS), U32),
         {"x": x, "weight": x if weight is None else weight},
         groups=spread(rows),
         params={"rows": rows, "groups": cols // GROUP, "eps": eps},
@@ -169,26 +138,27 @@ def _roundable(
 @mulmat_q8_gated.fuses(*ACTIVATIONS, exact=False)
 def gate_and_projection(node: Made, graph: Graph) -> Node | None:
     """Two products of one input, joined by a gated activation, whose weights are neighbours."""
-    found = gate_and_up(node, graph, "mulmat_q8")
-    return found and graph.call(mulmat_q8_gated, *found, activation=ACTIVATIONS[node.op])
+    return gate_and_up(node, graph, "mulmat_q8", mulmat_q8_gated)
 
 
 @mulmat_gated.fuses(*ACTIVATIONS)
 def exact_gate_and_projection(node: Made, graph: Graph) -> Node | None:
     """The same with f32 throughout."""
-    found = gate_and_up(node, graph, "mulmat")
-    return found and graph.call(mulmat_gated, *found, activation=ACTIVATIONS[node.op])
+    return gate_and_up(node, graph, "mulmat", mulmat_gated)
 
 
-def gate_and_up(node: Made, graph: Graph, product: str) -> tuple[Node, Node] | None:
-    """Weight of both products behind a gated activation, as one, and what they multiply."""
+def gate_and_up(node: Made, graph: Graph, product: str, joined: Callee) -> Node | None:
+    """Both products behind a gated activation as one, if their weights are neighbours."""
     gate, up = (graph.sole(node.operands[name], product) for name in "ab")
     if gate is None or up is None or "weights" not in gate.operands or "weights" not in up.operands:
         return None
     x, other = gate.operands["x"], up.operands["x"]
     weight = _neighbours(gate.operands["weights"], up.operands["weights"])
     same = x.storage is other.storage and x.spec == other.spec
-    return (weight, x) if same and weight is not None and fits_gated(weight) else None
+    same = same and gate.call.kwargs == up.call.kwargs
+    if not same or weight is None or not fits_gated(weight):
+        return None
+    return graph.call(joined, weight, x, activation=ACTIVATIONS[node.op], **gate.call.kwargs)
 
 
 def _neighbours(a: Node, b: Node) -> Node | None:
@@ -202,27 +172,40 @@ def _neighbours(a: Node, b: Node) -> Node | None:
     return Node(Spec(shape, spec.dtype, spec.strides, spec.offset), a.storage)
 
 
-@rms_norm_q8.fuses("q8_activations", exact=False)
-def rounded_norm(node: Made, graph: Graph) -> Node | None:
-    """A norm that only products with rounded activations read."""
-    return _after_norm(node, graph, rms_norm_q8)
+@q8_weighted.fuses("mulmat_q8", "mulmat_q8_add", "mulmat_q8_gated", exact=False)
+def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
+    """A product of a norm: its weight goes into the rounding, its factor into the product."""
+    rounded = graph.producer(node.operands["x"], "q8_activations")
+    norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
+    if norm is None or not _quads(norm):
+        return None
+    weight, x, *rest = node.call.args
+    kwargs = {**node.call.kwargs, "eps": norm.call.kwargs["eps"]}
+    return graph.call(
+        find(node.op), weight, graph.view(_scaled(norm, graph), x.spec), *rest, **kwargs
+    )
+
+
+def _scaled(norm: Made, graph: Graph) -> Node:
+    """Rows that lack the factor of a norm."""
+    x = norm.operands["x"]
+    if norm.launch.choices["WEIGHTED"]:
+        return graph.shared(q8_weighted, x, weight=norm.operands["weight"])
+    return graph.shared(q8_activations, x)
 
 
 @rms_norm_pair.fuses("q8_pair", exact=False)
 def split_norm(node: Made, graph: Graph) -> Node | None:
     """A norm that only a product that asks for precision reads."""
-    return _after_norm(node, graph, rms_norm_pair)
-
-
-def _after_norm(node: Made, graph: Graph, rounding: Callee) -> Node | None:
-    """The norm before a rounding in one op with it."""
     norm = graph.sole(node.operands["x"], "rms_norm")
-    if norm is None:
+    if norm is None or not _quads(norm):
         return None
+    weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None
+    return graph.call(rms_norm_pair, norm.operands["x"], weight, eps=norm.call.kwargs["eps"])
+
+
+def _quads(norm: Made) -> bool:
+    """Whether a norm is of f32 that kernels may read by vectors of four, in whole groups."""
     x, weight = norm.operands["x"], norm.operands["weight"]
     dense = x.spec.is_dense and x.spec.offset % 4 == 0 and weight.spec.offset % 4 == 0
-    if not dense or {x.spec.dtype, weight.spec.dtype} != {F32} or x.spec.shape[-1] % GROUP:
-        return None
-    weighted = norm.launch.choices["WEIGHTED"]
-    eps = norm.call.kwargs["eps"]
-    return graph.call(rounding, x, weight if weighted else None, eps=eps)
+    return dense and {x.spec.dtype, weight.spec.dtype} == {F32} and x.spec.shape[-1] % GROUP == 0

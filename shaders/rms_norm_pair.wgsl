@@ -1,5 +1,5 @@
-// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: one work group a row. As a pair,
-// a second row follows each: what rounding to the first leaves.
+// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: one work group a row. A second row
+// follows each: what rounding to the first leaves.
 // @import vec4/f32 as x
 // @import vec4/f32 as weight
 // @import lib/grid
@@ -8,7 +8,6 @@
 
 const WG: u32 = 64u;
 const WEIGHTED: bool = true;
-const PAIR: bool = false;
 
 struct Params { rows: u32, groups: u32, x_offset: u32, weight_offset: u32, eps: f32 }
 
@@ -43,14 +42,10 @@ fn main(
             }
         }
         let packed = q8_group(&values);
-        if PAIR {
-            let at = (2u * row * params.groups + g) * 3u;
-            put(at, packed);
-            q8_subtract(&values, packed);
-            put(at + params.groups * 3u, q8_group(&values));
-        } else {
-            put((row * params.groups + g) * 3u, packed);
-        }
+        let at = (2u * row * params.groups + g) * 3u;
+        put(at, packed);
+        q8_subtract(&values, packed);
+        put(at + params.groups * 3u, q8_group(&values));
     }
 }
 

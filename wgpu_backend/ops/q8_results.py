@@ -1,0 +1,150 @@
+"""Products with activations in eight bits whose results leave in eight bits, for the next product.
+
+A work group of a rasteriser makes 32 rows of a column, which is a group, and its lanes tell each
+other the rest. Rules make these ops where nothing else reads what is rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32, U32
+from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import require, require_dtype
+from wgpu_backend.ops.gates import gated, lies_whole
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import GROUP, WORDS, added, product, require_row, select_q8
+
+BINDINGS = 9  # of the largest kernel: four planes of weights, and five
+
+
+def select_telling(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Pick the kernel of a rasteriser; others have none.
+
+    Raises
+    ------
+    DeviceError
+        The device's lanes do not tell each other values.
+    """
+    if not capabilities.telling_lanes:
+        raise DeviceError(
+            "product with a rounded result: the device has no lanes of a rasteriser that tell "
+            "each other values, needs them"
+        )
+    return select_q8(launch, capabilities)
+
+
+@op(select=select_telling, shader="mulmat_q8", dense=("x",), trusted=True)
+def mulmat_q8_gated_q8(
+    weight: Node, x: Node, *, activation: str, eps: float | None = None
+) -> Launch:
+    """Gate and projection as `mulmat_q8_gated`, rounded as `q8_activations` rounds.
+
+    Parameters
+    ----------
+    weight : (2 m, k), dense, a format that `fits_q8` takes; `m` a multiple of 32
+    x, activation, eps
+        See `mulmat_q8_gated`.
+
+    Returns
+    -------
+    (..., m / 32, 12), u32
+
+    Raises
+    ------
+    ShapeError
+        As `mulmat_q8_gated`, or there are no whole groups of rows.
+    DeviceError
+        When it is run: as `mulmat_q8_gated`, or the device has no kernel for it.
+    """
+    name = "mulmat_q8_gated_q8"
+    return _rounded(name, gated(name, product(name, weight, x, eps), activation), "ending/rounded")
+
+
+@op(select=select_telling, shader="mulmat_q8", dense=("x", "addend", "scale"), trusted=True)
+def mulmat_q8_add_q8(
+    weight: Node, x: Node, addend: Node, scale: Node, total: Node, *, eps: float | None = None
+) -> Launch:
+    """Product and sum as `mulmat_q8_add`, and the sums once more as a norm's product wants them.
+
+    Parameters
+    ----------
+    weight : (m, k), dense, a format that `fits_q8` takes; `m` a multiple of 32
+    x, addend, eps
+        See `mulmat_q8_add`.
+    scale : (m,), f32
+        Weight of the norm.
+    total : (..., m), f32, dense; written
+        The sums.
+
+    Returns
+    -------
+    (..., m / 32, 12), u32
+        As `q8_weighted` gives of `total` and `scale`.
+
+    Raises
+    ------
+    ShapeError
+        As `mulmat_q8_add`; there are no whole groups of rows; `scale` or `total` do not fit.
+    DeviceError
+        When it is run: the weight lies in several bindings, or the device has no kernel for it.
+    """
+    name = "mulmat_q8_add_q8"
+    launch = added(name, product(name, weight, x, eps), addend)
+    require_row(name, "scale", scale, launch.out.shape[-1])
+    require_dtype(name, "total", total, (F32,))
+    require(
+        total.spec.shape == launch.out.shape and total.spec.is_dense and not total.spec.offset,
+        ShapeError,
+        f"{name}: total is {total.spec.shape} of strides {total.spec.strides}, needs a dense "
+        f"{launch.out.shape}",
+    )
+    launch = replace(
+        launch,
+        operands={**launch.operands, "scale": scale, "total": total},
+        choices={**launch.choices, "scale": "load/f32"},
+        writes=("total",),
+    )
+    return _rounded(name, launch, "ending/summed")
+
+
+def _rounded(name: str, launch: Launch, ending: str) -> Launch:
+    """Launch of a product whose work groups round what they make."""
+    *rows, m = launch.out.shape
+    require(m % GROUP == 0, ShapeError, f"{name}: {m} rows of results, needs a multiple of {GROUP}")
+    out = Spec.dense((*rows, m // GROUP, WORDS), U32)
+    return replace(launch, out=out, choices={**launch.choices, "ending": ending})
+
+
+@mulmat_q8_gated_q8.fuses("q8_activations", exact=False)
+def rounded_gate_and_projection(node: Made, graph: Graph) -> Node | None:
+    """A gated product that only products with rounded activations read."""
+    found = graph.sole(node.operands["x"], "mulmat_q8_gated")
+    if found is None or not _fits(found, node, graph):
+        return None
+    weight, x = found.call.args
+    return graph.call(mulmat_q8_gated_q8, weight, x, **found.call.kwargs)
+
+
+@mulmat_q8_add_q8.fuses("q8_weighted", exact=False)
+def rounded_sum(node: Made, graph: Graph) -> Node | None:
+    """A residual, and the weighted rows of which a product that normalises makes the norm."""
+    found = graph.producer(node.operands["x"], "mulmat_q8_add")
+    if found is None or not _fits(found, node, graph):
+        return None
+    if graph.capabilities.max_storage_bindings < BINDINGS or not graph.displaces(found, found.node):
+        return None
+    total = Node(found.spec, found.node.storage)
+    scale = node.operands["weight"]
+    return graph.call(mulmat_q8_add_q8, *found.call.args, scale, total, **found.call.kwargs)
+
+
+def _fits(found: Made, node: Made, graph: Graph) -> bool:
+    """Whether work groups make groups of what is rounded."""
+    whole = lies_whole(found.operands["weights"]) and found.spec.shape[-1] % GROUP == 0
+    same = found.spec.shape == node.operands["x"].spec.shape
+    return graph.capabilities.telling_lanes and whole and same
