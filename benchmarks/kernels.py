@@ -4,6 +4,7 @@
 
     python benchmarks/kernels.py                            every format, 1 to 256 columns
     python benchmarks/kernels.py --only q4_0,q6_k --columns 1,32 --json kernels.json
+    python benchmarks/kernels.py --experts                  by the chosen expert, as in gpt-oss
 
 All times are of one run in one process: the kernels of a format take turns with the roofs, and the
 fastest of some repetitions counts, so that other work on the machine hits all alike. Of `q8` the
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wgpu_backend.dtypes import F16, F32, U32, DType, named
+from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, U32, DType, named
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -28,10 +29,12 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.matmul import mulmat
-from wgpu_backend.ops.op import op
+from wgpu_backend.ops.op import fusions, op
 from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations
 
 HERE = Path(__file__).parent
+EXPERTS, USED, EXPERT = 32, 4, (2880, 2880)  # of gpt-oss 20b: all, chosen by a token, rows of one
+TOKENS = (1, 16, 64, 256)
 FFN, DOWN, HEAD = (4864, 1024), (1024, 4864), (151936, 896)
 ROOF_THREADS, ROOF_TURNS = 8192, 256
 READ_NBYTES, READ_VECTORS = 64 << 20, 32  # vectors a thread
@@ -141,6 +144,32 @@ class Bench:
             kernel, dtype, m, k, n, lambda: sum(t for o, _, t in recorded.timed() if o == name)
         )
 
+    def experts(self, dtype: DType) -> Tensor:
+        """Weights of all experts, (experts, m, k)."""
+        spec = Spec.dense((EXPERTS, *EXPERT), dtype)
+        data = self.rng.integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
+        return leaf(spec, self.executor.weight(spec, memoryview(data), "experts", alone=True))
+
+    def expert_case(self, weights: Tensor, tokens: int, *rules: str) -> Case:
+        """Record a product of tokens with the experts they chose, with some fusion rules."""
+        m, k = EXPERT
+        chosen = np.stack([self.rng.permutation(EXPERTS)[:USED] for _ in range(tokens)])
+        x = self.columns(tokens, k).reshape(tokens, 1, k)
+        self.executor.rules = fusions(rules, exact=False)
+        recorded = self.context.record(weights.mulmat_id(x, self.context.from_numpy(chosen)))
+        self.executor.rules = {}
+        # The lists of pairs belong to the product, the rounding of activations does not.
+        wanted = ("mulmat_id", "expert_tiles")
+        return Case(
+            ("q8" if any("q8" in rule for rule in rules) else "f32")
+            + (" tiles" if "mulmat_id_tiles" in rules else " each"),
+            weights.dtype,
+            m,
+            k,
+            tokens * USED,
+            lambda: sum(t for o, _, t in recorded.timed() if o.startswith(wanted)),
+        )
+
     def roof(self, act: Callable[[Tensor], Tensor], values: np.ndarray, amount: float) -> Roof:
         """Record a kernel that is bound by one thing alone, of which it does `amount`."""
         recorded = self.context.record(act(self.context.from_numpy(values)))
@@ -197,6 +226,31 @@ def cases_of(bench: Bench, dtype: DType, columns: Iterable[int]) -> list[Case]:
     return found
 
 
+def expert_cases(bench: Bench, dtype: DType) -> list[Case]:
+    """Products by the chosen expert: pair by pair, and by tiles of what chose the same."""
+    weights = bench.experts(dtype)
+    together = ("mulmat_id_tiles", "mulmat_id_q8_tiles")
+    found: list[Case] = []
+    for tokens in TOKENS:
+        found += [bench.expert_case(weights, tokens, *r) for r in ((), ("mulmat_id_q8",))]
+        if tokens > 1:
+            found += [bench.expert_case(weights, tokens, *r) for r in (together[:1], together)]
+    return found
+
+
+def show_experts(case: Case, roofs: Roofs) -> Row:
+    """Print a line; bytes are those of the experts that tokens chose, one by one."""
+    row = case.row()
+    gbytes = row.gbytes * (row.columns if row.columns == USED else 0)
+    share = f"{gbytes:8.2f}{gbytes / roofs['read GB/s'].rate:7.0%}" if gbytes else " " * 15
+    print(
+        f"{row.dtype:8}{row.kernel:11}{row.columns // USED:6}{row.microseconds:10.0f}{share}"
+        f"{row.gmacs:9.2f}",
+        flush=True,
+    )
+    return row
+
+
 def show(row: Row, roofs: Roofs) -> None:
     share = row.gbytes / roofs["read GB/s"].rate
     print(
@@ -206,15 +260,46 @@ def show(row: Row, roofs: Roofs) -> None:
     )
 
 
+def products_measured(
+    bench: Bench, roofs: Roofs, formats: list[DType], columns: list[int], repetitions: int
+) -> list[Row]:
+    """Print and return what products with one weight take."""
+    print("format  act      weights  columns        us    GB/s  of read  GMAC/s")
+    rows: list[Row] = []
+    for dtype in formats:
+        cases = cases_of(bench, dtype, columns)
+        take_turns(cases, roofs, repetitions)
+        rows += (found := [case.row() for case in cases])
+        for row in found:
+            show(row, roofs)
+    return rows
+
+
+def experts_measured(
+    bench: Bench, roofs: Roofs, formats: list[DType], _: list[int], repetitions: int
+) -> list[Row]:
+    """Print and return what products by the chosen expert take."""
+    print(f"{EXPERTS} experts of {EXPERT[0]} x {EXPERT[1]}, {USED} chosen by a token")
+    print("format  kernel     tokens        us    GB/s of read   GMAC/s")
+    rows: list[Row] = []
+    for dtype in formats:
+        cases = expert_cases(bench, dtype)
+        take_turns(cases, roofs, repetitions)
+        rows += [show_experts(case, roofs) for case in cases]
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="")
     parser.add_argument("--repetitions", type=int, default=8)
     parser.add_argument("--only", default="", help="formats, separated by commas")
     parser.add_argument("--columns", default="1,32,128,256")
+    parser.add_argument("--experts", action="store_true", help="products by the chosen expert")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     options = parser.parse_args()
-    formats = [named(f) for f in options.only.split(",") if f] or [*FORMATS, F16]
+    every = [MXFP4, Q4_0] if options.experts else [*FORMATS, F16]
+    formats = [named(f) for f in options.only.split(",") if f] or every
     columns = [int(n) for n in options.columns.split(",")]
     with_device = {"device": options.device} if options.device else {}
     executor = make_executor("wgpu", BackendParams(**with_device))
@@ -223,14 +308,8 @@ def main() -> None:
         bench = Bench(executor)
         roofs = roofs_of(bench)
         print(executor.info.name)
-        print("format  act      weights  columns        us    GB/s  of read  GMAC/s")
-        rows: list[Row] = []
-        for dtype in formats:
-            cases = cases_of(bench, dtype, columns)
-            take_turns(cases, roofs, options.repetitions)
-            rows += (found := [case.row() for case in cases])
-            for row in found:
-                show(row, roofs)
+        measure = experts_measured if options.experts else products_measured
+        rows = measure(bench, roofs, formats, columns, options.repetitions)
         rates = {name: roof.rate for name, roof in roofs.items()}
         print("roofs:", *(f"{name} {rate:.1f}" for name, rate in rates.items()), sep="  ")
         if options.json:

@@ -16,7 +16,9 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import FORMATS, GROUP, SHORT, WORDS, q8_activations
 
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
-KNOWN_COLUMNS = 2  # up to this many, a kernel that knows the length of rows is the faster for it
+# Up to this many, loops of short blocks are the faster for two groups a turn and a length that the
+# compiler knows; of more columns that makes a loop too long for a core's registers and caches.
+SHORT_COLUMNS = 2
 
 
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -35,13 +37,13 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     tiles = launch.choices["ids"] == "chosen/tiles"
     columns = launch.operands["ids"].spec.shape[1] - 1 if tiles else 1
     groups = int(launch.params["groups"])  # pyright: ignore[reportArgumentType]
-    short = launch.operands["weights"].spec.dtype in SHORT
+    short = columns <= SHORT_COLUMNS and launch.operands["weights"].spec.dtype in SHORT
     choices = {
         **launch.choices,
         "ROWS": LANE_ROWS,
         "COLS": columns,
         "BLOCK": 2 if short and groups % 2 == 0 else 1,
-        "GROUPS": groups if short and columns <= KNOWN_COLUMNS else 0,
+        "GROUPS": groups if short else 0,
         "TOUCH": not tiles and int(launch.params["pairs"]) <= TOUCHED_PAIRS,  # pyright: ignore[reportArgumentType]
         "WG": LANES,
     }
