@@ -8,6 +8,7 @@
 // @import vec4/f32 as v
 // @import load/f32 as mask
 // @import load/f32 as sinks
+// @import lib/plain_keys
 
 const WG: u32 = 64u;
 const QUERIES: u32 = 4u;
@@ -16,19 +17,7 @@ const K_QUADS: u32 = 16u;        // place for the vec4 of a query
 const TAIL: bool = false;        // the last vec4 of a key is not full
 const K_SHIFT: u32 = 2u;         // 2 where snippets count vectors, 0 where they count values
 const V_SHIFT: u32 = 2u;
-const MASKED: bool = false;
-const TRUTHS: bool = false;      // the mask says what is seen; otherwise it is added to scores
-const SINKS: bool = false;
-const CAUSAL: bool = false;
-const CAPPED: bool = false;
 const LOWEST: f32 = -3.4028234e38;
-
-struct Params {
-    tokens: u32, keys: u32, heads: u32, kv_heads: u32, k_cols: u32, v_cols: u32, k_quads: u32,
-    window: u32, scale: f32, softcap: f32, q_offset: u32, k_offset: u32, v_offset: u32,
-    splits: u32, mask_offset: u32, sinks_offset: u32, q_strides: vec4<u32>, k_strides: vec4<u32>,
-    v_strides: vec4<u32>, mask_strides: vec4<u32>,
-}
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
@@ -39,7 +28,7 @@ var<workgroup> weights: array<f32, QUERIES * WG>;
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let head = group.x;
-    let kv_head = head / (params.heads / params.kv_heads);
+    let kv_head = head / params.group;
     let batch = group.z / params.splits;
     let split = group.z % params.splits;
     let first = group.y * QUERIES;
@@ -61,12 +50,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             total[t] = 1.0;
         }
     }
-    let low = seen_from(first);
-    let high = max(seen_until(first + QUERIES - 1u), low);
-    let range = (high - low + params.splits * WG - 1u) / (params.splits * WG) * WG;
-    let end = min(low + (split + 1u) * range, high);
-    for (var start = low + split * range; start < end; start += WG) {
-        let count = min(WG, end - start);
+    let range = range_of(first, first + QUERIES - 1u, split, WG);
+    for (var start = range.x; start < range.y; start += WG) {
+        let count = min(WG, range.y - start);
         let key = start + min(lane, count - 1u);
         var scores = products(k_at + key * params.k_strides.y);
         var seen: array<bool, QUERIES>;
@@ -76,16 +62,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             seen[t] = lane < count && key >= seen_from(token_t) && key < seen_until(token_t);
             scores[t] = capped(scores[t]);
             if MASKED {
-                let at_t = params.mask_offset + batch * params.mask_strides.x
-                    + head * params.mask_strides.y + token_t * params.mask_strides.z;
-                let mask_t = f32(mask_load(at_t + key * params.mask_strides.w));
-                if TRUTHS {
-                    seen[t] = seen[t] && mask_t != 0.0;
-                } else {
-                    // Bits, as an implementation may take it that nothing is infinite.
-                    seen[t] = seen[t] && bitcast<u32>(mask_t) != 0xff800000u;
-                    scores[t] += mask_t;
-                }
+                let at_t = mask_of(batch, head, token_t) + key * params.mask_strides.w;
+                let mask_t = f32(mask_load(at_t));
+                seen[t] = seen[t] && shows(mask_t);
+                scores[t] = masked(scores[t], mask_t);
             }
             weights[t * WG + lane] = select(LOWEST, scores[t], seen[t]);
         }
@@ -133,13 +113,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // @unroll
     for (var t = 0u; t < QUERIES; t++) {
         if first + t < params.tokens {
-            let row_t = (batch * params.tokens + first + t) * params.heads + head;
-            var out_t = row_t * params.v_cols;
-            // A token that sees nothing has no sum either.
-            var factor_t = select(1.0 / total[t], 0.0, total[t] == 0.0);
+            let out_t = place_of(batch, first + t, head, split);
+            let factor_t = factor_of(total[t]);
             if params.splits > 1u {
-                out_t = (row_t * params.splits + split) * (params.v_cols + 4u);
-                factor_t = 1.0;
                 store_tail(out_t + params.v_cols, vec4<f32>(largest[t], total[t], 0.0, 0.0), lane);
             }
             for (var n = 0u; n < LANE_QUADS; n++) {
@@ -158,21 +134,6 @@ fn store_tail(at: u32, tail: vec4<f32>, lane: u32) {
     for (var c = lane; c < 4u; c += WG) {
         y[at + c] = tail[c];
     }
-}
-
-// Tokens are the last of the positions: with 2 of 5 keys' worth of them, the first is position 3.
-fn seen_until(token: u32) -> u32 {
-    if !CAUSAL {
-        return params.keys;
-    }
-    return u32(clamp(i32(token + 1u + params.keys) - i32(params.tokens), 0, i32(params.keys)));
-}
-
-fn seen_from(token: u32) -> u32 {
-    if params.window == 0u {
-        return 0u;
-    }
-    return u32(max(i32(token + 1u + params.keys) - i32(params.tokens) - i32(params.window), 0));
 }
 
 // Surplus queries repeat the last one, and are not stored.
@@ -211,12 +172,4 @@ fn within(value: vec4<f32>, column: u32) -> vec4<f32> {
     }
     let columns = vec4<u32>(column) + vec4<u32>(0u, 1u, 2u, 3u);
     return select(vec4<f32>(0.0), value, columns < vec4<u32>(params.k_cols));
-}
-
-// The clamp changes no value, but some drivers' tanh overflows to NaN beyond 44.
-fn capped(score: f32) -> f32 {
-    if !CAPPED {
-        return score;
-    }
-    return params.softcap * tanh(clamp(score / params.softcap, -20.0, 20.0));
 }

@@ -58,7 +58,7 @@ CASES += [
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
 CASES += [("mulmat_vec", {"COLS": n, "ROWS": 2, "weights": "quant/q6_k"}) for n in (2, 8)]
 CASES += [("mulmat_lanes", {"COLS": 4, "weights": "quant/q6_k"})]
-CASES += [("attention_lanes", {"LANE_QUADS": 8})]
+CASES += [(f"{name}attention_lanes", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
 
 
 def label(value):

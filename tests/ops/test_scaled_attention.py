@@ -176,6 +176,17 @@ def test_a_mask_is_added_and_broadcasts(gpu, check, rng, shape, dtype):
     check(gpu, attended(heads(rng, batch=3), mask=mask, mask_dtype=dtype), limit=LIMIT)
 
 
+def test_keys_are_weighed_alike_where_a_mask_hides_all_by_the_lowest_number(any_gpu, rng):
+    q, k, v = heads(rng, tokens=2, keys=600)
+    mask = np.full((2, 600), np.finfo("f4").min)
+    mask[1, 7] = 0
+    with Context(any_gpu) as ctx:
+        got = attended((q, k, v), mask=mask)(ctx).numpy()
+    mean = np.repeat(v.mean(axis=1), 2, axis=1)
+    np.testing.assert_allclose(got[:, 0], mean, atol=1e-5)
+    np.testing.assert_allclose(got[:, 1], np.repeat(v[:, 7], 2, axis=1), atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(5, 9), (4, 1, 9), (3, 4, 5, 9)], ids=str)
 def test_a_mask_may_say_what_is_seen(any_gpu, check, rng, shape):
     mask = rng.random(shape) < 0.6

@@ -63,16 +63,20 @@ def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def _lanes(launch: Launch, rows: Rows, v_quads: int) -> Launch:
+    step, choices = lane_tile(rows, v_quads)
+    return _tiled(replace(launch, shader="attention_lanes"), rows, step, choices)
+
+
+def lane_tile(rows: Rows, v_quads: int) -> tuple[int, dict[str, str | int]]:
+    """Rows of a tile, and choices, of kernels that build on ``lib/lane_tile``."""
     lane_quads = -(-v_quads // LANES)
     step = rows.step(_most(LANE_ROWS, LANE_SUMS // lane_quads))
-    size = next(n for n in LANE_ROWS if n >= step)
-    choices: dict[str, str | int] = {
+    return step, {
         "WG": LANES,
-        "ROWS": size,
+        "ROWS": next(n for n in LANE_ROWS if n >= step),
         "POSITIONS": LANE_POSITIONS,
         "LANE_QUADS": lane_quads,
     }
-    return _tiled(replace(launch, shader="attention_lanes"), rows, step, choices)
 
 
 def _plain(launch: Launch, rows: Rows, v_quads: int) -> Launch:

@@ -13,7 +13,8 @@ from wgpu_backend.ops.attention_splits import attention_merge, useful_splits
 from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.copying import cast, contiguous
 from wgpu_backend.ops.experts import mulmat_id
-from wgpu_backend.ops.scaled_attention import QUERIES, scaled_attention
+from wgpu_backend.ops.scaled_attention import scaled_attention
+from wgpu_backend.ops.scaled_attention_kernels import QUERIES
 from wgpu_backend.ops.views import expanded, permuted, viewed
 
 MaskMode = Literal["", "none", "array", "causal"]

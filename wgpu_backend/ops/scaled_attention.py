@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import BOOL, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -18,40 +15,13 @@ from wgpu_backend.ops.check import (
     require_rank,
 )
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.scaled_attention_kernels import select_tiles
 
 MAX_COLS = 2048  # of a head: its query has to fit into workgroup memory
-QUERIES = 4  # tokens that share the keys a work group reads
-LANE_VECTORS = 32  # sums, in vec4, that one lane may hold
-QUERY_NBYTES = 12288  # workgroup memory for queries
 MAX_SPLITS = 256  # ranges of keys
-QUERY_STEP = 16  # places in vec4: the fewer sizes there are, the fewer kernels are compiled
 
 
-def select_queries(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Size the work group and the number of queries that it takes together."""
-    q, v = launch.operands["q"].spec, launch.operands["v"].spec
-    batch, tokens, heads, cols = q.shape
-    splits = launch.params["splits"]
-    assert isinstance(splits, int)
-    width = 8 if capabilities.software else 64
-    lane_quads = max(-(-v.shape[3] // (4 * width)), 1)
-    quads = -(-cols // (4 * QUERY_STEP)) * QUERY_STEP
-    fitting = min(LANE_VECTORS // lane_quads, QUERY_NBYTES // (16 * quads))
-    queries = 1 if tokens == 1 or fitting < QUERIES else QUERIES
-    return replace(
-        launch,
-        groups=(max(heads, 1), max(-(-tokens // queries), 1), max(batch, 1) * splits),
-        choices={
-            **launch.choices,
-            "WG": width,
-            "QUERIES": queries,
-            "LANE_QUADS": lane_quads,
-            "K_QUADS": quads,
-        },
-    )
-
-
-@op(select=select_queries, dense=("sinks",), trusted=True)
+@op(select=select_tiles, dense=("sinks",), trusted=True)
 def scaled_attention(
     q: Node,
     k: Node,
@@ -121,10 +91,13 @@ def scaled_attention(
             "tokens": tokens if out.size else 0,
             "keys": keys,
             "heads": heads,
-            "kv_heads": kv_heads,
+            "group": heads // kv_heads,
+            "rows": tokens * heads // kv_heads if out.size else 0,
+            "step": 1,
             "k_cols": cols,
             "v_cols": v_cols,
             "k_quads": -(-cols // 4),
+            "v_quads": -(-v_cols // 4),
             "window": window,
             "scale": scale,
             "softcap": softcap,
@@ -132,9 +105,6 @@ def scaled_attention(
             "mask_strides": four(mask_strides, 0),
         },
         choices={
-            **_vectors("k", k),
-            **_vectors("v", v),
-            "TAIL": cols % 4 != 0,
             "MASKED": mask is not None,
             "TRUTHS": mask is not None and mask.spec.dtype == BOOL,
             "SINKS": sinks is not None,
@@ -143,14 +113,6 @@ def scaled_attention(
         },
         work=2 * batch * heads * tokens * keys * (cols + v_cols),
     )
-
-
-def _vectors(name: str, node: Node) -> dict[str, str | int]:
-    """Choices that read a node by vectors where all its heads begin at whole ones."""
-    spec = node.spec
-    whole = all(n % 4 == 0 for n in (spec.offset, spec.shape[3], *spec.strides[:3]))
-    folder = "vec4" if whole else "load"
-    return {name: f"{folder}/{spec.dtype}", f"{name.upper()}_SHIFT": 2 if whole else 0}
 
 
 def _require_heads(q: Node, k: Node, v: Node) -> None:
