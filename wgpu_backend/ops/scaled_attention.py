@@ -74,11 +74,7 @@ def scaled_attention(
     keys, kv_heads, v_cols = v.spec.shape[1:]
     _require_mask(mask, (batch, heads, tokens, keys))
     _require_sinks(sinks, heads)
-    require(
-        window >= 0 and softcap >= 0,
-        ShapeError,
-        f"attention: window is {window}, softcap is {softcap}, need 0 or more",
-    )
+    _require_positive(window, softcap)
     _require_splits(splits, v_cols)
     mask_strides = broadcast_strides(mask.spec, (batch, heads, tokens, keys)) if mask else ()
     whole, parts = (batch, tokens, heads, v_cols), (batch * tokens, heads, splits, v_cols + 4)
@@ -160,6 +156,14 @@ def _require_mask(mask: Node | None, wanted: Shape) -> None:
         len(have) == 4 and all(n in (1, m) for n, m in zip(have, wanted, strict=True)),
         ShapeError,
         f"attention: mask is {mask.spec.shape}, needs what broadcasts to {wanted}",
+    )
+
+
+def _require_positive(window: int, softcap: float) -> None:
+    require(
+        window >= 0 and softcap >= 0,
+        ShapeError,
+        f"attention: window is {window}, softcap is {softcap}, need 0 or more",
     )
 
 
