@@ -75,7 +75,7 @@ fn main(
                 // @unroll
                 for (var c = 0u; c < COLS; c++) {
                     values[c] = x_column(columns[c] + g, lane);
-                    if source == 0u {
+                    if source == SOURCES - 1u {
                         squares[c] += values[c].squares;
                     }
                 }
