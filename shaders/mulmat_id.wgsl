@@ -13,7 +13,7 @@ const ROWS: u32 = 2u;
 struct Params {
     m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
     first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
-    ids_strides: vec4<u32>,
+    bias_offset: u32, ids_strides: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -61,6 +61,7 @@ fn main(
         workgroupBarrier();
     }
     if lane < ROWS && task.row + lane < params.m && local + lane < params.weights_rows {
-        y[task.tile * params.m + task.row + lane] = partial[lane * WG];
+        let row = task.row + lane;
+        y[task.tile * params.m + row] = with_bias(partial[lane * WG], task.expert, row);
     }
 }

@@ -18,7 +18,7 @@ const GROUPS: u32 = 0u;
 struct Params {
     m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
     first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
-    ids_strides: vec4<u32>,
+    bias_offset: u32, ids_strides: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -88,7 +88,7 @@ fn main(
         for (var r = 0u; r < ROWS; r++) {
             let row = task.row + lane + r * WG;
             if pair < params.pairs && row < params.m && local + r * WG <= last {
-                y[pair * params.m + row] = sums[r * COLS + c];
+                y[pair * params.m + row] = with_bias(sums[r * COLS + c], task.expert, row);
             }
         }
     }

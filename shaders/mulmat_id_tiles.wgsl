@@ -14,7 +14,7 @@ const TILE_N: u32 = 32u;
 struct Params {
     m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
     first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
-    ids_strides: vec4<u32>,
+    bias_offset: u32, ids_strides: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -53,7 +53,7 @@ fn main(
         if row < params.m && task.local + rows + r < params.weights_rows {
             for (var c = 0u; c < 4u; c++) {
                 if pairs[cols + c] < params.pairs {
-                    y[pairs[cols + c] * params.m + row] = sums[r][c];
+                    y[pairs[cols + c] * params.m + row] = with_bias(sums[r][c], task.expert, row);
                 }
             }
         }

@@ -125,6 +125,37 @@ def test_some_of_the_experts(any_gpu, check, rng):
     check(any_gpu, chosen, limit=LIMIT)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("kind", ["full", "baseline", "wide", "split", "split wide"])
+def test_products_may_end_with_the_bias_of_their_expert(executors, check, rng, kind, dtype):
+    executor = executors(kind)
+    data, bias = weight_bytes(rng, 3 * 101, 256, Q8_0, 1 / 16), rng.standard_normal((3, 101), "f4")
+    x, ids = rng.standard_normal((40, 1, 256), "f4"), rng.integers(0, 3, (40, 2))
+    size = 4 if executor.capabilities.software else 32
+
+    def chosen(context):
+        weights = experts_of(context, 3, 101, 256, Q8_0, data)
+        tiles = expert_tiles(context.from_numpy(ids), experts=3, size=size)
+        added = tensor(context, bias, dtype)
+        return mulmat_id_tiles(weights, tensor(context, x), tiles, added, used=2)
+
+    check(executor, chosen, limit=LIMIT)
+
+
+@pytest.mark.parametrize("tokens", [1, 40])
+def test_the_bias_of_another_choice_is_added_afterwards(full, monkeypatch, rng, tokens):
+    rules = fusions(["mulmat_id_tiles", "mulmat_id_add"], exact=True)
+    monkeypatch.setattr(full, "rules", rules)
+    with Context(full) as context:
+        ids, others = (context.from_numpy(rng.integers(0, 3, (tokens, 2))) for _ in range(2))
+        weights, x = context.zeros(3, 9, 64), context.zeros(tokens, 1, 64)
+        y = weights.mulmat_id(x, ids).add_id(context.zeros(3, 9), others)
+        recorded = context.record(y)
+        names = [node.call.op.name for node, _ in recorded.plan.steps]
+        recorded.close()
+    assert names[-1] == "add_id"
+
+
 def test_products_of_the_same_choice_share_its_tiles(full, monkeypatch, rng):
     monkeypatch.setattr(full, "rules", fusions(["mulmat_id_tiles"], exact=True))
     w, x = rng.standard_normal((3, 9, 64), "f4"), rng.standard_normal((40, 1, 64), "f4")

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor, weight_bytes
-from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q4_K, Q8_0
+from wgpu_backend.dtypes import BF16, F16, F32, I32, IQ3_S, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import leaf
+from wgpu_backend.ops.experts import mulmat_id_add
 
 LIMIT = 1e-10
 
@@ -121,6 +122,42 @@ def test_mulmat_id_refuses_what_does_not_fit(full, rng):
             ctx.zeros(4, 64, 9).permute(0, 2, 1).mulmat_id(ctx.zeros(3, 1, 64), ids)
         with pytest.raises(DTypeError, match="mulmat_id: ids is f32, needs i32"):
             weights.mulmat_id(ctx.zeros(3, 1, 64), ctx.zeros(3, 2))
+
+
+@pytest.mark.parametrize("dtype", [F32, Q4_0, Q4_K], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_product_may_end_with_the_bias_of_its_expert(any_gpu, check, rng, layout, dtype):
+    data, bias = weight_bytes(rng, 5 * 33, 256, dtype, 1 / 16), rng.standard_normal((5, 33), "f4")
+    x, ids = rng.standard_normal((3, 1, 256), "f4"), rng.integers(0, 5, (3, 2))
+
+    def chosen(ctx):
+        weights, of = experts_of(ctx, 5, 33, 256, dtype, data), LAYOUTS[layout]
+        return mulmat_id_add(weights, of(ctx, x), of(ctx, ids, I32), of(ctx, bias))
+
+    check(any_gpu, chosen, limit=LIMIT)
+
+
+def test_the_bias_of_experts_in_parts(split, check, rng):
+    data, bias = weight_bytes(rng, 6 * 101, 256, Q8_0, 1 / 16), rng.standard_normal((6, 101), "f4")
+    x, ids = rng.standard_normal((9, 1, 256), "f4"), rng.integers(0, 6, (9, 3))
+
+    def chosen(ctx):
+        weights = experts_of(ctx, 6, 101, 256, Q8_0, data)
+        return mulmat_id_add(weights, tensor(ctx, x), ctx.from_numpy(ids), tensor(ctx, bias))
+
+    check(split, chosen, limit=LIMIT)
+
+
+def test_mulmat_id_add_refuses_what_does_not_fit(full):
+    with Context(full) as ctx:
+        x, ids = ctx.zeros(3, 1, 64), ctx.zeros(3, 2, dtype=I32)
+        with pytest.raises(ShapeError, match=r"bias is \(4, 8\), needs \(4, 9\)"):
+            mulmat_id_add(ctx.zeros(4, 9, 64), x, ids, ctx.zeros(4, 8))
+        quants = experts_of(ctx, 4, 9, 256, IQ3_S, bytes(IQ3_S.nbytes(4 * 9 * 256)))
+        with pytest.raises(DTypeError, match="mulmat_id_add: weights is iq3_s"):
+            mulmat_id_add(quants, ctx.zeros(3, 1, 256), ids, ctx.zeros(4, 9))
+        with pytest.raises(ShapeError, match="rows of weights have 33 values, needs a multiple"):
+            mulmat_id_add(ctx.zeros(4, 9, 33), ctx.zeros(3, 1, 33), ids, ctx.zeros(4, 9))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

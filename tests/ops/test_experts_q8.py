@@ -17,17 +17,33 @@ from wgpu_backend.ops.q8 import FORMATS, q8_activations
 LIMIT = 1e-10  # of the same rounded values; f32 sums in another order
 
 
-def product(executor, check, rng, dtype, *, size=0, count=5, m=33, k=256, tokens=3, used=2, own=1):
+def product(
+    executor,
+    check,
+    rng,
+    dtype,
+    *,
+    size=0,
+    count=5,
+    m=33,
+    k=256,
+    tokens=3,
+    used=2,
+    own=1,
+    adds=False,
+):
+    bias = rng.standard_normal((count, m), "f4")
     data = weight_bytes(rng, count * m, k, dtype, k**-0.5)
     x = rng.standard_normal((tokens, own, k), "f4")
     ids = rng.integers(0, count, (tokens, used))
 
     def chosen(ctx):
         weights, rows = experts_of(ctx, count, m, k, dtype, data), q8_activations(tensor(ctx, x))
+        added = tensor(ctx, bias) if adds else None
         if not size:
-            return mulmat_id_q8(weights, rows, ctx.from_numpy(ids))
+            return mulmat_id_q8(weights, rows, ctx.from_numpy(ids), added)
         tiles = expert_tiles(ctx.from_numpy(ids), experts=count, size=size)
-        return mulmat_id_q8_tiles(weights, rows, tiles, used=used)
+        return mulmat_id_q8_tiles(weights, rows, tiles, added, used=used)
 
     check(executor, chosen, limit=LIMIT)
 
@@ -44,6 +60,12 @@ def test_experts_of_every_format_with_an_integer_form(gpu, check, rng, dtype, si
 def test_one_row_a_token_or_one_an_expert(gpu, check, rng, size, tokens, used, own, m):
     how = {"tokens": tokens, "used": used, "own": own}
     product(gpu, check, rng, Q8_0, k=96, m=m, size=size, **how)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("size", [0, 4])
+def test_the_bias_of_the_expert(gpu, check, rng, dtype, size):
+    product(gpu, check, rng, dtype, size=size, tokens=9, adds=True)
 
 
 @pytest.mark.parametrize("size", [0, 4])

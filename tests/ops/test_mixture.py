@@ -12,7 +12,7 @@ from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
 EXPERTS, USED, HIDDEN, INNER = 8, 3, 96, 64
-RULES = ["route", "mulmat_id_tiles", "mulmat_id_q8", "mulmat_id_q8_tiles"]
+RULES = ["route", "mulmat_id_add", "mulmat_id_tiles", "mulmat_id_q8", "mulmat_id_q8_tiles"]
 # Activations in eight bits; twice, as the second product rounds what the first made.
 ROUNDED = 1e-3
 
@@ -96,18 +96,13 @@ def fused_names():
     return sorted({rule.name for rules in fusions(exact=False).values() for rule in rules})
 
 
-def test_what_a_step_of_a_layer_consists_of(full, monkeypatch, rng):
-    model = Mixture(rng, Q8_0).qwen3moe
+@pytest.mark.parametrize(
+    ("recipe", "activation", "mix"),
+    [("qwen3moe", "swiglu", ["mul", "reduce"]), ("gpt_oss", "silu_alpha_limit", ["mul", "chain"])],
+)
+def test_what_a_step_of_a_layer_consists_of(full, monkeypatch, rng, recipe, activation, mix):
+    model = getattr(Mixture(rng, Q8_0), recipe)
     names, _ = ran(full, monkeypatch, True, False, model, np.ones((1, HIDDEN), "f4"))
-    assert names == [
-        "mulmat",
-        "route",
-        "q8_activations",
-        "mulmat_id_q8",
-        "mulmat_id_q8",
-        "swiglu",
-        "q8_activations",
-        "mulmat_id_q8",
-        "mul",
-        "reduce",
-    ]
+    gate_and_up = ["q8_activations", "mulmat_id_q8", "mulmat_id_q8", activation]
+    assert names[:-2] == ["mulmat", "route", *gate_and_up, "q8_activations", "mulmat_id_q8"]
+    assert names[-2:] == mix

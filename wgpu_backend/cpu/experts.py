@@ -23,6 +23,12 @@ def mulmat_id(weights: Array, x: Array, ids: Array) -> Array:
 
 
 @twin
+def mulmat_id_add(weights: Array, x: Array, ids: Array, bias: Array) -> Array:
+    """`mulmat_id`, then `add_id`."""
+    return add_id(mulmat_id(weights, x, ids), bias, ids)
+
+
+@twin
 def expert_tiles(ids: Array, *, experts: int, size: int) -> Array:
     """Pairs of each expert, in tiles from the place where its own begin."""
     flat = ids.reshape(-1)
@@ -37,26 +43,31 @@ def expert_tiles(ids: Array, *, experts: int, size: int) -> Array:
 
 
 @twin
-def mulmat_id_tiles(weights: Array, x: Array, tiles: Array, *, used: int) -> Array:
+def mulmat_id_tiles(
+    weights: Array, x: Array, tiles: Array, bias: Array | None = None, *, used: int
+) -> Array:
     """Product of each pair in a tile with the tile's expert."""
     rows = np.broadcast_to(x, (len(x), used, x.shape[-1])).reshape(-1, x.shape[-1])
     y = np.zeros((len(rows), weights.shape[1]), np.float32)
     for expert, *pairs in tiles[tiles[:, 0] >= 0]:
         some = [pair for pair in pairs if pair >= 0]
-        y[some] = rows[some] @ weights[expert].T
+        y[some] = rows[some] @ weights[expert].T + (0 if bias is None else bias[expert])
     return y.reshape(len(x), used, -1)
 
 
 @twin
-def mulmat_id_q8(weights: Array, x: Array, ids: Array) -> Array:
+def mulmat_id_q8(weights: Array, x: Array, ids: Array, bias: Array | None = None) -> Array:
     """`mulmat_id` of rounded rows."""
-    return mulmat_id(weights, values_of(x), ids)
+    y = mulmat_id(weights, values_of(x), ids)
+    return y if bias is None else add_id(y, bias, ids)
 
 
 @twin
-def mulmat_id_q8_tiles(weights: Array, x: Array, tiles: Array, *, used: int) -> Array:
+def mulmat_id_q8_tiles(
+    weights: Array, x: Array, tiles: Array, bias: Array | None = None, *, used: int
+) -> Array:
     """`mulmat_id_tiles` of rounded rows."""
-    return mulmat_id_tiles(weights, values_of(x), tiles, used=used)
+    return mulmat_id_tiles(weights, values_of(x), tiles, bias, used=used)
 
 
 @twin

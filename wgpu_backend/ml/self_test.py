@@ -235,7 +235,9 @@ _BEFORE = {
     "mulmat_q8_add_q8": ("mulmat_q8", "mulmat_q8_add", "q8_weighted"),
     "rms_norm_pair": ("q8_pair",),
     "paged_attention_q8": ("mulmat_q8",),
-    "mulmat_id_q8_tiles": ("mulmat_id_tiles",),
+    "mulmat_id_tiles": ("mulmat_id_add",),
+    "mulmat_id_q8": ("mulmat_id_add",),
+    "mulmat_id_q8_tiles": ("mulmat_id_add", "mulmat_id_tiles"),
 }
 
 
@@ -253,6 +255,7 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
     yield "route", LARGEST_ERROR, _routed
+    yield "mulmat_id_add", LARGEST_ERROR, _by_expert
     yield "mulmat_id_tiles", LARGEST_ERROR, _by_expert
     yield "mulmat_id_q8", ROUNDING_ERROR, _by_expert
     yield "mulmat_id_q8_tiles", ROUNDING_ERROR, _by_expert
@@ -344,10 +347,11 @@ def _routed(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _by_expert(context: Context, rng: np.random.Generator) -> Tensor:
-    """Products of fifty tokens with two of three experts each."""
+    """Products of fifty tokens with two of three experts each, and their biases."""
     experts = _quantised(context, rng, dtypes.Q4_0).slice(0, 0, 39).reshape(3, 13, 256)
-    ids = np.stack([rng.permutation(3)[:2] for _ in range(50)])
-    return experts.mulmat_id(_normal(context, rng, 50, 1, 256), context.from_numpy(ids))
+    ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(50)]))
+    y = experts.mulmat_id(_normal(context, rng, 50, 1, 256), ids)
+    return y.add_id(_normal(context, rng, 3, 13), ids)
 
 
 def _normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:

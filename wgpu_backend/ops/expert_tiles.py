@@ -17,14 +17,30 @@ from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
-from wgpu_backend.ops.experts import EXPERTS, GROUP, by_lanes, by_rows, expert_product
-from wgpu_backend.ops.op import op
+from wgpu_backend.ops.experts import (
+    BIASED,
+    EXPERTS,
+    GROUP,
+    by_lanes,
+    by_rows,
+    expert_product,
+    mulmat_id_add,
+    with_bias,
+)
+from wgpu_backend.ops.op import find, op
 
 TILE_ROWS, TILE_COLUMNS = 64, 32
 # Rows of weights for lanes, and pairs in a tile with how many an expert must have on average, lest
 # tiles of that size stay too empty.
 LANE_ROWS = 4
 LANE_TILES = ((4, 3), (2, 1))
+# Products that may end with a bias, and what their third operand is.
+FORMS = {
+    "mulmat_id": "ids",
+    "mulmat_id_q8": "ids",
+    "mulmat_id_tiles": "tiles",
+    "mulmat_id_q8_tiles": "tiles",
+}
 FULL_ENOUGH = 8  # the same for hardware: a quarter of a tile pays for the rest
 
 
@@ -87,8 +103,10 @@ def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
     return by_rows(replace(launch, choices={**launch.choices, "WG": 64}), TILE_ROWS)
 
 
-@op(select=select_tiles, dense=("x",), trusted=True)
-def mulmat_id_tiles(weights: Node, x: Node, tiles: Node, *, used: int) -> Launch:
+@op(select=select_tiles, dense=("x", "bias"), trusted=True)
+def mulmat_id_tiles(
+    weights: Node, x: Node, tiles: Node, bias: Node | None = None, *, used: int
+) -> Launch:
     """Multiply as `mulmat_id`, tile by tile of what chose the same expert.
 
     Parameters
@@ -97,6 +115,8 @@ def mulmat_id_tiles(weights: Node, x: Node, tiles: Node, *, used: int) -> Launch
         See `mulmat_id`; k is a multiple of 32.
     tiles : (n, 1 + size), i32
         From `expert_tiles`. Rows of pairs that are in no tile are left as they are.
+    bias : (experts, m), f32, f16 or bf16, or None
+        Added to the rows of each expert.
     used : int
         Experts a token.
 
@@ -113,7 +133,7 @@ def mulmat_id_tiles(weights: Node, x: Node, tiles: Node, *, used: int) -> Launch
     require_dtype("mulmat_id_tiles", "x", x, FLOATS)
     require_dtype("mulmat_id_tiles", "weights", weights, EXPERTS)
     launch = expert_product("mulmat_id_tiles", weights, x, tiles, used)
-    return tiled("mulmat_id_tiles", launch)
+    return with_bias("mulmat_id_tiles", tiled("mulmat_id_tiles", launch), bias)
 
 
 def tiled(name: str, launch: Launch) -> Launch:
@@ -164,3 +184,22 @@ def together(node: Made, graph: Graph) -> Node | None:
         return None
     tiles = tiles_for(ids, weights.spec.shape[0], graph)
     return tiles and graph.call(mulmat_id_tiles, weights, x, tiles, used=ids.spec.shape[1])
+
+
+@mulmat_id_add.fuses("add_id")
+def bias_in_the_product(node: Made, graph: Graph) -> Node | None:
+    """A product by the chosen expert, in whichever form, and the bias of that expert."""
+    found = graph.sole(node.operands["x"], *FORMS)
+    ids, bias = node.operands["ids"], node.operands["bias"]
+    if found is None or found.launch.shader == "mulmat_id_plain" or "bias" in found.call.kwargs:
+        return None
+    weights, x, chosen = found.arguments("weights", "x", FORMS[found.op])
+    if weights.spec.dtype not in BIASED or bias.spec.dtype not in FLOATS:
+        return None
+    tiles = graph.producer(chosen, "expert_tiles") if FORMS[found.op] == "tiles" else None
+    own = tiles.operands["ids"] if tiles else chosen
+    if own.storage is not ids.storage or own.spec != ids.spec:
+        return None
+    if found.op == "mulmat_id":
+        return graph.call(mulmat_id_add, weights, x, chosen, bias)
+    return graph.call(find(found.op), weights, x, chosen, **found.call.kwargs, bias=bias)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import ALL, F32, I32
+from wgpu_backend.dtypes import ALL, F32, I32, IQ3_S
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -14,6 +14,8 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.views import viewed
 
 EXPERTS = (*FLOATS, *(d for d in ALL if d.quantised))
+# Those that leave a binding for a bias, of the eight that every device has.
+BIASED = tuple(d for d in EXPERTS if d != IQ3_S)
 GROUP = 32  # weights that one load of a quant snippet brings
 VECTOR_ROWS = 2
 LANES, LANE_ROWS = 8, 2
@@ -25,7 +27,7 @@ def select_mulmat_id(launch: Launch, capabilities: Capabilities) -> Launch:
         return launch
     if capabilities.software:
         return by_lanes(launch, capabilities, LANE_ROWS, 1)
-    choices = {"ids": "chosen/each", "ROWS": VECTOR_ROWS, "WG": 64}
+    choices = {**launch.choices, "ids": "chosen/each", "ROWS": VECTOR_ROWS, "WG": 64}
     return by_rows(replace(launch, shader="mulmat_id", choices=choices), VECTOR_ROWS)
 
 
@@ -93,6 +95,64 @@ def mulmat_id(weights: Node, x: Node, ids: Node) -> Launch:
     return launch
 
 
+@op(select=select_mulmat_id, shader="mulmat_id", dense=("x", "bias"), trusted=True)
+def mulmat_id_add(weights: Node, x: Node, ids: Node, bias: Node) -> Launch:
+    """Product as `mulmat_id`, with the bias of the expert added as by `add_id`.
+
+    Parameters
+    ----------
+    weights, x, ids
+        See `mulmat_id`; k is a multiple of 32.
+    bias : (experts, m), f32, f16 or bf16
+
+    Returns
+    -------
+    (tokens, used, m), f32
+
+    Raises
+    ------
+    ShapeError
+        As `mulmat_id`; or rows are not whole groups, or `bias` is not one of these experts.
+    """
+    launch = mulmat_id.record(weights, x, ids)
+    k = x.spec.shape[2]
+    require(
+        launch.shader != "mulmat_id_plain",
+        ShapeError,
+        f"mulmat_id_add: rows of weights have {k} values, needs a multiple of {GROUP}; use "
+        "mulmat_id and add_id",
+    )
+    return with_bias("mulmat_id_add", launch, bias)
+
+
+def with_bias(name: str, launch: Launch, bias: Node | None) -> Launch:
+    """Launch of a product by the chosen expert that ends with a bias, if there is one.
+
+    Raises
+    ------
+    ShapeError
+        `bias` has other experts or rows.
+    DTypeError
+        The format of the weights leaves no binding for a bias.
+    """
+    if bias is None:
+        return launch
+    wanted = (launch.params["experts"], launch.params["m"])
+    require_dtype(name, "weights", launch.operands["weights"], BIASED)
+    require_dtype(name, "bias", bias, FLOATS)
+    require(
+        bias.spec.shape == wanted,
+        ShapeError,
+        f"{name}: bias is {bias.spec.shape}, needs {wanted}",
+    )
+    return replace(
+        launch,
+        operands={**launch.operands, "bias": bias},
+        params={**launch.params, "bias_offset": bias.spec.offset},
+        choices={**launch.choices, "bias": f"load/{bias.spec.dtype.name}", "ADDS": True},
+    )
+
+
 def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> Launch:
     """What launches of products by the chosen expert have in common.
 
@@ -149,6 +209,7 @@ def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> L
             "pairs": tokens * used,
             "tiles": tokens * used,
             "ids_strides": four(ids.spec.strides, 0),
+            "bias_offset": 0,
         },
         work=tokens * used * m * k * 4,
     )

@@ -11,7 +11,7 @@ from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.expert_tiles import LANE_ROWS, tiled
-from wgpu_backend.ops.experts import LANES, by_rows, expert_product, used_by
+from wgpu_backend.ops.experts import LANES, by_rows, expert_product, used_by, with_bias
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import FORMATS, GROUP, SHORT, WORDS, q8_activations
 
@@ -52,8 +52,8 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     return by_rows(replace(launch, choices=choices), LANES * LANE_ROWS)
 
 
-@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x",), trusted=True)
-def mulmat_id_q8(weights: Node, x: Node, ids: Node) -> Launch:
+@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x", "bias"), trusted=True)
+def mulmat_id_q8(weights: Node, x: Node, ids: Node, bias: Node | None = None) -> Launch:
     """Multiply as `mulmat_id`, with rows of `x` rounded to eight bits.
 
     Parameters
@@ -63,6 +63,8 @@ def mulmat_id_q8(weights: Node, x: Node, ids: Node) -> Launch:
         From `q8_activations`.
     ids : (tokens, used), i32
         As in `mulmat_id`.
+    bias : (experts, m), f32, f16 or bf16, or None
+        Added to the rows of each expert.
 
     Returns
     -------
@@ -77,18 +79,21 @@ def mulmat_id_q8(weights: Node, x: Node, ids: Node) -> Launch:
     """
     _require_rounded("mulmat_id_q8", weights, x)
     used = used_by("mulmat_id_q8", ids, x.spec.shape[0])
-    return _in_integers(expert_product("mulmat_id_q8", weights, x, ids, used))
+    launch = _in_integers(expert_product("mulmat_id_q8", weights, x, ids, used))
+    return with_bias("mulmat_id_q8", launch, bias)
 
 
-@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x",), trusted=True)
-def mulmat_id_q8_tiles(weights: Node, x: Node, tiles: Node, *, used: int) -> Launch:
+@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x", "bias"), trusted=True)
+def mulmat_id_q8_tiles(
+    weights: Node, x: Node, tiles: Node, bias: Node | None = None, *, used: int
+) -> Launch:
     """Multiply as `mulmat_id_tiles`, with rows of `x` rounded to eight bits.
 
     Parameters
     ----------
     weights, x
         See `mulmat_id_q8`.
-    tiles, used
+    tiles, bias, used
         See `mulmat_id_tiles`.
 
     Returns
@@ -104,7 +109,8 @@ def mulmat_id_q8_tiles(weights: Node, x: Node, tiles: Node, *, used: int) -> Lau
     """
     name = "mulmat_id_q8_tiles"
     _require_rounded(name, weights, x)
-    return tiled(name, _in_integers(expert_product(name, weights, x, tiles, used)))
+    launch = _in_integers(expert_product(name, weights, x, tiles, used))
+    return with_bias(name, tiled(name, launch), bias)
 
 
 def _require_rounded(name: str, weights: Node, x: Node) -> None:
@@ -145,5 +151,5 @@ def _rounded(node: Made, graph: Graph, product: Callee, ids: str) -> Node | None
     fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and x.spec.shape[-1] % GROUP == 0
     if not graph.capabilities.software or not fits:
         return None
-    kept = {name: value for name, value in node.call.kwargs.items() if name == "used"}
+    kept = {name: v for name, v in node.call.kwargs.items() if name in ("used", "bias")}
     return graph.call(product, weights, graph.shared(q8_activations, x), chosen, **kept)
