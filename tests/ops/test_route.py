@@ -31,9 +31,10 @@ def routed(recipe, logits, k, bias):
     if recipe == "gpt-oss":
         return ids, weights.softmax()
     weights = weights / weights.sum_rows()
-    if recipe == "qwen3moe":
-        return ids, weights.reshape(tokens, k, 1)
-    return ids, weights.scale(factor=2.5)
+    if recipe == "scaled":
+        return ids, weights.scale(factor=2.5)
+    weights = weights.reshape(tokens, k, 1)
+    return ids, weights if recipe == "qwen3moe" else weights.scale(factor=2.5)
 
 
 def ran(executor, monkeypatch, rules, logits, bias, k, recipe, dtype=F32):
