@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from wgpu_backend.cli.graph_facts import described
 from wgpu_backend.dtypes import F16, F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
@@ -166,3 +167,21 @@ def test_route_refuses_what_does_not_fit(full):
             route(x, ids, scores="sum")
         with pytest.raises(ShapeError, match=r"bias is \(4,\), x has 16 experts"):
             route(x, ids, context.zeros(4))
+
+
+def test_the_graph_command_tells_who_makes_the_ids(full, monkeypatch, rng):
+    monkeypatch.setattr(full, "rules", fusions(["route"], exact=True))
+    logits, bias = drawn(rng, 3, 16)
+    with Context(full) as context:
+        x, table = (
+            context.from_numpy(logits),
+            context.from_numpy(rng.standard_normal((16, 5), "f4")),
+        )
+        ids, weights = routed("qwen3moe", x, 4, context.from_numpy(bias))
+        outputs = [weights, table.rows(ids.reshape(-1))]
+        recorded = context.record(*outputs)
+        steps = described("", recorded.scheduled, recorded.plan, outputs, 2, full.capabilities)
+        recorded.close()
+    router, gather = steps.after.steps
+    assert router.op == "route"
+    assert {o.name: o.what for o in gather.operands}["ids"] == router.place
