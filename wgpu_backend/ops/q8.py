@@ -163,14 +163,9 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
         "WG": LANES,
         "sums": "sums/pairs",
     }
-    if _wide_words(capabilities):
+    if capabilities.telling_lanes:
         choices |= {"x": "rasteriser/column", "words": "rasteriser/words"}
     return replace(launch, shader="mulmat_q8_lanes", groups=groups, choices=choices)
-
-
-def _wide_words(capabilities: Capabilities) -> bool:
-    """Whether a rasteriser has subgroups, which the kernel takes for eight lanes, and u64."""
-    return capabilities.subgroups and capabilities.int64
 
 
 def _known_groups(launch: Launch) -> int:
@@ -279,7 +274,8 @@ def mulmat_q8_add(weight: Node, x: Node, addend: Node, *, eps: float | None = No
     ShapeError
         `addend` is neither a row nor like the result; and as `mulmat_q8`.
     """
-    return added("mulmat_q8_add", product("mulmat_q8_add", weight, x, eps), addend)
+    launch = added("mulmat_q8_add", product("mulmat_q8_add", weight, x, eps), addend)
+    return replace(launch, choices={**launch.choices, "ADDS": True})
 
 
 def added(name: str, launch: Launch, addend: Node) -> Launch:
@@ -301,7 +297,6 @@ def added(name: str, launch: Launch, addend: Node) -> Launch:
         launch,
         operands={**launch.operands, "addend": addend},
         params={**launch.params, "addend_stride": 0 if shape == (m,) else m},
-        choices={**launch.choices, "ADDS": True},
     )
 
 

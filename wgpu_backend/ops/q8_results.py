@@ -106,7 +106,7 @@ def mulmat_q8_add_q8(
     launch = replace(
         launch,
         operands={**launch.operands, "scale": scale, "total": total},
-        choices={**launch.choices, "scale": "load/f32"},
+        choices={**launch.choices, "addend": "vec4/f32", "scale": "vec4/f32"},
         writes=("total",),
     )
     return _rounded(name, launch, "ending/summed")
