@@ -46,6 +46,9 @@ class Capabilities:
         ``subgroupAdd`` and friends may be used.
     f16 : bool
         ``enable f16;`` may be used.
+    lanes : int
+        Threads of a work group of eight that are one subgroup, on a software rasteriser with
+        subgroups; 0 elsewhere.
     int64 : bool
         Kernels may use ``i64`` and ``u64``.
     timestamps : bool
@@ -72,6 +75,7 @@ class Capabilities:
 
     software: bool = False
     subgroups: bool = False
+    lanes: int = 0
     f16: bool = False
     int64: bool = False
     timestamps: bool = False
@@ -87,12 +91,12 @@ class Capabilities:
 
     @property
     def telling_lanes(self) -> bool:
-        """Whether a rasteriser's lanes tell each other values, and long kernels compile well.
+        """Whether eight lanes of a rasteriser tell each other values and long kernels compile well.
 
-        Those made with LLVM do, which also have 64-bit integers; SwiftShader, without, takes
-        gigabytes to compile a kernel of tiles in registers.
+        Those made with LLVM do, where the processor has vectors of eight, and they also have 64-bit
+        integers; SwiftShader, without, takes gigabytes to compile a kernel of tiles in registers.
         """
-        return self.software and self.subgroups and self.int64
+        return self.software and self.int64 and self.lanes == 8
 
 
 @dataclass(frozen=True, slots=True)

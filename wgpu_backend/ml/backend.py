@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wgpu_backend import plugins
@@ -365,6 +365,7 @@ def _share(weight: Tensor) -> int:
 
 def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.device.device import Device
+    from wgpu_backend.device.lanes import lanes_together
     from wgpu_backend.ml.self_test import require_trust
     from wgpu_backend.ml.tuning import use_tuned
     from wgpu_backend.ml.wgpu_executor import WgpuExecutor
@@ -372,7 +373,9 @@ def _wgpu(params: BackendParams) -> Executor:
     executor = WgpuExecutor(
         Device.open(params.device, profile=params.profile, native=params.native)
     )
+    device = executor.device
     try:
+        device.capabilities = replace(device.capabilities, lanes=lanes_together(device))
         wrong = require_trust(executor, params.profile) if params.self_test else frozenset[str]()
         use_tuned(executor, params.profile)
         executor.rules = fusions(params.fusion, exact=params.exact, without=wrong)

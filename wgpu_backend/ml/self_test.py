@@ -37,7 +37,7 @@ from wgpu_backend.ops.op import fusions
 
 ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
 LARGEST_ERROR = 1e-6  # NMSE; sums in f32 come out near 1e-13, a wrong kernel near 1
-SUBGROUPS = "subgroups"  # in a verdict: kernels with them, and with integers of 64 bits, go wrong
+SUBGROUPS = "subgroups"  # in a verdict: kernels that use them go wrong
 _Make = Callable[[Context, np.random.Generator], Tensor]
 
 
@@ -138,7 +138,7 @@ def _do_without_subgroups(executor: Executor) -> bool:
     if not isinstance(executor, WgpuExecutor):
         return False
     device = executor.device
-    device.capabilities = replace(device.capabilities, subgroups=False, int64=False)
+    device.capabilities = replace(device.capabilities, subgroups=False, lanes=0)
     return True
 
 

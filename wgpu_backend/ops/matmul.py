@@ -39,8 +39,8 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     require_whole(launch)
     n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
     if capabilities.software:
-        telling = capabilities.subgroups and capabilities.int64
-        return _lanes(launch, n, capabilities, "mulmat_told" if telling else "mulmat_lanes")
+        lanes = "mulmat_told" if capabilities.telling_lanes else "mulmat_lanes"
+        return _lanes(launch, n, capabilities, lanes)
     return _vector(launch, n, capabilities) if 0 < n <= FEW else _tiles(launch, n)
 
 
