@@ -13,12 +13,9 @@ from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.expert_tiles import LANE_ROWS, tiled
 from wgpu_backend.ops.experts import LANES, by_rows, expert_product, used_by, with_bias
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.q8 import FORMATS, GROUP, SHORT, WORDS, q8_activations
+from wgpu_backend.ops.q8 import FORMATS, GROUP, SHORT, SHORT_COLUMNS, WORDS, q8_activations
 
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
-# Up to this many, loops of short blocks are the faster for two groups a turn and a length that the
-# compiler knows; of more columns that makes a loop too long for a core's registers and caches.
-SHORT_COLUMNS = 2
 
 
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:

@@ -41,8 +41,10 @@ WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
-# Formats of which two groups in one turn of the loop still are short enough for a core's caches.
+# Formats of which two groups in one turn of the loop still are short enough for a core's caches,
+# and how many columns leave registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
+SHORT_COLUMNS = 2
 TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
 TILE_ROWS, TILE_COLUMNS = 64, 32
 
@@ -157,7 +159,7 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
         "COLS": columns,
         "ROWS": rows,
         "SOURCES": sources,
-        "BLOCK": _block(launch),
+        "BLOCK": _block(launch, columns),
         "GROUPS": _known_groups(launch),
         "TOUCH": n <= TOUCHED_COLUMNS,
         "WG": LANES,
@@ -174,10 +176,11 @@ def _known_groups(launch: Launch) -> int:
     return int(launch.params["groups"]) if short else 0  # pyright: ignore[reportArgumentType]
 
 
-def _block(launch: Launch) -> int:
-    """Groups of one turn of the loop, whose scales one load brings."""
+def _block(launch: Launch, columns: int) -> int:
+    """Groups of one turn of the loop, whose scales one load brings; sums of many leave one room."""
     even = int(launch.params["groups"]) % 2 == 0  # pyright: ignore[reportArgumentType]
-    return 2 if even and launch.operands["weights"].spec.dtype in SHORT else 1
+    short = launch.operands["weights"].spec.dtype in SHORT
+    return 2 if even and short and columns <= SHORT_COLUMNS else 1
 
 
 def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
