@@ -7,6 +7,7 @@ open devices of their own without need.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -54,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if GPU_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("gpu")
+
+
+def pytest_collection_finish() -> None:
+    """Take the tests, which stay to the end, out of what is looked through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def opened(kind: str) -> WgpuExecutor:

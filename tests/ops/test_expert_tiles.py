@@ -94,8 +94,7 @@ def test_what_chose_the_same_expert_is_multiplied_together(
     assert product(any_gpu, monkeypatch, rng, Q8_0, tokens=tokens, choice=choice, k=64) <= LIMIT
 
 
-@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
-@pytest.mark.parametrize("m", [1, 70])
+@pytest.mark.parametrize(("dtype", "m"), [*((t, 70) for t in WEIGHTS), (F32, 1), (Q4_0, 1)])
 def test_experts_of_every_format(any_gpu, monkeypatch, rng, dtype, m):
     assert product(any_gpu, monkeypatch, rng, dtype, m=m) <= LIMIT
 

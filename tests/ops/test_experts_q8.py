@@ -49,7 +49,7 @@ def product(
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
-@pytest.mark.parametrize(("size", "tokens"), [(0, 1), (0, 9), (2, 3), (4, 33)])
+@pytest.mark.parametrize(("size", "tokens"), [(0, 9), (4, 33)])
 def test_experts_of_every_format_with_an_integer_form(gpu, check, rng, dtype, size, tokens):
     product(gpu, check, rng, dtype, size=size, tokens=tokens)
 
@@ -62,7 +62,7 @@ def test_one_row_a_token_or_one_an_expert(gpu, check, rng, size, tokens, used, o
     product(gpu, check, rng, Q8_0, k=96, m=m, size=size, **how)
 
 
-@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype", [Q4_0, Q6_K, MXFP4], ids=str)
 @pytest.mark.parametrize("size", [0, 4])
 def test_the_bias_of_the_expert(gpu, check, rng, dtype, size):
     product(gpu, check, rng, dtype, size=size, tokens=9, adds=True)

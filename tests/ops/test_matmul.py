@@ -37,8 +37,15 @@ def test_rows_of_any_number_of_groups(any_gpu, check, rng, dtype, n, k):
 
 
 @pytest.mark.parametrize("n", range(1, 11))
-def test_any_number_of_columns(any_gpu, check, rng, n):
-    product(any_gpu, check, rng, Q8_0, 19, n, 64)
+def test_any_number_of_columns(gpu, check, rng, n):
+    product(gpu, check, rng, Q8_0, 19, n, 64)
+
+
+@pytest.mark.parametrize(
+    "n", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.variants) for n in range(4, 9)), 9, 10]
+)
+def test_any_number_of_columns_on_hardware_kernels(executors, check, rng, n):
+    product(executors("wide"), check, rng, Q8_0, 19, n, 64)
 
 
 @pytest.mark.parametrize(("m", "n"), [(63, 31), (64, 32), (65, 33), (128, 64), (129, 65)])

@@ -75,7 +75,7 @@ def ran(executor, monkeypatch, rules, exact, model, x):
 
 
 @pytest.mark.parametrize("recipe", ["qwen3moe", "gpt_oss"])
-@pytest.mark.parametrize("tokens", [1, 3, 33, 257])
+@pytest.mark.parametrize("tokens", [1, 33])
 @pytest.mark.parametrize("off", ["none", "all", *RULES])
 def test_a_layer_of_experts_is_the_same_without_a_rule(
     any_gpu, monkeypatch, rng, recipe, tokens, off

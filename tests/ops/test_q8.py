@@ -32,7 +32,7 @@ def product(executor, check, rng, dtype, m, n, k):
     check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (33, 7), (257, 1)])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (33, 3), (257, 1)])
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_every_format_times_few_columns(any_gpu, check, rng, dtype, m, n):
     product(any_gpu, check, rng, dtype, m, n, 512)
@@ -115,7 +115,7 @@ def test_a_sum_goes_into_the_product(any_gpu, check, rng, n, residual):
     check(any_gpu, added, limit=LIMIT)
 
 
-@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("n", [1, 33])
 @pytest.mark.parametrize("m", [1, 33, 65])
 @pytest.mark.parametrize("dtype", [Q4_0, Q6_K], ids=str)
 def test_halves_of_a_weight_are_joined(any_gpu, check, rng, dtype, m, n):
@@ -178,7 +178,7 @@ def test_rows_are_weighted_before_they_are_rounded(any_gpu, rng, shape):
     same_groups(got, x * scale)
 
 
-@pytest.mark.parametrize("n", [1, 3, 33])
+@pytest.mark.parametrize("n", [1, 33])
 @pytest.mark.parametrize("dtype", [Q4_0, Q6_K], ids=str)
 @pytest.mark.parametrize("kind", ["alone", "bias", "gated"])
 def test_a_product_makes_up_for_a_norm(any_gpu, check, rng, kind, dtype, n):

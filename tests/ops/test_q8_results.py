@@ -60,7 +60,7 @@ def gated(telling, rng, dtype, m, n, activation="silu", eps=None, spoilt=None):
     return got, want, reference
 
 
-@pytest.mark.parametrize(("m", "n"), [(32, 1), (96, 7)])
+@pytest.mark.parametrize(("m", "n"), [(32, 1), (96, 3)])
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_a_gated_product_of_every_format_is_rounded(telling, rng, dtype, m, n):
     got, want, reference = gated(telling, rng, dtype, m, n)
@@ -116,7 +116,7 @@ def summed(telling, rng, dtype, m, n, *, residual=True, eps=None, value=1.0):
     return fused(telling), want, fused(NumpyExecutor())
 
 
-@pytest.mark.parametrize(("m", "n"), [(32, 1), (96, 7)])
+@pytest.mark.parametrize(("m", "n"), [(32, 1), (96, 3)])
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_sums_of_every_format_leave_twice(telling, rng, dtype, m, n):
     (got, total), (want, sums), (reference, exact) = summed(telling, rng, dtype, m, n)
