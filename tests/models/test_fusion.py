@@ -11,6 +11,7 @@ from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.engine.runner import Head, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
+from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.testing import nmse
 
 # Mixtures of experts have a test of their own for these.
@@ -81,12 +82,18 @@ def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
         assert nmse(got, recorded("llama", "q4_k")) <= ROUNDED
 
 
-PROMPTS = [
-    "Tell me a story about a fox named Pip and a lantern.",
-    "Tell me a story about a bear and a kite.",
-    "Tell me a story about a girl who finds a boat.",
-    "Tell me a story about an old owl.",
-]
+HEROES = ["a fox named Pip", "a bear", "a girl", "an old owl", "a rabbit", "a little dragon"]
+THINGS = ["a lantern", "a kite", "a boat", "a drum", "a star", "a cake"]
+PROMPTS = [f"Tell me a story about {hero} and {thing}." for hero in HEROES for thing in THINGS]
+
+
+def told(model) -> list[list[int]]:
+    """Tokens of one story for each prompt, the same ones in every run."""
+    texts = [
+        model.generate(prompt, num_predict=250, options=SamplingOptions(seed=seed))
+        for seed, prompt in enumerate(PROMPTS)
+    ]
+    return [model.tokenizer.encode(text) for text in texts]
 
 
 def choices(model, texts: list[list[int]]) -> np.ndarray:
@@ -104,10 +111,11 @@ def choices(model, texts: list[list[int]]) -> np.ndarray:
 
 @pytest.mark.gpu
 def test_the_bundled_model_says_the_same():
+    # About 3 tokens of 1,000 differ, where two words are as likely: it takes thousands to tell.
     with wgpu_backend.load(exact=True, num_ctx=512) as model:
-        stories = [model.tokenizer.encode(model.generate(p, num_predict=250)) for p in PROMPTS]
+        stories = told(model)
         exact = choices(model, stories)
     with wgpu_backend.load(num_ctx=512) as model:
         rounded = choices(model, stories)
-    assert len(exact) > 400
-    assert np.mean(exact == rounded) >= AGREEMENT
+    assert len(exact) > 5000
+    assert np.mean(exact == rounded) >= AGREEMENT, np.flatnonzero(exact != rounded)
