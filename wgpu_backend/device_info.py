@@ -71,6 +71,9 @@ class Capabilities:
         Alignment of a binding's offset, in bytes.
     tuned : mapping of str to Tile
         What was fastest on this device, see `ops.tiles`; empty where nobody measured.
+    rounded : frozenset of str
+        Products that were measured to be the faster for activations in eight bits, see
+        `ops.rounding`; on software devices all are.
     """
 
     software: bool = False
@@ -88,6 +91,7 @@ class Capabilities:
     max_groups: int = 65535
     binding_alignment: int = 256
     tuned: Mapping[str, Tile] = field(default_factory=_nothing, hash=False)
+    rounded: frozenset[str] = frozenset()
 
     @property
     def telling_lanes(self) -> bool:

@@ -10,7 +10,8 @@ from wgpu_backend.dtypes import F16, Q4_0
 from wgpu_backend.ml import tuning
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.self_test import device_key
-from wgpu_backend.ml.tuning import Effort, Measured, remember, tune, use_tuned
+from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, remember, tune, use_tuned
+from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.tiles import candidates, chosen, key
 
 TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
@@ -26,15 +27,15 @@ def untuned(executors):
     executor.device.capabilities = before
 
 
-def entry(name, tile, *, default=False, won=True):
-    return Measured(name, tile, 1.0, 1.0, default, won)
+def entries(name):
+    return Tuning([Measured(name, Tile(4, 1, 8), 1.0, 1.0, default=False, chosen=True)])
 
 
 @pytest.mark.parametrize("kind", ["full", "baseline", "wide"])
 def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind):
     executor = executors(kind)
     seen: list[float] = []
-    found = tune(executor, [Q4_0], TINY, seen.append)
+    found = tune(executor, [Q4_0], TINY, seen.append).tiles
     keys = list(dict.fromkeys(m.key for m in found))
     kernels = {k.split(" ")[0] for k in keys}
     told = {"full": "mulmat_told", "baseline": "mulmat_lanes", "wide": "mulmat_vec"}[kind]
@@ -47,6 +48,51 @@ def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind)
     assert all(isfinite(m.seconds) for m in found)  # every tile computes the same
     assert seen == sorted(seen)
     assert seen[-1] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("kind", "classes"), [("full", []), ("wide", ["one", "many"])])
+def test_rounding_is_measured_where_it_is_a_question(executors, kind, classes):
+    found = tune(executors(kind), [Q4_0, F16], TINY).rounding
+    assert [c.key for c in found] == [f"q4_0 {name}" for name in classes]
+    assert all(isfinite(c.rounded_seconds) for c in found)  # the same but for rounding
+    assert all(c.chosen == (c.rounded_seconds < 0.9 * c.seconds) for c in found)
+
+
+def compared(name, *, won):
+    return Compared(name, 1.0, 0.5 if won else 2.0, won)
+
+
+def test_rounding_is_remembered_by_format_and_columns(untuned, tmp_path):
+    cache = tmp_path / "tuned.json"
+    found = [compared("q4_0 one", won=False), compared("q4_0 many", won=True)]
+    remember(untuned, "full", Tuning([], found), cache)
+    remember(untuned, "full", Tuning([], [compared("q8_0 many", won=True)]), cache)
+    use_tuned(untuned, "full", cache)
+    assert untuned.capabilities.rounded == {"q4_0 many", "q8_0 many"}
+    remember(untuned, "full", Tuning([], [compared("q4_0 many", won=False)]), cache)
+    use_tuned(untuned, "full", cache)
+    assert untuned.capabilities.rounded == {"q8_0 many"}
+
+
+def test_products_round_where_that_was_measured_to_pay(executors, monkeypatch):
+    executor = executors("wide")
+    capabilities = dataclasses.replace(executor.capabilities, rounded=frozenset({"q4_0 many"}))
+    monkeypatch.setattr(executor.device, "capabilities", capabilities)
+    monkeypatch.setattr(executor, "rules", fusions(exact=False))
+    assert "mulmat_q8" not in kernels_of_a_product(executor, 1)
+    assert "mulmat_q8" in kernels_of_a_product(executor, 9)
+    monkeypatch.setattr(executor, "rules", fusions(exact=True))
+    assert "mulmat_q8" not in kernels_of_a_product(executor, 9)
+
+
+def kernels_of_a_product(executor, columns):
+    data = np.zeros(Q4_0.nbytes(64 * 256), np.uint8).tobytes()
+    with Context(executor) as ctx:
+        y = ctx.from_bytes(Q4_0, data, 64, 256).mulmat(ctx.zeros(columns, 256))
+        recorded = ctx.record(y)
+        names = [op for op, _, _ in recorded.timed()]
+        recorded.close()
+    return names
 
 
 def test_measuring_leaves_the_device_as_it_was(untuned):
@@ -64,7 +110,7 @@ def test_a_tile_that_is_not_clearly_faster_is_not_chosen():
 
 def test_what_is_remembered_changes_the_kernel(untuned, tmp_path):
     name = key("mulmat_told", Q4_0, 1)
-    cache = remember(untuned, "full", [entry(name, Tile(4, 1, 8))], tmp_path / "t" / "tuned.json")
+    cache = remember(untuned, "full", entries(name), tmp_path / "t" / "tuned.json")
     assert shader_of_a_product(untuned).count("SOURCES=2") == 1
     use_tuned(untuned, "full", cache)
     assert untuned.capabilities.tuned == {name: Tile(4, 1, 8)}
@@ -83,7 +129,7 @@ def shader_of_a_product(executor):
 
 def test_another_profile_remembers_its_own(untuned, tmp_path):
     name = key("mulmat_told", Q4_0, 1)
-    cache = remember(untuned, "full", [entry(name, Tile(4, 1, 8))], tmp_path / "tuned.json")
+    cache = remember(untuned, "full", entries(name), tmp_path / "tuned.json")
     use_tuned(untuned, "baseline", cache)
     assert not untuned.capabilities.tuned
 
@@ -92,7 +138,7 @@ def test_formats_tuned_later_join_those_before(untuned, tmp_path):
     cache = tmp_path / "tuned.json"
     names = [key("mulmat_told", dtype, 1) for dtype in (Q4_0, F16)]
     for name in names:
-        remember(untuned, "full", [entry(name, Tile(4, 1, 8))], cache)
+        remember(untuned, "full", entries(name), cache)
     use_tuned(untuned, "full", cache)
     assert [*untuned.capabilities.tuned] == names
 
@@ -100,6 +146,7 @@ def test_formats_tuned_later_join_those_before(untuned, tmp_path):
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "{KEY: 3}", "{KEY: [1]}", "{KEY: {NAME: 4}}", "{KEY: {NAME: [64, 1, 8]}}",
+     '{KEY: {"rounded": 3}}', '{KEY: {"rounded": [[1], null, "q4_0 most", "f16 one"]}}',
      '{KEY: {"mulmat_told q4_0": [4, 1, 8]}}', '{KEY: {"": [4, 1, 8]}}'],
 )  # fmt: skip
 def test_a_damaged_cache_is_ignored(untuned, tmp_path, text):
@@ -109,7 +156,8 @@ def test_a_damaged_cache_is_ignored(untuned, tmp_path, text):
     cache.write_text(text.replace("KEY", known).replace("NAME", json.dumps(name)))
     use_tuned(untuned, "full", cache)
     assert not untuned.capabilities.tuned
-    remember(untuned, "full", [entry(name, Tile(4, 1, 8))], cache)
+    assert not untuned.capabilities.rounded
+    remember(untuned, "full", entries(name), cache)
     use_tuned(untuned, "full", cache)
     assert untuned.capabilities.tuned == {name: Tile(4, 1, 8)}
 

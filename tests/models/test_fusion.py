@@ -1,5 +1,7 @@
 """Logits with fusion rules on, off one by one, and all off; and with activations in eight bits."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.engine.runner import Head, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.rounding import EVERY_PRODUCT
 from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.testing import nmse
 
@@ -80,6 +83,16 @@ def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
     monkeypatch.setattr(baseline, "rules", fusions(exact=False))
     for got in logits(tmp_path, baseline, "llama", "q4_k", steps=(7, 1)):
         assert nmse(got, recorded("llama", "q4_k")) <= ROUNDED
+
+
+@pytest.mark.parametrize(("architecture", "dtype"), MODELS[1:])
+def test_rounding_on_hardware_where_it_pays(executors, tmp_path, monkeypatch, architecture, dtype):
+    wide: WgpuExecutor = executors("wide")
+    rounding = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)
+    monkeypatch.setattr(wide.device, "capabilities", rounding)
+    monkeypatch.setattr(wide, "rules", fusions(exact=False))
+    for got in logits(tmp_path, wide, architecture, dtype, F16, steps=(256, 1)):
+        assert 1e-6 <= nmse(got, recorded(architecture, dtype)) <= ROUNDED
 
 
 HEROES = ["a fox named Pip", "a bear", "a girl", "an old owl", "a rabbit", "a little dragon"]

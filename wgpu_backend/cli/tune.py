@@ -15,12 +15,13 @@ from wgpu_backend.cli.options import ProfileName
 from wgpu_backend.dtypes import BF16, F16, F32, DType, named
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.backend import BackendParams, make_executor
-from wgpu_backend.ml.tuning import Effort, Measured, remember, tune
+from wgpu_backend.ml.tuning import Compared, Effort, Measured, remember, tune
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.q8 import FORMATS
 
 WEIGHTS = (*FORMATS, F16, BF16, F32)
 COLUMNS = ("kernel", "format", "columns", "rows × columns", "threads", "time", "GB/s", "")
+ROUNDING_COLUMNS = ("format", "columns", "activations in f32", "in eight bits", "")
 _FOLDED = {"one": "1", "few": "2 to 8", "many": "more"}
 
 
@@ -59,11 +60,31 @@ def tune_device(
     finally:
         executor.close()
     if as_json:
-        answer(json.dumps([_plain(m) for m in found], indent=2) + "\n")
+        plain = {
+            "tiles": [_plain(m) for m in found.tiles],
+            "rounding": [_plain(c) for c in found.rounding],
+        }
+        answer(json.dumps(plain, indent=2) + "\n")
     else:
-        print_table(COLUMNS, map(_row, found), right=COLUMNS[3:7], title=executor.info.name)
-    changed = sum(m.chosen and not m.default for m in found)
-    note(f"{changed} of {sum(m.chosen for m in found)} differ from the defaults; kept in {path}")
+        print_table(COLUMNS, map(_row, found.tiles), right=COLUMNS[3:7], title=executor.info.name)
+        _print_rounding(found.rounding)
+    changed = sum(m.chosen and not m.default for m in found.tiles)
+    of = sum(m.chosen for m in found.tiles)
+    note(f"{changed} of {of} differ from the defaults; kept in {path}")
+
+
+def _print_rounding(found: Sequence[Compared]) -> None:
+    if found:
+        rows = map(_rounding_row, found)
+        print_table(ROUNDING_COLUMNS, rows, right=ROUNDING_COLUMNS[2:4], title="Rounding")
+
+
+def _rounding_row(c: Compared) -> tuple[str, ...]:
+    dtype, columns = c.key.split(" ")
+    wrong = math.isinf(c.rounded_seconds)
+    eight = "" if wrong else human_seconds(c.rounded_seconds)
+    mark = "wrong values" if wrong else "eight bits" if c.chosen else "f32"
+    return (dtype, _FOLDED[columns], human_seconds(c.seconds), eight, mark)
 
 
 def _formats(text: str) -> Sequence[DType]:
@@ -88,10 +109,9 @@ def _row(m: Measured) -> tuple[str, ...]:
     return (shader, dtype, _FOLDED[columns], tile, str(m.tile.threads), *figures, mark)
 
 
-def _plain(m: Measured) -> dict[str, object]:
+def _plain(found: Measured | Compared) -> dict[str, object]:
     """What JSON can say: it has no infinity."""
-    wrong = math.isinf(m.seconds)
-    return {**asdict(m), "seconds": None if wrong else m.seconds}
+    return {k: None if v == math.inf else v for k, v in asdict(found).items()}
 
 
 @contextmanager

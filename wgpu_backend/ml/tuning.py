@@ -1,8 +1,9 @@
-"""Which tiles of products are the fastest on a device: measured once, remembered, then used.
+"""How products are the fastest on a device: measured once, remembered, then used.
 
-A product's kernel, a format and a class of columns are tuned together (`ops.tiles.key`). Candidates
-take turns, so that a busy moment hits all alike, and one that computes something else than the
-default does is never chosen. What is remembered hangs on adapter, driver, profile and shaders.
+A product's kernel, a format and a class of columns are tuned together (`ops.tiles.key`): which tile
+it takes, and, on hardware, whether activations in eight bits pay for being rounded. Candidates take
+turns, so that a busy moment hits all alike, and one that computes something else than the default
+does is never chosen. What is remembered hangs on adapter, driver, profile and shaders.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import cast
@@ -23,16 +25,19 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
-from wgpu_backend.ml.self_test import cache_folder, device_key
+from wgpu_backend.ml.self_test import ROUNDING_ERROR, cache_folder, device_key
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.matmul import mulmat, select_mulmat
 from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations, select_q8
+from wgpu_backend.ops.rounding import EVERY_PRODUCT, rounding_key
 from wgpu_backend.ops.tiles import candidates, key
 
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
+ROUNDING_GAIN = 0.9  # the same for activations in eight bits, as they cost some accuracy
 DEVICES_KEPT = 64  # in the file
+ROUNDED = "rounded"  # among the keys of a device in the file: products that round activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,34 @@ class Measured:
     chosen: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A product with f32 activations beside the same with eight bits, both with chosen tiles.
+
+    Parameters
+    ----------
+    key : str
+        Format and class of columns, see `ops.rounding`.
+    seconds, rounded_seconds : float
+        The fastest of some rounds, with the rounding; infinite where that goes wrong.
+    chosen : bool
+        Whether eight bits are what is taken where the caller allows rounding.
+    """
+
+    key: str
+    seconds: float
+    rounded_seconds: float
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """All that was measured, in the order of formats and columns."""
+
+    tiles: Sequence[Measured]
+    rounding: Sequence[Compared] = ()
+
+
 _Select = Callable[[Launch, Capabilities], Launch]
 _Product = Callable[[Node, Node], Node]
 
@@ -99,8 +132,8 @@ def tune(
     formats: Sequence[DType],
     effort: Effort | None = None,
     progress: Callable[[float], None] = lambda share: None,
-) -> list[Measured]:
-    """Measure the tiles of products with weights of some formats.
+) -> Tuning:
+    """Measure products with weights of some formats.
 
     Parameters
     ----------
@@ -113,21 +146,28 @@ def tune(
 
     Returns
     -------
-    list of Measured
-        Every candidate, in the order of formats and columns.
+    Tuning
+        Every candidate of every tile, and on hardware whether rounding pays.
     """
     effort = effort or Effort()
-    found: list[Measured] = []
+    tiles: list[Measured] = []
+    rounding: list[Compared] = []
     for number, dtype in enumerate(formats):
         weight = _weight(executor, Spec.dense((effort.rows, effort.values), dtype))
         try:
             cases = list(_cases(executor, weight, effort))
             for done, case in enumerate(cases):
-                found += _measure(executor, case, effort.rounds)
-                progress((number + (done + 1) / len(cases)) / len(formats))
+                tiles += _measure(executor, case, effort.rounds)
+                progress((number + (done + 1) / (len(cases) + 1)) / len(formats))
+            rounding += _compared(executor, weight, effort, _winners(tiles))
+            progress((number + 1) / len(formats))
         finally:
             executor.free(weight.storage)
-    return found
+    return Tuning(tiles, rounding)
+
+
+def _winners(tiles: Iterable[Measured]) -> Mapping[str, Tile]:
+    return {m.key: m.tile for m in tiles if m.chosen}
 
 
 def _weight(executor: WgpuExecutor, spec: Spec) -> Tensor:
@@ -149,6 +189,32 @@ def _cases(executor: WgpuExecutor, weight: Tensor, effort: Effort) -> Iterator[_
                 yield case
 
 
+def _compared(
+    executor: WgpuExecutor, weight: Tensor, effort: Effort, tiles: Mapping[str, Tile]
+) -> Iterator[Compared]:
+    """Whether activations in eight bits pay, on a device where that is a question."""
+    if executor.capabilities.software or weight.dtype not in FORMATS:
+        return
+    for n in effort.columns:
+        x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
+        with Context(executor) as context, ExitStack() as stack:
+            exact, rounded = (
+                _recorded(executor, context, partial(_multiplied, weight, x, product), tiles)
+                for product in (mulmat, _rounded)
+            )
+            stack.callback(exact.close)
+            stack.callback(rounded.close)
+            right = _alike(rounded.run({}).wait()[0], exact.run({}).wait()[0], ROUNDING_ERROR)
+            times = [(_whole_seconds(exact), _whole_seconds(rounded)) for _ in range(effort.rounds)]
+        seconds, other = (min(column) for column in zip(*times, strict=True))
+        pays = right and other < ROUNDING_GAIN * seconds
+        yield Compared(rounding_key(weight.dtype, n), seconds, other if right else inf, pays)
+
+
+def _multiplied(weight: Tensor, x: Array, product: _Product, context: Context) -> Tensor:
+    return cast("Tensor", product(weight, context.from_numpy(x)))
+
+
 def _rounded(weight: Node, x: Node) -> Node:
     return mulmat_q8(weight, q8_activations(x))
 
@@ -156,9 +222,7 @@ def _rounded(weight: Node, x: Node) -> Node:
 def _case(
     executor: WgpuExecutor, weight: Tensor, x: Array, select: _Select, product: _Product
 ) -> _Case:
-    def make(context: Context) -> Tensor:
-        return cast("Tensor", product(weight, context.from_numpy(x)))
-
+    make = partial(_multiplied, weight, x, product)
     with Context(executor) as context:
         launch = make(context).launch
         assert launch is not None
@@ -170,7 +234,9 @@ def _case(
 def _measure(executor: WgpuExecutor, case: _Case, rounds: int) -> list[Measured]:
     """Let the tiles of a case take turns."""
     with Context(executor) as context, ExitStack() as stack:
-        recorded = [_recorded(executor, context, case, tile) for tile in case.tiles]
+        recorded = [
+            _recorded(executor, context, case.make, {case.key: tile}) for tile in case.tiles
+        ]
         for graph in recorded:
             stack.callback(graph.close)
         wanted, *others = [graph.run({}).wait()[0] for graph in recorded]
@@ -190,13 +256,18 @@ def _judged(case: _Case, seconds: Sequence[float]) -> list[Measured]:
     ]
 
 
-def _recorded(executor: WgpuExecutor, context: Context, case: _Case, tile: Tile) -> Recorded:
-    """The product of a case as it is with a tile."""
+def _recorded(
+    executor: WgpuExecutor,
+    context: Context,
+    make: Callable[[Context], Tensor],
+    tiles: Mapping[str, Tile],
+) -> Recorded:
+    """A product as it is with some tiles."""
     device = executor.device
     before = device.capabilities
-    device.capabilities = replace(before, tuned={**before.tuned, case.key: tile})
+    device.capabilities = replace(before, tuned={**before.tuned, **tiles})
     try:
-        return context.record(case.make(context))
+        return context.record(make(context))
     finally:
         device.capabilities = before
 
@@ -206,14 +277,18 @@ def _seconds(graph: Recorded) -> float:
     return graph.timed()[-1][2]
 
 
-def _alike(values: Array, wanted: Array) -> bool:
+def _whole_seconds(graph: Recorded) -> float:
+    return sum(seconds for _, _, seconds in graph.timed())
+
+
+def _alike(values: Array, wanted: Array, largest: float = LARGEST_ERROR) -> bool:
     exact = wanted.astype(np.float64)
     difference = float(np.sum((values.astype(np.float64) - exact) ** 2))
-    return difference <= LARGEST_ERROR * float(np.sum(exact**2))
+    return difference <= largest * float(np.sum(exact**2))
 
 
 def remember(
-    executor: WgpuExecutor, profile: str, found: Iterable[Measured], cache: Path | None = None
+    executor: WgpuExecutor, profile: str, found: Tuning, cache: Path | None = None
 ) -> Path:
     """Write what was chosen to the file that opened devices read.
 
@@ -221,7 +296,7 @@ def remember(
     ----------
     executor : WgpuExecutor
     profile : str
-    found : iterable of Measured
+    found : Tuning
         Keys that are not among them keep what is remembered of them.
     cache : Path or None
         None for a file in the user's cache folder.
@@ -239,9 +314,13 @@ def remember(
     path = cache or cache_folder() / "tuned.json"
     everything = _read(path)
     name = device_key(executor, profile)
-    kept = everything.pop(name, {})
-    chosen = {m.key: [m.tile.rows, m.tile.columns, m.tile.threads] for m in found if m.chosen}
-    everything[name] = {**(kept if isinstance(kept, dict) else {}), **chosen}
+    known = _mapping(everything.pop(name, {}))
+    tiles = {
+        key: [tile.rows, tile.columns, tile.threads] for key, tile in _winners(found.tiles).items()
+    }
+    rounded = _rounded_products(known) - {c.key for c in found.rounding}
+    rounded |= {c.key for c in found.rounding if c.chosen}
+    everything[name] = {**known, **tiles, ROUNDED: sorted(rounded)}
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     latest = dict([*everything.items()][-DEVICES_KEPT:])
@@ -255,11 +334,19 @@ def use_tuned(executor: WgpuExecutor, profile: str, cache: Path | None = None) -
     path = cache or cache_folder() / "tuned.json"
     if not path.exists():
         return
-    known = _read(path).get(device_key(executor, profile))
-    if isinstance(known, dict):
-        device = executor.device
-        tuned = dict(_valid(executor, cast("Mapping[str, object]", known)))
-        device.capabilities = replace(device.capabilities, tuned=tuned)
+    known = _mapping(_read(path).get(device_key(executor, profile)))
+    device = executor.device
+    device.capabilities = replace(
+        device.capabilities,
+        tuned=dict(_valid(executor, known)),
+        rounded=_rounded_products(known),
+    )
+
+
+def _rounded_products(known: Mapping[str, object]) -> frozenset[str]:
+    names = known.get(ROUNDED)
+    found = cast("list[object]", names) if isinstance(names, list) else []
+    return EVERY_PRODUCT.intersection(str(name) for name in found)
 
 
 def _valid(executor: WgpuExecutor, known: Mapping[str, object]) -> Iterator[tuple[str, Tile]]:
@@ -268,6 +355,10 @@ def _valid(executor: WgpuExecutor, known: Mapping[str, object]) -> Iterator[tupl
         for tile in candidates(name, executor.capabilities):
             if sizes == [tile.rows, tile.columns, tile.threads]:
                 yield name, tile
+
+
+def _mapping(found: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
 
 
 def _read(path: Path) -> dict[str, object]:
