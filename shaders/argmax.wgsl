@@ -1,28 +1,17 @@
 // y[row] = index of the largest value of the row, the first of equals: one work group a row.
 // @import load/f32 as x
-// @import lib/grid
+// @import lib/group_row
 
-const WG: u32 = 64u;
 const LOWEST: f32 = -3.4028234e38;
 
 struct Params { rows: u32, cols: u32, x_offset: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<i32>;
-@group(0) @binding(1) var<uniform> params: Params;
 
 var<workgroup> values: array<f32, WG>;
 var<workgroup> places: array<u32, WG>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let row = group_index(group, groups);
-    if row >= params.rows {
-        return;
-    }
+fn group_row(row: u32, lane: u32) {
     let start = params.x_offset + row * params.cols;
     var best = x_load(start + min(lane, params.cols - 1u));
     var place = min(lane, params.cols - 1u);

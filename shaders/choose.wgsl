@@ -1,15 +1,12 @@
 // y[row, :] = columns of the k largest values of a row, in the order of columns: a work group a row.
 // The k-th largest key is found digit by digit, by how often each digit occurs among the keys that
 // agree with it so far. Of keys equal to it the first are taken.
-// @import lib/grid
+// @import lib/group_row
 // @import lib/key_at
-
-const WG: u32 = 256u;
 
 struct Params { rows: u32, cols: u32, k: u32, x_offset: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<i32>;
-@group(0) @binding(1) var<uniform> params: Params;
 
 var<workgroup> counts: array<atomic<u32>, 256>;
 var<workgroup> larger: array<u32, WG>;
@@ -18,16 +15,7 @@ var<workgroup> equal: array<u32, WG>;
 struct Bound { key: u32, wanted: u32 }
 var<workgroup> found: Bound;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let row = group_index(group, groups);
-    if row >= params.rows {
-        return;
-    }
+fn group_row(row: u32, lane: u32) {
     let start = params.x_offset + row * params.cols;
     var bound = Bound(0u, params.k);
     for (var shift = 24i; shift >= 0i; shift -= 8i) {

@@ -5,32 +5,14 @@
 // @import vec4/f32 as x
 // @import chosen/each as ids
 // @import lib/expert_task
-// @import lib/grid
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;
-
-struct Params {
-    m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
-    first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
-    bias_offset: u32, ids_strides: vec4<u32>,
-}
-
-@group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<uniform> params: Params;
+const TASK_ROWS: u32 = ROWS;
 
 var<workgroup> partial: array<f32, WG * ROWS>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let task = task_of(group_index(group, groups), ROWS);
-    if !task.is_there {
-        return;
-    }
+fn compute_task(task: Task, lane: u32) {
     let local = task.local;
     let x_at = params.x_offset / 4u + x_row(task.tile) * params.groups * 8u;
     var sums: array<f32, ROWS>;
@@ -60,8 +42,7 @@ fn main(
         }
         workgroupBarrier();
     }
-    if lane < ROWS && task.row + lane < params.m && local + lane < params.weights_rows {
-        let row = task.row + lane;
-        y[task.tile * params.m + row] = with_bias(partial[lane * WG], task.expert, row);
+    if lane < ROWS {
+        put(task, lane, ids_pair(task.tile, 0u), partial[lane * WG]);
     }
 }

@@ -5,35 +5,16 @@
 // @import chosen/tiles as ids
 // @import lib/expert_task
 // @import lib/register_tile
-// @import lib/grid
 
 const WG: u32 = 64u;
-const TILE_M: u32 = 64u;
+const TASK_ROWS: u32 = 64u;
 const TILE_N: u32 = 32u;
-
-struct Params {
-    m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
-    first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
-    bias_offset: u32, ids_strides: vec4<u32>,
-}
-
-@group(0) @binding(0) var<storage, read_write> y: array<f32>;
-@group(0) @binding(1) var<uniform> params: Params;
 
 // Of each column of the tile, its pair and where its values of x begin.
 var<workgroup> pairs: array<u32, TILE_N>;
 var<workgroup> starts: array<u32, TILE_N>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let task = task_of(group_index(group, groups), TILE_M);
-    if !task.is_there {
-        return;
-    }
+fn compute_task(task: Task, lane: u32) {
     find_columns(task.tile, lane);
     workgroupBarrier();
     let rows = (lane % 8u) * 8u;
@@ -49,13 +30,8 @@ fn main(
         workgroupBarrier();
     }
     for (var r = 0u; r < 8u; r++) {
-        let row = task.row + rows + r;
-        if row < params.m && task.local + rows + r < params.weights_rows {
-            for (var c = 0u; c < 4u; c++) {
-                if pairs[cols + c] < params.pairs {
-                    y[pairs[cols + c] * params.m + row] = with_bias(sums[r][c], task.expert, row);
-                }
-            }
+        for (var c = 0u; c < 4u; c++) {
+            put(task, rows + r, pairs[cols + c], sums[r][c]);
         }
     }
 }

@@ -1,38 +1,26 @@
-// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: one work group a row. A second row
+// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: a team a row. A second row
 // follows each: what rounding to the first leaves.
 // @import vec4/f32 as x
 // @import vec4/f32 as weight
-// @import lib/grid
+// @import lib/each_row
 // @import lib/q8
-// @import lib/reduce
 
-const WG: u32 = 64u;
 const WEIGHTED: bool = true;
 
 struct Params { rows: u32, groups: u32, x_offset: u32, weight_offset: u32, eps: f32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<u32>>;
-@group(0) @binding(1) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let row = group_index(group, groups);
-    if row >= params.rows {
-        return;
-    }
+fn compute_row(row: u32, lane: u32, width: u32) {
     let start = params.x_offset / 4u + row * params.groups * 8u;
     var squares = vec4<f32>(0.0);
-    for (var i = lane; i < params.groups * 8u; i += WG) {
+    for (var i = lane; i < params.groups * 8u; i += width) {
         let values = x_load4(start + i);
         squares += values * values;
     }
-    let sum = group_sum(squares.x + squares.y + squares.z + squares.w, lane);
+    let sum = team_sum(squares.x + squares.y + squares.z + squares.w, lane);
     let inverse = 1.0 / sqrt(sum / f32(params.groups * 32u) + params.eps);
-    for (var g = lane; g < params.groups; g += WG) {
+    for (var g = lane; g < params.groups; g += width) {
         var values: array<vec4<f32>, 8>;
         // @unroll
         for (var k = 0u; k < 8u; k++) {

@@ -1,18 +1,11 @@
 // As route.wgsl, but a thread a token, which keeps the best so far in their order: for devices whose
 // threads run one after another.
-// @import load/f32 as x
-// @import load/f32 as bias
 // @import lib/grid
 // @import lib/route
 
 const WG: u32 = 8u;
-const PLACES: u32 = 32u;
 
-struct Params { rows: u32, experts: u32, k: u32, factor: f32, x_offset: u32, bias_offset: u32 }
-
-@group(0) @binding(0) var<storage, read_write> ids: array<i32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(0) var<uniform> params: Params;
 
 var<private> keys: array<u32, PLACES>;
 var<private> experts: array<u32, PLACES>;
@@ -48,15 +41,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 fn told_row(start: u32) -> Row {
     var row = Row(start, 0.0, 0.0);
     if SCORES == BY_SOFTMAX {
-        row.shift = LOWEST;
-        for (var e = 0u; e < params.experts; e++) {
-            row.shift = max(row.shift, comparable(logit(row, e)));
-        }
-        var sum = 0.0;
-        for (var e = 0u; e < params.experts; e++) {
-            sum += exp(logit(row, e) - row.shift);
-        }
-        row.inverse = 1.0 / sum;
+        row.shift = largest_logit(row, 0u, 1u);
+        row.inverse = 1.0 / sum_of_exp(row, 0u, 1u);
     }
     return row;
 }

@@ -1,5 +1,6 @@
-// Scores of experts, and weights of the chosen ones: what the kernels of a router share. The importing
-// file has the operands `x` and `bias`, and the fields experts, k, factor, x_offset and bias_offset.
+// Scores of experts, and weights of the chosen ones: what the kernels of a router share.
+// @import load/f32 as x
+// @import load/f32 as bias
 // @import lib/order
 
 const SCORES: u32 = 1u;
@@ -11,6 +12,12 @@ const BY_SOFTMAX: u32 = 1u;
 const BY_SIGMOID: u32 = 2u;
 const BY_SUM: u32 = 3u;
 const LOWEST: f32 = -3.4028234e38;
+const PLACES: u32 = 32u; // for the chosen of a token
+
+struct Params { rows: u32, experts: u32, k: u32, factor: f32, x_offset: u32, bias_offset: u32 }
+
+@group(0) @binding(0) var<storage, read_write> ids: array<i32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
 // What makes scores of a row: the largest value and the inverse of the sum.
 struct Row { start: u32, shift: f32, inverse: f32 }
@@ -23,6 +30,24 @@ fn logit(row: Row, expert: u32) -> f32 {
 fn comparable(value: f32) -> f32 {
     let bits = bitcast<u32>(value);
     return bitcast<f32>(select(bits, 0x7f800000u, (bits & 0x7fffffffu) > 0x7f800000u));
+}
+
+// Largest logit of every `step`-th expert from `first` on.
+fn largest_logit(row: Row, first: u32, step: u32) -> f32 {
+    var largest = LOWEST;
+    for (var e = first; e < params.experts; e += step) {
+        largest = max(largest, comparable(logit(row, e)));
+    }
+    return largest;
+}
+
+// Sum over the same experts of what softmax divides by that of all.
+fn sum_of_exp(row: Row, first: u32, step: u32) -> f32 {
+    var sum = 0.0;
+    for (var e = first; e < params.experts; e += step) {
+        sum += exp(logit(row, e) - row.shift);
+    }
+    return sum;
 }
 
 // NaN where the number in whose terms others are told is infinite or NaN itself. By bits, as drivers
