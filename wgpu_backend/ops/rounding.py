@@ -1,12 +1,14 @@
 """Where activations are rounded to eight bits: rules for products, and the norm before them.
 
 The rules apply where the caller allows rounding (``exact=False``) and the device is the faster for
-it: today a rasteriser on the CPU, which is bound by loads and has eight-bit products.
+it: a rasteriser on the CPU, which is bound by loads, and hardware where `wgpu-backend tune` found
+so, by format and class of columns.
 """
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import F32, U32
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
@@ -17,6 +19,7 @@ from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.matmul import mulmat_gated
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.q8 import (
+    FORMATS,
     GROUP,
     WORDS,
     fits_gated,
@@ -28,9 +31,23 @@ from wgpu_backend.ops.q8 import (
     q8_weighted,
     require_row,
 )
+from wgpu_backend.ops.tiles import FEW, class_of
 
 # Activations of the gate, by the name of the op that multiplies by it.
 ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
+
+
+def rounding_key(dtype: DType, columns: int) -> str:
+    """Name of the products that are measured together: a format and a class of columns."""
+    return f"{dtype.name} {class_of(columns)}"
+
+
+EVERY_PRODUCT = frozenset(rounding_key(dtype, n) for dtype in FORMATS for n in (1, FEW, FEW + 1))
+
+
+def pays(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
+    """Whether a product is the faster for activations in eight bits."""
+    return capabilities.software or rounding_key(dtype, columns) in capabilities.rounded
 
 
 @op(dense=("x", "weight"), trusted=True)
@@ -98,8 +115,11 @@ def q8_pair(x: Node) -> Launch:
 
 @q8_pair.fuses("mulmat_full_prec", exact=False)
 def precise_product(node: Made, graph: Graph) -> Node | None:
-    """A product that asks for precision: of both halves of a pair, which are two columns."""
-    operands = _roundable(node, graph, q8_pair)
+    """A product that asks for precision: of both halves of a pair, which are two columns.
+
+    Twice the columns are not what was measured on hardware.
+    """
+    operands = _roundable(node, graph, q8_pair) if graph.capabilities.software else None
     if operands is None:
         return None
     both = graph.call(mulmat_q8, *operands)
@@ -129,10 +149,12 @@ def _roundable(
 ) -> tuple[Node, Node] | None:
     """Weight of a product and its other operand rounded, where that is possible and pays."""
     weight = node.operands.get("weights")
-    if weight is None or not graph.capabilities.software or not fits_q8(weight):
+    if weight is None or not fits_q8(weight):
         return None
     x = node.operands["x"]
-    return (weight, graph.shared(rounded, x)) if len(x.spec.shape) < 3 else None
+    if len(x.spec.shape) > 2 or not pays(weight.spec.dtype, row_count(x.spec), graph.capabilities):
+        return None
+    return weight, graph.shared(rounded, x)
 
 
 @mulmat_q8_gated.fuses(*ACTIVATIONS, exact=False)
