@@ -3,11 +3,11 @@
 import html
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
 
+from tests.browser import HEADLESS, needs_browser
 from tests.graph.graphs import Graph as Builder
 from wgpu_backend.cli.graph import page
 from wgpu_backend.cli.graph_facts import described
@@ -18,10 +18,6 @@ from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.ops.activation import relu, silu, swiglu, tanh
 from wgpu_backend.ops.elementwise import add, mul
-
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
 
 
 def gate(node, graph):
@@ -174,7 +170,7 @@ document.body.replaceChildren(JSON.stringify(seen));
 </script>"""
 
 
-@pytest.mark.skipif(not BROWSER, reason="needs Chromium")
+@needs_browser
 def test_a_browser_shows_filters_and_lights_up(gated, tmp_path):
     graph = Builder()
     other = passed(relu(graph.leaf(2, 2)), name="another")
@@ -182,11 +178,8 @@ def test_a_browser_shows_filters_and_lights_up(gated, tmp_path):
     path.write_text(page("A <b>model</b>", [gated, other]).replace("</body>", f"{PROBE}</body>"))
     done = subprocess.run(
         [
-            BROWSER,
-            "--headless",
-            "--no-sandbox",
+            *HEADLESS,
             "--disable-gpu",
-            "--no-first-run",
             f"--user-data-dir={tmp_path / 'profile'}",
             "--dump-dom",
             path.as_uri(),
