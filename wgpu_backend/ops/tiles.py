@@ -16,7 +16,6 @@ Class = Literal["one", "few", "many"]
 CLASSES: tuple[Class, ...] = ("one", "few", "many")
 FEW = 8  # columns
 LANES = 8  # of a rasteriser's work group
-_PARTIAL_NBYTES = 2 * FEW * 4  # of a thread's sums: two rows that are joined, for a few columns
 
 
 def _lane_tiles(
@@ -65,11 +64,13 @@ def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
     shader, _, rest = name.partition(" ")
     found = _TILES.get(shader, {})
     tiles = [tile for c in CLASSES if rest.endswith(f" {c}") for tile in found.get(c, ())]
-    return (*tiles[:1], *(tile for tile in tiles[1:] if _fits(tile, capabilities)))
+    return (*tiles[:1], *(tile for tile in tiles[1:] if _fits(shader, tile, capabilities)))
 
 
-def _fits(tile: Tile, capabilities: Capabilities) -> bool:
-    nbytes = tile.threads * tile.rows * _PARTIAL_NBYTES
+def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
+    # Of a column a thread sums two rows that are joined, and squares where a norm is made, too.
+    sums = 2 * tile.rows + (shader == "mulmat_q8_vec")
+    nbytes = 4 * tile.threads * FEW * sums
     return capabilities.software or (
         nbytes <= capabilities.max_workgroup_nbytes
         and tile.threads <= capabilities.max_workgroup_invocations
