@@ -60,3 +60,14 @@ def test_formats_that_are_none_are_a_usage_error(cli: Cli, formats: str, message
     done = cli("tune", "--only", formats)
     assert done.code == 2
     assert message in done.err
+
+
+@pytest.mark.gpu
+def test_what_was_measured_is_shown_even_if_it_cannot_be_kept(
+    cli: Cli, adapter: str, tiny: Path
+) -> None:
+    tiny.mkdir()
+    done = cli("tune", "-d", adapter, "--only", "q4_0")
+    assert done.code == 1
+    assert "chosen" in done.out
+    assert done.err.splitlines()[-1].startswith(f"wgpu-backend: {tiny}: ")

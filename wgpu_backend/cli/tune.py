@@ -15,7 +15,7 @@ from wgpu_backend.cli.options import ProfileName
 from wgpu_backend.dtypes import BF16, F16, F32, DType, named
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.backend import BackendParams, make_executor
-from wgpu_backend.ml.tuning import Compared, Effort, Measured, remember, tune
+from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, remember, tune
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.q8 import FORMATS
 
@@ -56,9 +56,16 @@ def tune_device(
     try:
         with _bar(executor.info.name) as progress:
             found = tune(executor, wanted, effort, progress)
+        _print(found, executor.info.name, as_json=as_json)
         path = remember(executor, profile, found)
     finally:
         executor.close()
+    changed = sum(m.chosen and not m.default for m in found.tiles)
+    of = sum(m.chosen for m in found.tiles)
+    note(f"{changed} of {of} differ from the defaults; kept in {path}")
+
+
+def _print(found: Tuning, device: str, *, as_json: bool) -> None:
     if as_json:
         plain = {
             "tiles": [_plain(m) for m in found.tiles],
@@ -66,11 +73,8 @@ def tune_device(
         }
         answer(json.dumps(plain, indent=2) + "\n")
     else:
-        print_table(COLUMNS, map(_row, found.tiles), right=COLUMNS[3:7], title=executor.info.name)
+        print_table(COLUMNS, map(_row, found.tiles), right=COLUMNS[3:7], title=device)
         _print_rounding(found.rounding)
-    changed = sum(m.chosen and not m.default for m in found.tiles)
-    of = sum(m.chosen for m in found.tiles)
-    note(f"{changed} of {of} differ from the defaults; kept in {path}")
 
 
 def _print_rounding(found: Sequence[Compared]) -> None:

@@ -9,8 +9,6 @@ that it costs a few seconds once.
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -31,6 +29,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.attention import Scores
 from wgpu_backend.ops.op import fusions
@@ -111,12 +110,13 @@ def require_trust(executor: Executor, profile: str, cache: Path | None = None) -
     LeftOutWarning
         For each thing that is left out, when it is found; not when it is remembered.
     """
-    path = cache or cache_folder() / "trusted.json"
+    path = cache or cache_file("trusted.json")
     key = device_key(executor, profile)
-    verdicts = _read(path)
+    verdicts = _verdicts(path)
     if key not in verdicts:
         verdicts[key] = [*_features_left_out(executor), *_left_out(executor)]
-        _write(path, verdicts)
+        with suppress(OSError):  # where nothing can be remembered, it is tested each time
+            write(path, verdicts)
     if SUBGROUPS in verdicts[key]:
         _do_without_subgroups(executor)
     return frozenset(verdicts[key])
@@ -162,15 +162,6 @@ def _left_out(executor: Executor) -> list[str]:
     return [f.name for f in wrong]
 
 
-def cache_folder() -> Path:
-    """Folder for what can be made again, by the custom of the platform."""
-    home = Path.home()
-    if sys.platform == "win32":
-        return home / "AppData" / "Local" / "wgpu-backend"
-    caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
-    return caches / "wgpu-backend"
-
-
 def device_key(executor: Executor, profile: str) -> str:
     """Name of all that a verdict, or a measurement, hangs on: adapter, driver, profile, shaders."""
     info = executor.info
@@ -188,23 +179,9 @@ def _shaders(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
             yield prefix + entry.name, entry.read_bytes()
 
 
-def _read(path: Path) -> dict[str, list[str]]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    verdicts = cast("dict[str, object]", found) if isinstance(found, dict) else {}
-    lists = {key: cast("list[object]", v) for key, v in verdicts.items() if isinstance(v, list)}
-    return {key: [str(name) for name in names] for key, names in lists.items()}
-
-
-def _write(path: Path, verdicts: dict[str, list[str]]) -> None:
-    """Remember, if the folder can be written; a reader never sees half a file."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(dict([*verdicts.items()][-64:])), encoding="utf-8")
-        part.replace(path)
+def _verdicts(path: Path | None) -> dict[str, list[str]]:
+    found = {key: cast("list[object]", v) for key, v in read(path).items() if isinstance(v, list)}
+    return {key: [str(name) for name in names] for key, names in found.items()}
 
 
 def _error(executor: Executor, make: _Make) -> float:

@@ -8,9 +8,8 @@ does is never chosen. What is remembered hangs on adapter, driver, profile and s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -25,8 +24,9 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
-from wgpu_backend.ml.self_test import ROUNDING_ERROR, cache_folder, device_key
+from wgpu_backend.ml.self_test import ROUNDING_ERROR, device_key
 from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.matmul import mulmat, select_mulmat
 from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations, select_q8
@@ -36,7 +36,7 @@ from wgpu_backend.ops.tiles import candidates, key
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
 ROUNDING_GAIN = 0.9  # the same for activations in eight bits, as they cost some accuracy
-DEVICES_KEPT = 64  # in the file
+REMEMBERED = "tuned.json"
 ROUNDED = "rounded"  # among the keys of a device in the file: products that round activations
 
 
@@ -311,8 +311,8 @@ def remember(
     OSError
         It cannot be written.
     """
-    path = cache or cache_folder() / "tuned.json"
-    everything = _read(path)
+    path = cache or cache_file(REMEMBERED)
+    everything = read(path)
     name = device_key(executor, profile)
     known = _mapping(everything.pop(name, {}))
     tiles = {
@@ -321,20 +321,15 @@ def remember(
     rounded = _rounded_products(known) - {c.key for c in found.rounding}
     rounded |= {c.key for c in found.rounding if c.chosen}
     everything[name] = {**known, **tiles, ROUNDED: sorted(rounded)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    latest = dict([*everything.items()][-DEVICES_KEPT:])
-    part.write_text(json.dumps(latest), encoding="utf-8")
-    part.replace(path)
-    return path
+    return write(path, everything)
 
 
 def use_tuned(executor: WgpuExecutor, profile: str, cache: Path | None = None) -> None:
     """Let an executor's device use what is remembered of it; damage and strangers are ignored."""
-    path = cache or cache_folder() / "tuned.json"
-    if not path.exists():
+    everything = read(cache or cache_file(REMEMBERED))
+    if not everything:
         return
-    known = _mapping(_read(path).get(device_key(executor, profile)))
+    known = _mapping(everything.get(device_key(executor, profile)))
     device = executor.device
     device.capabilities = replace(
         device.capabilities,
@@ -359,11 +354,3 @@ def _valid(executor: WgpuExecutor, known: Mapping[str, object]) -> Iterator[tupl
 
 def _mapping(found: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}
-
-
-def _read(path: Path) -> dict[str, object]:
-    with suppress(OSError, ValueError):
-        found: object = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return cast("dict[str, object]", found)
-    return {}

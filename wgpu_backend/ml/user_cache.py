@@ -1,0 +1,76 @@
+"""What is remembered of devices: JSON files in the user's cache folder, which may be damaged."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+DEVICES_KEPT = 64  # in a file
+
+
+def cache_file(name: str) -> Path | None:
+    """File in the folder for what can be made again, by the custom of the platform.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Path or None
+        None for a user without a home, as containers have them.
+    """
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if sys.platform == "win32":
+        return home / "AppData" / "Local" / "wgpu-backend" / name
+    caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+    return caches / "wgpu-backend" / name
+
+
+def read(path: Path | None) -> dict[str, object]:
+    """Entries of a file by device; none where it is missing, damaged, or may not be read."""
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8")) if path else None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return cast("dict[str, object]", found) if isinstance(found, dict) else {}
+
+
+def write(path: Path | None, entries: Mapping[str, object]) -> Path:
+    """Write a file with the latest entries; a reader never sees half of it.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    OSError
+        It cannot be written; names the file.
+    """
+    if path is None:
+        raise FileNotFoundError(2, "no home folder to remember anything in; set HOME")
+    part = path.with_name(f"{path.name}.{uuid4().hex}")  # another process may write, too
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(dict([*entries.items()][-DEVICES_KEPT:])), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        _take_away(part)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    return path
+
+
+def _take_away(part: Path) -> None:
+    try:
+        part.unlink(missing_ok=True)
+    except OSError:  # nothing was made where nothing may be
+        return
