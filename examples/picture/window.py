@@ -5,6 +5,7 @@ The pictures are bitmaps: rendercanvas brings them to the screen, so an example 
 
 import argparse
 import struct
+import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,14 @@ def _show_offscreen(slides: Slides, size: tuple[int, int]) -> None:
 
 
 def _show_window(slides: Slides, size: tuple[int, int], title: str) -> None:
+    import glfw
+
+    with warnings.catch_warnings():  # the screen's own words are in the message
+        warnings.simplefilter("ignore", glfw.GLFWError)
+        opened = glfw.init()
+    if not opened:  # glfw would abort the process at the next call
+        _, reason = glfw.get_error()
+        raise SystemExit(f"no window: {(reason or b'').decode()}; --offscreen needs none")
     from rendercanvas.glfw import RenderCanvas, loop
 
     canvas = RenderCanvas(size=size, title=title, update_mode="continuous", max_fps=60)

@@ -23,16 +23,17 @@ class Done:
     err: str
 
 
+COLUMNS = "100"
 Cli = Callable[..., Done]
 
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Run a command with some text on its stdin, on a terminal of 100 columns' width."""
-    monkeypatch.setenv("COLUMNS", "100")
+    """Run a command with some text on its stdin, on a terminal of `COLUMNS` columns."""
     monkeypatch.delenv("WGPU_BACKEND_DEVICE", raising=False)
 
     def run(*words: str, stdin: str = "") -> Done:
+        monkeypatch.setenv("COLUMNS", COLUMNS)
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
         capsys.readouterr()
         code = main(words)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from tests.builders import tiny_model
 from tests.cli.conftest import Cli
 from wgpu_backend.cli import failures
+from wgpu_backend.cli.names import save
 from wgpu_backend.errors import OutOfMemory
 
 FAILED, USAGE = 1, 2
@@ -85,6 +87,34 @@ def test_bad_input_is_one_line_and_an_exit_code(
     [line] = done.err.splitlines()
     assert line.startswith("wgpu-backend: ")
     assert said in line
+
+
+@pytest.mark.parametrize("words", [(), ("op",)])
+def test_no_command_shows_help_and_says_nothing_else(cli: Cli, words: tuple[str, ...]) -> None:
+    done = cli(*words)
+    assert (done.code, done.err) == (USAGE, "")
+    assert "Usage: wgpu-backend" in done.out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+@pytest.mark.parametrize(
+    "command", ["logits {} --tokens 1 -o", "profile {} -p 2 --trace", "graph {} -p 2 --html"]
+)
+def test_a_full_disk_is_told_with_the_file(cli: Cli, folder: Path, command: str) -> None:
+    words = [word.replace("{}", str(folder / "good.gguf")) for word in command.split()]
+    done = cli(*words, "/dev/full", *CPU)
+    assert done.code == FAILED
+    assert done.err.splitlines()[-1] == "wgpu-backend: /dev/full: No space left on device"
+
+
+def test_a_result_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"out\.npy"):
+        save(tmp_path / "out.npy", write)
+    assert not (tmp_path / "out.npy").exists()
 
 
 def test_a_prompt_longer_than_the_context_names_both_numbers(cli: Cli) -> None:

@@ -37,6 +37,17 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("closed", "answered"),
+    [("0<&-", True), ("1>&-", False), ("2>&-", True), ("1>&- 2>&-", False)],
+)
+def test_a_stream_that_the_caller_closed_leads_nowhere(closed: str, answered: bool) -> None:
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", *RUN, "hi", "--num-predict", "2"]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) == answered
+
+
 def test_an_answer_comes_in_pieces() -> None:
     with start("Tell me a story.") as process:
         assert process.stdout

@@ -38,6 +38,7 @@ LIST = DeviceList(
         ("lavapipe", "vulkan:3"),
         ("llvmpipe", "vulkan:3"),
         ("software", "vulkan:3"),
+        ("software:0", "vulkan:3"),
         ("cpu", "cpu"),
         ("numpy", "cpu"),
     ],

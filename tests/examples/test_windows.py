@@ -79,6 +79,20 @@ def test_a_picture_is_made_without_a_display(tmp_path: Path, name: str):
     assert colours(image) >= least
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have a screen, always")
+def test_where_there_is_no_display_a_line_says_what_needs_none():
+    pytest.importorskip("glfw", reason="needs the extra [examples]: glfw")
+    words = [sys.executable, str(EXAMPLES / "playground.py"), "--frames", "1"]
+    bare = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=SECONDS, check=False, env=bare
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("no window: ")
+    assert line.endswith("; --offscreen needs none")
+
+
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_open_with_what_one_sees(name: str):
     text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")

@@ -20,6 +20,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 
 from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import BROKEN_PIPE, INTERRUPTED, Debugging, one_line, told
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     debugging = Debugging()
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_what_is_closed()
     _tolerate_narrow_encodings()
     try:
         with warnings.catch_warnings():
@@ -65,6 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _warn(message: Warning | str, *_: object) -> None:
     """Say a warning as everything else is said: a line, without the place in our sources."""
     note(one_line(str(message)))
+
+
+def _open_what_is_closed() -> None:
+    """Let streams that the caller closed (`>&-`) lead nowhere; Python has None in their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 stays
 
 
 def _tolerate_narrow_encodings() -> None:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -237,7 +238,7 @@ def _print(results: Sequence[Result]) -> None:
 def _row(result: Result) -> tuple[str, ...]:
     share = result.bandwidth_fraction
     return (
-        result.model,
+        Path(result.model).name,
         human_bytes(result.size_nbytes),
         human_count(result.parameters),
         result.device,

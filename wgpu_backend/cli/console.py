@@ -15,6 +15,7 @@ PROGRAM = "wgpu-backend"
 # What a terminal would act on: C0 without tab and newline, DEL, and C1.
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_GAP = 3  # between columns of a table
 _WIDE = 1000  # into a file or a pipe nothing is cut
 
 
@@ -84,11 +85,18 @@ def print_table(
         title=title or None,
         title_justify="left",
     )
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left")
-    for row in rows:
-        table.add_row(*(Text(harmless(cell)) for cell in row))
-    _print(table)
+    cells = [[harmless(cell) for cell in row] for row in rows]
+    screen = console()
+    texts = [[name, *(row[place] for row in cells)] for place, name in enumerate(columns)]
+    room = screen.width - _GAP * (len(columns) - 1)
+    widths = _widths(texts, [name in right for name in columns], room)
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, justify="right" if name in right else "left", width=width)
+    # Where the screen is too narrow even for whole words, it breaks the lines, and nothing is lost.
+    screen.width = max(screen.width, sum(widths) + _GAP * (len(columns) - 1))
+    for row in cells:
+        table.add_row(*map(Text, row))
+    _print(table, screen)
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
@@ -99,12 +107,26 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in facts:
         table.add_row(Text(harmless(name), style="bold"), Text(harmless(value)))
-    _print(table)
+    _print(table, console())
 
 
-def _print(table: Table) -> None:
+def _widths(texts: Sequence[Sequence[str]], figures: Sequence[bool], room: int) -> list[int]:
+    """Width of each column: the widest ones of words give way, no word and no figure breaks."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, each)) for each in texts]
+    least = [
+        width if whole else max(cell_len(word) for text in each for word in [*text.split(), ""])
+        for each, whole, width in zip(texts, figures, widths, strict=True)
+    ]
+    while sum(widths) > room and widths != least:
+        _, widest = max((widths[i], i) for i in range(len(widths)) if widths[i] > least[i])
+        widths[widest] -= 1
+    return widths
+
+
+def _print(table: Table, screen: Console) -> None:
     """Print a table without the spaces that fill its last column."""
-    screen = console()
     with screen.capture() as captured:
         screen.print(table)
     lines = captured.get().splitlines()

@@ -19,12 +19,12 @@ _PACKAGES = {
     "arch": "pacman -S vulkan-icd-loader vulkan-swrast",
     "alpine": "apk add mesa-vulkan-swrast vulkan-loader",
 }
-_KINDS = {
-    "discrete": "discrete GPU",
-    "integrated": "integrated GPU",
-    "virtual": "virtual GPU",
+_KINDS = {  # each is what `--device` takes
+    "discrete": "discrete",
+    "integrated": "integrated",
+    "virtual": "virtual",
     "cpu": "software",
-    "unknown": "GPU",
+    "unknown": "unknown",
     "numpy": "CPU",
 }
 

@@ -45,7 +45,9 @@ def told(error: Exception, *, traceback: bool = False) -> int:
     if traceback:
         sys.stderr.write("".join(traces.format_exception(error)))
     if isinstance(error, TyperException):
-        note(one_line(error.format_message()).replace("Value error, ", "").rstrip("."))
+        said = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+        if said:  # nothing to say where help was asked for by giving no command
+            note(said)
         return error.exit_code
     note(one_line(message_of(error)))
     if traceback and isinstance(error, OutOfMemory) and error.report:

@@ -13,7 +13,7 @@ from wgpu_backend.batch import Batch, BatchShape
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
 from wgpu_backend.cli.graph_facts import Pass, Schedule, Step, described
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import model_path, writable
+from wgpu_backend.cli.names import model_path, save, writable
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import SHORTEST, Head, bucket
@@ -42,7 +42,8 @@ def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, step
         answer("\n" if number else "")
         _print(each, steps=steps)
     if html is not None:
-        html.write_text(page(f"{path.name} on {model.device.name}", passes), encoding="utf-8")
+        text = page(f"{path.name} on {model.device.name}", passes)
+        save(html, lambda file: file.write(text.encode()))
         note(f"{html}: open it in a browser")
 
 
@@ -103,7 +104,7 @@ def _print(each: Pass, *, steps: bool) -> None:
 
 def _memory(schedule: Schedule) -> str:
     return (
-        f"{len(schedule.slot_nbytes)} slots of {human_bytes(schedule.peak_nbytes)}, "
+        f"{len(schedule.slot_nbytes)} slots, together {human_bytes(schedule.peak_nbytes)}, "
         f"{human_bytes(schedule.live_nbytes)} alive at once"
     )
 
@@ -111,12 +112,13 @@ def _memory(schedule: Schedule) -> str:
 def _print_steps(schedule: Schedule) -> None:
     """A line a step, whole however narrow the terminal: names of weights are what one looks for."""
     ends = {life.first: life.last for life in schedule.lives}
+    wide = max((len(step.op) for step in schedule.steps), default=0)
     answer("\n")
     for number, step in enumerate(schedule.steps):
         place = f"slot {step.slot} to {ends.get(number, number)}" if step.nbytes else step.place
         operands = ", ".join(f"{o.name}={o.what}" for o in step.operands)
         line = (
-            f"{f'%{number}':>5} {step.op:16} {_shape(step.shape) + ' ' + step.dtype:18} "
+            f"{f'%{number}':>5} {step.op:{wide}} {_shape(step.shape) + ' ' + step.dtype:18} "
             f"{human_bytes(step.nbytes) if step.nbytes else '':>10}  {place:16} {operands}"
         )
         answer(f"{line}{_stands_for(step)}\n")

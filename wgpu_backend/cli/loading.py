@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from wgpu_backend.cli.console import PROGRAM, is_terminal, note
 from wgpu_backend.cli.devices import driver_hint
 from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.options import DEVICE_VARIABLE, Settings
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import choose_device, load
@@ -68,7 +69,9 @@ def find_device(settings: Settings) -> DeviceInfo:
         try:
             return choose_device(settings.device)[1]
         except DeviceError as error:
-            raise UsageError(str(error)) from None
+            asked = os.environ.get(DEVICE_VARIABLE) == settings.device
+            said = f"{DEVICE_VARIABLE}: {error}" if asked else str(error)
+            raise UsageError(said) from None
     info = choose_device(None)[1]
     if info.kind == "numpy":
         note(f"no GPU adapter, using the CPU with NumPy, which is slow; {driver_hint()}")

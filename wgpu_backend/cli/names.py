@@ -1,10 +1,12 @@
-"""Which model a user means: by its file, or by its name."""
+"""Files that a user names: the model, by its path or its name, and where results go."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import BinaryIO
 
 from wgpu_backend.cli.failures import UsageError, message_of
 
@@ -42,6 +44,29 @@ def model_path(name: str) -> Path:
         raise UsageError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise UsageError(message_of(error)) from None
+
+
+def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a result to a file, and take away what there is of it where the disk is full.
+
+    Parameters
+    ----------
+    path : Path
+    write : callable
+        Given the open file.
+
+    Raises
+    ------
+    OSError
+        It cannot be written; names the file, which a failed write alone does not.
+    """
+    try:
+        with path.open("wb") as file:
+            write(file)
+    except OSError as error:
+        if path.is_file():  # and no device or pipe
+            path.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def writable(path: Path) -> Path:

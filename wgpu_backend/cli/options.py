@@ -15,6 +15,8 @@ from wgpu_backend.cli.failures import Debugging, UsageError
 
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
 
+DEVICE_VARIABLE = "WGPU_BACKEND_DEVICE"
+
 ProfileName = Literal["full", "baseline"]
 CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
 Result = TypeVar("Result")
@@ -40,7 +42,7 @@ Device = Annotated[
         "--device",
         "-d",
         metavar="NAME",
-        envvar="WGPU_BACKEND_DEVICE",
+        envvar=DEVICE_VARIABLE,
         help="Id, kind, or part of a name, as `devices` lists them.",
     ),
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.cli.console import answer, human_seconds, note, print_table
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import model_path, writable
+from wgpu_backend.cli.names import model_path, save, writable
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import SHORTEST, Head, Work, bucket
@@ -66,7 +66,8 @@ def profile(name: str, prompt: int, trace: Path | None, settings: Settings) -> N
         answer("\n" if number else "")
         _print(step)
     if trace is not None:
-        trace.write_text(json.dumps(chrome_trace(name, steps)), encoding="utf-8")
+        text = json.dumps(chrome_trace(name, steps))
+        save(trace, lambda file: file.write(text.encode()))
         note(f"{trace}: open it in https://ui.perfetto.dev or chrome://tracing")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from wgpu_backend.cli.console import answer, note
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import model_path, writable
+from wgpu_backend.cli.names import model_path, save, writable
 from wgpu_backend.cli.options import Settings
 
 
@@ -52,8 +52,7 @@ def write_logits(
                 f"--tokens: {too_large[0]}, the vocabulary of {name} has {model.vocabulary}"
             )
         logits = model.logits(ids)
-    with out.open("wb") as file:  # np.save would add a suffix of its own to a path
-        np.save(file, logits)
+    save(out, lambda file: np.save(file, logits))
     note(f"{out}: float32, {logits.shape[0]} tokens × {logits.shape[1]} scores")
 
 

@@ -28,7 +28,8 @@ _VENDORS = {
     0x8086: "Intel",
     0x10005: "Mesa",
 }
-_ALIASES = {"lavapipe": "llvmpipe", "software": "llvmpipe"}
+_ALIASES = {"lavapipe": "llvmpipe"}
+_SOFTWARE = "software"  # as people call the kind `cpu`, which is the id of NumPy
 
 
 def _numpy_device() -> DeviceInfo:
@@ -135,8 +136,8 @@ class DeviceList(Sequence[DeviceInfo]):
         ----------
         text : str
             An id (``vulkan:0``, ``cpu`` for NumPy), a position in this list (``1``), a kind with
-            or without a number (``discrete``, ``discrete:1``), an API (``metal``), or a part of
-            the name, the vendor or the driver (``nvidia``, ``llvmpipe``, ``lavapipe``).
+            or without a number (``discrete``, ``discrete:1``, ``software``), an API (``metal``),
+            or a part of the name, the vendor or the driver (``nvidia``, ``lavapipe``).
 
         Returns
         -------
@@ -163,6 +164,7 @@ class DeviceList(Sequence[DeviceInfo]):
 
     def _by_kind(self, wanted: str) -> list[DeviceInfo]:
         kind, _, number = wanted.partition(":")
+        kind = "cpu" if kind == _SOFTWARE else kind
         matching = [i for i in self._infos if kind in (i.kind, i.api.casefold())]
         if not number:
             return matching
