@@ -6,7 +6,7 @@ import pytest
 from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import BF16, F32, I32, Q4_0, Q4_K, Q8_0
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.expert_tiles import expert_tiles, mulmat_id_tiles, tiles_of
 from wgpu_backend.ops.op import fusions
@@ -180,6 +180,16 @@ def test_few_tokens_and_odd_rows_stay_apart(full, monkeypatch, rng):
         assert names == ["mulmat_id"]
 
 
+@pytest.mark.parametrize("shape", [(0, 9, 64), (3, 0, 64)], ids=["no experts", "no rows"])
+def test_of_nothing_comes_nothing(full, monkeypatch, rng, shape):
+    monkeypatch.setattr(full, "rules", fusions(["mulmat_id_tiles"], exact=True))
+    with Context(full) as context:
+        x = context.from_numpy(rng.standard_normal((40, 1, 64), "f4"))
+        ids = context.from_numpy(rng.integers(0, 3, (40, 2)))
+        weights = context.from_numpy(np.zeros(shape, "f4"))
+        assert weights.mulmat_id(x, ids).numpy().shape == (40, 2, shape[1])
+
+
 def test_what_does_not_fit_is_refused(full):
     with Context(full) as context:
         weights, x = context.zeros(4, 9, 64), context.zeros(3, 1, 64)
@@ -187,6 +197,8 @@ def test_what_does_not_fit_is_refused(full):
             expert_tiles(context.zeros(3, 2, dtype=I32), experts=4, size=0)
         with pytest.raises(ShapeError, match=r"tiles is \(4, 5\), 6 pairs of 4 experts need"):
             mulmat_id_tiles(weights, x, context.zeros(4, 5, dtype=I32), used=2)
+        with pytest.raises(DTypeError, match="mulmat_id_tiles: tiles is f32, needs i32"):
+            mulmat_id_tiles(weights, x, context.zeros(tiles_of(6, 4, 4), 5), used=2)
         tiles = context.zeros(tiles_of(6, 4, 4), 5, dtype=I32)
         with pytest.raises(ShapeError, match="rows of weights have 33 values"):
             mulmat_id_tiles(context.zeros(4, 9, 33), context.zeros(3, 1, 33), tiles, used=2)

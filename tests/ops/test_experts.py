@@ -6,6 +6,7 @@ from wgpu_backend.dtypes import BF16, F16, F32, I32, IQ3_S, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import leaf
 from wgpu_backend.ops.experts import mulmat_id_add
 
@@ -95,6 +96,18 @@ def test_experts_made_by_ops_serve_as_well(gpu, check, rng):
         return weights.mulmat_id(tensor(ctx, x), ctx.from_numpy(ids))
 
     check(gpu, chosen, limit=LIMIT)
+
+
+def test_more_pairs_than_one_axis_of_a_grid_has_groups(any_gpu, check, rng):
+    product(any_gpu, check, rng, F16, k=32, m=1, tokens=35_000)
+
+
+def test_the_host_passes_over_ids_outside(rng):
+    w, x = rng.standard_normal((3, 9, 64), "f4"), rng.standard_normal((4, 1, 64), "f4")
+    ids = np.array([[0], [-1], [2], [3]], "i4")
+    with Context(NumpyExecutor()) as ctx:
+        got = tensor(ctx, w).mulmat_id(tensor(ctx, x), ctx.from_numpy(ids)).numpy()
+    np.testing.assert_allclose(got[[0, 2], 0], [w[0] @ x[0, 0], w[2] @ x[2, 0]], atol=1e-5)
 
 
 def test_no_tokens_give_an_empty_product(any_gpu, check, rng):

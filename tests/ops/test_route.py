@@ -69,7 +69,8 @@ def drawn(rng, tokens, experts):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize(
-    ("tokens", "experts", "k"), [(1, 32, 4), (3, 8, 2), (33, 128, 8), (257, 5, 5), (2, 512, 32)]
+    ("tokens", "experts", "k"),
+    [(1, 32, 4), (3, 8, 2), (33, 128, 8), (257, 5, 5), (4, 1, 1), (2, 512, 32)],
 )
 def test_a_router_is_one_op(any_gpu, monkeypatch, rng, recipe, tokens, experts, k):
     logits, bias = drawn(rng, tokens, experts)
@@ -121,6 +122,51 @@ def test_ids_that_are_read_before_the_weights_are_made_stay(full, monkeypatch, r
         recorded.close()
 
 
+ROUTERS_OF_OTHER_ROWS = {
+    "tokens and experts transposed": lambda x, bias: (x.softmax(), lambda s: s.transpose() + bias),
+    "softmax of groups of experts": lambda x, bias: (
+        x.reshape(8, 2, 4).softmax().reshape(8, 8),
+        lambda s: s,
+    ),
+    "sigmoid of groups of experts": lambda x, bias: (
+        x.reshape(8, 2, 4).sigmoid().reshape(8, 8),
+        lambda s: s + bias,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ROUTERS_OF_OTHER_ROWS)
+def test_scores_of_other_rows_than_the_choice_stay_apart(full, monkeypatch, rng, kind):
+    logits, bias = drawn(rng, 8, 8)
+
+    def made(rules):
+        monkeypatch.setattr(full, "rules", fusions(rules, exact=True))
+        with Context(full) as context:
+            x, added = context.from_numpy(logits), context.from_numpy(bias)
+            scores, ranked = ROUTERS_OF_OTHER_ROWS[kind](x, added)
+            ids = ranked(scores).top_k(2)
+            recorded = context.record(ids, scores.reshape(8, 8, 1).rows(ids))
+            names = [node.call.op.name for node, _ in recorded.plan.steps]
+            values = recorded.run({}).wait()
+            recorded.close()
+            return names, values
+
+    names, got = made(["route"])
+    assert "route" not in names
+    for found, wanted in zip(got, made(())[1], strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_more_tokens_than_one_axis_of_a_grid_has_groups(any_gpu, rng):
+    logits = rng.permuted(np.tile(np.arange(4, dtype="f4"), (70_000, 1)), axis=1)
+    with Context(any_gpu) as context:
+        ids = context.zeros(70_000, 2, dtype=I32)
+        weights = route(context.from_numpy(logits), ids).numpy()
+        chosen = ids.numpy()
+    np.testing.assert_array_equal(weights, np.tile([3, 2], (70_000, 1)))
+    np.testing.assert_array_equal(np.take_along_axis(logits, chosen, 1), weights)
+
+
 def test_scores_that_others_read_are_made_as_well(full, monkeypatch, rng):
     logits, _ = drawn(rng, 3, 16)
 
@@ -163,6 +209,8 @@ def test_route_refuses_what_does_not_fit(full):
         x, ids = context.zeros(3, 16), context.zeros(3, 4, dtype=I32)
         with pytest.raises(ShapeError, match="route: 4 of 600 experts, needs at most 32 of 512"):
             route(context.zeros(3, 600), ids)
+        with pytest.raises(ShapeError, match=r"ids is \(4,\) of strides \(1,\), needs whole rows"):
+            route(x, context.zeros(4, dtype=I32))
         with pytest.raises(ShapeError, match="scores 'sum' and weights ''"):
             route(x, ids, scores="sum")
         with pytest.raises(ShapeError, match=r"bias is \(4,\), x has 16 experts"):

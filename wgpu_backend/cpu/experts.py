@@ -12,13 +12,13 @@ from wgpu_backend.ops.expert_tiles import tiles_of
 
 @twin
 def mulmat_id(weights: Array, x: Array, ids: Array) -> Array:
-    """Product of each row with the expert chosen for it, expert by expert."""
+    """Product of each row with the expert chosen for it; zeros for an id outside."""
     tokens, used = ids.shape
     rows = np.broadcast_to(x, (tokens, used, x.shape[-1]))
     y = np.zeros((tokens, used, weights.shape[1]), np.float32)
-    for expert in np.unique(ids):
+    for expert, matrix in enumerate(weights):
         chosen = ids == expert
-        y[chosen] = rows[chosen] @ weights[expert].T
+        y[chosen] = rows[chosen] @ matrix.T
     return y
 
 

@@ -90,6 +90,12 @@ class Launch:
     in_place: tuple[str, ...] = ()
     work: int = 0
 
+    def count(self, name: str) -> int:
+        """Parameter that counts something."""
+        value = self.params[name]
+        assert isinstance(value, int), f"{name} is {value}, needs a whole number"
+        return value
+
 
 class Operation(Protocol):
     """What a node knows of the op that made it."""

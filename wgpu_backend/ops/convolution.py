@@ -32,10 +32,10 @@ def select_pixels(launch: Launch, capabilities: Capabilities) -> Launch:
     if launch.shader == "convolve_plain":
         return launch
     width = 8 if capabilities.software else 64
-    pixel_groups = -(-int(launch.params["pixels"]) // (width * PIXELS))  # pyright: ignore[reportArgumentType]
+    pixel_groups = -(-launch.count("pixels") // (width * PIXELS))
     return replace(
         launch,
-        groups=spread(pixel_groups * int(launch.params["blocks"])),  # pyright: ignore[reportArgumentType]
+        groups=spread(pixel_groups * launch.count("blocks")),
         params={**launch.params, "pixel_groups": pixel_groups},
         choices={**launch.choices, "WG": width, "PIXELS": PIXELS},
     )

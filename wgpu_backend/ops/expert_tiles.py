@@ -29,9 +29,10 @@ from wgpu_backend.ops.experts import (
 )
 from wgpu_backend.ops.op import find, op
 
-TILE_ROWS, TILE_COLUMNS = 64, 32
-# Rows of weights for lanes, and pairs in a tile with how many an expert must have on average, lest
-# tiles of that size stay too empty.
+# Of a tile: rows of weights, pairs, and how many pairs an expert must have on average, lest tiles
+# stay too empty; a quarter of a tile pays for the rest.
+TILE_ROWS, TILE_COLUMNS, FULL_ENOUGH = 64, 32, 8
+# For lanes: rows, and pairs with how many an expert must have, the largest tile first.
 LANE_ROWS = 4
 LANE_TILES = ((4, 3), (2, 1))
 # Products that may end with a bias, and what their third operand is.
@@ -41,7 +42,6 @@ FORMS = {
     "mulmat_id_tiles": "tiles",
     "mulmat_id_q8_tiles": "tiles",
 }
-FULL_ENOUGH = 8  # the same for hardware: a quarter of a tile pays for the rest
 
 
 @op(trusted=True)
@@ -129,11 +129,11 @@ def mulmat_id_tiles(
     ShapeError
         As `mulmat_id`; or there are not as many tiles as the pairs may need.
     """
-    require_rank("mulmat_id_tiles", "x", x, 3, 3)
-    require_dtype("mulmat_id_tiles", "x", x, FLOATS)
-    require_dtype("mulmat_id_tiles", "weights", weights, EXPERTS)
-    launch = expert_product("mulmat_id_tiles", weights, x, tiles, used)
-    return with_bias("mulmat_id_tiles", tiled("mulmat_id_tiles", launch), bias)
+    name = "mulmat_id_tiles"
+    require_rank(name, "x", x, 3, 3)
+    require_dtype(name, "x", x, FLOATS)
+    require_dtype(name, "weights", weights, EXPERTS)
+    return with_bias(name, tiled(name, expert_product(name, weights, x, tiles, used)), bias)
 
 
 def tiled(name: str, launch: Launch) -> Launch:
@@ -144,8 +144,9 @@ def tiled(name: str, launch: Launch) -> Launch:
     ShapeError
         There are not as many as the pairs may need, or rows of weights are not whole groups.
     """
-    tiles, experts = launch.operands["ids"].spec, int(launch.params["experts"])  # pyright: ignore[reportArgumentType]
-    pairs, k = launch.out.size // launch.out.shape[-1], launch.operands["weights"].spec.shape[-1]
+    tiles, k = launch.operands["ids"].spec, launch.operands["weights"].spec.shape[-1]
+    pairs, experts = launch.count("pairs"), launch.count("experts")
+    require_dtype(name, "tiles", launch.operands["ids"], (I32,))
     require(
         k % GROUP == 0,
         ShapeError,
@@ -164,7 +165,7 @@ def tiled(name: str, launch: Launch) -> Launch:
 
 def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:
     """Pairs in a tile that suits a device; 1 where it is better that each is on its own."""
-    each = pairs / experts
+    each = pairs / experts if experts else 0
     if capabilities.software:
         return next((size for size, least in LANE_TILES if each >= least), 1)
     return TILE_COLUMNS if each >= FULL_ENOUGH else 1
@@ -183,7 +184,9 @@ def together(node: Made, graph: Graph) -> Node | None:
     if node.launch.shader == "mulmat_id_plain":
         return None
     tiles = tiles_for(ids, weights.spec.shape[0], graph)
-    return tiles and graph.call(mulmat_id_tiles, weights, x, tiles, used=ids.spec.shape[1])
+    if tiles is None:
+        return None
+    return graph.call(mulmat_id_tiles, weights, x, tiles, used=ids.spec.shape[1])
 
 
 @mulmat_id_add.fuses("add_id")

@@ -52,10 +52,10 @@ def by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int
 
 def by_rows(launch: Launch, rows: int) -> Launch:
     """Grid of a work group for every tile and every so many rows of an expert."""
-    row_groups = -(-int(launch.params["m"]) // rows)  # pyright: ignore[reportArgumentType]
+    row_groups = -(-launch.count("m") // rows)
     return replace(
         launch,
-        groups=spread(row_groups * int(launch.params["tiles"])),  # pyright: ignore[reportArgumentType]
+        groups=spread(row_groups * launch.count("tiles")),
         params={**launch.params, "row_groups": row_groups},
     )
 

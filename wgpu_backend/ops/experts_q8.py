@@ -33,7 +33,7 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     )
     tiles = launch.choices["ids"] == "chosen/tiles"
     columns = launch.operands["ids"].spec.shape[1] - 1 if tiles else 1
-    groups = int(launch.params["groups"])  # pyright: ignore[reportArgumentType]
+    groups = launch.count("groups")
     short = columns <= SHORT_COLUMNS and launch.operands["weights"].spec.dtype in SHORT
     choices = {
         **launch.choices,
@@ -41,7 +41,7 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
         "COLS": columns,
         "BLOCK": 2 if short and groups % 2 == 0 else 1,
         "GROUPS": groups if short else 0,
-        "TOUCH": not tiles and int(launch.params["pairs"]) <= TOUCHED_PAIRS,  # pyright: ignore[reportArgumentType]
+        "TOUCH": not tiles and launch.count("pairs") <= TOUCHED_PAIRS,
         "WG": LANES,
     }
     if capabilities.telling_lanes:

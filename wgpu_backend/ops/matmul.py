@@ -37,7 +37,7 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     if launch.shader == "matmul":
         return launch
     require_whole(launch)
-    n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
+    n = launch.count("n")
     if capabilities.software:
         lanes = "mulmat_told" if capabilities.telling_lanes else "mulmat_lanes"
         return _lanes(launch, n, capabilities, lanes)

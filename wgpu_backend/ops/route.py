@@ -35,8 +35,7 @@ def select_route(launch: Launch, capabilities: Capabilities) -> Launch:
     """Give a token to one thread where threads run one after another."""
     if not capabilities.software:
         return launch
-    tokens = int(launch.params["rows"])  # pyright: ignore[reportArgumentType]
-    return replace(launch, shader="route_lanes", groups=None, threads=tokens)
+    return replace(launch, shader="route_lanes", groups=None, threads=launch.count("rows"))
 
 
 @op(select=select_route, dense=("x", "bias"), trusted=True)
@@ -60,7 +59,7 @@ def route(
     ----------
     x : (..., experts), f32, f16 or bf16
         Logits; at most 512 experts.
-    ids : (tokens, k) or (tokens, k, 1), i32, dense; written
+    ids : (tokens, k) or another shape of as many values, i32, dense; written
         The experts with the `k` largest scores, as `top_k` gives them; `k` at most 32.
     bias : (experts,), f32, f16 or bf16, or None
         Added to scores for the choice, not for the weights.
@@ -80,28 +79,13 @@ def route(
     ShapeError
         There are more experts or chosen ones, a form is unknown, or shapes do not go together.
     """
-    require_rank("route", "x", x, 1)
-    require_dtype("route", "x", x, FLOATS)
-    require_dtype("route", "ids", ids, (I32,))
-    experts, tokens = x.spec.shape[-1], row_count(x.spec)
-    k = ids.spec.size // max(tokens, 1)
-    require(
-        0 < k <= min(experts, MOST_CHOSEN) and experts <= MOST_EXPERTS and ids.spec.is_dense,
-        ShapeError,
-        f"route: {k} of {experts} experts, needs at most {MOST_CHOSEN} of {MOST_EXPERTS}",
-    )
     require(
         scores in SCORES and weights in WEIGHTS,
         ShapeError,
         f"route: scores {scores!r} and weights {weights!r}, needs one of {SCORES} and of {WEIGHTS}",
     )
-    if bias is not None:
-        require_dtype("route", "bias", bias, FLOATS)
-        require(
-            bias.spec.shape == (experts,),
-            ShapeError,
-            f"route: bias is {bias.spec.shape}, x has {experts} experts",
-        )
+    tokens, experts, k = _choice(x, ids)
+    _require_bias(bias, experts)
     return Launch(
         Spec.dense(ids.spec.shape, F32),
         {"x": x, "ids": ids, "bias": x if bias is None else bias},
@@ -117,6 +101,38 @@ def route(
     )
 
 
+def _choice(x: Node, ids: Node) -> tuple[int, int, int]:
+    """Tokens, experts, and how many of them each token gets."""
+    require_rank("route", "x", x, 1)
+    require_dtype("route", "x", x, FLOATS)
+    require_dtype("route", "ids", ids, (I32,))
+    tokens, experts = row_count(x.spec), x.spec.shape[-1]
+    k = ids.spec.size // max(tokens, 1)
+    require(
+        ids.spec.is_dense and k * tokens == ids.spec.size,
+        ShapeError,
+        f"route: ids is {ids.spec.shape} of strides {ids.spec.strides}, needs whole rows for each "
+        f"of {tokens} tokens",
+    )
+    require(
+        0 < k <= min(experts, MOST_CHOSEN) and experts <= MOST_EXPERTS,
+        ShapeError,
+        f"route: {k} of {experts} experts, needs at most {MOST_CHOSEN} of {MOST_EXPERTS}",
+    )
+    return tokens, experts, k
+
+
+def _require_bias(bias: Node | None, experts: int) -> None:
+    if bias is None:
+        return
+    require_dtype("route", "bias", bias, FLOATS)
+    require(
+        bias.spec.shape == (experts,),
+        ShapeError,
+        f"route: bias is {bias.spec.shape}, x has {experts} experts",
+    )
+
+
 @route.fuses("rows", "take_along_axis")
 def chosen_scores(node: Made, graph: Graph) -> Node | None:
     """Scores of the experts that have the largest, or the largest with a bias."""
@@ -128,10 +144,15 @@ def chosen_scores(node: Made, graph: Graph) -> Node | None:
     ranked, bias = choice.operands["x"], None
     if ranked.storage is not scores.storage:
         ranked, bias = _biased(graph.producer(ranked, "add"), scores)
-    if ranked is None or not _whole(scores) or not graph.displaces(choice, choice.node):
+    if ranked is None or not (_whole(scores) and _whole(ranked)):
         return None
     form = graph.producer(scores, "softmax", "sigmoid")
-    x = form.operands["x"] if form else graph.view(scores, _as_rows(scores, choice))
+    shape = choice.operands["x"].spec.shape
+    x = form.operands["x"] if form else graph.view(scores, Spec.dense(shape, F32))
+    if x.spec.shape[-1:] != shape[-1:]:  # a softmax of other rows, say of groups of experts
+        return None
+    if not graph.displaces(choice, choice.node):
+        return None
     written = Node(Spec.dense(node.spec.shape, I32), choice.node.storage)
     return graph.call(route, x, written, bias, scores=form.op if form else "")
 
@@ -140,7 +161,8 @@ def _gathers_one(node: Made, choice: Made) -> bool:
     """Whether an op takes, of each row that was chosen from, the values of the choice in order."""
     tokens, k = choice.spec.shape
     cols, params = choice.operands["x"].spec.shape[-1], node.launch.params
-    if not (0 < k <= min(cols, MOST_CHOSEN) and cols <= MOST_EXPERTS and tokens > 0):
+    one = choice.launch.count("parts") == 1 and tokens > 0
+    if not (one and 0 < k <= min(cols, MOST_CHOSEN) and cols <= MOST_EXPERTS):
         return False
     if node.op == "rows":  # of matrices that stand below each other
         column = node.operands["x"].spec.shape == (tokens * cols, 1)
@@ -151,22 +173,17 @@ def _gathers_one(node: Made, choice: Made) -> bool:
 
 def _biased(total: Made | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:
     """Scores and the bias that were added for the choice."""
-    for own, other in (("a", "b"), ("b", "a")) if total else ():
-        assert total is not None
-        bias = total.operands[other]
-        if total.operands[own].storage is scores.storage and bias.spec.dtype in FLOATS:
-            row = bias.spec.shape == total.spec.shape[-1:]
-            return (total.operands[own], bias) if row else (None, None)
+    if total is None:
+        return None, None
+    for own, other in (("a", "b"), ("b", "a")):
+        ranked, bias = total.operands[own], total.operands[other]
+        if ranked.storage is scores.storage and bias.spec.shape == total.spec.shape[-1:]:
+            return (ranked, bias) if bias.spec.dtype in FLOATS else (None, None)
     return None, None
 
 
 def _whole(x: Node) -> bool:
     return x.spec.is_dense and not x.spec.offset and x.spec.dtype == F32
-
-
-def _as_rows(scores: Node, choice: Made) -> Spec:
-    shape = (choice.spec.shape[0], choice.operands["x"].spec.shape[-1])
-    return Spec.dense(shape, scores.spec.dtype)
 
 
 def _continued(
@@ -181,9 +198,9 @@ def _continued(
     return graph.call(route, found.operands["x"], written, bias, **{**found.call.kwargs, **how})
 
 
-def _plain(found: Made | None) -> bool:
+def _plain(found: Made) -> bool:
     """Whether a route gives scores as they are."""
-    return bool(found and not found.call.kwargs.get("weights") and not _scaled(found))
+    return not found.call.kwargs.get("weights") and not _scaled(found)
 
 
 def _scaled(found: Made) -> bool:
