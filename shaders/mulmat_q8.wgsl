@@ -9,6 +9,7 @@
 // @import lib/addend
 // @import lib/gated
 // @import lib/normed
+// @import lib/parts
 // @import lib/gated_tile
 
 const WG: u32 = 64u;
@@ -46,13 +47,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let row = first_row + result_count(rows) + r;
         for (var c = 0u; c < 4u; c++) {
             let col = first_col + cols + c;
-            if row < result_rows() && col < params.n {
+            if row < result_rows() && col < params.n && c % PARTS == 0u {
                 let factor = norm_factor(sums[8][c]);
-                let value = joined(sums[r][c] * factor, sums[(r + 4u) % 8u][c] * factor);
-                store(col, params.first_row + row, value);
+                let value = joined(whole(sums[r], c) * factor, whole(sums[(r + 4u) % 8u], c) * factor);
+                store(col / PARTS, params.first_row + row, value);
             }
         }
     }
+}
+
+fn whole(parts: vec4<f32>, first: u32) -> f32 {
+    var sum = parts[first];
+    for (var part = 1u; part < PARTS; part++) {
+        sum += parts[first + part];
+    }
+    return sum;
 }
 
 // A thread brings one row. Surplus rows repeat the last one and are not stored.

@@ -8,6 +8,7 @@
 // @import lib/product
 // @import lib/gated
 // @import lib/normed
+// @import lib/parts
 // @import lib/grid
 // @import ending/values as ending
 
@@ -84,7 +85,7 @@ fn main(
                     let weights_r = weights_group(starts[r] + g, heads[r], place(starts[r] + g, i));
                     // @unroll
                     for (var c = 0u; c < COLS; c++) {
-                        sums[(source * ROWS + r) * COLS + c] += product(weights_r, values[c]);
+                        sums[(source * ROWS + r) * COLS + c / PARTS] += product(weights_r, values[c]);
                     }
                 }
             }
@@ -92,15 +93,15 @@ fn main(
     }
     // @unroll
     for (var c = 0u; c < COLS; c++) {
-        if first_col + c < params.n {
+        if c % PARTS == 0u && first_col + c < params.n {
             let factor_c = norm_factor(squares[c]);
             var values: array<f32, ROWS>;
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
-                let last_r = sums[((SOURCES - 1u) * ROWS + r) * COLS + c] * factor_c;
-                values[r] = joined(sums[r * COLS + c] * factor_c, last_r);
+                let last_r = sums[((SOURCES - 1u) * ROWS + r) * COLS + c / PARTS] * factor_c;
+                values[r] = joined(sums[r * COLS + c / PARTS] * factor_c, last_r);
             }
-            ending_put(first_col + c, first_row, values, lane);
+            ending_put((first_col + c) / PARTS, first_row, values, lane);
         }
     }
 }

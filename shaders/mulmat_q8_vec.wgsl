@@ -8,6 +8,7 @@
 // @import lib/addend
 // @import lib/gated
 // @import lib/normed
+// @import lib/parts
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -53,10 +54,10 @@ fn main(
     for (var i = lane; i < ROWS * COLS; i += WG) {
         let row = first_row + i / COLS;
         let col = first_col + i % COLS;
-        if row < result_rows() && col < params.n {
+        if row < result_rows() && col < params.n && col % PARTS == 0u {
             let factor = factor_of(i % COLS);
             let second = partial[(i + (SOURCES - ROWS) * COLS) * WG] * factor;
-            store(col, params.first_row + row, joined(partial[i * WG] * factor, second));
+            store(col / PARTS, params.first_row + row, joined(partial[i * WG] * factor, second));
         }
     }
 }
@@ -72,7 +73,7 @@ fn accumulate(
         for (var c = 0u; c < COLS; c++) {
             let col = min(first_col + c, params.n - 1u);
             let column = x_column(params.x_offset / 12u + col * params.groups + g, g % WG);
-            (*sums)[r * COLS + c] += product(values, column);
+            (*sums)[r * COLS + c - c % PARTS] += product(values, column);
             if NORMED && r == 0u {
                 (*sums)[SOURCES * COLS + c] += column.squares;
             }

@@ -3,7 +3,8 @@ import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
-from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q8_0
+from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
+from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.gates import GATES, fits_gated
@@ -13,6 +14,7 @@ from wgpu_backend.ops.q8 import (
     mulmat_q8,
     mulmat_q8_add,
     mulmat_q8_gated,
+    mulmat_q8_pair,
     q8_activations,
     q8_weighted,
 )
@@ -113,6 +115,33 @@ def test_a_sum_goes_into_the_product(any_gpu, check, rng, n, residual):
         return mulmat_q8_add(weight(ctx._executor, 67, 256, Q4_0, data), rows, term)
 
     check(any_gpu, added, limit=LIMIT)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 33])
+@pytest.mark.parametrize("dtype", [Q4_0, Q6_K, Q8_0], ids=str)
+def test_products_of_two_parts_are_added(any_gpu, check, rng, dtype, n):
+    pairs(any_gpu, check, rng, dtype, 67, n, 256)
+
+
+@pytest.mark.parametrize("k", [32, 96, 896])
+def test_products_of_two_parts_of_any_number_of_groups(any_gpu, check, rng, k):
+    pairs(any_gpu, check, rng, Q4_0, 35, 1, k)
+
+
+def test_products_of_two_parts_with_a_weight_in_parts(split, check, rng):
+    pairs(split, check, rng, Q8_0, 960, 3, 256)
+
+
+def pairs(executor, check, rng, dtype, m, n, k):
+    data = weight_bytes(rng, m, k, dtype, k**-0.5)
+    # Split once, on the host: what is left for the second part hangs on digits of the first.
+    parts = numpy_pair(rng.standard_normal((n, k), "f4"))
+
+    def multiplied(ctx):
+        w = weight(ctx._executor, m, k, dtype, data)
+        return mulmat_q8_pair(w, tensor(ctx, parts, U32))
+
+    check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
 
 
 @pytest.mark.parametrize("n", [1, 33])
@@ -265,6 +294,8 @@ def test_operands_that_do_not_fit_are_refused(full, rng):
             q8_weighted(ctx.zeros(2, 64), ctx.zeros(32))
         with pytest.raises(ShapeError, match=r"x is \(2, 1, 12\), rows of weight have 64"):
             mulmat_q8(w, q8_activations(ctx.zeros(2, 32)))
+        with pytest.raises(ShapeError, match=r"x is \(3, 2, 12\), needs \(..., 2, groups of a row"):
+            mulmat_q8_pair(w, q8_activations(ctx.zeros(3, 64)))
         with pytest.raises(DTypeError, match="weight is f32, needs q4_0"):
             mulmat_q8(ctx.zeros(9, 64), rows)
         with pytest.raises(ShapeError, match=r"addend is \(4,\), needs \(9,\) or \(2, 9\)"):

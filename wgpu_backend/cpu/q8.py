@@ -73,6 +73,12 @@ def mulmat_q8_add(weight: Array, x: Array, addend: Array, *, eps: float | None =
 
 
 @twin
+def mulmat_q8_pair(weight: Array, x: Array) -> Array:
+    """Product of the rows that pairs stand for."""
+    return mulmat_q8(weight, x).sum(axis=-2)
+
+
+@twin
 def mulmat_q8_gated(weight: Array, x: Array, *, activation: str, eps: float | None = None) -> Array:
     """Gate and projection of one weight, joined."""
     gate, up = np.split(mulmat_q8(weight, x, eps=eps), 2, axis=-1)

@@ -148,7 +148,8 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     tile = chosen(capabilities, "mulmat_q8_lanes", launch.operands["weights"].spec.dtype, n)
     sources = joined_rows(launch)
     rows = GROUP // LANES if "ending" in launch.choices else tile.rows
-    columns = even_share(n, tile.columns)
+    parts = int(launch.choices.get("PARTS", 1))
+    columns = parts * even_share(n // parts, tile.columns // parts)
 
     def groups(weight_rows: int) -> Groups:
         x, y, _ = spread(-(-weight_rows // (LANES * rows * sources)))
@@ -330,3 +331,34 @@ def mulmat_q8_gated(weight: Node, x: Node, *, activation: str, eps: float | None
         When it is run: the weight lies in several bindings.
     """
     return gated("mulmat_q8_gated", product("mulmat_q8_gated", weight, x, eps), activation)
+
+
+@op(select=select_q8, shader="mulmat_q8", dense=("x",), trusted=True)
+def mulmat_q8_pair(weight: Node, x: Node) -> Launch:
+    """Product of rows that were split into two: the sum of what `mulmat_q8` gives of each part.
+
+    Parameters
+    ----------
+    weight : (m, k), dense, a format that `fits_q8` takes
+    x : (..., 2, k / 32, 12), u32
+        From `q8_pair` or `rms_norm_pair`.
+
+    Returns
+    -------
+    (..., m), f32
+
+    Raises
+    ------
+    ShapeError
+        `x` is not made of pairs; and as `mulmat_q8`.
+    """
+    name = "mulmat_q8_pair"
+    require(
+        x.spec.shape[-3:-2] == (2,),
+        ShapeError,
+        f"{name}: x is {x.spec.shape}, needs (..., 2, groups of a row, {WORDS})",
+    )
+    launch = product(name, weight, x, None)
+    *rows, _, m = launch.out.shape
+    out = Spec.dense((*rows, m), F32)
+    return replace(launch, out=out, choices={**launch.choices, "PARTS": 2})

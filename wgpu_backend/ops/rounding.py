@@ -12,10 +12,9 @@ from wgpu_backend.dtypes import F32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec, sliced
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.activation import GATED
 from wgpu_backend.ops.check import require, require_dtype, require_rank, row_count, spread
-from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.matmul import mulmat_gated
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.q8 import (
@@ -27,6 +26,7 @@ from wgpu_backend.ops.q8 import (
     mulmat_q8,
     mulmat_q8_add,
     mulmat_q8_gated,
+    mulmat_q8_pair,
     q8_activations,
     q8_weighted,
     require_row,
@@ -113,21 +113,14 @@ def q8_pair(x: Node) -> Launch:
     return Launch(out, {"x": x}, threads=size, params=params, work=2 * x.spec.nbytes)
 
 
-@q8_pair.fuses("mulmat_full_prec", exact=False)
+@mulmat_q8_pair.fuses("mulmat_full_prec", exact=False)
 def precise_product(node: Made, graph: Graph) -> Node | None:
-    """A product that asks for precision: of both halves of a pair, which are two columns.
+    """A product that asks for precision: of both halves of a pair.
 
     Twice the columns are not what was measured on hardware.
     """
     operands = _roundable(node, graph, q8_pair) if graph.capabilities.software else None
-    if operands is None:
-        return None
-    both = graph.call(mulmat_q8, *operands)
-    halves = (sliced(both.spec, -2, i, i + 1) for i in range(2))
-    views = [
-        Spec(node.spec.shape, s.dtype, (*s.strides[:-2], s.strides[-1]), s.offset) for s in halves
-    ]
-    return graph.call(add, *(graph.view(both, spec) for spec in views))
+    return operands and graph.call(mulmat_q8_pair, *operands)
 
 
 @mulmat_q8.fuses("mulmat", exact=False)
