@@ -170,7 +170,7 @@ def test_a_window_hides_what_is_far_back(any_gpu, check, rng, tokens, keys, wind
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("shape", [(5, 9), (5, 1), (4, 1, 9), (3, 4, 5, 9)], ids=str)
+@pytest.mark.parametrize("shape", [(), (5, 9), (5, 1), (4, 1, 9), (3, 4, 5, 9)], ids=str)
 def test_a_mask_is_added_and_broadcasts(gpu, check, rng, shape, dtype):
     mask = hidden(rng, *shape)
     check(gpu, attended(heads(rng, batch=3), mask=mask, mask_dtype=dtype), limit=LIMIT)

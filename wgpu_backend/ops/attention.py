@@ -19,6 +19,7 @@ from wgpu_backend.ops.views import viewed
 
 CACHE_TYPES = (F32, F16, Q8_0, Q4_0)
 BLOCK_VALUES = 32  # of the block formats among them
+PLACES = ("positions", "sequences")  # what tells where a token stands
 TILE_ROWS = 8  # of a work group, about
 # Bytes and operations of one dispatch, which nothing cuts any more: half of what a submit may hold.
 MOST_WORK = 1 << 34
@@ -192,34 +193,36 @@ def paged_launch(
     }  # fmt: skip
     _require_cache(operands)
     tokens, heads, cols = q.spec.shape
-    kv_heads = scores.kv_heads
-    v_cols = _require_heads(operands, kv_heads)
+    v_cols = _require_heads(operands, scores.kv_heads)
     _require_blocks(operands, {"k": cols, "v": v_cols})
     shape = (tokens, heads, v_cols) if splits == 1 else (tokens, heads, splits, v_cols + 4)
-    width = table.spec.shape[1]
-    seen = min(width * scores.block, scores.window or width * scores.block)
+    group, positions_of_all = heads // scores.kv_heads, table.spec.shape[1] * scores.block
+    seen = min(positions_of_all, scores.window or positions_of_all)
     return Launch(
         Spec.dense(shape, F32),
         operands,
-        groups=(kv_heads, max(tokens, 1), splits),
+        groups=(scores.kv_heads, max(tokens, 1), splits),
         params={
             **asdict(scores),
             "heads": heads,
-            "group": heads // kv_heads,
-            "rows": tokens * (heads // kv_heads),
+            "group": group,
+            "rows": tokens * group,
             "k_quads": cols // 4,
             "v_quads": v_cols // 4,
             "splits": splits,
-            "table_width": width,
-            "q_token_stride": q.spec.strides[0],
-            "q_head_stride": q.spec.strides[1],
-            "positions_stride": positions.spec.strides[0],
-            "sequences_stride": sequences.spec.strides[0],
+            "table_width": table.spec.shape[1],
+            **_strides(operands),
         },
         choices=_choices(operands, capped=scores.softcap > 0),
         shader="attention",
         work=q.spec.nbytes + 2 * tokens * heads * seen * (cols + v_cols),
     )
+
+
+def _strides(operands: Mapping[str, Node]) -> dict[str, int]:
+    token, head, _ = operands["q"].spec.strides
+    of_tokens = {f"{name}_stride": operands[name].spec.strides[0] for name in PLACES}
+    return {"q_token_stride": token, "q_head_stride": head, **of_tokens}
 
 
 def _choices(operands: Mapping[str, Node], *, capped: bool) -> dict[str, str | int]:
@@ -303,9 +306,9 @@ def _require_places(operands: Mapping[str, Node], tokens: int) -> None:
         ShapeError,
         f"attention: table is {operands['table'].spec.shape}, needs at least 1 block",
     )
-    for name in ("positions", "sequences", "table"):
+    for name in (*PLACES, "table"):
         require_dtype("attention", name, operands[name], (I32,))
-    for name in ("positions", "sequences"):
+    for name in PLACES:
         require(
             operands[name].spec.shape == (tokens,),
             ShapeError,

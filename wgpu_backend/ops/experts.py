@@ -187,15 +187,7 @@ def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> L
         ShapeError,
         f"{name}: x has {x_used} rows a token, ids has {used}, needs as many or 1",
     )
-    require(
-        weights.spec.is_dense and weights.spec.offset % max(k, 1) == 0,
-        ShapeError,
-        f"{name}: weights {weights.spec.shape} have strides {weights.spec.strides}, "
-        f"needs whole experts, strides {(m * k, k, 1)}",
-    )
-    skipped = weights.spec.offset // max(k, 1)
-    # Weights are split by rows, wherever experts end: all rows from the storage's first.
-    rows = viewed(weights, Spec.dense((skipped + experts * m, k), weights.spec.dtype))
+    rows, skipped = _rows_below_each_other(name, weights)
     return Launch(
         Spec.dense((tokens, used, m), F32),
         {"weights": rows, "x": x, "ids": ids},
@@ -213,6 +205,23 @@ def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> L
         },
         work=tokens * used * m * k * 4,
     )
+
+
+def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
+    """All rows from the storage's first, and how many come before the experts.
+
+    Weights are split by rows, wherever experts end.
+    """
+    experts, m, k = weights.spec.shape
+    require(
+        weights.spec.is_dense and weights.spec.offset % max(k, 1) == 0,
+        ShapeError,
+        f"{name}: weights {weights.spec.shape} have strides {weights.spec.strides}, "
+        f"needs whole experts, strides {(m * k, k, 1)}",
+    )
+    skipped = weights.spec.offset // max(k, 1)
+    spec = Spec.dense((skipped + experts * m, k), weights.spec.dtype)
+    return viewed(weights, spec), skipped
 
 
 @op(dense=("x", "bias"), trusted=True)

@@ -71,34 +71,27 @@ def scaled_attention(
     """
     _require_heads(q, k, v)
     batch, tokens, heads, cols = q.spec.shape
-    keys, kv_heads, v_cols = v.spec.shape[1:]
-    _require_mask(mask, (batch, heads, tokens, keys))
+    keys, v_cols = v.spec.shape[1], v.spec.shape[3]
+    scores = (batch, heads, tokens, keys)
+    _require_mask(mask, scores)
     _require_sinks(sinks, heads)
     _require_positive(window, softcap)
     _require_splits(splits, v_cols)
-    mask_strides = broadcast_strides(mask.spec, (batch, heads, tokens, keys)) if mask else ()
     whole, parts = (batch, tokens, heads, v_cols), (batch * tokens, heads, splits, v_cols + 4)
     out = Spec.dense(whole if splits == 1 else parts, F32)
+    # The kernel has a binding for either, and choices say whether it is read.
+    optional = {"mask": q if mask is None else mask, "sinks": q if sinks is None else sinks}
     return Launch(
         out,
-        {"q": q, "k": k, "v": v, "mask": mask or q, "sinks": sinks or q},
+        {"q": q, "k": k, "v": v, **optional},
         groups=(heads, tokens, batch),
         params={
-            "tokens": tokens if out.size else 0,
-            "keys": keys,
-            "heads": heads,
-            "group": heads // kv_heads,
-            "rows": tokens * heads // kv_heads if out.size else 0,
-            "step": 1,
-            "k_cols": cols,
-            "v_cols": v_cols,
-            "k_quads": -(-cols // 4),
-            "v_quads": -(-v_cols // 4),
+            **_extents(q, v, out),
             "window": window,
             "scale": scale,
             "softcap": softcap,
             "splits": splits,
-            "mask_strides": four(mask_strides, 0),
+            "mask_strides": four(() if mask is None else broadcast_strides(mask.spec, scores), 0),
         },
         choices={
             "MASKED": mask is not None,
@@ -111,22 +104,45 @@ def scaled_attention(
     )
 
 
+def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
+    """Parameters that tell how many there are of what; where nothing comes out, no tokens."""
+    _, tokens, heads, cols = q.spec.shape
+    _, keys, kv_heads, v_cols = v.spec.shape
+    tokens = tokens if out.size else 0
+    return {
+        "tokens": tokens,
+        "keys": keys,
+        "heads": heads,
+        "group": heads // kv_heads,
+        "rows": tokens * heads // kv_heads,
+        "step": 1,
+        "k_cols": cols,
+        "v_cols": v_cols,
+        "k_quads": -(-cols // 4),
+        "v_quads": -(-v_cols // 4),
+    }
+
+
+def _require_values(name: str, node: Node) -> None:
+    """Heads of an operand are rows of neighbours, and neither empty nor too long."""
+    require_rank("attention", name, node, 4)
+    require_dtype("attention", name, node, FLOATS)
+    cols, stride = node.spec.shape[3], node.spec.strides[3]
+    require(
+        stride == 1 or cols == 1,
+        ShapeError,
+        f"attention: values of a {name} lie {stride} apart, need 1; call contiguous()",
+    )
+    require(
+        1 <= cols <= MAX_COLS,
+        ShapeError,
+        f"attention: a {name} has {cols} values, needs 1 to {MAX_COLS}",
+    )
+
+
 def _require_heads(q: Node, k: Node, v: Node) -> None:
     for name, node in (("query", q), ("key", k), ("value", v)):
-        require_rank("attention", name, node, 4)
-        require_dtype("attention", name, node, FLOATS)
-        require(
-            node.spec.strides[3] == 1 or node.spec.shape[3] == 1,
-            ShapeError,
-            f"attention: values of a {name} lie {node.spec.strides[3]} apart, need 1; "
-            "call contiguous()",
-        )
-        cols = node.spec.shape[3]
-        require(
-            1 <= cols <= MAX_COLS,
-            ShapeError,
-            f"attention: a {name} has {cols} values, needs 1 to {MAX_COLS}",
-        )
+        _require_values(name, node)
     (batch, tokens, heads, cols), kv = q.spec.shape, k.spec.shape
     require(kv[3] == cols, ShapeError, f"attention: a query has {cols} values, a key has {kv[3]}")
     require(
