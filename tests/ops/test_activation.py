@@ -77,3 +77,41 @@ def test_gate_and_up_must_broadcast(full):
 def test_more_than_four_axes_are_refused(full):
     with Context(full) as ctx, pytest.raises(ShapeError, match="5 axes, needs 0 to 4"):
         ctx.zeros(1, 1, 1, 1, 2).tanh()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (33,), (2, 3, 5, 7), (0, 4)], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_silu_alpha_limit_agrees_with_numpy(any_gpu, check, rng, dtype, shape):
+    x, up = (rng.uniform(-9, 9, shape).astype("f4") for _ in range(2))
+    check(
+        any_gpu,
+        lambda ctx: tensor(ctx, x, dtype).silu_alpha_limit(tensor(ctx, up, dtype), 1.702, 7.0),
+        limit=ROUNDED[dtype] * 3,
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gate_and_up_may_lie_side_by_side(gpu, check, rng, layout):
+    both = rng.uniform(-9, 9, (5, 2 * 33)).astype("f4")
+
+    def gated(ctx):
+        x = LAYOUTS[layout](ctx, both)
+        return x.slice(1, 0, 66, 2).silu_alpha_limit(x.slice(1, 1, 66, 2), 1.702, 7.0)
+
+    check(gpu, gated, limit=1e-12)
+
+
+def test_silu_alpha_limit_bounds_the_gate_above_and_up_on_both_sides(gpu):
+    with Context(gpu) as ctx:
+        x, up = ctx.from_floats([90, 1, 1, -90]), ctx.from_floats([0, 90, -90, 0])
+        got = x.silu_alpha_limit(up, 1.0, 7.0).numpy()
+    one = 1 / (1 + np.exp(-1))
+    np.testing.assert_allclose(got, [7 / (1 + np.exp(-7)), 8 * one, -6 * one, 0], atol=1e-6)
+
+
+def test_silu_alpha_limit_refuses_what_does_not_fit(full):
+    with Context(full) as ctx:
+        with pytest.raises(ShapeError, match=r"x is \(3,\), up is \(4,\)"):
+            ctx.zeros(3).silu_alpha_limit(ctx.zeros(4), 1.702, 7.0)
+        with pytest.raises(ShapeError, match=r"limit is 0\.0, needs more than 0"):
+            ctx.zeros(3).silu_alpha_limit(ctx.zeros(3), 1.702, 0.0)

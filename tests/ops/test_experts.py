@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor, weight_bytes
+from tests.ops.operands import FLOATS, LAYOUTS, tensor, weight_bytes
 from wgpu_backend.dtypes import BF16, F16, F32, I32, IQ3_S, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.spec import Spec
@@ -193,41 +193,3 @@ def test_add_id_refuses_what_does_not_fit(full):
             x.add_id(ctx.zeros(4, 9), ids)
         with pytest.raises(ShapeError, match="ids has 1 experts a token, x has 2 rows"):
             x.add_id(ctx.zeros(4, 8), ids.slice(1, 0, 1))
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (33,), (2, 3, 5, 7), (0, 4)], ids=str)
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_silu_alpha_limit_agrees_with_numpy(any_gpu, check, rng, dtype, shape):
-    x, up = (rng.uniform(-9, 9, shape).astype("f4") for _ in range(2))
-    check(
-        any_gpu,
-        lambda ctx: tensor(ctx, x, dtype).silu_alpha_limit(tensor(ctx, up, dtype), 1.702, 7.0),
-        limit=ROUNDED[dtype] * 3,
-    )
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_gate_and_up_may_lie_side_by_side(gpu, check, rng, layout):
-    both = rng.uniform(-9, 9, (5, 2 * 33)).astype("f4")
-
-    def gated(ctx):
-        x = LAYOUTS[layout](ctx, both)
-        return x.slice(1, 0, 66, 2).silu_alpha_limit(x.slice(1, 1, 66, 2), 1.702, 7.0)
-
-    check(gpu, gated, limit=1e-12)
-
-
-def test_silu_alpha_limit_bounds_the_gate_above_and_up_on_both_sides(gpu):
-    with Context(gpu) as ctx:
-        x, up = ctx.from_floats([90, 1, 1, -90]), ctx.from_floats([0, 90, -90, 0])
-        got = x.silu_alpha_limit(up, 1.0, 7.0).numpy()
-    one = 1 / (1 + np.exp(-1))
-    np.testing.assert_allclose(got, [7 / (1 + np.exp(-7)), 8 * one, -6 * one, 0], atol=1e-6)
-
-
-def test_silu_alpha_limit_refuses_what_does_not_fit(full):
-    with Context(full) as ctx:
-        with pytest.raises(ShapeError, match=r"x is \(3,\), up is \(4,\)"):
-            ctx.zeros(3).silu_alpha_limit(ctx.zeros(4), 1.702, 7.0)
-        with pytest.raises(ShapeError, match=r"limit is 0\.0, needs more than 0"):
-            ctx.zeros(3).silu_alpha_limit(ctx.zeros(3), 1.702, 0.0)

@@ -82,3 +82,11 @@ def geglu_quick(gate: Array, up: Array) -> Array:
 def reglu(gate: Array, up: Array) -> Array:
     """`relu` of the gate, times up."""
     return relu(gate) * up
+
+
+@twin
+def silu_alpha_limit(x: Array, up: Array, alpha: float, limit: float) -> Array:
+    """Gated activation of gpt-oss."""
+    kind = x.dtype.type
+    gate = np.minimum(x, kind(limit))
+    return gate * sigmoid(kind(alpha) * gate) * (np.clip(up, kind(-limit), kind(limit)) + kind(1))

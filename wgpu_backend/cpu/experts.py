@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.cpu.activation import sigmoid
 from wgpu_backend.cpu.q8 import values_of
 from wgpu_backend.cpu.twin import Array, twin
 from wgpu_backend.ops.expert_tiles import tiles_of
@@ -75,11 +74,3 @@ def add_id(x: Array, bias: Array, ids: Array) -> Array:
     """Row plus the bias of its expert; ids outside add nothing."""
     inside = (ids >= 0) & (ids < len(bias))
     return x + np.where(inside[..., None], bias[np.where(inside, ids, 0)], np.float32(0))
-
-
-@twin
-def silu_alpha_limit(x: Array, up: Array, alpha: float, limit: float) -> Array:
-    """Gated activation of gpt-oss."""
-    kind = x.dtype.type
-    gate = np.minimum(x, kind(limit))
-    return gate * sigmoid(kind(alpha) * gate) * (np.clip(up, kind(-limit), kind(limit)) + kind(1))

@@ -188,6 +188,7 @@ class Tensor(HostView):
     geglu_erf = Method(activation.geglu_erf)
     geglu_quick = Method(activation.geglu_quick)
     reglu = Method(activation.reglu)
+    silu_alpha_limit = Method(activation.silu_alpha_limit)
     rope_table = Method(position.rope_table)
     rope = Method(position.rope)
     rows = Method(indexing.rows)
@@ -285,7 +286,6 @@ class Tensor(HostView):
     scaled_dot_product_attention = Method(dot_product_attention.scaled_dot_product_attention)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
-    silu_alpha_limit = Method(experts.silu_alpha_limit)
 
     def _operand(self, other: Tensor | float) -> Tensor:
         return other if isinstance(other, Tensor) else self.context.from_numpy([float(other)])

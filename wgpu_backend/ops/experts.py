@@ -1,4 +1,4 @@
-"""Ops of mixtures of experts: products and biases by the chosen expert, gpt-oss's activation."""
+"""Ops of mixtures of experts: products and biases by the chosen expert."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wgpu_backend.dtypes import ALL, F32, I32, IQ3_S
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, four, quads, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank, spread
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.views import viewed
 
@@ -284,48 +284,3 @@ def used_by(name: str, ids: Node, tokens: int) -> int:
         f"{name}: ids has {ids.spec.shape[0]} tokens, x has {tokens}",
     )
     return ids.spec.shape[1]
-
-
-@op(dense=("x", "up"), trusted=True)
-def silu_alpha_limit(x: Node, up: Node, alpha: float, limit: float) -> Launch:
-    """Gated activation of gpt-oss: ``g sigmoid(alpha g) (u + 1)``, both bounded by `limit`.
-
-    Source: OpenAI 2025, gpt-oss's reference implementation, ``swiglu``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-        The gate; g is its value, at most `limit`.
-    up : (...), of the same shape
-        u is its value, within ``-limit … limit``.
-    alpha : float
-        1.702 in gpt-oss.
-    limit : float
-        7 in gpt-oss; more than 0.
-
-    Returns
-    -------
-    Like `x`.
-
-    Raises
-    ------
-    ShapeError
-        Shapes differ, or `limit` is not more than 0.
-    """
-    require_dtype("silu_alpha_limit", "x", x, FLOATS)
-    require_dtype("silu_alpha_limit", "up", up, FLOATS)
-    require(
-        x.spec.shape == up.spec.shape,
-        ShapeError,
-        f"silu_alpha_limit: x is {x.spec.shape}, up is {up.spec.shape}, needs the same shape",
-    )
-    require(limit > 0, ShapeError, f"silu_alpha_limit: limit is {limit}, needs more than 0")
-    out = Spec.dense(x.spec.shape, x.spec.dtype)
-    return Launch(
-        out,
-        {"x": x, "up": up},
-        threads=quads(out.size),
-        params={"size": out.size, "alpha": alpha, "limit": limit},
-        in_place=("x", "up"),
-        work=3 * out.nbytes,
-    )
