@@ -292,6 +292,20 @@ def test_a_stream_that_was_overtaken_says_so_and_spoils_nothing(talk):
     assert expected == tokens + list(new)
 
 
+@pytest.mark.parametrize("name", ["greedy", "sampled", "penalties of two tokens"])
+def test_sequences_that_take_turns_have_places_of_their_own(talk, name):
+    prompts = PROMPT, [200, 5, 40]
+    expected = [talk.made(1, seeded(name, 3), prompt, limit=12)[0] for prompt in prompts]
+    talk.forget()
+    streams = []
+    for sequence, prompt in enumerate(prompts):
+        sampler = StepSampler(seeded(name, 3), talk.vocabulary, MOST_AHEAD * sequence)
+        stream = TokenStream(talk.runner, Session(sequence), sampler, frozenset(), 64, 12, 4)
+        streams.append(stream.run(prompt))
+    assert [list(tokens) for tokens in zip(*zip(*streams, strict=True), strict=True)] == expected
+    talk.cache.remove(1)
+
+
 def test_prompts_of_several_chunks_are_submitted_ahead(talk):
     runner = Runner(talk.model, talk.cache, chunk=8)
     prompt = [*range(40)]

@@ -31,7 +31,8 @@ class StepSampler:
     vocabulary : int
         Logits there are each time.
     first_place : int
-        The first of `MOST_AHEAD` places of this sequence.
+        The first of `MOST_AHEAD` places of this sequence. Sequences that take turns on one runner
+        need places of their own: each step goes on from what the one before it put there.
 
     Attributes
     ----------

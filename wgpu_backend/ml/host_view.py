@@ -104,11 +104,11 @@ class HostView(Node):
 
     def from_floats(self, values: Sequence[float]) -> Self:
         """Put numbers into a constant or a state, converted to its type; the tensor itself."""
-        return self._assign(np.asarray(values, np.float32))
+        return self._assign("from_floats", np.asarray(values, np.float32))
 
     def from_ints(self, values: Sequence[int]) -> Self:
         """Put integers into a constant or a state, converted to its type; the tensor itself."""
-        return self._assign(np.asarray(values, np.int32))
+        return self._assign("from_ints", np.asarray(values, np.int32))
 
     def from_bytes(self, data: builtins.bytes) -> Self:
         """Put bytes into a constant or a state as they are; the tensor itself.
@@ -121,11 +121,9 @@ class HostView(Node):
         self.owner().assign(self, data)
         return self
 
-    def _assign(self, values: Array) -> Self:
+    def _assign(self, asked: str, values: Array) -> Self:
         if self.dtype.numpy is None or self.dtype == BF16:
-            raise DTypeError(
-                f"from_floats: {self.dtype} has no NumPy type; give from_bytes its bytes"
-            )
+            raise DTypeError(f"{asked}: {self.dtype} has no NumPy type; give from_bytes its bytes")
         return self.from_bytes(values.astype(self.dtype.numpy).tobytes())
 
     def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:

@@ -16,7 +16,8 @@ from wgpu_backend.shader import Shader
 _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
 _VARIABLE = r"var<(?:storage|uniform)[^>]*>\s*(\w+)"
 _COMMENT = re.compile(r"//.*$", re.MULTILINE)
-_TOLD = re.compile(r"(?P<operand>\w+)_(?:offset|shape|strides|rows|group)$")
+# Fields that an operand tells of itself.
+TOLD = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$")
 
 
 def check_interface(op: str, launch: Launch, shader: Shader) -> None:
@@ -82,7 +83,7 @@ def _check_params(op: str, launch: Launch, shader: Shader) -> None:
     fields = {f.name for f in shader.params}
     operands = [*launch.operands, *(name for name, file in launch.choices.items() if file == "=y")]
     for name in sorted(fields - set(launch.params) - {"first_row"}):
-        found = _TOLD.match(name)
+        found = TOLD.match(name)
         if not found or found["operand"] not in (*operands, "y"):
             raise shader.pointed_at(
                 rf"\b({name})\s*:",

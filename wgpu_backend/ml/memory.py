@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from wgpu_backend.device_info import DeviceInfo
 
@@ -53,7 +53,7 @@ class BackendMemory:
 
     input_weights: int
     cpu: DeviceMemory
-    gpus: tuple[DeviceMemory, ...] = field(default=())
+    gpus: tuple[DeviceMemory, ...] = ()
 
     @property
     def size(self) -> int:
@@ -97,12 +97,8 @@ def backend_memory(
         Bytes of recorded graphs.
     """
     device = DeviceMemory(info.id, info.name, by_layer(weights), by_layer(cache), graph)
-    embedding = _first(weights, ("token_embd.weight",))
+    embedding = weights.get("token_embd.weight", 0)
     none = DeviceMemory("cpu", "NumPy")
     if info.kind == "numpy":
         return BackendMemory(embedding, device)
     return BackendMemory(embedding, none, (device,))
-
-
-def _first(sizes: Mapping[str, int], names: Iterable[str]) -> int:
-    return next((sizes[n] for n in names if n in sizes), 0)

@@ -212,7 +212,7 @@ class NumpyRecorded:
             checked = checked_input(name, self._specs[name], values)
             self._inputs[name].handle = checked.reshape(-1)
         try:
-            self._execute(lambda node, launch: None)
+            self._execute()
             arrays = [
                 decode(stored(n).tobytes(), Spec.dense(n.spec.shape, _held(n.spec.dtype)))
                 for n in self._outputs
@@ -222,11 +222,11 @@ class NumpyRecorded:
                 storage.handle = self._specs[name]
         return NumpyResult(arrays)
 
-    def _execute(self, done: Callable[[Node, Launch], None]) -> None:
+    def _execute(self, done: Callable[[Call], None] = lambda call: None) -> None:
         for step, (node, launch) in enumerate(self.plan.steps):
             assert node.call is not None
             execute(node, launch, node.call)
-            done(node, launch)
+            done(node.call)
             for storage in self._last.get(step, ()):
                 storage.handle = None
 
@@ -235,11 +235,10 @@ class NumpyRecorded:
         timings: list[tuple[str, str, float]] = []
         start = time.perf_counter()
 
-        def done(node: Node, launch: Launch) -> None:
+        def done(call: Call) -> None:
             nonlocal start
             now = time.perf_counter()
-            assert node.call is not None
-            timings.append((node.call.op.name, "numpy", now - start))
+            timings.append((call.op.name, "numpy", now - start))
             start = now
 
         for name, storage in self._inputs.items():

@@ -21,6 +21,8 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml import super_blocks
 from wgpu_backend.ml.super_blocks import LOW, NIBBLE, Bytes, Planes, iq1_m_scales, nibbles
 
+ALIGNMENT = 256  # of a binding's offset in its buffer
+
 
 def planes(dtype: DType, blocks: Bytes) -> Planes:
     """Take blocks apart.
@@ -190,7 +192,6 @@ class _Field:
     infinity: int
 
 
-ALIGNMENT = 256
 _SCAN = 1 << 16  # words whose masked copy stays in a core's cache
 _HALF, _TWO_HALVES = _Field(slice(0, 2), "<u2", 0x7C00), _Field(slice(0, 4), "<u2", 0x7C00)
 _FLOATS = {

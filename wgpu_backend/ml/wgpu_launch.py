@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.interface import check_interface
+from wgpu_backend.ml.interface import TOLD, check_interface
 from wgpu_backend.ml.wgpu_storage import Part, looked_at
 from wgpu_backend.ops.check import four, spread
 from wgpu_backend.shader import Choice, Shader, imports, load
@@ -20,7 +18,6 @@ from wgpu_backend.wgsl_source import Source
 SOFTWARE_WG, GPU_WG = 8, 64
 SOFTWARE_MANY = 1024  # threads that give all cores work in groups of 64
 SOFTWARE_TURNS = 32
-_AUTO = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +131,13 @@ def _typed(launch: Launch) -> dict[str, Spec]:
     return {**{name: node.spec for name, node in launch.operands.items()}, "y": launch.out}
 
 
-@lru_cache(maxsize=1024)
-def _snippet_name(folder: str, dtype: str) -> str:
-    return f"{folder}/{dtype}"
-
-
 def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
     folder = default.partition("/")[0]
     if folder not in ("quant", "quantise") and spec.dtype.quantised:
         raise DTypeError(
             f"{op}: {name} is {spec.dtype}, which only products, rows and cast can read"
         )
-    return _snippet_name(folder, spec.dtype.name)
+    return f"{folder}/{spec.dtype}"
 
 
 def _shown(launch: Launch, parts_of: Callable[[Node], tuple[Part, ...]]) -> dict[str, Spec]:
@@ -176,7 +168,7 @@ def _params(
 def _told(
     op: Operation, field: str, specs: Mapping[str, Spec], launch: Launch, part: Part | None
 ) -> ParamValue:
-    found = _AUTO.match(field)
+    found = TOLD.match(field)
     if not found:
         raise ShaderError(f"{op.name}: Params has {field}, the op gives {sorted(launch.params)}")
     name, what = found["operand"], found["what"]

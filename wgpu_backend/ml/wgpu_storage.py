@@ -41,10 +41,10 @@ class Part:
     planes: dict[str, Binding]
 
 
-def whole(spec: Spec, rows: int, buffer: Buffer, start: int = 0) -> Part:
-    """The whole of a tensor, in one buffer from byte `start`."""
+def whole(spec: Spec, rows: int, buffer: Buffer) -> Part:
+    """The whole of a tensor, in a buffer of its own."""
     ranges = plane_ranges(spec)
-    return Part(0, rows, {n: Binding(buffer, start + at, size) for n, (at, size) in ranges.items()})
+    return Part(0, rows, {name: Binding(buffer, at, size) for name, (at, size) in ranges.items()})
 
 
 def looked_at(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
