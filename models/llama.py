@@ -29,6 +29,7 @@ class Options:
     heads: int
     kv_heads: int
     head: int
+    value: int
     eps: float
 
     @classmethod
@@ -43,10 +44,34 @@ class Options:
                 f"{config.source}: {heads} attention heads, not a multiple of {kv_heads} KV heads"
             )
         head = config.uint("attention.key_length", hidden // heads)
+        value = config.uint("attention.value_length", hidden // heads)
         eps = config.float("attention.layer_norm_rms_epsilon")
+        if eps < 0:
+            raise ModelError(f"{config.source}: layer_norm_rms_epsilon is {eps}, needs at least 0")
         if config.uint("expert_count", 0):
             raise ModelError(f"{config.source}: it has experts, which {cls.__module__} has not")
-        return cls(layers, hidden, heads, kv_heads, head, eps)
+        return cls(layers, hidden, heads, kv_heads, head, value, eps)
+
+    def layer(self, inner: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a layer's weights, with `inner` values between those of the feed-forward."""
+        queries, keys = self.heads * self.head, self.kv_heads * self.head
+        values = self.kv_heads * self.value
+        return {
+            "attn_norm.weight": (self.hidden,),
+            "attn_q.weight": (queries, self.hidden),
+            "attn_k.weight": (keys, self.hidden),
+            "attn_v.weight": (values, self.hidden),
+            "attn_q.bias": (queries,),
+            "attn_k.bias": (keys,),
+            "attn_v.bias": (values,),
+            "attn_q_norm.weight": (self.head,),
+            "attn_k_norm.weight": (self.head,),
+            "attn_output.weight": (self.hidden, self.heads * self.value),
+            "ffn_norm.weight": (self.hidden,),
+            "ffn_gate.weight": (inner, self.hidden),
+            "ffn_up.weight": (inner, self.hidden),
+            "ffn_down.weight": (self.hidden, inner),
+        }
 
 
 class SelfAttention(nn.Module):
@@ -135,6 +160,7 @@ class Llama(Model):
             raise self.fail(
                 f"it has {len(self.layers)} layers, block_count says {self.options.layers}"
             )
+        self.require_shapes(self._shapes())
         factors = None
         if self.rope_factors is not None:
             factors = backend.executor.read(self.rope_factors)
@@ -144,6 +170,21 @@ class Llama(Model):
             ),
             factors,
         )
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """What each weight has to be, by the keys of the file."""
+        options, hidden = self.options, self.options.hidden
+        vocabulary = self.token_embedding.weight.shape[0]
+        shapes = {
+            "token_embd.weight": (vocabulary, hidden),
+            "output_norm.weight": (hidden,),
+            "output.weight": (vocabulary, hidden),
+        }
+        own = self.layers[0].mlp.gate.weight.shape[0]
+        inner = self.config.uint_per_layer("feed_forward_length", options.layers, own)
+        for i, values in enumerate(inner):
+            shapes |= {f"blk.{i}.{name}": shape for name, shape in options.layer(values).items()}
+        return shapes
 
     def cache_layers(self) -> Sequence[LayerShape]:
         """Keys and values of the KV heads."""

@@ -74,7 +74,7 @@ def tiny_model(
     """Write a llama, qwen2 or qwen3 model whose matrices are of `dtype`; norms and biases are f32.
 
     `extra` adds or replaces metadata by full key; None as its value leaves a key out. `vectors`
-    are further f32 tensors, such as biases.
+    are f32 tensors beside the model's own, such as biases, or in their place.
     """
     dims = dims or Dims.for_type(dtype)
     writer = GGUFWriter(path, architecture)
@@ -82,9 +82,11 @@ def tiny_model(
         _add_scalar(writer, key, value)
     _add_tokenizer(writer, "qwen2" if architecture.startswith("qwen") else "gpt-2")
     rng = np.random.default_rng(seed)
+    vectors = vectors or {}
     for name, shape in _tensor_shapes(architecture, dims, tied).items():
-        _add_tensor(writer, rng, name, shape, dtype)
-    for name, values in (vectors or {}).items():
+        if name not in vectors:
+            _add_tensor(writer, rng, name, shape, dtype)
+    for name, values in vectors.items():
         writer.add_tensor(name, values.astype("f4"))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

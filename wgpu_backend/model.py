@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, TypeVar
@@ -66,6 +66,24 @@ class Model(Module, ABC):
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every vocabulary entry: (outputs, vocabulary), f32."""
+
+    def require_shapes(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
+        """Compare weights with what the keys of the file say; NumPy's rules would fit many more.
+
+        Parameters
+        ----------
+        wanted : mapping of str to tuple of int
+            Row-major shapes by GGUF name; of weights that the file may have or not.
+
+        Raises
+        ------
+        ModelError
+            One differs.
+        """
+        for name, info in self.backend.file.tensors.items():
+            shape = wanted.get(name, info.shape)
+            if info.shape != shape:
+                raise self.fail(f"tensor {name} is {info.shape}, by the file's keys it is {shape}")
 
     def fail(self, message: str) -> ModelError:
         """Error that names the model's file."""

@@ -87,7 +87,7 @@ class LanguageModel:
             )
 
     def _context(self, wanted: int | None) -> int:
-        own = self.backend.config.uint("context_length", DEFAULT_CONTEXT)
+        own = self.backend.config.uint("context_length", DEFAULT_CONTEXT, at_least=1)
         if wanted is None:
             return min(own, DEFAULT_CONTEXT)
         if wanted < 1:

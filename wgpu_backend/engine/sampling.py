@@ -116,7 +116,8 @@ def checked(tokens: Array) -> list[int]:
     found = [int(token) for token in tokens]
     if min(found, default=0) < 0:
         raise BackendError(
-            f"sample: the largest logit of row {found.index(-1)} is not finite, needs finite"
+            f"sample: the largest logit of row {found.index(-1)} is not finite, needs finite; "
+            "if device 'cpu' says so, too, the model's file is damaged"
         )
     return found
 

@@ -72,16 +72,26 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
         A field that may not be None found no weight.
     """
     hints = get_type_hints(type(module))
-    found = False
+    values: dict[str, object] = {}
+    missing: list[
+        ModelError
+    ] = []  # told at the end: whether others are there decides what it means
     for name, tag in _tags(type(module)).items():
         kind, optional = _unwrapped(hints[name])
-        value = _field(kind, tag, find, prefix)
+        try:
+            value = values[name] = _field(kind, tag, find, prefix)
+        except ModelError as error:
+            missing.append(error)
+            continue
         if value is None and not optional:
             names = " or ".join([prefix + tag.names[0], *tag.names[1:]])
-            raise ModelError(f"tensor {names} is missing, {type(module).__name__}.{name} needs it")
+            where = f"{type(module).__name__}.{name}"
+            missing.append(ModelError(f"tensor {names} is missing, {where} needs it"))
+    if missing:
+        raise missing[0]
+    for name, value in values.items():
         setattr(module, name, value)
-        found = found or value is not None
-    return found
+    return any(value is not None for value in values.values())
 
 
 def _tags(kind: type) -> dict[str, Tag]:

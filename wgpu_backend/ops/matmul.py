@@ -294,10 +294,8 @@ def linear(weight: Node, x: Node, addend: Node | None) -> Node:
     """
     if addend is None:
         return mulmat(weight, x)
-    fits = addend.spec.shape in (
-        (weight.spec.shape[-2],),
-        (*x.spec.shape[:-1], weight.spec.shape[-2]),
-    )
+    rows = weight.spec.shape[-2:-1]  # empty where `mulmat` will say what is wrong
+    fits = addend.spec.shape in (rows, (*x.spec.shape[:-1], *rows))
     if fits and addend.spec.dtype == F32 and _blockwise(weight, x):
         return mulmat_add(weight, x, addend)
     return add(mulmat(weight, x), addend)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError, ShapeError
 
+SCALINGS = ("linear", "yarn", "none")
 STREAMS = 4  # positions of a token where it has several: time, height, width, another
 Sectioning = Literal["blocks", "interleaved", "vision"]
 
@@ -72,12 +73,15 @@ class RopeOptions:
     def from_config(cls, config: Config, dims: int, *, interleaved: bool) -> RopeOptions:
         """Options of a model's file, for heads of `dims` values."""
         kind = config.string("rope.scaling.type", "linear")
+        if kind not in SCALINGS:
+            known = ", ".join(SCALINGS)
+            raise ModelError(f"{config.source}: rope.scaling.type is {kind!r}, known are {known}")
         factor = config.float("rope.scaling.factor", config.float("rope.scale_linear", 1.0))
         if not factor > 0:
             raise ModelError(f"{config.source}: rope.scaling.factor is {factor}, needs more than 0")
         yarn = kind == "yarn"
         return cls(
-            dims=config.uint("rope.dimension_count", dims),
+            dims=config.uint("rope.dimension_count", dims, at_most=dims),
             base=config.float("rope.freq_base", 10000.0),
             scale=1 / factor if kind in ("linear", "yarn") else 1.0,
             interleaved=interleaved,
@@ -99,14 +103,26 @@ class RopeOptions:
         ----------
         factors : (dims / 2,) or None
             Divisors, as Llama 3.1 has them.
+
+        Raises
+        ------
+        ModelError
+            Angles would not be finite.
         """
         pairs = self.dims // 2
         if factors is not None and factors.shape != (pairs,):
             raise ShapeError(f"rope: {factors.shape} factors, {pairs} pairs are rotated")
-        own = self.base ** -self._exponents(pairs)
-        own = own if factors is None else own / factors
-        mix = self.extrapolation * self._ramp(pairs) if self.extrapolation else 0.0
-        return (own * self.scale * (1 - mix) + own * mix).astype(np.float32)
+        with np.errstate(all="ignore"):  # looked at below
+            own = self.base ** -self._exponents(pairs)
+            own = own if factors is None else own / factors
+            mix = self.extrapolation * self._ramp(pairs) if self.extrapolation else 0.0
+            found = (own * self.scale * (1 - mix) + own * mix).astype(np.float32)
+        if not np.isfinite(found).all():
+            raise ModelError(
+                f"rope: base {self.base}, scale {self.scale} and the factors give angles that are "
+                "not finite"
+            )
+        return found
 
     @property
     def magnitude(self) -> float:

@@ -49,6 +49,9 @@ class Pieces:
                     f"tokenizer: byte token {index} is {texts[index]!r}, needs the form <0x0A>"
                 )
 
+    def __len__(self) -> int:
+        return len(self._texts)
+
     def __getitem__(self, token: int) -> bytes:
         text, kind = self._texts[token], self._types[token]
         if kind in _VERBATIM:
@@ -86,6 +89,8 @@ class Detokenizer:
     def push(self, token: int) -> str:
         """Take one token and return the text that is complete with it, possibly empty.
 
+        Rows of an embedding beyond the last token, as padded vocabularies have, have no text.
+
         Parameters
         ----------
         token : int
@@ -94,13 +99,8 @@ class Detokenizer:
         Returns
         -------
         str
-
-        Raises
-        ------
-        TokenizerError
-            When no token has that id.
         """
-        if token in self._hidden:
+        if token in self._hidden or token >= len(self._pieces):
             return ""
         return self._decoder.decode(self._pieces[token])
 
