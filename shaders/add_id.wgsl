@@ -1,6 +1,7 @@
 // y[t, u] = x[t, u] + bias[ids[t, u]]: the bias of the expert that made each row.
 // @import load/f32 as x
 // @import load/f32 as bias
+// @import lib/expert_of
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -10,9 +11,8 @@ struct Params {
     ids_offset: u32, ids_strides: vec4<u32>,
 }
 
-@group(0) @binding(0) var<storage, read> ids: array<i32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -20,9 +20,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if i >= params.size {
         return;
     }
-    let row = i / params.cols;
-    let place = vec2<u32>(row / params.used, row % params.used) * params.ids_strides.zw;
-    let expert = u32(ids[params.ids_offset + place.x + place.y]);
+    let expert = expert_of(i / params.cols);
     var value = x_load(params.x_offset + i);
     if expert < params.bias_rows {
         value += bias_load(params.bias_offset + expert * params.cols + i % params.cols);

@@ -1,6 +1,7 @@
 // y[tile, :] = an expert, or -1, and up to `size` pairs t · used + u with ids[t, u] that expert, filled
 // up with -1. A work group an expert: its tiles begin where `before / size + expert` says, `before`
 // being the pairs of lower experts; that leaves room for what every one of those rounds up.
+// @import lib/expert_of
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -10,9 +11,8 @@ struct Params {
     ids_strides: vec4<u32>,
 }
 
-@group(0) @binding(0) var<storage, read> ids: array<i32>;
-@group(0) @binding(1) var<storage, read_write> y: array<i32>;
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read_write> y: array<i32>;
+@group(0) @binding(1) var<uniform> params: Params;
 
 var<workgroup> own: array<u32, WG>;
 var<workgroup> lower: array<u32, WG>;
@@ -33,7 +33,7 @@ fn main(
     let end = min(first + stretch, params.pairs);
     var counts = vec2<u32>();
     for (var pair = first; pair < end; pair++) {
-        let id = id_of(pair);
+        let id = expert_of(pair);
         counts += vec2<u32>(u32(id == expert), u32(id < expert));
     }
     own[lane] = counts.x;
@@ -49,7 +49,7 @@ fn main(
     }
     let tile = before / params.size + expert;
     for (var pair = first; pair < end; pair++) {
-        if id_of(pair) == expert {
+        if expert_of(pair) == expert {
             y[index_of(tile, place)] = i32(pair);
             place += 1u;
         }
@@ -64,12 +64,6 @@ fn main(
     for (var i = tile + lane; i < next; i += WG) {
         y[i * (params.size + 1u)] = select(-1, i32(expert), i < tile + used);
     }
-}
-
-// Ids below zero become large numbers.
-fn id_of(pair: u32) -> u32 {
-    let place = vec2<u32>(pair / params.used, pair % params.used) * params.ids_strides.zw;
-    return u32(ids[params.ids_offset + place.x + place.y]);
 }
 
 fn index_of(tile: u32, place: u32) -> u32 {

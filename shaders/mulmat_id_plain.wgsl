@@ -3,6 +3,7 @@
 // that this part holds.
 // @import load/f32 as weights
 // @import load/f32 as x
+// @import lib/expert_of
 // @import lib/grid
 
 const WG: u32 = 64u;
@@ -12,9 +13,8 @@ struct Params {
     weights_rows: u32, x_offset: u32, ids_offset: u32, ids_strides: vec4<u32>,
 }
 
-@group(0) @binding(0) var<storage, read> ids: array<i32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -23,15 +23,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let pair = i / params.m;
-    let token = pair / params.used;
-    let slot = pair % params.used;
-    let chosen = token * params.ids_strides.z + slot * params.ids_strides.w;
-    let expert = u32(ids[params.ids_offset + chosen]);
+    let expert = expert_of(pair);
     let local = params.skipped + expert * params.m + i % params.m - params.first_row;
     if expert >= params.experts || local >= params.weights_rows {
         return;
     }
-    let at = params.x_offset + (token * params.x_used + slot % params.x_used) * params.k;
+    let x_row = pair / params.used * params.x_used + pair % params.used % params.x_used;
+    let at = params.x_offset + x_row * params.k;
     var sum = 0.0;
     for (var k = 0u; k < params.k; k++) {
         sum += weights_load(local * params.k + k) * x_load(at + k);

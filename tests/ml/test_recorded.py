@@ -152,6 +152,18 @@ def test_inputs_are_checked_by_name_shape_and_type(executor):
         recorded.close()
 
 
+def test_inputs_of_a_run_that_was_refused_serve_other_graphs(executor):
+    with Context(executor) as ctx:
+        a, b = ctx.input("a", (3,)), ctx.input("b", (3,))
+        both = ctx.record(a + b)
+        with pytest.raises(ShapeError, match="input b"):
+            both.run({"a": np.ones(3, "f4"), "b": np.ones(4, "f4")})
+        one = ctx.record(a * 2)
+        assert one.run({"a": np.ones(3, "f4")}).wait()[0].tolist() == [2, 2, 2]
+        both.close()
+        one.close()
+
+
 def test_states_keep_their_values_between_runs(executor):
     with Context(executor) as ctx:
         total = ctx.zeros(1, 4)

@@ -208,31 +208,12 @@ class NumpyRecorded:
         """Run with the named inputs."""
         if inputs.keys() != self._inputs.keys():
             raise ContextError(f"run: inputs are {sorted(self._inputs)}, got {sorted(inputs)}")
-        for name, values in inputs.items():
-            checked = checked_input(name, self._specs[name], values)
-            self._inputs[name].handle = checked.reshape(-1)
-        try:
-            self._execute()
-            arrays = [
-                decode(stored(n).tobytes(), Spec.dense(n.spec.shape, _held(n.spec.dtype)))
-                for n in self._outputs
-            ]
-        finally:
-            for name, storage in self._inputs.items():
-                storage.handle = self._specs[name]
-        return NumpyResult(arrays)
-
-    def _execute(self, done: Callable[[Call], None] = lambda call: None) -> None:
-        for step, (node, launch) in enumerate(self.plan.steps):
-            assert node.call is not None
-            execute(node, launch, node.call)
-            done(node.call)
-            for storage in self._last.get(step, ()):
-                storage.handle = None
+        return NumpyResult(self._run(inputs))
 
     def timed(self) -> list[tuple[str, str, float]]:
         """Run with a clock, with the inputs of zeros."""
         timings: list[tuple[str, str, float]] = []
+        zeros = {n: np.zeros(spec.shape, spec.dtype.numpy) for n, spec in self._specs.items()}
         start = time.perf_counter()
 
         def done(call: Call) -> None:
@@ -241,15 +222,33 @@ class NumpyRecorded:
             timings.append((call.op.name, "numpy", now - start))
             start = now
 
-        for name, storage in self._inputs.items():
-            spec = self._specs[name]
-            storage.handle = np.zeros(spec.size, spec.dtype.numpy)
+        self._run(zeros, done)
+        return timings
+
+    def _run(
+        self, inputs: Mapping[str, Array], done: Callable[[Call], None] = lambda call: None
+    ) -> list[Array]:
+        """Values of the outputs; `done` is told of each op after it ran."""
         try:
+            for name, values in inputs.items():
+                checked = checked_input(name, self._specs[name], values)
+                self._inputs[name].handle = checked.reshape(-1)
             self._execute(done)
+            return [
+                decode(stored(n).tobytes(), Spec.dense(n.spec.shape, _held(n.spec.dtype)))
+                for n in self._outputs
+            ]
         finally:
             for name, storage in self._inputs.items():
                 storage.handle = self._specs[name]
-        return timings
+
+    def _execute(self, done: Callable[[Call], None]) -> None:
+        for step, (node, launch) in enumerate(self.plan.steps):
+            assert node.call is not None
+            execute(node, launch, node.call)
+            done(node.call)
+            for storage in self._last.get(step, ()):
+                storage.handle = None
 
     def keep(self, storages: Sequence[Storage]) -> None:
         """After a run: make these storages states of their own, and close."""
