@@ -229,5 +229,6 @@ class TimedResult:
         return arrays
 
 
+# A graph has outputs; nobody waits for those of `NOTHING`.
 NOTHING = Head("nothing", lambda batch, hidden: [hidden])
 HIDDEN = Head("hidden", lambda batch, hidden: [hidden])

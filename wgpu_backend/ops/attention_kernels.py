@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.ops.tiles import LANES
 
-LANES = 8  # of a work group on a software rasteriser
-LANE_POSITIONS = 4  # positions that each of those lanes scores at once
+LANE_POSITIONS = 4  # positions that each lane of a software rasteriser scores at once
 LANE_SUMS = 16  # vectors of results that each of them holds
 CHUNK = 16  # vectors of four that a work group of hardware reads of each key
 THREAD_SUMS = 16

@@ -19,20 +19,19 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
 from wgpu_backend.ops.experts import (
     BIASED,
-    EXPERTS,
-    GROUP,
     by_lanes,
     by_rows,
     expert_product,
     mulmat_id_add,
     with_bias,
 )
+from wgpu_backend.ops.matmul import GROUP, TILE_COLUMNS, TILE_ROWS, WEIGHTS
 from wgpu_backend.ops.op import find, op
 
-# Of a tile: rows of weights, pairs, and how many pairs an expert must have on average, lest tiles
-# stay too empty; a quarter of a tile pays for the rest.
-TILE_ROWS, TILE_COLUMNS, FULL_ENOUGH = 64, 32, 8
-# For lanes: rows, and pairs with how many an expert must have, the largest tile first.
+# Pairs that an expert must have on average, lest tiles stay too empty: a quarter of a tile pays for
+# the rest.
+FULL_ENOUGH = 8
+# For lanes: rows, and pairs of a tile with how many an expert must have, the largest tile first.
 LANE_ROWS = 4
 LANE_TILES = ((4, 3), (2, 1))
 # Products that may end with a bias, and what their third operand is.
@@ -132,7 +131,7 @@ def mulmat_id_tiles(
     name = "mulmat_id_tiles"
     require_rank(name, "x", x, 3, 3)
     require_dtype(name, "x", x, FLOATS)
-    require_dtype(name, "weights", weights, EXPERTS)
+    require_dtype(name, "weights", weights, WEIGHTS)
     return with_bias(name, tiled(name, expert_product(name, weights, x, tiles, used)), bias)
 
 

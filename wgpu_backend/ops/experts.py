@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import ALL, F32, I32, IQ3_S
+from wgpu_backend.dtypes import F32, I32, IQ3_S
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.matmul import GROUP, WEIGHTS
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.tiles import LANES
 from wgpu_backend.ops.views import viewed
 
-EXPERTS = (*FLOATS, *(d for d in ALL if d.quantised))
-# Those that leave a binding for a bias, of the eight that every device has.
-BIASED = tuple(d for d in EXPERTS if d != IQ3_S)
-GROUP = 32  # weights that one load of a quant snippet brings
-VECTOR_ROWS = 2
-LANES, LANE_ROWS = 8, 2
+# Formats that leave a binding for a bias, of the eight that every device has.
+BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
+VECTOR_ROWS, LANE_ROWS = 2, 2
 
 
 def select_mulmat_id(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -85,7 +84,7 @@ def mulmat_id(weights: Node, x: Node, ids: Node) -> Launch:
     """
     require_rank("mulmat_id", "x", x, 3, 3)
     require_dtype("mulmat_id", "x", x, FLOATS)
-    require_dtype("mulmat_id", "weights", weights, EXPERTS)
+    require_dtype("mulmat_id", "weights", weights, WEIGHTS)
     used = used_by("mulmat_id", ids, x.spec.shape[0])
     launch = expert_product("mulmat_id", weights, x, ids, used)
     size, k = launch.out.size, x.spec.shape[2]

@@ -11,9 +11,10 @@ from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.expert_tiles import LANE_ROWS, tiled
-from wgpu_backend.ops.experts import LANES, by_rows, expert_product, used_by, with_bias
+from wgpu_backend.ops.experts import by_rows, expert_product, used_by, with_bias
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import FORMATS, GROUP, SHORT, SHORT_COLUMNS, WORDS, q8_activations
+from wgpu_backend.ops.tiles import LANES
 
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
 

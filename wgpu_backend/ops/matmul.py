@@ -29,7 +29,7 @@ WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 GROUP = 32  # weights that one load of a quant snippet brings
 TOUCHED = (F16, BF16)  # those of F32 come as fast without
 TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
-TILE_ROWS, TILE_COLUMNS = 64, 32
+TILE_ROWS, TILE_COLUMNS = 64, 32  # of `shaders/lib/register_tile.wgsl`
 
 
 def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:

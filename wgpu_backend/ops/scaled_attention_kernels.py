@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.ops.attention_kernels import LANE_SUMS, LANES, Rows, lane_tile
+from wgpu_backend.ops.attention_kernels import LANE_SUMS, Rows, lane_tile
 from wgpu_backend.ops.check import MAX_GROUPS
+from wgpu_backend.ops.tiles import LANES
 
 QUERIES = 4  # tokens that share the keys a work group reads
 LANE_VECTORS = 32  # sums, in vec4, that one lane may hold
