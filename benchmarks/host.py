@@ -37,6 +37,7 @@ import numpy as np
 
 from tests.builders import Dims, tiny_model
 from wgpu_backend.device.device import Device
+from wgpu_backend.device.native import Native
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
@@ -123,9 +124,9 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
     rows: list[dict[str, float]] = []
     with (
         watch.on(Runner, "_inputs", "inputs"),
-        watch.on(Device, "write", "write"),
-        watch.on(Queue, "encode", "encode"),
-        watch.on(Queue, "submit", "submit"),
+        watch.on(Queue, "write", "write"),
+        watch.on(Native, "encode", "encode"),
+        watch.on(Native, "finish", "submit"),
     ):
         for _ in range(steps):
             watch.seconds, host = dict.fromkeys(PARTS, 0.0), runner.clock.host

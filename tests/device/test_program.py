@@ -95,6 +95,37 @@ def test_the_next_replay_sees_new_input(either: Device):
     assert results == [[0.0, 2.0], [10.0, 12.0]]
 
 
+@pytest.mark.gpu
+def test_a_replay_brings_what_it_is_given_as_it_is_then(either: Device):
+    a, b = floats(either, 10), floats(either, 10)
+    data = bytearray(floats_bytes(0.0)[:8])
+    steps, reads = [double(either.pipeline(shader()), a, b)], [Binding(b)]
+    program = either.program(steps, reads=reads, given=(Binding(a, 4, 8), memoryview(data)))
+    pending = [program.replay()]
+    data[:] = floats_bytes(5.0)[:8]
+    pending.append(program.replay())
+    assert [numbers(p.wait()[0])[:4] for p in pending] == [
+        [0.0, 0.0, 2.0, 6.0],
+        [0.0, 10.0, 12.0, 6.0],
+    ]
+    a.release()
+    with pytest.raises(DeviceError, match="is used after its release"):
+        program.replay()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("place", "nbytes", "says"), [
+    ((4, 8), 4, "given 4 bytes for 8"),
+    ((4, 6), 6, "given 6 bytes for 6, a multiple of 4"),
+    ((2, 8), 8, "given: offset 2, a multiple of 4"),
+    ((8, 40), 40, "given: bytes 8 to 48 of Buffer"),
+])  # fmt: skip
+def test_what_is_given_has_to_fit(device: Device, place: tuple[int, int], nbytes: int, says: str):
+    given = Binding(floats(device, 10), *place), memoryview(bytes(nbytes))
+    with pytest.raises(DeviceError, match=says):
+        device.program([], given=given)
+
+
 def floats_bytes(start: float) -> bytes:
     import numpy as np
 

@@ -18,7 +18,7 @@ from wgpu_backend.device.memory import MemoryReport, Purpose, host_memory
 from wgpu_backend.device.native import load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
 from wgpu_backend.device.profiles import capabilities_of, request
-from wgpu_backend.device.program import Program
+from wgpu_backend.device.program import Given, Program
 from wgpu_backend.device.queue import Counters, Queue
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
@@ -241,7 +241,12 @@ class Device:
         return self._pipelines.get(shader)
 
     def program(
-        self, dispatches: Sequence[Dispatch], *, reads: Sequence[Binding] = (), label: str = ""
+        self,
+        dispatches: Sequence[Dispatch],
+        *,
+        reads: Sequence[Binding] = (),
+        given: Given | None = None,
+        label: str = "",
     ) -> Program:
         """Record dispatches for replay.
 
@@ -250,6 +255,8 @@ class Device:
         dispatches : sequence of Dispatch
         reads : sequence of Binding
             What each replay copies to the host at its end.
+        given : tuple of Binding and memoryview, or None
+            Bytes of the host that each replay copies to the device at its start, as they are then.
         label : str
             Name for messages.
 
@@ -260,7 +267,7 @@ class Device:
         """
         with self._queue.entered(label or "program"):
             binder = Binder(self._queue, self._pool, self.capabilities)
-            program = Program(binder, dispatches, reads, label)
+            program = Program(binder, dispatches, reads, given, label)
             self._programs.add(program)
             return program
 
@@ -287,6 +294,7 @@ class Device:
                 return
             for program in list(self._programs):
                 program.close()
+            self._slot = None  # its copies keep buffers
             self._pool.close()
             self._pipelines.close()
             self._queue.close()
@@ -323,9 +331,8 @@ class Device:
             self._slot = None
             self._slot = Slot(self._queue, self._pool, size)
         with self._queue.translated(subject):
-            encoder = self._queue.encoder()
-            self._slot.copy(encoder, [(buffer, offset, nbytes)])
-            self._slot.start(self._queue.submit(encoder), size)
+            self._slot.take([(buffer, offset, nbytes)])
+            self._slot.start(self._queue.run([], self._slot.copies), size)
         return self._slot.finish(subject)[:nbytes]
 
 

@@ -1,7 +1,7 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 """What wgpu says went wrong, as the exceptions of this package.
 
-wgpu raises its own errors from some calls and logs the rest; inside `translated` both become one
+wgpu raises its own errors from some calls and logs the rest; inside `Translated` both become one
 of ours: loss of the device is DeviceLost, exhaustion is OutOfMemory, anything else DeviceError.
 """
 
@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import TracebackType
 
 import wgpu
 
@@ -20,6 +21,14 @@ from wgpu_backend.errors import BackendError, DeviceError, DeviceLost, OutOfMemo
 _LOG = logging.getLogger("wgpu_backend.device")
 _NOISE = re.compile(r"^(Validation Error|Caused by:|In wgpu\w+.*|)$")
 _OURS = threading.local()
+_THEIRS = (
+    wgpu.GPUError,
+    RuntimeError,
+    ValueError,
+    AttributeError,
+    TypeError,
+    OverflowError,
+)
 
 
 def cause(error: BaseException) -> str:
@@ -80,26 +89,26 @@ def quiet() -> Generator[None]:
         _OURS.depth -= 1
 
 
-@contextmanager
-def translated(subject: str, report: Callable[[], str]) -> Generator[None]:
-    """Raise our exceptions for wgpu's.
+class Translated:
+    """Context that raises our exceptions for wgpu's, as `converted` says; `quiet` besides.
 
-    Raises
-    ------
-    DeviceLost, OutOfMemory, DeviceError
-        As `converted` says.
+    A class, since every replay enters it, and a generator costs several calls more.
     """
-    with quiet():
-        try:
-            yield
-        except BackendError:
-            raise
-        except (
-            wgpu.GPUError,
-            RuntimeError,
-            ValueError,
-            AttributeError,
-            TypeError,
-            OverflowError,
-        ) as error:
-            raise converted(error, subject, report) from error
+
+    __slots__ = ("_report", "_subject")
+
+    def __init__(self, subject: str, report: Callable[[], str]) -> None:
+        self._subject, self._report = subject, report
+
+    def __enter__(self) -> None:
+        _OURS.depth = getattr(_OURS, "depth", 0) + 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _OURS.depth -= 1
+        if isinstance(error, _THEIRS) and not isinstance(error, BackendError):
+            raise converted(error, self._subject, self._report) from error

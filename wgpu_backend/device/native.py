@@ -23,6 +23,7 @@ _FUNCTIONS = (
     "wgpuCommandEncoderBeginComputePass",
     "wgpuCommandEncoderCopyBufferToBuffer",
     "wgpuCommandEncoderFinish",
+    "wgpuCommandEncoderRelease",
     "wgpuCommandBufferRelease",
     "wgpuComputePassEncoderEnd",
     "wgpuComputePassEncoderRelease",
@@ -79,19 +80,36 @@ class Native:
         return api.GPUShaderModule(label, handle, gpu)
 
     def command(self, pipeline: Any, group: Any, counts: tuple[int, int, int]) -> tuple[Any, ...]:
-        """Turn one dispatch into what `encode` loops over."""
+        """Turn one dispatch into what `run` loops over."""
         return (pipeline._internal, group._internal, *counts)
 
-    def encoder(self, gpu: Any) -> Any:
-        """Start recording commands."""
-        handle = self.safe.wgpuDeviceCreateCommandEncoder(gpu._internal, self._encoder)
-        return self._api.GPUCommandEncoder("", handle, gpu)
+    def copying(self, source: Any, offset: int, target: Any, at: int, size: int) -> tuple[Any, ...]:
+        """Turn a copy between buffers into what `run` loops over."""
+        return (source._internal, offset, target._internal, at, size)
+
+    def run(
+        self, gpu: Any, commands: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]]
+    ) -> Any:
+        """Submit a pass of dispatches, and copies behind it; what comes back can be waited for.
+
+        No call raises before the encoder is finished, which tells of errors in all of them.
+        """
+        lib = self.lib
+        encoder = lib.wgpuDeviceCreateCommandEncoder(gpu._internal, self._encoder)
+        try:
+            if commands:
+                self.encode(encoder, commands)
+            for copy in copies:
+                lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
+            return self.finish(gpu, encoder)
+        finally:
+            lib.wgpuCommandEncoderRelease(encoder)
 
     def encode(self, encoder: Any, commands: Sequence[tuple[Any, ...]]) -> None:
-        """Record a pass of dispatches; their errors show when the encoder is finished."""
-        handle = self.safe.wgpuCommandEncoderBeginComputePass(encoder._internal, self._pass)
+        """Record a pass of dispatches with an encoder's handle."""
+        handle = self.lib.wgpuCommandEncoderBeginComputePass(encoder, self._pass)
         self._dispatch(handle, commands)
-        self.safe.wgpuComputePassEncoderEnd(handle)
+        self.lib.wgpuComputePassEncoderEnd(handle)
         self.lib.wgpuComputePassEncoderRelease(handle)
 
     def encode_in(self, compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
@@ -111,15 +129,13 @@ class Native:
             set_group(handle, 0, group, 0, null)
             dispatch(handle, x, y, z)
 
-    def copy(self, encoder: Any, source: Any, offset: int, target: Any, at: int, size: int) -> None:
-        """Record a copy between buffers; its errors show when the encoder is finished."""
-        self.lib.wgpuCommandEncoderCopyBufferToBuffer(
-            encoder._internal, source._internal, offset, target._internal, at, size
-        )
-
     def submit(self, gpu: Any, encoder: Any) -> Any:
         """Finish an encoder and submit it; what comes back can be waited for."""
-        commands = self.safe.wgpuCommandEncoderFinish(encoder._internal, self._commands)
+        return self.finish(gpu, encoder._internal)
+
+    def finish(self, gpu: Any, encoder: Any) -> Any:
+        """`submit` for an encoder's handle."""
+        commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
         try:
             buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])
             index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)

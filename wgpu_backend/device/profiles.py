@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import wgpu
 
-from wgpu_backend.device.faults import quiet, translated
+from wgpu_backend.device.faults import Translated
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
 
@@ -63,7 +63,7 @@ def request(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -> wgp
     full = profile == "full"
     features = [f for f in USEFUL_FEATURES if f in adapter.features] if full else []
     limits: dict[str, int | None] = {**(info.limits if full else BASELINE_LIMITS)}
-    with translated(f"device {info.id}", str), quiet():
+    with Translated(f"device {info.id}", str):
         return adapter.request_device_sync(required_features=features, required_limits=limits)
 
 

@@ -11,11 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-import wgpu
-
 from wgpu_backend.device.binds import Binder, Dispatch, Range, padded, resolved
 from wgpu_backend.device.buffers import Binding
-from wgpu_backend.device.queue import Command
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
@@ -26,6 +23,9 @@ from wgpu_backend.errors import DeviceError
 MAX_DISPATCHES_PER_SUBMIT = 1024
 # Bytes moved plus operations done by one submit: a third of a second at 100 G/s, a slow GPU.
 MAX_WORK_PER_SUBMIT = 1 << 35
+Given = tuple[Binding, memoryview]
+"""Bytes of the host, a multiple of 4, and where on the device every replay puts them."""
+
 # Replays whose results may be under way at once; the next one first takes the oldest's.
 READBACK_SLOTS = 8
 
@@ -118,6 +118,8 @@ class Program:
     dispatches : sequence of Dispatch
     reads : sequence of Binding
         Ranges copied to the host after the last dispatch.
+    given : tuple of Binding and memoryview, or None
+        Bytes of the host copied to the device before the first, as they are at each replay.
     label : str
         Name for messages.
     """
@@ -127,6 +129,7 @@ class Program:
         binder: Binder,
         dispatches: Sequence[Dispatch],
         reads: Sequence[Binding] = (),
+        given: Given | None = None,
         label: str = "",
     ) -> None:
         self.label = label or "program"
@@ -134,14 +137,16 @@ class Program:
         # Native commands are bare handles: what keeps the groups alive is the binder.
         self._binder = binder
         self._queue, self._pool = binder.queue, binder.pool
-        self._reads = [self._readable(binding) for binding in reads]
+        self._reads = [self._copied("read", binding) for binding in reads]
+        self._given = given and self._placed(*given)
         self._sizes = tuple(nbytes for _, _, nbytes in self._reads)
         self._portions = [
-            [self._command(dispatch, binder.group(dispatch)) for dispatch in portion]
+            [self._queue.command(d.pipeline.raw, binder.group(d), d.groups) for d in portion]
             for portion in portions(self.dispatches)
         ]
         bound = [b.buffer for d in self.dispatches for b in d.bindings]
-        self._buffers = {*bound, *(buffer for buffer, _, _ in self._reads)}
+        copied = [*self._reads, *(self._given[:1] if self._given else ())]
+        self._buffers = {*bound, *(buffer for buffer, _, _ in copied)}
         self._epoch = -1
         self._slots: list[Slot] = []
         self._under_way: list[Pending | None] = []
@@ -179,6 +184,7 @@ class Program:
             at = self._free_slot()
             slot = None if at is None else self._slots[at]
             with self._queue.translated(self.label):
+                self._give()
                 index = self._submit(slot)
                 if slot is not None:
                     slot.start(index, slot.nbytes)
@@ -224,19 +230,22 @@ class Program:
                 slot.release()
             self._slots, self._under_way = [], []
 
-    def _readable(self, binding: Binding) -> Range:
-        """Check one read; copies start and end at multiples of 4."""
-        subject = f"{self.label}: read"
+    def _copied(self, what: str, binding: Binding) -> Range:
+        """Check what is read or given; copies start and end at multiples of 4."""
+        subject = f"{self.label}: {what}"
         buffer, offset, nbytes = resolved(subject, binding, self._pool)
         if offset % 4:
             raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
         return buffer, offset, nbytes
 
-    def _command(self, dispatch: Dispatch, group: wgpu.GPUBindGroup) -> Command:
-        native = self._queue.native
-        if native is not None:
-            return native.command(dispatch.pipeline.raw, group, dispatch.groups)
-        return (dispatch.pipeline.raw, group, *dispatch.groups)
+    def _placed(self, binding: Binding, data: memoryview) -> tuple[Range, memoryview]:
+        """Check what is given."""
+        place = self._copied("given", binding)
+        if data.nbytes != place[2] or data.nbytes % 4:
+            raise DeviceError(
+                f"{self.label}: given {data.nbytes} bytes for {place[2]}, a multiple of 4 is needed"
+            )
+        return place, data
 
     def _check(self) -> None:
         """Refuse to replay what would abort the process.
@@ -262,6 +271,7 @@ class Program:
             return self._wait_for_oldest()
         nbytes = sum(padded(size) for size in self._sizes)
         self._slots.append(Slot(self._queue, self._pool, nbytes))
+        self._slots[-1].take(self._reads)
         self._under_way.append(None)
         return len(self._slots) - 1
 
@@ -273,16 +283,19 @@ class Program:
             oldest.wait()
         return READBACK_SLOTS - 1
 
+    def _give(self) -> None:
+        """Copy what is given to the device."""
+        if self._given is not None:
+            (buffer, offset, _), data = self._given
+            self._queue.write(buffer.raw, offset, data)
+
     def _submit(self, slot: Slot | None) -> object:
         """Encode and submit every portion; the last one copies the reads."""
         queue = self._queue
         index: object = None
         last = len(self._portions) - 1
         for number, portion in enumerate(self._portions):
-            encoder = queue.encoder()
-            queue.encode(encoder, portion)
-            if slot is not None and number == last:
-                slot.copy(encoder, self._reads)
-            index = queue.submit(encoder)
+            copies = slot.copies if slot is not None and number == last else ()
+            index = queue.run(portion, copies)
         queue.counters.dispatches += len(self.dispatches)
         return index

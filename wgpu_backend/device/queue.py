@@ -16,20 +16,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import wgpu
 
-from wgpu_backend.device.faults import is_loss, quiet, translated
+from wgpu_backend.device.faults import Translated, is_loss, quiet
 from wgpu_backend.device.native import Native, let_go, wait_for_all
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
 
 Command = tuple[Any, ...]
 """One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""
+Copy = tuple[Any, ...]
+"""One copy between buffers: source, offset, target, offset, bytes."""
 
 
 @dataclass(slots=True)
@@ -76,14 +78,9 @@ class Queue:
         """
         return self._pid != os.getpid()
 
-    @contextmanager
-    def entered(self, subject: str) -> Generator[None]:
+    def entered(self, subject: str) -> AbstractContextManager[None]:
         """Hold the lock on a device that `guard` lets through."""
-        if self.forked:
-            self.guard(subject)
-        with self.lock:
-            self.guard(subject)
-            yield
+        return _Entered(self, subject)
 
     def guard(self, subject: str) -> None:
         """Refuse to go on with a device that cannot be used.
@@ -120,9 +117,7 @@ class Queue:
         return self.lost
 
     def encoder(self) -> wgpu.GPUCommandEncoder:
-        """Start recording commands; hand the encoder to `submit`."""
-        if self.native is not None:
-            return self.native.encoder(self.gpu)
+        """Start recording commands that `run` has no words for; hand the encoder to `submit`."""
         return self.gpu.create_command_encoder()
 
     def write(self, buffer: wgpu.GPUBuffer, offset: int, data: memoryview) -> None:
@@ -132,20 +127,43 @@ class Queue:
         else:
             self.gpu.queue.write_buffer(buffer, offset, data)
 
-    def copy(
+    def command(
         self,
-        encoder: wgpu.GPUCommandEncoder,
-        source: wgpu.GPUBuffer,
-        offset: int,
-        target: wgpu.GPUBuffer,
-        at: int,
-        nbytes: int,
-    ) -> None:
-        """Record a copy between buffers, of multiples of 4; errors show in `submit`."""
+        pipeline: wgpu.GPUComputePipeline,
+        group: wgpu.GPUBindGroup,
+        counts: tuple[int, int, int],
+    ) -> Command:
+        """One dispatch for `run`."""
         if self.native is not None:
-            self.native.copy(encoder, source, offset, target, at, nbytes)
-        else:
-            encoder.copy_buffer_to_buffer(source, offset, target, at, nbytes)
+            return self.native.command(pipeline, group, counts)
+        return (pipeline, group, *counts)
+
+    def copying(
+        self, source: wgpu.GPUBuffer, offset: int, target: wgpu.GPUBuffer, at: int, nbytes: int
+    ) -> Copy:
+        """One copy for `run`; offsets and bytes are multiples of 4."""
+        if self.native is not None:
+            return self.native.copying(source, offset, target, at, nbytes)
+        return (source, offset, target, at, nbytes)
+
+    def run(self, commands: Sequence[Command], copies: Sequence[Copy] = ()) -> object:
+        """Submit dispatches, and copies behind them.
+
+        Returns
+        -------
+        object or None
+            What `wait` takes to wait for this submission alone.
+        """
+        if self.native is None:
+            encoder = self.encoder()
+            self.encode(encoder, commands)
+            for copy in copies:
+                encoder.copy_buffer_to_buffer(*copy)
+            return self.submit(encoder)
+        # Finishing raises if the device is lost, where submitting would abort.
+        index = self.native.run(self.gpu, commands, copies)
+        self.counters.submits += 1
+        return index
 
     def encode(
         self,
@@ -155,9 +173,6 @@ class Queue:
     ) -> None:
         """Record a compute pass of (pipeline, bind group, x, y, z); errors show in `submit`."""
         if not commands:
-            return
-        if self.native is not None and timestamps is None:
-            self.native.encode(encoder, commands)
             return
         compute_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
         if self.native is not None:
@@ -196,7 +211,7 @@ class Queue:
 
     def flush(self) -> None:
         """Submit what is pending and wait: staging memory of earlier writes is freed."""
-        self.wait(self.submit(self.encoder()))
+        self.wait(self.run([]))
 
     def close(self) -> None:
         """Let go of the device; buffers and bind groups are gone already."""
@@ -224,26 +239,45 @@ def _encode(compute_pass: wgpu.GPUComputePassEncoder, commands: Sequence[Command
         compute_pass.dispatch_workgroups(x, y, z)
 
 
-class _Watched:
-    """`faults.translated` that marks the queue when the device turns out to be lost."""
+class _Entered:
+    """The lock of a queue whose device may be used."""
 
-    __slots__ = ("_inner", "_queue", "_subject")
+    __slots__ = ("_queue", "_subject")
 
-    def __init__(self, queue: Queue, subject: str, report: Callable[[], str]) -> None:
+    def __init__(self, queue: Queue, subject: str) -> None:
         self._queue, self._subject = queue, subject
-        self._inner = translated(subject, report)
 
     def __enter__(self) -> None:
-        self._inner.__enter__()
+        queue = self._queue
+        if queue.forked:  # where the lock may be held for ever
+            queue.guard(self._subject)
+        queue.lock.acquire()
+        try:
+            queue.guard(self._subject)
+        except BaseException:
+            queue.lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._queue.lock.release()
+
+
+class _Watched(Translated):
+    """`Translated` that marks the queue when the device turns out to be lost."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Queue, subject: str, report: Callable[[], str]) -> None:
+        self._queue, self._subject, self._report = queue, subject, report
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         try:
-            return self._inner.__exit__(kind, error, trace)
+            super().__exit__(kind, error, trace)
         except DeviceLost:
             self._queue.lost = True
             raise

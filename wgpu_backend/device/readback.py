@@ -6,16 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-import wgpu
-
 from wgpu_backend.device.binds import Range, padded
 from wgpu_backend.device.buffers import Pool
 from wgpu_backend.device.native import Mapping
-from wgpu_backend.device.queue import Queue
+from wgpu_backend.device.queue import Copy, Queue
 
 
 class Slot:
-    """One host-visible buffer: `copy` into it, submit, `start`, and `finish` when needed.
+    """One host-visible buffer: `take` ranges, run its copies, `start`, and `finish` when needed.
 
     Parameters
     ----------
@@ -23,22 +21,29 @@ class Slot:
     pool : Pool
     nbytes : int
         Bytes it holds, a multiple of 4.
+
+    Attributes
+    ----------
+    copies : list of Copy
+        For `Queue.run`, see `take`.
     """
 
     def __init__(self, queue: Queue, pool: Pool, nbytes: int) -> None:
         self._queue = queue
         self.nbytes = nbytes
         self.buffer = pool.acquire(nbytes, "readback")
+        self.copies: list[Copy] = []
         self._wanted = 0
         self._index: object = None
         self._mapping: Mapping | None = None
 
-    def copy(self, encoder: wgpu.GPUCommandEncoder, ranges: Sequence[Range]) -> None:
-        """Record copies of ranges into the slot, one after the other."""
+    def take(self, ranges: Sequence[Range]) -> None:
+        """Make the copies that bring ranges into the slot, one after the other."""
+        self.copies = list[Copy]()
         at = 0
         for buffer, offset, nbytes in ranges:
             size = padded(nbytes)
-            self._queue.copy(encoder, buffer.raw, offset, self.buffer.raw, at, size)
+            self.copies.append(self._queue.copying(buffer.raw, offset, self.buffer.raw, at, size))
             at += size
 
     def start(self, index: object, nbytes: int) -> None:
@@ -71,4 +76,5 @@ class Slot:
 
     def release(self) -> None:
         """Give the buffer back."""
+        self.copies = []
         self.buffer.release()

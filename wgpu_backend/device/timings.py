@@ -55,9 +55,7 @@ def measure(queue: Queue, pool: Pool, commands: Sequence[Command]) -> list[float
 def _by_host_clock(queue: Queue, command: Command) -> float:
     queue.flush()
     start = time.perf_counter()
-    encoder = queue.encoder()
-    queue.encode(encoder, [command])
-    queue.wait(queue.submit(encoder))
+    queue.wait(queue.run([command]))
     return time.perf_counter() - start
 
 

@@ -13,7 +13,7 @@ from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.memory import Purpose
-from wgpu_backend.device.program import Pending, Program
+from wgpu_backend.device.program import Given, Pending, Program
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
@@ -207,12 +207,11 @@ class WgpuRecorded:
         self.plan: MemoryPlan = plan(nodes, outputs)
         self._specs = tuple(n.spec for n in outputs)
         self._owned: list[Buffer] = []
-        self._named: dict[str, tuple[Spec, int]] = {}
+        self._named: dict[str, tuple[Spec, Array]] = {}
         self._parts: dict[Storage, tuple[Part, ...]] = {}
         try:
             self._place_intermediates(executor.shared_slots if shared else self._own_slots)
-            self._inputs = self._place_inputs(outputs)
-            self.program = self._program(outputs)
+            self.program = self._program(outputs, self._place_inputs(outputs))
         except BaseException:
             self._release()
             raise
@@ -237,31 +236,32 @@ class WgpuRecorded:
         for storage, slot in self.plan.slot_of.items():
             self._parts[storage] = (whole(made[storage], 1, slots[slot]),)
 
-    def _place_inputs(self, outputs: Sequence[Node]) -> bytearray:
+    def _place_inputs(self, outputs: Sequence[Node]) -> Given | None:
         """Put the inputs into one buffer: named ones in front, rewritten by one write each run."""
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         found = {n.storage: n for n in [*nodes, *outputs] if n.storage.kind == "input"}
         ordered = sorted(found, key=lambda s: s.label == "")
         offsets: dict[Storage, int] = {}
-        end = self._named_nbytes = 0
+        end = named = 0
         for storage in ordered:
             offsets[storage] = end
             end += aligned(storage.nbytes + SLACK)
             if storage.label:
-                self._named_nbytes = end
+                named = end
         if not ordered:
-            return bytearray()
+            return None
+        values = np.zeros(named, np.uint8)
         buffer = self._own(end, "inputs", "inputs")
         for storage, offset in offsets.items():
             size = aligned(storage.nbytes + SLACK)
             self._parts[storage] = (Part(0, 1, {"": Binding(buffer, offset, size)}),)
             if storage.label:
                 spec = Spec.dense(storage.handle.shape, storage.handle.dtype)
-                self._named[storage.label] = (spec, offset)
+                room: Array = np.ndarray(spec.shape, spec.dtype.numpy, values.data, offset)
+                self._named[storage.label] = (spec, room)
             else:
                 self._device.write(buffer, storage.handle, offset)
-        self._inputs_buffer = buffer
-        return bytearray(self._named_nbytes)
+        return (Binding(buffer, 0, named), values.data) if named else None
 
     def _parts_of(self, node: Node) -> tuple[Part, ...]:
         if node.storage in self._parts:
@@ -270,7 +270,7 @@ class WgpuRecorded:
             raise ContextError(f"{node.storage.label or node.spec.shape}: its storage was released")
         return node.storage.handle
 
-    def _program(self, outputs: Sequence[Node]) -> Program:
+    def _program(self, outputs: Sequence[Node], given: Given | None) -> Program:
         made: list[tuple[Node, Launch, Kernel]] = []
         for node, launch in self.plan.steps:
             assert node.call is not None
@@ -284,7 +284,7 @@ class WgpuRecorded:
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
         self._count = len(dispatches)
         reads = [read for node in outputs for read in self._readings(node)]
-        return self._device.program(dispatches, reads=reads, label="graph")
+        return self._device.program(dispatches, reads=reads, given=given, label="graph")
 
     def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
         """Equal parameter blocks share a slot of one uniform buffer."""
@@ -339,11 +339,8 @@ class WgpuRecorded:
         if inputs.keys() != self._named.keys():
             raise ContextError(f"run: inputs are {sorted(self._named)}, got {sorted(inputs)}")
         for name, values in inputs.items():
-            spec, offset = self._named[name]
-            data = checked_input(name, spec, values).tobytes()
-            self._inputs[offset : offset + len(data)] = data
-        if self._named_nbytes:
-            self._device.write(self._inputs_buffer, self._inputs)
+            spec, room = self._named[name]
+            room[...] = checked_input(name, spec, values)
         return WgpuResult(self.program.replay(), self._specs)
 
     def timed(self) -> list[tuple[str, str, float]]:
