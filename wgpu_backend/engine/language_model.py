@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, overload
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from operator import index
+from typing import Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,13 @@ from wgpu_backend.engine.generation import Session, Stats, TokenStream, pieces
 from wgpu_backend.engine.prompt import Message, Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.errors import ContextFull, ModelError, OutOfMemory, TokenizerError
+from wgpu_backend.errors import (
+    BackendError,
+    ContextFull,
+    ModelError,
+    OutOfMemory,
+    TokenizerError,
+)
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import Model, model_class
@@ -22,6 +30,8 @@ from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 4096
+MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
+Item = TypeVar("Item")
 
 
 def _depth(device: DeviceInfo) -> int:
@@ -49,6 +59,8 @@ class LanguageModel:
     """
 
     def __init__(self, backend: Backend, num_ctx: int | None, kv_dtype: DType) -> None:
+        self._use = threading.RLock()
+        self._closed = False
         self.backend = backend
         self.tokenizer = Tokenizer.from_metadata(backend.file.metadata)
         self.model: Model = model_class(backend.config)(backend)
@@ -60,7 +72,7 @@ class LanguageModel:
         self.depth = _depth(self.device)
         self.stats = Stats()
         self._session = Session()
-        self._heads = {"logits": Head("logits", lambda _, hidden: [self.model.logits(hidden)])}
+        self._logits = Head("logits", lambda _, hidden: [self.model.logits(hidden)])
 
     def __enter__(self) -> LanguageModel:
         return self
@@ -76,6 +88,7 @@ class LanguageModel:
     @property
     def vocabulary(self) -> int:
         """Rows of the embedding, which may be more than the tokenizer's tokens."""
+        self._require_open()
         return self.backend.require("token_embd.weight").shape[0]
 
     def _check_vocabulary(self) -> None:
@@ -90,8 +103,8 @@ class LanguageModel:
         own = self.backend.config.uint("context_length", DEFAULT_CONTEXT, at_least=1)
         if wanted is None:
             return min(own, DEFAULT_CONTEXT)
-        if wanted < 1:
-            raise ContextFull(f"num_ctx: {wanted}, needs at least 1")
+        if not 1 <= wanted <= MAX_CONTEXT:
+            raise ContextFull(f"num_ctx: {wanted}, needs 1 to {MAX_CONTEXT}")
         return wanted
 
     def _cache(self, kv_dtype: DType) -> PagedCache:
@@ -149,20 +162,22 @@ class LanguageModel:
         stream : bool
             Give an iterator of pieces instead of the whole text.
         system : str or None
-            System message.
+            System message; only a chat template has a place for it.
         raw : bool
             Continue the prompt as it is, without the chat template. Models without a template
             always do.
         options : SamplingOptions or None
         num_predict : int
             Most tokens to make; negative for as many as the context holds.
-        stop : sequence of str
+        stop : str or sequence of str
             Texts that end the answer.
 
         Raises
         ------
         ContextFull
             The prompt is longer than the context.
+        BackendError
+            The model was closed, or put to another use before the answer was at its end.
         """
         if raw or self.prompter.template is None:
             ids = self.prompter.raw(prompt)
@@ -225,7 +240,7 @@ class LanguageModel:
     ) -> Iterator[int]:
         """Tokens that follow a prompt of tokens."""
         stream = self._stream(options, num_predict)
-        return stream.run(self._known(prompt))
+        return self._alone(stream.run(self._known(prompt)))
 
     def _stream(self, options: SamplingOptions | None, num_predict: int) -> TokenStream:
         sampler = StepSampler(options or SamplingOptions(), self.vocabulary)
@@ -235,7 +250,7 @@ class LanguageModel:
             sampler,
             self.tokenizer.eog_ids,
             self.num_ctx,
-            num_predict,
+            index(num_predict),
             self.depth,
         )
         self.stats = stream.stats
@@ -249,14 +264,37 @@ class LanguageModel:
         stop: Sequence[str],
     ) -> Iterator[str]:
         stream = self._stream(options, num_predict)
-        return pieces(stream.run(ids), self.tokenizer.stream(), stop, stream.stats)
+        stops = [text for text in ([stop] if isinstance(stop, str) else stop) if text]
+        return pieces(self._alone(stream.run(ids)), self.tokenizer.stream(), stops, stream.stats)
 
-    def _known(self, tokens: Sequence[int]) -> Sequence[int]:
-        rows = self.vocabulary
-        wrong = [t for t in tokens if not 0 <= t < rows]
+    def _alone(self, items: Generator[Item]) -> Generator[Item]:
+        """Let no other thread use or close the model while the next item is made."""
+        try:
+            while True:
+                with self._use:
+                    self._require_open()
+                    try:
+                        item = next(items)
+                    except StopIteration:
+                        return
+                yield item
+        finally:
+            # A finaliser may run on any thread, where it must not wait for another.
+            free = self._use.acquire(blocking=False)
+            items.close()
+            if free:
+                self._use.release()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise BackendError(f"{self.backend.file.path}: the model was closed; load it again")
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        rows, ids = self.vocabulary, [index(token) for token in tokens]
+        wrong = [i for i in ids if not 0 <= i < rows]
         if wrong:
             raise ModelError(f"tokens: {wrong[0]} is no token, the vocabulary has {rows}")
-        return tokens
+        return ids
 
     def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Scores of every vocabulary entry after each token: (tokens, vocabulary).
@@ -269,9 +307,9 @@ class LanguageModel:
             A token is not in the vocabulary.
         """
         limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * self.vocabulary)
-        return self._rows(self._known(tokens), self._heads["logits"], max(1, limit // 2))
+        return self._rows("logits", self._known(tokens), self._logits, max(1, limit // 2))
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors for texts: the mean of the last states, (texts, hidden).
 
         The file's ``pooling_type`` decides: 1 or none mean, 2 first token, 3 last token.
@@ -283,16 +321,25 @@ class LanguageModel:
         """
         pooling = self.backend.config.uint("pooling_type", 1)
         rows: list[NDArray[np.float32]] = []
-        for text in texts:
-            states = self._rows(self.tokenizer.encode(text), HIDDEN, self.runner.chunk)
+        for text in [texts] if isinstance(texts, str) else texts:
+            states = self._rows("embed", self.tokenizer.encode(text), HIDDEN, self.runner.chunk)
             pooled = {2: states[0], 3: states[-1]}.get(pooling, states.mean(axis=0))
             rows.append(pooled / max(float(np.linalg.norm(pooled)), 1e-12))
         return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
-    def _rows(self, tokens: Sequence[int], head: Head, limit: int) -> NDArray[np.float32]:
+    def _rows(
+        self, asked: str, tokens: Sequence[int], head: Head, limit: int
+    ) -> NDArray[np.float32]:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
         if not 0 < len(tokens) <= self.num_ctx:
-            raise ContextFull(f"{len(tokens)} tokens, the context holds 1 to {self.num_ctx}")
+            raise ContextFull(
+                f"{asked}: {len(tokens)} tokens, the context holds 1 to {self.num_ctx}"
+            )
+        with self._use:
+            self._require_open()
+            return self._computed(tokens, head, limit)
+
+    def _computed(self, tokens: Sequence[int], head: Head, limit: int) -> NDArray[np.float32]:
         self._session.claim()
         self._session.tokens.clear()
         self.cache.remove(self._session.sequence)
@@ -310,7 +357,9 @@ class LanguageModel:
         return self.backend.memory_report()
 
     def close(self) -> None:
-        """Release the device; again is harmless."""
-        self.runner.close()
-        self.cache.close()
-        self.backend.close()
+        """Release the device, after the step that is under way; again is harmless."""
+        with self._use:
+            self._closed = True
+            self.runner.close()
+            self.cache.close()
+            self.backend.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.config import Config
@@ -42,14 +43,21 @@ class Prompter:
         Raises
         ------
         TemplateError
-            The model has no template, or it refuses the messages.
+            The model has no template, it refuses the messages, or one of them is none.
         """
         if self.template is None:
             raise TemplateError("chat: the model's file has no chat template; use a raw prompt")
-        shielded = [{**m, "content": self.tokenizer.shield(m["content"])} for m in messages]
+        shielded = [self._shielded(number, m) for number, m in enumerate(messages)]
         text = self.template.render(shielded, add_generation_prompt=True)
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         return self._with_bos(ids)
+
+    def _shielded(self, number: int, message: object) -> Message:
+        shown = repr(message)[:60]
+        given = cast("Message", message if isinstance(message, Mapping) else {})
+        if not all(isinstance(given.get(name), str) for name in ("role", "content")):
+            raise TemplateError(f"chat: message {number} is {shown}, needs role and content, texts")
+        return {**given, "content": self.tokenizer.shield(given["content"])}
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         """Add BOS where the model wants it and the template did not write it."""

@@ -14,7 +14,7 @@ from wgpu_backend.cpu.twin import twin_of, wants_halves
 from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import BF16, F16, F32, DType
-from wgpu_backend.errors import ContextError
+from wgpu_backend.errors import ContextError, OutOfMemory
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -49,7 +49,10 @@ class NumpyExecutor:
 
     def state(self, spec: Spec, label: str) -> Storage:
         """Zeroed storage that outlives graphs."""
-        values = np.zeros(spec.size, _held(spec.dtype).numpy)
+        try:
+            values = np.zeros(spec.size, _held(spec.dtype).numpy)
+        except MemoryError as error:
+            raise OutOfMemory(f"{label}: {error}", self.memory_report()) from None
         self._nbytes["cache"] += values.nbytes
         storage = Storage(values.nbytes, "state", label, values)
         self._owners[storage] = "cache"

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend import plugins
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import BackendError, ContextError
+from wgpu_backend.errors import BackendError, ContextError, OptionError
 from wgpu_backend.graph.fusion import Graph, Made, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
 from wgpu_backend.wgsl_source import Inline, Source
@@ -191,11 +191,20 @@ def fusions(
     -------
     dict
         Rules by the name of the op they are asked for.
+
+    Raises
+    ------
+    OptionError
+        No rule makes an op of a name that is wanted.
     """
     _import_all()
     plugins.load("wgpu_backend.ops")
     names = {rule.name for rules in FUSIONS.values() for rule in rules}
     if not isinstance(wanted, bool):
+        strange = sorted(set(wanted) - names)
+        if strange:
+            known = ", ".join(sorted(names))
+            raise OptionError(f"fusion: no rule makes {strange[0]!r}, there are {known}")
         names &= set(wanted)
     elif not wanted:
         names = set[str]()
