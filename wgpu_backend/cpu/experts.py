@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.experts`."""
+"""NumPy twins of `wgpu_backend.ops.experts`, `expert_tiles` and `experts_q8`."""
 
 from __future__ import annotations
 

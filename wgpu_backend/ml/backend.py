@@ -233,9 +233,7 @@ class Backend:
 
     def _upload(self, infos: Sequence[TensorInfo]) -> None:
         """Put weights side by side; each is a view of what they make together."""
-        dtype, (_, *width) = infos[0].dtype, infos[0].shape or (0,)
-        rows = sum(info.shape[0] for info in infos) if infos[0].shape else 0
-        spec = Spec.dense((rows, *width) if infos[0].shape else (), dtype)
+        spec = _spec_of(infos)
         data = [self.file.data(info.name) for info in infos]
         try:
             storage = self.executor.weight(
@@ -245,7 +243,7 @@ class Backend:
             raise ModelError(f"{self.file.path}: {error}") from None
         stack, offset = Weight(spec, storage, self.executor), 0
         for info in infos:
-            part = Spec(info.shape, dtype, spec.strides, offset)
+            part = Spec(info.shape, spec.dtype, spec.strides, offset)
             self._weights[info.name] = stack if len(infos) == 1 else stack.beside(part)
             offset += part.size
             self.file.forget(info.name)
@@ -355,6 +353,14 @@ def _fits(run: Sequence[TensorInfo], after: TensorInfo, limit: int) -> bool:
     alike = after.dtype == first.dtype and after.shape[1:] == first.shape[1:]
     whole = all(i.shape and i.shape[0] % STACK_ROWS == 0 for i in (first, after))
     return alike and whole and sum(i.nbytes for i in [*run, after]) <= limit
+
+
+def _spec_of(infos: Sequence[TensorInfo]) -> Spec:
+    """Of weights below each other; one without axes has none beside it."""
+    first = infos[0]
+    if not first.shape:
+        return Spec.dense((), first.dtype)
+    return Spec.dense((sum(info.shape[0] for info in infos), *first.shape[1:]), first.dtype)
 
 
 def _share(weight: Tensor) -> int:

@@ -209,6 +209,10 @@ class Context:
         """Run the graph of these tensors; their values stay until the context closes."""
         self._run(tensors, lambda: None)
 
+    def compute_with_notify(self, notify: Callable[[], None], *tensors: Tensor) -> None:
+        """`compute`, with a call when the work has been handed to the device."""
+        self._run(tensors, notify)
+
     def _run(self, tensors: Sequence[Tensor], notify: Callable[[], None]) -> None:
         self._check()
         wanted = [*tensors, *self._taken(tensors)]
@@ -225,10 +229,6 @@ class Context:
             recorded.close()
             raise
         self._keep(wanted, recorded)
-
-    def compute_with_notify(self, notify: Callable[[], None], *tensors: Tensor) -> None:
-        """`compute`, with a call when the work has been handed to the device."""
-        self._run(tensors, notify)
 
     def set_batch_size(self, tokens: int) -> None:
         """Say how many tokens a batch has at most; `reserve` and plans may use it."""

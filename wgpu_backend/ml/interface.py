@@ -90,6 +90,7 @@ def _check_params(op: str, launch: Launch, shader: Shader) -> None:
                 f"Params has {name}, {op} gives {_list(launch.params)} and of each of "
                 f"{_list([*operands, 'y'])} NAME_offset, NAME_shape, NAME_strides",
             )
+    # A kernel beside the op's own may do with fewer.
     unused = sorted(set(launch.params) - fields)
     if unused and launch.shader == "":
         raise shader.pointed_at(
