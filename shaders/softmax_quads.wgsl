@@ -1,29 +1,15 @@
 // As softmax.wgsl, for rows of whole vectors of four, which it reads once less.
 // @import vec4/f32 as x
-// @import lib/grid
+// @import lib/each_row
 // @import lib/nan
-// @import team/group as team
 
-const WG: u32 = 64u;
 const LOWEST: f32 = -3.4028234e38;
 
 struct Params { rows: u32, cols: u32, x_offset: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
-@group(0) @binding(1) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) index: u32,
-) {
-    let row = group_index(group, groups);
-    if row >= params.rows {
-        return;
-    }
-    let lane = team_lane(index);
-    let width = team_width();
+fn compute_row(row: u32, lane: u32, width: u32) {
     let quads = params.cols / 4u;
     let start = params.x_offset / 4u + row * quads;
     // Sums follow the largest value so far: one reading of the row instead of two. (Milakov &

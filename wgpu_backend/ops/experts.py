@@ -17,7 +17,7 @@ from wgpu_backend.ops.views import viewed
 
 # Formats that leave a binding for a bias, of the eight that every device has.
 BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
-VECTOR_ROWS, LANE_ROWS = 2, 2
+VECTOR_ROWS, LANE_ROWS = 2, 2  # of an expert, that a work group or a lane takes
 
 
 def select_mulmat_id(launch: Launch, capabilities: Capabilities) -> Launch:
