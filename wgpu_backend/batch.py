@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,10 @@ class Work:
         return list(self.outputs) == list(range(len(self.tokens)))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchShape:
+class BatchShape(NamedTuple):
     """What decides the graph of a batch; batches of one shape share a recorded graph.
+
+    A tuple, since every step makes one and looks its graph up by it.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class BlockTable:
         CacheFull
             There are not enough free blocks; nothing has changed.
         """
-        held = self._held.get(sequence, Held())
+        held = self._held.get(sequence) or Held()
         needed = -(-(held.length + tokens) // self.block) - len(held.blocks)
         if needed > len(self._free):
             raise CacheFull(
