@@ -64,9 +64,9 @@ def test_as_one_after_the_other(
         np.testing.assert_array_equal(got, want)
 
 
-def attended(context, rng, tokens=3):
+def attended(context, rng, tokens=3, **keys_turn):
     q, k, v, table, slots, keys, values = operands(context, rng, tokens, 4, 2, 32, 32, 16, F16)
-    k, v = k.rope(table).reshape(tokens, -1), v.contiguous().reshape(tokens, -1)
+    k, v = k.rope(table, **keys_turn).reshape(tokens, -1), v.contiguous().reshape(tokens, -1)
     return [
         q.rope(table),
         keys.set_rows(k, slots),
@@ -101,6 +101,17 @@ def test_stands_in_front_of_attention(full, seed, monkeypatch):
     assert [n for n in fused if "attention" not in n][-1] == "rope_put"
     assert {"rope", "set_rows"} <= set(apart)
     assert not {"rope", "set_rows", "contiguous"} & set(fused)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_queries_and_keys_that_turn_in_other_ways_stay_apart(full, seed, monkeypatch):
+    def build(context):
+        q, *rest = attended(context, np.random.default_rng(seed), interleaved=True)
+        return [q.paged_attention(*rest, scores=SCORES)]
+
+    ops, got = ran(full, build, monkeypatch)
+    _, want = ran(full, build, monkeypatch, rules=())
+    assert "rope_put" not in ops
     np.testing.assert_array_equal(got[0], want[0])
 
 

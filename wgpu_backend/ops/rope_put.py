@@ -84,7 +84,9 @@ def before_attention(node: Made, graph: Graph) -> Node | None:
     q, k = query.operands["x"], key.operands["x"]
     v = _in_heads(_source(graph, put_values.operands["x"]), k.spec.shape[1])
     table, slots = query.operands["table"], put_keys.operands["ids"]
-    same = table is key.operands["table"] and slots is put_values.operands["ids"]
+    turn = query.launch.choices["INTERLEAVED"]
+    alike = table is key.operands["table"] and turn == key.launch.choices["INTERLEAVED"]
+    same = alike and slots is put_values.operands["ids"]
     keys, values = put_keys.launch.into, put_values.launch.into
     if keys is None or values is None or v is None or not same:
         return None
@@ -92,8 +94,7 @@ def before_attention(node: Made, graph: Graph) -> Node | None:
         return None
     if not (graph.absorb(put_keys, node) and graph.absorb(put_values, node)):
         return None
-    interleaved = bool(query.launch.choices["INTERLEAVED"])
-    turned = graph.call(rope_put, q, k, v, table, slots, keys, values, interleaved=interleaved)
+    turned = graph.call(rope_put, q, k, v, table, slots, keys, values, interleaved=bool(turn))
     rest = [node.operands[name] for name in ("positions", "sequences", "table")]
     return graph.call(find(node.op), turned, keys, values, *rest, **node.call.kwargs)
 
