@@ -220,3 +220,16 @@ assert os.waitpid(child, 0)[1] == 0
 assert numbers(stage.program.replay().wait()[0])[1] == 2.0
 """
     survives(code)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_ends_by_itself(adapter: DeviceInfo):
+    code = """
+import os, sys
+stage = Stage(Devices()[0], True)
+if not os.fork():
+    sys.exit(7)  # through all of the interpreter's own end, where objects are released
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+assert numbers(stage.program.replay().wait()[0])[1] == 2.0
+"""
+    survives(code)

@@ -13,8 +13,11 @@ one submission instead of for all.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import wgpu
@@ -236,6 +239,26 @@ def let_go(objects: Iterable[Any]) -> None:
     """Release wgpu objects now, whoever still refers to them."""
     for thing in objects:
         thing._release()
+
+
+@cache
+def leave_to_parents() -> None:
+    """Let children that are forked from here end by themselves.
+
+    What they inherit is their parent's. To release it they, and the driver when it is unloaded,
+    would wait for threads that they have not.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_release_nothing)
+
+
+def _release_nothing() -> None:
+    def forget(self: object) -> None: ...
+
+    wgpu.GPUObjectBase.__del__ = forget
+    program = ctypes.CDLL(None)
+    if hasattr(program, "on_exit"):  # glibc's; what is registered last is called first
+        program.on_exit(program._exit, None)
 
 
 def wait_for_all(gpu: Any) -> None:

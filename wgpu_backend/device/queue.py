@@ -25,7 +25,7 @@ from typing import Any
 import wgpu
 
 from wgpu_backend.device.faults import Translated, is_loss, quiet
-from wgpu_backend.device.native import Native, let_go, wait_for_all
+from wgpu_backend.device.native import Native, leave_to_parents, let_go, wait_for_all
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
 
 Command = tuple[Any, ...]
@@ -68,6 +68,7 @@ class Queue:
         self.closed = False
         self._report = report
         self._pid = os.getpid()
+        leave_to_parents()
 
     @property
     def forked(self) -> bool:
