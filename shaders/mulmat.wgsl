@@ -28,8 +28,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let rows = (lane % 8u) * 8u;
     let cols = (lane / 8u) * 4u;
     var sums: array<vec4<f32>, 8>;
+    // Surplus rows and columns repeat the last one and are not stored.
+    let own_row = params.weights_group + tile_row(first_row, lane) * params.groups;
     for (var g = 0u; g < params.groups; g++) {
-        load_weights(first_row, g, lane);
+        bring_weights(own_row + g, lane);
         load_x(first_col, g, lane);
         workgroupBarrier();
         multiply(rows, cols, &sums);
@@ -43,17 +45,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 store(col, params.first_row + row, joined(sums[r][c], sums[(r + 4u) % 8u][c]));
             }
         }
-    }
-}
-
-// A thread brings one row. Surplus rows repeat the last one and are not stored.
-fn load_weights(first_row: u32, g: u32, lane: u32) {
-    let row = tile_row(first_row, lane);
-    var values: array<vec4<f32>, 8>;
-    weights_load32(params.weights_group + row * params.groups + g, &values);
-    // @unroll
-    for (var k = 0u; k < 8u; k++) {
-        tile_w[lane * 9u + k] = values[k];
     }
 }
 

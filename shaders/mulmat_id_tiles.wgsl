@@ -20,8 +20,10 @@ fn compute_task(task: Task, lane: u32) {
     let rows = (lane % 8u) * 8u;
     let cols = (lane / 8u) * 4u;
     var sums: array<vec4<f32>, 8>;
+    // Surplus rows repeat the last one and are not stored.
+    let own_row = min(task.local + lane, params.weights_rows - 1u) * params.groups;
     for (var g = 0u; g < params.groups; g++) {
-        load_weights(task.local + lane, g, lane);
+        bring_weights(own_row + g, lane);
         for (var i = lane; i < TILE_N * 8u; i += WG) {
             tile_x[(i / 8u) * 9u + i % 8u] = x_load4(starts[i / 8u] + g * 8u + i % 8u);
         }
@@ -41,15 +43,5 @@ fn find_columns(tile: u32, lane: u32) {
     if lane < TILE_N {
         pairs[lane] = ids_pair(tile, lane);
         starts[lane] = params.x_offset / 4u + x_row(pairs[lane]) * params.groups * 8u;
-    }
-}
-
-// A thread brings one row. Surplus rows repeat the last one and are not stored.
-fn load_weights(row: u32, g: u32, lane: u32) {
-    var values: array<vec4<f32>, 8>;
-    weights_load32(min(row, params.weights_rows - 1u) * params.groups + g, &values);
-    // @unroll
-    for (var k = 0u; k < 8u; k++) {
-        tile_w[lane * 9u + k] = values[k];
     }
 }
