@@ -1,7 +1,8 @@
 // Causal attention over a paged cache. A work group takes ROWS rows, a row being a query head of one
 // token, that share a head of the cache, and one range of positions (a split). Keys come through
 // workgroup memory KEYS at a time and CHUNK vectors of each, then the values of the same positions.
-// Softmax is online: a running maximum, and sums rescaled when it moves.
+// Softmax is online: a running maximum, and sums rescaled when it moves. Loops have as many turns for
+// all threads, without which D3D12's compiler refuses the barriers behind them.
 // @import load/f32 as q
 // @import vec4/f32 as k
 // @import vec4/f32 as v
@@ -73,7 +74,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 largest[lane] = highest;
             }
             workgroupBarrier();
-            for (var i = lane; i < ROWS * KEYS; i += WG) {
+            for (var begin = 0u; begin < ROWS * KEYS; begin += WG) {
+                let i = begin + lane;
                 let at = (i / KEYS) * WEIGHTS + i % KEYS;
                 let score = weights[at];
                 weights[at] = select(exp(score - largest[i / KEYS]), 0.0, score == LOWEST);
@@ -89,7 +91,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             // @unroll
             for (var c = 0u; c < CHUNKS; c++) {
-                for (var i = lane; i < KEYS * CHUNK; i += WG) {
+                for (var begin = 0u; begin < KEYS * CHUNK; begin += WG) {
+                    let i = begin + lane;
                     let quad_c = min(c * CHUNK + i % CHUNK, params.v_quads - 1u);
                     tile[(i / CHUNK) * PITCH + i % CHUNK] =
                         v_load4(slots[i / CHUNK] * params.v_quads + quad_c);
@@ -138,7 +141,8 @@ fn score(start: u32, lane: u32, loaded: bool) {
     var sums = array<f32, HALF_ROWS>();
     for (var chunk = 0u; chunk < params.k_quads; chunk += CHUNK) {
         if !loaded || params.k_quads > CHUNK {
-            for (var i = lane; i < ROWS * CHUNK; i += WG) {
+            for (var begin = 0u; begin < ROWS * CHUNK; begin += WG) {
+                let i = begin + lane;
                 let quad = chunk + i % CHUNK;
                 query[i] = vec4<f32>(0.0);
                 if quad < params.k_quads {
@@ -146,7 +150,8 @@ fn score(start: u32, lane: u32, loaded: bool) {
                 }
             }
         }
-        for (var i = lane; i < KEYS * CHUNK; i += WG) {
+        for (var begin = 0u; begin < KEYS * CHUNK; begin += WG) {
+            let i = begin + lane;
             let quad = chunk + i % CHUNK;
             var value = vec4<f32>(0.0);
             if quad < params.k_quads {

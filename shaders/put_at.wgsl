@@ -37,15 +37,15 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let k = i / params.window_size;
     var start = vec4<u32>(0u);
-    start[params.axes.x] = start_along(params.axes.x, ids_a[params.ids_a_offset + k]);
+    start = with_start(start, params.axes.x, ids_a[params.ids_a_offset + k]);
     if COUNT > 1u {
-        start[params.axes.y] = start_along(params.axes.y, ids_b[params.ids_b_offset + k]);
+        start = with_start(start, params.axes.y, ids_b[params.ids_b_offset + k]);
     }
     if COUNT > 2u {
-        start[params.axes.z] = start_along(params.axes.z, ids_c[params.ids_c_offset + k]);
+        start = with_start(start, params.axes.z, ids_c[params.ids_c_offset + k]);
     }
     if COUNT > 3u {
-        start[params.axes.w] = start_along(params.axes.w, ids_d[params.ids_d_offset + k]);
+        start = with_start(start, params.axes.w, ids_d[params.ids_d_offset + k]);
     }
     // Both are checked: the sum of a large start and a place may wrap around into the tensor.
     let at = start + coordinates(i % params.window_size, params.window);
@@ -54,6 +54,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 
-fn start_along(axis: u32, id: i32) -> u32 {
-    return wrapped(id, params.y_shape[axis]);
+// D3D12's compiler cannot write one component of a vector that is told at run time.
+fn with_start(start: vec4<u32>, axis: u32, id: i32) -> vec4<u32> {
+    let along = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(axis);
+    return select(start, vec4<u32>(wrapped(id, params.y_shape[axis])), along);
 }

@@ -40,15 +40,11 @@ fn id_of(i: u32) -> u32 {
 
 // Orders as the values do, NaN above all and an empty place, 0, below; ±0 are equal.
 fn key_of(id: u32) -> u32 {
-    if GATHERED {
-        if id >= params.cols {
-            return 0u;
-        }
-    }
-    let bits = x[row + id];
+    let bits = x[row + select(id, min(id, params.cols - 1u), GATHERED)];
     let magnitude = bits & 0x7fffffffu;
     let ordered = select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
-    return select(ordered, 0xffffffffu, magnitude > 0x7f800000u);
+    let key = select(ordered, 0xffffffffu, magnitude > 0x7f800000u);
+    return select(key, 0u, GATHERED && id >= params.cols);
 }
 
 fn summed(mine: u32, lane: u32) -> u32 {
@@ -153,15 +149,18 @@ fn comes_before(i: u32, j: u32) -> bool {
     return keys[i] > keys[j] || (keys[i] == keys[j] && places[i] < places[j]);
 }
 
-// Bitonic sort (Batcher 1968) of what was collected, filled up to a power of two with empty places.
+// Bitonic sort (Batcher 1968) of what was collected, filled up to a power of two with empty places: in
+// as many turns for all threads, without which D3D12's compiler refuses the barriers that follow.
 fn sort(count: u32, lane: u32) {
     var span = 1u;
     while span < count {
         span *= 2u;
     }
-    for (var i = count + lane; i < span; i += WG) {
-        keys[i] = 0u;
-        places[i] = NO_LIMIT;
+    for (var first = count; first < span; first += WG) {
+        if first + lane < span {
+            keys[first + lane] = 0u;
+            places[first + lane] = NO_LIMIT;
+        }
     }
     workgroupBarrier();
     for (var block = 2u; block <= span; block *= 2u) {

@@ -2,7 +2,8 @@
 // head of one token; those of a cache head's group follow each other, then those of the next token.
 //
 // Position j of sequence s lies in row table[s, j / BLOCK] · BLOCK + j mod BLOCK of the cache. The
-// importing file has `positions_load`, `sequences_load` and `params`.
+// importing file has `positions_load`, `sequences_load` and `params`. Functions have one end: D3D12's
+// compiler refuses barriers that hang on what one with several gives.
 
 const CAPPED: bool = false;
 const LOWEST: f32 = -3.4028234e38;
@@ -54,18 +55,13 @@ fn seen_by(token: u32) -> vec2<u32> {
 // Those before `limit` that a row sees: none if it is beyond the tile, or its token of another run.
 fn seen_in(run: Run, row: u32, last: u32, limit: u32) -> vec2<u32> {
     let token = row / params.group;
-    if row >= last || token < run.begin || token >= run.end {
-        return vec2<u32>(0u);
-    }
-    let seen = seen_by(token);
-    return vec2<u32>(seen.x, min(seen.y, limit));
+    let apart = row >= last || token < run.begin || token >= run.end;
+    let seen = seen_by(select(token, run.begin, apart));
+    return select(vec2<u32>(seen.x, min(seen.y, limit)), vec2<u32>(0u), apart);
 }
 
 // The share of a range that one split takes.
 fn part_of(range: vec2<u32>, split: u32) -> vec2<u32> {
-    if params.splits == 1u {
-        return range;
-    }
     let share = (range.y - range.x + params.splits - 1u) / params.splits;
     let first = min(range.x + split * share, range.y);
     return vec2<u32>(first, min(first + share, range.y));

@@ -1,5 +1,6 @@
 // Attention over plain keys and values, (batch, position, head, column): what a token sees of them,
-// and where its results lie. The importing file has `params`.
+// and where its results lie. The importing file has `params`. Functions have one end where barriers
+// hang on what they give, or D3D12's compiler refuses them.
 
 const MASKED: bool = false;
 const TRUTHS: bool = false;      // the mask says what is seen; otherwise it is added to scores
@@ -17,17 +18,13 @@ struct Params {
 
 // Tokens are the last of the positions: with 2 of 5 keys' worth of them, the first is position 3.
 fn seen_until(token: u32) -> u32 {
-    if !CAUSAL {
-        return params.keys;
-    }
-    return u32(clamp(i32(token + 1u + params.keys) - i32(params.tokens), 0, i32(params.keys)));
+    let seen = u32(clamp(i32(token + 1u + params.keys) - i32(params.tokens), 0, i32(params.keys)));
+    return select(params.keys, seen, CAUSAL);
 }
 
 fn seen_from(token: u32) -> u32 {
-    if params.window == 0u {
-        return 0u;
-    }
-    return u32(max(i32(token + 1u + params.keys) - i32(params.tokens) - i32(params.window), 0));
+    let first = max(i32(token + 1u + params.keys) - i32(params.tokens) - i32(params.window), 0);
+    return select(u32(first), 0u, params.window == 0u);
 }
 
 // The share that one split takes of the keys that a tile's tokens see, in whole steps.
