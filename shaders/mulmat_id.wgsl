@@ -5,12 +5,12 @@
 // @import vec4/f32 as x
 // @import chosen/each as ids
 // @import lib/expert_task
+// @import lib/lane_sums
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;
 const TASK_ROWS: u32 = ROWS;
-
-var<workgroup> partial: array<f32, WG * ROWS>;
+const SUMS: u32 = ROWS;
 
 fn compute_task(task: Task, lane: u32) {
     let local = task.local;
@@ -30,19 +30,8 @@ fn compute_task(task: Task, lane: u32) {
             }
         }
     }
-    for (var r = 0u; r < ROWS; r++) {
-        partial[r * WG + lane] = sums[r];
-    }
-    workgroupBarrier();
-    for (var half = WG / 2u; half > 0u; half /= 2u) {
-        if lane < half {
-            for (var r = 0u; r < ROWS; r++) {
-                partial[r * WG + lane] += partial[r * WG + lane + half];
-            }
-        }
-        workgroupBarrier();
-    }
+    add_up_lanes(&sums, lane);
     if lane < ROWS {
-        put(task, lane, ids_pair(task.tile, 0u), partial[lane * WG]);
+        put(task, lane, ids_pair(task.tile, 0u), lane_sum(lane));
     }
 }

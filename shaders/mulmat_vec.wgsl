@@ -6,11 +6,13 @@
 // @import lib/addend
 // @import lib/gated
 // @import lib/grid
+// @import lib/lane_sums
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;
 const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
+const SUMS: u32 = SOURCES * COLS;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -20,8 +22,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> partial: array<f32, WG * SOURCES * COLS>;
-
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -30,35 +30,24 @@ fn main(
 ) {
     let first_row = group_index(group, groups) * ROWS;
     let first_col = group.z * COLS;
-    var sums: array<f32, SOURCES * COLS>;
+    var sums: array<f32, SUMS>;
     for (var g = lane; g < params.groups; g += WG) {
         accumulate(first_row, first_col, g, &sums);
     }
-    for (var i = 0u; i < SOURCES * COLS; i++) {
-        partial[i * WG + lane] = sums[i];
-    }
-    workgroupBarrier();
-    for (var half = WG / 2u; half > 0u; half /= 2u) {
-        if lane < half {
-            for (var i = 0u; i < SOURCES * COLS; i++) {
-                partial[i * WG + lane] += partial[i * WG + lane + half];
-            }
-        }
-        workgroupBarrier();
-    }
+    add_up_lanes(&sums, lane);
     for (var i = lane; i < ROWS * COLS; i += WG) {
         let row = first_row + i / COLS;
         let col = first_col + i % COLS;
         if row < result_rows() && col < params.n {
-            let second = partial[(i + (SOURCES - ROWS) * COLS) * WG];
-            store(col, params.first_row + row, joined(partial[i * WG], second));
+            let second = lane_sum(i + (SOURCES - ROWS) * COLS);
+            store(col, params.first_row + row, joined(lane_sum(i), second));
         }
     }
 }
 
 // Adds 32 products to each sum. Surplus rows and columns repeat the last one and are not stored.
 fn accumulate(
-    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, SOURCES * COLS>>,
+    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, SUMS>>,
 ) {
     var values: array<vec4<f32>, 8>;
     for (var r = 0u; r < SOURCES; r++) {
