@@ -55,7 +55,7 @@ fn main(
             let word = touched(group_row, source, lane);
             // There are no products of no columns, but a compiler cannot know and has to read.
             if params.n == 0u {
-                y[0] = word;
+                y[lane] = word;
             }
         }
         var starts: array<u32, ROWS>;
