@@ -237,6 +237,17 @@ def test_params_must_be_those_of_the_struct(compose):
         shader.pack({"rows": 1, "row": 2})
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("u32", 0.5), ("u32", -1), ("i32", 2**31), ("f32", "half"), ("vec4<u32>", (1, 2, 3))],
+)
+def test_a_value_that_does_not_fit_its_field_is_told_at_the_field(compose, kind, value):
+    shader = compose(main=f"struct Params {{ first: u32,\n  alpha: {kind} }}\n" + MAIN)
+    with pytest.raises(ShaderError, match=r"main\.wgsl:2: alpha is .*, the op gives ") as told:
+        shader.pack({"first": 4.0, "alpha": value})
+    assert str(told.value).splitlines()[1:] == [f"2 │   alpha: {kind} }}", "      ^"]
+
+
 def test_params_of_other_types_are_refused(compose):
     with pytest.raises(
         ShaderError, match=r"Params: x is vec2<f32>, needs u32, i32, f32, vec4<u32>"
@@ -286,3 +297,14 @@ def test_missing_files_are_named(compose, tmp_path):
         compose(main="// @import lib/absent")
     with pytest.raises(ShaderError, match=r"shaders/absent\.wgsl"):
         load("absent")
+
+
+def test_a_missing_import_is_shown_at_its_line_with_what_is_like_it(compose):
+    with pytest.raises(ShaderError) as told:
+        compose(main="// first\n// @import lib/gird\n" + MAIN)
+    first, line, caret = str(told.value).splitlines()
+    assert first.endswith(
+        "main.wgsl:2: shaders/lib/gird.wgsl: No such file or directory; there is lib/grid"
+    )
+    assert line == "2 │ // @import lib/gird"
+    assert line[caret.index("^") :] == "lib/gird"

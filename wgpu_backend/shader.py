@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Literal
 
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.wgsl_source import Source, beside, display, read, stem
+from wgpu_backend.wgsl_source import Source, alike, beside, display, read, stem
 
 Access = Literal["read", "read_write", "uniform"]
 Choice = str | int | float | bool
@@ -112,7 +112,8 @@ class Shader:
         for number, line in enumerate(_COMMENT.sub("", self.text).splitlines(), 1):
             if found := re.search(declaration, line):
                 return self.pointed(number, found.start(found.re.groups and 1) + 1, what)
-        return ShaderError(f"{self.label}: {self.origins[0]}: {what}")
+        place = f"{self.origins[-1]}: " if self.origins else "it is empty: "
+        return ShaderError(f"{self.label}: {place}{what}")
 
     def pack(self, values: Mapping[str, float | Sequence[int]]) -> bytes:
         """Lay `values` out as ``struct Params``.
@@ -120,7 +121,7 @@ class Shader:
         Raises
         ------
         ShaderError
-            A field has no value, or a value has no field.
+            A field has no value, a value has no field, or one does not fit into its own.
         """
         names = {f.name for f in self.params}
         if names != set(values):
@@ -130,11 +131,24 @@ class Shader:
         size = _params_size(self.params)
         buffer = bytearray(size)
         for f in self.params:
-            value = values[f.name]
-            parts = value if isinstance(value, Sequence) else (value,)
-            numbers = parts if f.type == "f32" else [int(p) for p in parts]
-            struct.pack_into("<" + _SCALARS[f.type], buffer, f.offset, *numbers)
+            try:
+                numbers = _numbers(f.type, values[f.name])
+                struct.pack_into("<" + _SCALARS[f.type], buffer, f.offset, *numbers)
+            except (TypeError, ValueError, OverflowError, struct.error):
+                what = f"{f.name} is {f.type}, the op gives {values[f.name]!r}"
+                raise self.pointed_at(rf"\b({f.name})\s*:", what) from None
         return bytes(buffer)
+
+
+def _numbers(kind: str, value: float | Sequence[int]) -> Sequence[float]:
+    """Values of a field; what an integer would cut off is an error."""
+    parts = value if isinstance(value, Sequence) else (value,)
+    if kind == "f32":
+        return parts
+    whole = [int(part) for part in parts]
+    if any(a != b for a, b in zip(whole, parts, strict=True)):
+        raise ValueError
+    return whole
 
 
 def _params_size(params: Sequence[ParamField]) -> int:
@@ -227,13 +241,14 @@ class _Composer:
         for number, line in enumerate(read(path).splitlines(), 1):
             found = _IMPORT.match(line)
             if found:
-                yield from self._import(found["path"], found["name"], path)
+                where = f"{name}:{number}", line
+                yield from self._import(found["path"], found["name"], path, where)
                 continue
             renamed = re.sub(r"\bbuf(?=_|\b)", rename, line) if rename else line
             yield self._parameter(renamed), f"{name}:{number}"
 
     def _import(
-        self, path: str, name: str | None, importer: Source
+        self, path: str, name: str | None, importer: Source, where: tuple[Origin, str]
     ) -> Iterator[tuple[str, Origin]]:
         chosen = path
         if name is not None:
@@ -247,7 +262,12 @@ class _Composer:
         if (chosen, name) in self._included:
             return
         self._included.add((chosen, name))
-        yield from self.lines(beside(importer, chosen), name)
+        file = beside(importer, chosen)
+        try:
+            read(file)
+        except ShaderError as error:
+            raise _unread(error, importer, chosen, where) from None
+        yield from self.lines(file, name)
 
     def _parameter(self, line: str) -> str:
         found = _PARAMETER.match(line)
@@ -265,6 +285,17 @@ class _Composer:
         self.used.add(name)
         if value != default:
             self.taken.append(f"{name}={value.rpartition('/')[2]}")
+
+
+def _unread(
+    error: ShaderError, importer: Source, path: str, where: tuple[Origin, str]
+) -> ShaderError:
+    """Error about an import that cannot be read, at its line."""
+    (origin, line), other = where, alike(path)
+    hint = f"; there is {other}" if other else ""
+    gutter = f"{origin.rpartition(':')[2]} │ "
+    caret = " " * (len(gutter) + max(line.find(path), 0)) + "^"
+    return ShaderError(f"{stem(importer)}: {origin}: {error}{hint}\n{gutter}{line}\n{caret}")
 
 
 def _wgsl(value: Choice) -> str:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -71,7 +72,8 @@ def nmse(got: Array, want: Array) -> float:
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return float("nan")
-    error = float(np.sum((a[finite] - b[finite]) ** 2))
+    with np.errstate(invalid="ignore"):  # NaN where only one side has it
+        error = float(np.sum((a[finite] - b[finite]) ** 2))
     return error / (float(np.sum(b[finite] ** 2)) or 1.0)
 
 
@@ -164,7 +166,7 @@ class Case:
         How operands lay in memory, or what is special of them.
     shapes : tuple of tuple of int
     error : float
-        The `nmse` found; NaN where it failed otherwise.
+        The `nmse` found; NaN where it failed otherwise, or there is no twin.
     problem : str
         What is wrong; empty where nothing is.
     refused : bool
@@ -190,10 +192,28 @@ _TRIALS: dict[str, list[Trial]] = {}
 
 
 def trial(op: Op[Any], *shapes: str, **how: Any) -> Trial:  # noqa: ANN401
-    """Say how an op is to be tried by `check_op` and ``wgpu-backend op check``; see `Trial`."""
+    """Say how an op is to be tried by `check_op` and ``wgpu-backend op check``; see `Trial`.
+
+    Raises
+    ------
+    BackendError
+        The op does not take the options, or needs others.
+    """
     made = Trial(op, shapes, **how)
+    _check_options(made)
     _TRIALS.setdefault(op.name, []).append(made)
     return made
+
+
+def _check_options(trial: Trial) -> None:
+    parameters = [*inspect.signature(trial.op.record).parameters.values()][len(trial.shapes) :]
+    known, given = {p.name for p in parameters}, set(trial.options)
+    needed = {p.name for p in parameters if p.default is p.empty}
+    if not needed <= given <= known:
+        raise BackendError(
+            f"trial of {trial.op.name}: options are {sorted(given)}, the op takes {sorted(known)} "
+            f"and needs {sorted(needed)}"
+        )
 
 
 def trials_of(op: Op[Any]) -> list[Trial]:
@@ -309,7 +329,7 @@ def _run(
     try:
         guarded = _guarded(executor, build)  # first: a loop that does not end is found there
         got = values_of(executor, build)
-        want = _wanted(build) if _has_twin(trial.op) else got
+        want = _wanted(build) if has_twin(trial.op) else got
         if guarded is not None:
             strays = guarded.strays
             strays += _differing("between guard zones: ", guarded.values, want, limit)
@@ -317,17 +337,26 @@ def _run(
         return case(problem=str(error), refused=str(error).startswith(trial.op.name))
     except BackendError as error:
         return case(problem=str(error))
+    except Exception as error:  # whatever the op's own function does
+        return case(problem=f"the op fails, {_placed(error)}")
     problems = (*strays, *_differing("", got, want, limit))
-    return case(nmse(got, want), "; ".join(problems))
+    compared = nmse(got, want) if has_twin(trial.op) else float("nan")
+    return case(compared, "; ".join(problems))
 
 
 def _wanted(build: Build) -> Array:
     try:
         return values_of(NumpyExecutor(), build)
-    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-        if isinstance(error, BackendError):
-            raise
-        raise BackendError(f"its twin fails, {type(error).__name__}: {error}") from error
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(f"its twin fails, {_placed(error)}") from error
+
+
+def _placed(error: Exception) -> str:
+    """Error that nobody foresaw, with the line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno}: {frame.line})"
 
 
 def _guarded(executor: Executor, build: Build) -> Guarded | None:
@@ -337,7 +366,8 @@ def _guarded(executor: Executor, build: Build) -> Guarded | None:
         return run_guarded(executor, build(context))
 
 
-def _has_twin(op: Op[Any]) -> bool:
+def has_twin(op: Op[Any]) -> bool:
+    """Whether there is something in NumPy to compare an op with."""
     try:
         twin_of(op.name)
     except BackendError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -44,7 +45,9 @@ def read(source: Source) -> str:
         if isinstance(source, Path):
             return source.read_text(encoding="utf-8")
         return _package_text(source)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ShaderError(f"{display(source)}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise ShaderError(f"{display(source)}: {error}") from None
 
 
@@ -58,6 +61,15 @@ def display(source: Source) -> str:
     if isinstance(source, Inline):
         return source.name
     return str(source) if isinstance(source, Path) else f"shaders/{source}.wgsl"
+
+
+def alike(path: str) -> str:
+    """Name of a file of the package that is much like a wrong one, or nothing."""
+    folder = path.rpartition("/")[0]
+    home = files("wgpu_backend.shaders").joinpath(folder)
+    names = [f"{folder}/{f.name}".strip("/") for f in home.iterdir()] if home.is_dir() else []
+    found = get_close_matches(f"{path}.wgsl", names, 1)
+    return found[0].removesuffix(".wgsl") if found else ""
 
 
 def stem(source: Source) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from wgpu_backend.errors import BackendError, ShaderError
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import Op
 from wgpu_backend.shader import Choice, Shader, imports, load
-from wgpu_backend.testing import Case, opened, run_trial, trials_of
+from wgpu_backend.testing import Case, has_twin, opened, run_trial, trials_of
 
 POLL_SECONDS = 0.25
 SHOWN_PROBLEMS = 5
@@ -106,6 +107,11 @@ class _Checker:
         print_table(COLUMNS, _rows(cases), right=COLUMNS[3:])
         failed = [c for c in cases if c.problem and not c.refused]
         _print_problems(failed)
+        if not has_twin(made):
+            remark(
+                f"{made.name}: it has no NumPy twin, so its values were compared with nothing; "
+                f"write one under @{made.name}.twin"
+            )
         if all(c.refused for c in cases):
             remark(f"{made.name}: every case is refused: {cases[0].problem}")
             return False
@@ -119,7 +125,7 @@ def _rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
     groups = dict.fromkeys((c.op, c.profile, c.dtype) for c in cases)
     for op, profile, dtype in groups:
         here = [c for c in cases if (c.op, c.profile, c.dtype) == (op, profile, dtype)]
-        errors = [c.error for c in here if not c.problem]
+        errors = [c.error for c in here if not c.problem and not math.isnan(c.error)]
         failed = sum(bool(c.problem) and not c.refused for c in here)
         worst = f"{max(errors):.1e}" if errors else "–"
         refused = sum(c.refused for c in here)
@@ -128,9 +134,10 @@ def _rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
 
 def _print_problems(failed: Sequence[Case]) -> None:
     """Each problem once: a shader that does not compile fails every case alike."""
-    same = Counter(_compile_error(c) or str(c) for c in failed)
+    same = Counter(_compile_error(c) or c.problem for c in failed)
+    first = {c.problem: str(c) for c in reversed(failed)}
     for text, count in list(same.items())[:SHOWN_PROBLEMS]:
-        remark(text + (f"\n({count} cases)" if count > 1 else ""))
+        remark(first.get(text, text) + (f"\n({count} cases)" if count > 1 else ""))
     if len(same) > SHOWN_PROBLEMS:
         remark(f"… and {len(same) - SHOWN_PROBLEMS} more")
 

@@ -14,7 +14,7 @@ from wgpu_backend.cpu.twin import twin_of, wants_halves
 from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import BF16, F16, F32, DType
-from wgpu_backend.errors import ContextError, OutOfMemory
+from wgpu_backend.errors import BackendError, ContextError, OutOfMemory
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -151,6 +151,10 @@ def execute(node: Node, launch: Launch, call: Call) -> None:
     # Overflow to inf and its consequences are what a GPU does too.
     with np.errstate(all="ignore"):
         result = twin(*args, **kwargs)
+    if launch.into is None and np.size(result) != launch.out.size:
+        raise BackendError(
+            f"{call.op.name}: its twin gives shape {np.shape(result)}, needs {launch.out.shape}"
+        )
     if launch.into is None:
         node.storage.handle = _narrowed(result, launch.out)
     elif launch.into.spec.dtype == BF16:

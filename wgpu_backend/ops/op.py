@@ -97,6 +97,8 @@ class Op(Generic[P]):
         if self._dense:
             args, kwargs = self._densify(builder, args, kwargs)  # pyright: ignore[reportAssignmentType]
         launch = self.record(*args, **kwargs)
+        if launch is None:  # pyright: ignore[reportUnnecessaryComparison] outside, nobody checks
+            raise BackendError(f"{self.name}: it returns None, needs a Launch")
         return builder.add(Call(self, args, kwargs), launch)
 
     def twin(self, function: Twin) -> Twin:
