@@ -9,10 +9,12 @@ from tests.graph.graphs import random_graph
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0
 from wgpu_backend.errors import ContextError, DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.memory import plan
+from wgpu_backend.graph.node import Launch
 from wgpu_backend.ml import wgpu_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.testing import nmse
+from wgpu_backend.ops.op import op
+from wgpu_backend.testing import forget, nmse
 
 SHAPES = [(8, 16), (1, 33), (16, 8), (3, 5)]
 
@@ -242,3 +244,34 @@ def test_released_tensors_cannot_be_read(executor):
         y.numpy()
     with pytest.raises(ContextError, match="closed"):
         y.numpy()
+
+
+FIELDS = [f"f{i}" for i in range(80)]
+MANY_FIELDS = """
+const WG: u32 = 64u;
+struct Params { size: u32, FIELDS }
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < params.size {
+        y[id.x] = x[id.x] * params.f0 + params.f79;
+    }
+}
+""".replace("FIELDS", ", ".join(f"{name}: f32" for name in FIELDS))
+
+
+def test_an_op_may_have_as_many_parameters_as_it_likes(full):
+    @op(source=MANY_FIELDS, dense=("x",))
+    def lavish(x, *, first):
+        values = dict(zip(FIELDS, range(first, first + len(FIELDS)), strict=True))
+        return Launch(x.spec, {"x": x}, threads=x.spec.size, params={"size": 3, **values})
+
+    try:
+        with Context(full) as ctx:
+            y = lavish(lavish(ctx.from_floats([1, 2, 3]), first=2), first=4) * 2
+            assert y.numpy().tolist() == [2 * (4 * (2 * v + 81) + 83) for v in (1, 2, 3)]
+    finally:
+        forget(lavish)

@@ -156,7 +156,7 @@ def test_planes_take_no_more_bits_than_blocks(dtype):
 @pytest.mark.parametrize("dtype", QUANTISABLE, ids=str)
 def test_planes_of_what_devices_write_join_again(rng, dtype):
     blocks = matrix(rng, dtype)
-    assert np.array_equal(joined(dtype, planes(dtype, blocks)), blocks)
+    assert np.array_equal(joined(planes(dtype, blocks)), blocks)
 
 
 def test_a_nan_scale_in_four_nibbles_is_found(full, rng):

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.cpu.values import dequantise, strided
 from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.memory import MemoryPlan
 from wgpu_backend.graph.node import Node, Storage
@@ -120,6 +122,13 @@ class Executor(Protocol):
 def in_one(data: Pieces) -> memoryview:
     """Bytes that may lie in several pieces, copied only where they do."""
     return memoryview(b"".join(data)) if isinstance(data, list) else data
+
+
+def weight_values(dtype: DType, data: Pieces, spec: Spec) -> Array:
+    """Values that `spec` looks at, from the bytes of the whole weight; block formats as f32."""
+    whole = in_one(data)
+    size = len(whole) // dtype.block_nbytes * dtype.block
+    return strided(dequantise(dtype, whole, Spec.dense((size,), dtype)), spec).copy()
 
 
 def sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -42,15 +42,13 @@ def planes(dtype: DType, blocks: Bytes) -> Planes:
     return {"": blocks} if split is None else split(blocks)
 
 
-def joined(dtype: DType, parts: Planes) -> Bytes:
+def joined(parts: Planes) -> Bytes:
     """Blocks from their planes, for the types that a device can write.
 
     Parameters
     ----------
-    dtype : DType
-        q8_0, q4_0, q4_1, q5_0 or q5_1.
     parts : dict
-        What `planes` returns.
+        What `planes` makes of q8_0, q4_0, q4_1, q5_0 or q5_1.
 
     Returns
     -------

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from wgpu_backend.cpu.values import dequantise, strided
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
@@ -20,7 +19,7 @@ from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, Pieces, in_one
+from wgpu_backend.ml.executor import Array, Pieces, weight_values
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor, intermediate
 from wgpu_backend.ml.wgpu_launch import kernels
 from wgpu_backend.ml.wgpu_storage import Part
@@ -84,10 +83,7 @@ class Sketch:
         """
         if node.storage not in self._sources:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} is only sketched")
-        dtype, pieces = self._sources[node.storage]
-        data = in_one(pieces)
-        size = len(data) // dtype.block_nbytes * dtype.block
-        return strided(dequantise(dtype, data, Spec.dense((size,), dtype)), node.spec).copy()
+        return weight_values(*self._sources[node.storage], node.spec)
 
     def write(self, node: Node, data: bytes) -> None:
         """Nothing is there to be written."""

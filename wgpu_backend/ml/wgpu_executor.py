@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wgpu_backend.cpu.blocks import decoded
-from wgpu_backend.cpu.values import decode, dequantise, strided
+from wgpu_backend.cpu.values import decode, strided
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
@@ -22,7 +22,7 @@ from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, Pieces, checked_input, in_one, sums
+from wgpu_backend.ml.executor import Array, Pieces, checked_input, in_one, sums, weight_values
 from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
@@ -35,13 +35,16 @@ class WgpuExecutor:
     Parameters
     ----------
     device : Device
+
+    Attributes
+    ----------
     rules : mapping of str to sequence of Rule
         Fusion rules for graphs recorded from now on, see `wgpu_backend.ops.op.fusions`.
     """
 
-    def __init__(self, device: Device, rules: Mapping[str, Sequence[Rule]] | None = None) -> None:
+    def __init__(self, device: Device) -> None:
         self.device = device
-        self.rules = rules or {}
+        self.rules: Mapping[str, Sequence[Rule]] = {}
         self._weights = WeightStore(device)
         self._slots = SharedSlots(device)
         self._sources: dict[Storage, tuple[DType, Pieces]] = {}
@@ -99,11 +102,7 @@ class WgpuExecutor:
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""
         if node.storage in self._sources:
-            dtype, pieces = self._sources[node.storage]
-            data = in_one(pieces)
-            elements = len(data) // dtype.block_nbytes * dtype.block
-            whole_weight = dequantise(dtype, data, Spec.dense((elements,), dtype))
-            return strided(whole_weight, node.spec).copy()
+            return weight_values(*self._sources[node.storage], node.spec)
         if node.storage.handle is None:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
         if node.spec.dtype.quantised:
@@ -168,11 +167,10 @@ def _plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
 def _joined(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -> Bytes:
     sizes = plane_nbytes(dtype).items()
     return joined(
-        dtype,
         {
             name: np.frombuffer(plane, np.uint8, blocks * nbytes).reshape(blocks, nbytes)
             for plane, (name, nbytes) in zip(data, sizes, strict=True)
-        },
+        }
     )
 
 
@@ -215,7 +213,6 @@ class WgpuRecorded:
         except BaseException:
             self._release()
             raise
-        self.dispatches = self._count
 
     def _own(self, nbytes: int, purpose: Purpose, label: str) -> Buffer:
         """Make a buffer that closing releases."""
@@ -282,24 +279,24 @@ class WgpuRecorded:
             ]
         params = self._upload_params([kernel.params for _, _, kernel in made])
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
-        self._count = len(dispatches)
+        self.dispatches = len(dispatches)
         reads = [read for node in outputs for read in self._readings(node)]
         return self._device.program(dispatches, reads=reads, given=given, label="graph")
 
     def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
-        """Equal parameter blocks share a slot of one uniform buffer."""
-        slots: dict[bytes, int] = {}
+        """Equal parameter blocks share a place in one uniform buffer."""
+        places: dict[bytes, int] = {}
+        end = 0
         for block in packed:
-            if block and block not in slots:
-                slots[block] = len(slots) * 256
-        if not slots:
+            if block and block not in places:
+                places[block] = end
+                end += aligned(len(block))
+        if not places:
             return [None] * len(packed)
-        buffer = self._own(len(slots) * 256, "params", "params")
-        self._device.write(buffer, b"".join(block.ljust(256, b"\0") for block in slots))
-        return [
-            Binding(buffer, slots[block], -(-len(block) // 16) * 16) if block else None
-            for block in packed
-        ]
+        buffer = self._own(end, "params", "params")
+        blocks = (block.ljust(aligned(len(block)), b"\0") for block in places)
+        self._device.write(buffer, b"".join(blocks))
+        return [Binding(buffer, places[b], len(b)) if b else None for b in packed]
 
     def _dispatch(
         self, node: Node, launch: Launch, kernel: Kernel, params: Binding | None
