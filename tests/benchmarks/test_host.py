@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.host import MADE, PARTS, Measured, Stopwatch, findings
 from wgpu_backend.engine.loading import choose_device
-from wgpu_backend.engine.step_sampler import MOST_AHEAD
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,8 +60,6 @@ def test_a_step_makes_nothing_and_its_parts_add_up(tmp_path):
     for each in (small, large):
         assert each["made"] == dict.fromkeys(MADE, 0)
         assert each["generated"].pop("tokens") > 0
-        # Places for results that arrive are made when so many are first under way.
-        assert each["generated"].pop("buffers") <= MOST_AHEAD
         assert set(each["generated"].values()) == {0}
         assert sum(each["parts"].values()) == pytest.approx(each["microseconds"])
         assert all(each["parts"][part] > 0 for part in PARTS)

@@ -145,6 +145,20 @@ def test_results_wait_in_a_ring_until_read(either: Device):
 
 
 @pytest.mark.gpu
+def test_results_that_nobody_can_ask_for_leave_their_slots(either: Device):
+    program, x = chain(either, 1)
+    kept = program.replay()
+    for _ in range(3):
+        program.replay()
+    before = either.counters.buffers
+    for start in range(READBACK_SLOTS):
+        either.write(x, floats_bytes(float(start)))
+        assert numbers(program.replay().wait()[0])[0] == 2.0 * start
+    assert before == either.counters.buffers
+    assert numbers(kept.wait()[0])[1] == 2.0
+
+
+@pytest.mark.gpu
 def test_several_ranges_of_any_length_are_read(either: Device):
     a = floats(either, 16)
     reads = [Binding(a, 0, 5), Binding(a, 32), Binding(a, 8, 1)]

@@ -132,6 +132,20 @@ def test_an_end_token_leaves_no_trace_of_what_followed_it(talk, depth):
     assert made == (before, "stop", (everything, len(everything)))
 
 
+def test_steps_that_nobody_reads_keep_no_place_for_their_results(talk):
+    if isinstance(talk.model.backend.executor, NumpyExecutor):
+        pytest.skip("results of NumPy are there at once")
+    counters = talk.model.backend.executor.device.counters
+    made = []
+    for seed in range(6):
+        talk.forget()
+        stream = talk.stream(4, seeded("greedy", seed)).run(PROMPT)
+        next(stream)
+        stream.close()
+        made.append(counters.buffers)
+    assert made[1:] == made[:1] * 5
+
+
 @pytest.mark.parametrize("depth", [1, *DEPTHS])
 @pytest.mark.parametrize("limit", [0, 1, 2, 5])
 def test_a_limit_computes_no_step_too_many(talk, depth, limit):

@@ -9,6 +9,7 @@ for copied into host-visible buffers that stay.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 
 from wgpu_backend.device.binds import Binder, Dispatch, Range, padded, resolved
@@ -71,11 +72,6 @@ class Pending:
                 self._slot = self._program = None
                 self._data = split(data, self._sizes)
             return self._data
-
-    @property
-    def arrived(self) -> bool:
-        """Whether the results are on the host, so that the slot is free."""
-        return self._data is not None
 
     def drop(self) -> None:
         """Forget the slot; what has not been read never will be."""
@@ -149,7 +145,7 @@ class Program:
         self._buffers = {*bound, *(buffer for buffer, _, _ in copied)}
         self._epoch = -1
         self._slots: list[Slot] = []
-        self._under_way: list[Pending | None] = []
+        self._under_way: dict[Slot, weakref.ref[Pending]] = {}  # the oldest first
         self._closed = False
 
     def __del__(self) -> None:
@@ -181,16 +177,16 @@ class Program:
         """
         with self._queue.entered(self.label):
             self._check()
-            at = self._free_slot()
-            slot = None if at is None else self._slots[at]
+            slot = self._free_slot() if self._reads else None
             with self._queue.translated(self.label):
                 self._give()
                 index = self._submit(slot)
                 if slot is not None:
                     slot.start(index, slot.nbytes)
             pending = Pending(slot, self._sizes, self)
-            if at is not None:
-                self._under_way[at] = pending
+            if slot is not None:
+                self._under_way.pop(slot, None)
+                self._under_way[slot] = weakref.ref(pending)
             return pending
 
     def timed(self) -> list[Timing]:
@@ -223,12 +219,12 @@ class Program:
             self._closed = True
             self._portions = []
             self._binder.close()
-            for pending in self._under_way:
-                if pending is not None:
+            for reference in self._under_way.values():
+                if (pending := reference()) is not None:
                     pending.drop()
             for slot in self._slots:
                 slot.release()
-            self._slots, self._under_way = [], []
+            self._slots, self._under_way = [], {}
 
     def _copied(self, what: str, binding: Binding) -> Range:
         """Check what is read or given; copies start and end at multiples of 4."""
@@ -260,28 +256,27 @@ class Program:
                     raise DeviceError(f"{self.label}: {buffer} is used after its release")
             self._epoch = self._pool.epoch
 
-    def _free_slot(self) -> int | None:
-        """Return the index of a slot to read into, or None when nothing is read."""
-        if not self._reads:
-            return None
-        for at, pending in enumerate(self._under_way):
-            if pending is None or pending.arrived:
-                return at
-        if len(self._slots) == READBACK_SLOTS:
-            return self._wait_for_oldest()
-        nbytes = sum(padded(size) for size in self._sizes)
-        self._slots.append(Slot(self._queue, self._pool, nbytes))
-        self._slots[-1].take(self._reads)
-        self._under_way.append(None)
-        return len(self._slots) - 1
+    def _free_slot(self) -> Slot:
+        """Return a slot to read into: a free one, one whose reader is gone, or a new one."""
+        for slot in self._slots:
+            if not slot.busy:
+                return slot
+        gone = [slot for slot, reader in self._under_way.items() if reader() is None]
+        if not gone and len(self._slots) < READBACK_SLOTS:
+            return self._new_slot()
+        oldest = next(iter(gone or self._under_way))
+        pending = self._under_way[oldest]()
+        if pending is None:
+            oldest.finish(self.label)
+        else:
+            pending.wait()
+        return oldest
 
-    def _wait_for_oldest(self) -> int:
-        oldest = self._under_way.pop(0)
-        self._slots.append(self._slots.pop(0))
-        self._under_way.append(oldest)
-        if oldest is not None:
-            oldest.wait()
-        return READBACK_SLOTS - 1
+    def _new_slot(self) -> Slot:
+        slot = Slot(self._queue, self._pool, sum(padded(size) for size in self._sizes))
+        slot.take(self._reads)
+        self._slots.append(slot)
+        return slot
 
     def _give(self) -> None:
         """Copy what is given to the device."""

@@ -26,6 +26,8 @@ class Slot:
     ----------
     copies : list of Copy
         For `Queue.run`, see `take`.
+    busy : bool
+        Whether it was started and is not finished.
     """
 
     def __init__(self, queue: Queue, pool: Pool, nbytes: int) -> None:
@@ -33,6 +35,7 @@ class Slot:
         self.nbytes = nbytes
         self.buffer = pool.acquire(nbytes, "readback")
         self.copies: list[Copy] = []
+        self.busy = False
         self._wanted = 0
         self._index: object = None
         self._mapping: Mapping | None = None
@@ -48,7 +51,7 @@ class Slot:
 
     def start(self, index: object, nbytes: int) -> None:
         """Ask for the first `nbytes` bytes as they are after a submission."""
-        self._index, self._wanted = index, nbytes
+        self._index, self._wanted, self.busy = index, nbytes, True
         native = self._queue.native
         if native is None:
             return
@@ -66,13 +69,17 @@ class Slot:
         """
         self._queue.guard(subject)
         with self._queue.translated(subject):
-            if self._mapping is not None:
-                return self._mapping.wait(self._index)
-            raw = self.buffer.raw
-            raw.map_sync("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
-            data = bytes(cast("memoryview", raw.read_mapped(0, self._wanted, copy=False)))
-            raw.unmap()
+            data = self._read() if self._mapping is None else self._mapping.wait(self._index)
+            self.busy = False
             return data
+
+    def _read(self) -> bytes:
+        """The bytes by wgpu-py's own methods."""
+        raw = self.buffer.raw
+        raw.map_sync("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
+        data = bytes(cast("memoryview", raw.read_mapped(0, self._wanted, copy=False)))
+        raw.unmap()
+        return data
 
     def release(self) -> None:
         """Give the buffer back."""

@@ -82,6 +82,10 @@ class StepsAhead:
         self._submit(self._depth if wanted < 0 else min(self._depth, wanted))
         return self._sampler.token(self._under_way.popleft().wait())
 
+    def forget(self) -> None:
+        """Give up the steps that have not been read."""
+        self._under_way.clear()
+
     def _submit(self, count: int) -> None:
         """Submit steps until so many are under way; what fails shows when none is left."""
         while len(self._under_way) < count:

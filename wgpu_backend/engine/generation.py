@@ -188,6 +188,7 @@ class TokenStream:
 
     def _settle(self, turn: int) -> None:
         """Cut the cache back to the session's tokens, unless somebody else has it now."""
+        self._steps.forget()
         session = self._session
         if session.turn == turn:
             self._runner.cache.remove(session.sequence, len(session.tokens))

@@ -88,7 +88,7 @@ class Runner:
         spec = Spec.dense((PLACES,), I32)
         self._arrays: dict[BatchShape, BatchArrays] = {}
         self.kept = leaf(spec, self._executor.state(spec, "chosen tokens"))
-        self._recorded: dict[tuple[BatchShape, Head], tuple[Context, Recorded]] = {}
+        self._recorded: dict[tuple[BatchShape, str], tuple[Context, Recorded]] = {}
 
     def prefill(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
@@ -167,7 +167,7 @@ class Runner:
 
     def recorded(self, shape: BatchShape, head: Head) -> Recorded:
         """Graph of a shape, recorded the first time."""
-        key = (shape, head)
+        key = (shape, head.name)  # a head itself would keep its first stream alive
         if key not in self._recorded:
             self.clock.recorded += 1
             context = Context(self._executor)
