@@ -6,13 +6,12 @@
 // @import chosen/each as ids
 // @import lib/product
 // @import lib/expert_lanes
+// @import lib/turns
 
 const WG: u32 = 8u;
 const ROWS: u32 = 4u;
 const COLS: u32 = 1u;
-const BLOCK: u32 = 1u;
 const TOUCH: bool = false;
-const GROUPS: u32 = 0u;
 
 // BLOCK groups share a head, and a turn of the loop.
 fn compute_task(task: Task, lane: u32) {
@@ -23,7 +22,7 @@ fn compute_task(task: Task, lane: u32) {
         let word = touched(task.local, lane);
         // There are no products of no pairs, but a compiler cannot know and has to read.
         if params.pairs == 0u {
-            y[0] = f32(word);
+            y[lane] = f32(word);
         }
     }
     var sums: array<f32, ROWS * COLS>;
@@ -52,16 +51,6 @@ fn compute_task(task: Task, lane: u32) {
         }
     }
     put_all(task, lane, sums);
-}
-
-// Groups of a row, as a number that the compiler knows if there is a kernel for each length of rows.
-fn row_groups() -> u32 {
-    return select(params.groups, GROUPS, GROUPS > 0u);
-}
-
-// Place of a group among the weights_SPAN that share a head. A turn of as many begins with the first.
-fn place(group: u32, i: u32) -> u32 {
-    return select(group % weights_SPAN, i, BLOCK == weights_SPAN);
 }
 
 // Read a word of each line of memory that the rows of a work group lie in, one line after the other:

@@ -9,6 +9,7 @@
 // @import lib/gated
 // @import lib/normed
 // @import lib/parts
+// @import lib/turns
 // @import lib/grid
 // @import ending/values as ending
 
@@ -16,9 +17,7 @@ const WG: u32 = 8u;
 const ROWS: u32 = 4u;
 const SOURCES: u32 = 1u;
 const COLS: u32 = 1u;
-const BLOCK: u32 = 1u;
 const TOUCH: bool = false;
-const GROUPS: u32 = 0u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -104,16 +103,6 @@ fn main(
             ending_put((first_col + c) / PARTS, first_row, values, lane);
         }
     }
-}
-
-// Groups of a row, as a number that the compiler knows if there is a kernel for each length of rows.
-fn row_groups() -> u32 {
-    return select(params.groups, GROUPS, GROUPS > 0u);
-}
-
-// Place of a group among the weights_SPAN that share a head. A turn of as many begins with the first.
-fn place(group: u32, i: u32) -> u32 {
-    return select(group % weights_SPAN, i, BLOCK == weights_SPAN);
 }
 
 // Read a word of each line of memory that the rows of a source lie in, one line after the other: a core

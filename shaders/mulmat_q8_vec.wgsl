@@ -10,6 +10,7 @@
 // @import lib/normed
 // @import lib/parts
 // @import lib/grid
+// @import lib/lane_sums
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;
@@ -25,8 +26,6 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> partial: array<f32, WG * SUMS>;
-
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -39,25 +38,14 @@ fn main(
     for (var g = lane; g < params.groups; g += WG) {
         accumulate(first_row, first_col, g, &sums);
     }
-    for (var i = 0u; i < SUMS; i++) {
-        partial[i * WG + lane] = sums[i];
-    }
-    workgroupBarrier();
-    for (var half = WG / 2u; half > 0u; half /= 2u) {
-        if lane < half {
-            for (var i = 0u; i < SUMS; i++) {
-                partial[i * WG + lane] += partial[i * WG + lane + half];
-            }
-        }
-        workgroupBarrier();
-    }
+    add_up_lanes(&sums, lane);
     for (var i = lane; i < ROWS * COLS; i += WG) {
         let row = first_row + i / COLS;
         let col = first_col + i % COLS;
         if row < result_rows() && col < params.n && col % PARTS == 0u {
             let factor = factor_of(i % COLS);
-            let second = partial[(i + (SOURCES - ROWS) * COLS) * WG] * factor;
-            store(col / PARTS, params.first_row + row, joined(partial[i * WG] * factor, second));
+            let second = lane_sum(i + (SOURCES - ROWS) * COLS) * factor;
+            store(col / PARTS, params.first_row + row, joined(lane_sum(i) * factor, second));
         }
     }
 }
@@ -83,7 +71,7 @@ fn accumulate(
 
 fn factor_of(col: u32) -> f32 {
     if NORMED {
-        return norm_factor(partial[(SOURCES * COLS + col) * WG]);
+        return norm_factor(lane_sum(SOURCES * COLS + col));
     }
     return 1.0;
 }
