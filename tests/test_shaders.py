@@ -82,6 +82,14 @@ def test_a_shader_begins_by_saying_what_it_computes(kernel):
     assert re.match(r"// \S.{10,}", first)
 
 
+def test_packed_bytes_have_a_name_before_more_is_done_with_them():
+    """For D3D12 naga writes no brackets around them: of four bytes, only the last is shifted."""
+    alone = re.compile(r"(?:= |return )pack4x[IU]8\((?!.*\bpack4x).*\);$")
+    for path in FOLDER.rglob("*.wgsl"):
+        for line in bare(path.read_text(encoding="utf-8")).splitlines():
+            assert not re.search(r"\bpack4x", line) or alone.search(line), f"{path.name}: {line}"
+
+
 def test_every_shader_is_launched_by_something():
     folder = FOLDER.parent / "wgpu_backend"
     sources = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))

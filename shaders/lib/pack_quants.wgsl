@@ -4,8 +4,10 @@ fn packed_nibbles(quants: ptr<function, array<vec4<u32>, 8>>) -> vec4<u32> {
     var words: vec4<u32>;
     // @unroll
     for (var i = 0u; i < 4u; i++) {
+        // Named before they are shifted: what naga writes for D3D12 lacks the brackets.
         let low_i = pack4xU8((*quants)[i] & vec4<u32>(15u));
-        words[i] = low_i | (pack4xU8((*quants)[i + 4u] & vec4<u32>(15u)) << 4u);
+        let high_i = pack4xU8((*quants)[i + 4u] & vec4<u32>(15u));
+        words[i] = low_i | (high_i << 4u);
     }
     return words;
 }
