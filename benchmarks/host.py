@@ -10,6 +10,7 @@ The models are tiny ones of several layer counts, so that the device is done at 
 is what takes time; ``--model`` measures files instead. Times are those of the median step, waiting
 for the device left out. What a step is made of:
 
+    cpu      of all, what the thread had a processor for: a rasteriser's threads may take it away
     inputs   arrays of the batch, slots in the cache
     write    the one write that brings them to the device
     encode   dispatches into a command buffer
@@ -29,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ class Measured:
         Objects that all measured steps made together; 0 where they only replay.
     generated : dict of str to int
         The same of a greedy generation with steps under way, and how many tokens it had.
+    processor : float
+        Processor time of the median step, microseconds.
     """
 
     model: str
@@ -79,6 +82,7 @@ class Measured:
     parts: dict[str, float]
     made: dict[str, int]
     generated: dict[str, int]
+    processor: float = 0.0
 
 
 class Stopwatch:
@@ -115,8 +119,12 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
     head = Head("host", lambda _, hidden: [model.model.logits(hidden).argmax()])
 
     def step(token: int) -> int:
-        return int(runner.run([Work(SEQUENCE, (token,), (0,))], head, {}).wait()[0][0])
+        begin = time.thread_time()
+        result = runner.run([Work(SEQUENCE, (token,), (0,))], head, {})
+        processor.append(time.thread_time() - begin)
+        return int(result.wait()[0][0])
 
+    processor: list[float] = []
     token = 1
     for _ in range(WARM):
         token = step(token)
@@ -135,7 +143,8 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
             rest = total - sum(watch.seconds.values())
             rows.append({**watch.seconds, "rest": rest, "total": total})
     grown = growth(before, device)
-    return _summary(model, name, rows, grown, generated(model, device, steps))
+    summary = _summary(model, name, rows, grown, generated(model, device, steps))
+    return replace(summary, processor=sorted(processor[WARM:])[steps // 2] * 1e6)
 
 
 def generated(model: LanguageModel, device: Device, tokens: int) -> dict[str, int]:
@@ -192,6 +201,7 @@ def table(results: Sequence[Measured]) -> str:
         "submits",
         "µs",
         "least",
+        "cpu",
         *parts,
         "made",
         "made generating",
@@ -200,7 +210,10 @@ def table(results: Sequence[Measured]) -> str:
         [
             each.model,
             *(str(n) for n in (each.layers, each.dispatches, each.submits)),
-            *(f"{n:.0f}" for n in (each.microseconds, each.least, *each.parts.values())),
+            *(
+                f"{n:.0f}"
+                for n in (each.microseconds, each.least, each.processor, *each.parts.values())
+            ),
             str(sum(each.made.values())),
             str(sum(each.generated[key] for key in MADE)),
         ]
