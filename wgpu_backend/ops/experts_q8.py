@@ -13,7 +13,15 @@ from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.expert_tiles import LANE_ROWS, tiled
 from wgpu_backend.ops.experts import by_rows, expert_product, used_by, with_bias
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.q8 import FORMATS, GROUP, SHORT, SHORT_COLUMNS, WORDS, q8_activations
+from wgpu_backend.ops.q8 import (
+    FORMATS,
+    GROUP,
+    SHORT,
+    SHORT_COLUMNS,
+    WORDS,
+    groups_of_a_turn,
+    q8_activations,
+)
 from wgpu_backend.ops.tiles import LANES
 
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
@@ -34,14 +42,13 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     )
     tiles = launch.choices["ids"] == "chosen/tiles"
     columns = launch.operands["ids"].spec.shape[1] - 1 if tiles else 1
-    groups = launch.count("groups")
     short = columns <= SHORT_COLUMNS and launch.operands["weights"].spec.dtype in SHORT
     choices = {
         **launch.choices,
         "ROWS": LANE_ROWS,
         "COLS": columns,
-        "BLOCK": 2 if short and groups % 2 == 0 else 1,
-        "GROUPS": groups if short else 0,
+        "BLOCK": groups_of_a_turn(launch, columns),
+        "GROUPS": launch.count("groups") if short else 0,
         "TOUCH": not tiles and launch.count("pairs") <= TOUCHED_PAIRS,
         "WG": LANES,
     }

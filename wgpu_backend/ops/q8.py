@@ -138,7 +138,7 @@ def require_row(op: str, name: str, row: Node, count: int) -> None:
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     """Pick the kernel: lanes on the CPU, few columns, or tiles."""
     require_whole(launch)
-    n = int(launch.params["n"])  # pyright: ignore[reportArgumentType]
+    n = launch.count("n")
     if capabilities.software:
         return _lanes(launch, n, capabilities)
     return _vector(launch, n, capabilities) if 0 < n <= FEW else _tiles(launch, n)
@@ -160,7 +160,7 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
         "COLS": columns,
         "ROWS": rows,
         "SOURCES": sources,
-        "BLOCK": _block(launch, columns),
+        "BLOCK": groups_of_a_turn(launch, columns),
         "GROUPS": _known_groups(launch),
         "TOUCH": n <= TOUCHED_COLUMNS,
         "WG": LANES,
@@ -174,12 +174,12 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
 def _known_groups(launch: Launch) -> int:
     """Groups of a row where a kernel that knows them pays for being one more; 0 elsewhere."""
     short = launch.operands["weights"].spec.dtype in SHORT
-    return int(launch.params["groups"]) if short else 0  # pyright: ignore[reportArgumentType]
+    return launch.count("groups") if short else 0
 
 
-def _block(launch: Launch, columns: int) -> int:
+def groups_of_a_turn(launch: Launch, columns: int) -> int:
     """Groups of one turn of the loop, whose scales one load brings; sums of many leave one room."""
-    even = int(launch.params["groups"]) % 2 == 0  # pyright: ignore[reportArgumentType]
+    even = launch.count("groups") % 2 == 0
     short = launch.operands["weights"].spec.dtype in SHORT
     return 2 if even and short and columns <= SHORT_COLUMNS else 1
 
