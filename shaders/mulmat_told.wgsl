@@ -7,12 +7,12 @@
 // @import lib/addend
 // @import lib/gated
 // @import lib/grid
+// @import lib/strip
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;
 const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
-const TOUCH: bool = false;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32,
@@ -31,15 +31,14 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let group_row = group_index(group, groups) * (WG * ROWS);
-    let first_row = group_row + lane;
+    let first_row = strip_row(group_index(group, groups), lane);
     let first_col = group.z * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
     let turns = params.groups;
     var starts: array<u32, SOURCES>;
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
-        let row_r = source_row(first_row + r % ROWS * WG, r / ROWS);
+        let row_r = source_row(first_row + r % ROWS * STRIP, r / ROWS);
         starts[r] = (params.weights_group + row_r * turns) * source_PARTS;
     }
     var columns: array<u32, COLS>;
@@ -47,13 +46,6 @@ fn main(
     for (var c = 0u; c < COLS; c++) {
         let col_c = min(first_col + c, params.n - 1u);
         columns[c] = params.x_offset / 4u + col_c * turns * 8u + lane;
-    }
-    if TOUCH {
-        let word = touched(group_row, lane);
-        // There are no products of no columns, but a compiler cannot know and has to read.
-        if params.n == 0u {
-            y[0] = word;
-        }
     }
     var sums: array<f32, SOURCES * COLS>;
     for (var g = 0u; g < turns; g++) {
@@ -86,7 +78,7 @@ fn main(
     }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        let row = first_row + r * WG;
+        let row = first_row + r * STRIP;
         // @unroll
         for (var c = 0u; c < COLS; c++) {
             if first_col + c < params.n && row < result_rows() {
@@ -103,21 +95,4 @@ fn four(place: u32) -> vec4<f32> {
     let low = vec2<u32>(u32(words.x), u32(words.x >> 32u));
     let high = vec2<u32>(u32(words.y), u32(words.y >> 32u));
     return bitcast<vec4<f32>>(vec4<u32>(low, high));
-}
-
-// Read a word of each line of memory that the rows of a work group lie in, one line after the other:
-// a core foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
-fn touched(group_row: u32, lane: u32) -> f32 {
-    let turns = params.groups;
-    let last = (params.weights_group + params.weights_rows * turns) * source_LINES - 1u;
-    var sum = 0.0;
-    // @unroll
-    for (var r = 0u; r < SOURCES; r++) {
-        let row_r = source_row(group_row + r % ROWS * WG, r / ROWS);
-        let start_r = (params.weights_group + row_r * turns) * source_LINES + lane;
-        for (var line = 0u; line < WG * turns * source_LINES; line += WG) {
-            sum += source_touch(min(start_r + line, last));
-        }
-    }
-    return sum;
 }

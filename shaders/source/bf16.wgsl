@@ -3,7 +3,6 @@
 
 const buf_QUADS: u32 = 4u;
 const buf_PARTS: u32 = 2u;
-const buf_LINES: u32 = 1u;
 
 fn buf_spread(word: u64) -> vec4<f32> {
     let low = u32(word);
@@ -18,8 +17,4 @@ fn buf_part(part: u32, values: ptr<function, array<vec4<f32>, 4>>) {
     for (var i = 0u; i < 4u; i++) {
         (*values)[i] = buf_spread(words[i]);
     }
-}
-
-fn buf_touch(line: u32) -> f32 {
-    return f32(u32(weights[line * 2u].x));
 }

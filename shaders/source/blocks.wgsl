@@ -3,13 +3,7 @@
 
 const buf_QUADS: u32 = 8u;
 const buf_PARTS: u32 = 1u;
-const buf_LINES: u32 = 1u;
 
 fn buf_part(part: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     weights_load32(part, values);
-}
-
-// Blocks come as fast without being touched before.
-fn buf_touch(line: u32) -> f32 {
-    return 0.0;
 }

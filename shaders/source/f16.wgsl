@@ -1,9 +1,8 @@
-// F16 weights, 16 at a time. Two such parts are a group, which is a line of memory.
+// F16 weights, 16 at a time. Two such parts are a group.
 // @import rasteriser/vectors as weights
 
 const buf_QUADS: u32 = 4u;
 const buf_PARTS: u32 = 2u;
-const buf_LINES: u32 = 1u;
 
 fn buf_spread(word: u64) -> vec4<f32> {
     return vec4<f32>(unpack2x16float(u32(word)), unpack2x16float(u32(word >> 32u)));
@@ -15,8 +14,4 @@ fn buf_part(part: u32, values: ptr<function, array<vec4<f32>, 4>>) {
     for (var i = 0u; i < 4u; i++) {
         (*values)[i] = buf_spread(words[i]);
     }
-}
-
-fn buf_touch(line: u32) -> f32 {
-    return f32(u32(weights[line * 2u].x));
 }

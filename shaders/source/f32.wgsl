@@ -3,7 +3,6 @@
 
 const buf_QUADS: u32 = 2u;
 const buf_PARTS: u32 = 4u;
-const buf_LINES: u32 = 2u;
 
 fn buf_pair(word: u64) -> vec2<f32> {
     return bitcast<vec2<f32>>(vec2<u32>(u32(word), u32(word >> 32u)));
@@ -13,8 +12,4 @@ fn buf_part(part: u32, values: ptr<function, array<vec4<f32>, 2>>) {
     let words = weights[part];
     (*values)[0] = vec4<f32>(buf_pair(words.x), buf_pair(words.y));
     (*values)[1] = vec4<f32>(buf_pair(words.z), buf_pair(words.w));
-}
-
-fn buf_touch(line: u32) -> f32 {
-    return f32(u32(weights[line * 2u].x));
 }

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import ALL, BF16, F16, F32
+from wgpu_backend.dtypes import ALL, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Groups, Launch, Node
@@ -23,12 +23,11 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 GROUP = 32  # weights that one load of a quant snippet brings
-TOUCHED = (F16, BF16)  # those of F32 come as fast without
-TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
 TILE_ROWS, TILE_COLUMNS = 64, 32  # of `shaders/lib/register_tile.wgsl`
 
 
@@ -48,20 +47,22 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> L
     dtype = launch.operands["weights"].spec.dtype
     tile = chosen(capabilities, shader, dtype, n)
     columns = even_share(n, tile.columns)
+    rows = tile.rows // joined_rows(launch)
+    length = strip_length(launch.out.shape[-1], rows) if shader == "mulmat_told" else 1
 
-    def groups(rows: int) -> Groups:
-        x, y, _ = spread(-(-rows // (LANES * tile.rows)))
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = spread(strip_groups(weight_rows // joined_rows(launch), rows, length))
         return (x, y, -(-n // columns))
 
     choices = {
         **launch.choices,
         "COLS": columns,
-        "ROWS": tile.rows // joined_rows(launch),
+        "ROWS": rows,
         "SOURCES": tile.rows,
         "WG": LANES,
     }
     if shader == "mulmat_told":
-        choices["TOUCH"] = n <= TOUCHED_COLUMNS and dtype in TOUCHED
+        choices["STRIP"] = length
         if dtype in FLOATS:
             choices |= {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
     return replace(launch, shader=shader, groups=groups, choices=choices)
