@@ -9,7 +9,7 @@
 
     > Tell me another one.
     Once there was …
-      [14 tokens computed, 77 from the cache, 60 made]
+      [11 tokens computed, 76 from the cache, 60 made]
 
 A device as the only argument (``cpu``) runs it there.
 """

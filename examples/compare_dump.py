@@ -6,7 +6,7 @@
     wrote 10 tensors, computed by NumPy, to story.safetensors
     ok  token_embd           (12, 192)  reference (12, 192)  cosine 1.000000  largest difference 0
     …
-    10 of 10 are alike on NVIDIA GeForce RTX 4070
+    10 of 10 are alike on llvmpipe (LLVM 15.0.6, 256 bits)
 
 The dump may come from any program that writes safetensors: ``--dump file.safetensors`` compares
 with the tensors that the file has, by the names above. ``--model`` takes a GGUF file of Llama's

@@ -3,9 +3,9 @@
 ::
 
     $ python examples/devices.py
-    vulkan:0   NVIDIA GeForce RTX 4070   discrete  Vulkan   NVIDIA 570.86
-               f16 yes, subgroups yes, clock yes; bindings up to 2047 MiB
-    cpu        NumPy                     numpy     NumPy
+    vulkan:0   llvmpipe (LLVM 15.0.6, 256 bits)  cpu        Vulkan  llvmpipe Mesa 25.0.7
+               f16 yes, subgroups yes, clock yes; bindings up to 128 MiB
+    cpu        NumPy                             numpy      NumPy
 """
 
 from wgpu_backend import DeviceInfo, Devices
