@@ -4,8 +4,7 @@
 @group(0) @binding(0) var<storage, read_write> buf: array<vec2<u32>>;
 
 fn buf_signed(value: f32) -> vec2<u32> {
-    let size = abs(value);
-    var words = select(f32_to_wide(size), vec2<u32>(0u), size < 1.0);
+    var words = select(f32_to_wide(value), vec2<u32>(0u), abs(value) < 1.0);
     if (words.y >> 31u) == 1u {
         words = vec2<u32>(0xffffffffu, 0x7fffffffu);
         return select(words, vec2<u32>(0u, 0x80000000u), value < 0.0);

@@ -15,7 +15,7 @@ fn wide_to_f32(words: vec2<u32>) -> f32 {
     return f32(top | u32(rest != 0u)) * exp2(f32(32u - shift));
 }
 
-// Unsigned number nearest to zero of a positive f32; 2⁶⁴ and more become the largest.
+// Unsigned number nearest to zero of the magnitude of an f32; 2⁶⁴ and more become the largest.
 fn f32_to_wide(value: f32) -> vec2<u32> {
     let bits = bitcast<u32>(value);
     let exponent = i32((bits >> 23u) & 0xffu) - 150;
