@@ -53,8 +53,8 @@ fn compute_task(task: Task, lane: u32) {
     put_all(task, lane, sums);
 }
 
-// Read a word of each line of memory that the rows of a work group lie in, one line after the other:
-// a core foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
+// Where rows are short: read a word of each line of memory that the rows of a work group lie in, one
+// line after the other, which a core foresees.
 fn touched(first: u32, lane: u32) -> u32 {
     let turns = row_groups();
     let end = params.weights_rows * turns - 1u;

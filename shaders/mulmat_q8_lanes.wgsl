@@ -11,6 +11,7 @@
 // @import lib/parts
 // @import lib/turns
 // @import lib/grid
+// @import lib/strip
 // @import ending/values as ending
 
 const WG: u32 = 8u;
@@ -35,8 +36,7 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let group_row = group_index(group, groups) * (WG * ROWS);
-    let first_row = group_row + lane * ROWS;
+    let first_row = strip_row(group_index(group, groups), lane);
     let first_col = group.z * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
     let turns = row_groups();
@@ -51,7 +51,7 @@ fn main(
     // @unroll
     for (var source = 0u; source < SOURCES; source++) {
         if TOUCH {
-            let word = touched(group_row, source, lane);
+            let word = touched(first_row - lane * ROWS, source, lane);
             // There are no products of no columns, but a compiler cannot know and has to read.
             if params.n == 0u {
                 y[lane] = word;
@@ -60,7 +60,7 @@ fn main(
         var starts: array<u32, ROWS>;
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
-            starts[r] = params.weights_group + source_row(first_row + r, source) * turns;
+            starts[r] = params.weights_group + source_row(first_row + r * STRIP, source) * turns;
         }
         for (var block = 0u; block < turns; block += BLOCK) {
             var heads: array<weights_Head, ROWS>;
@@ -105,8 +105,8 @@ fn main(
     }
 }
 
-// Read a word of each line of memory that the rows of a source lie in, one line after the other: a core
-// foresees that, and fetches ahead, but not that lanes go along eight rows each at once.
+// Where rows are short and no strip goes on behind them: read a word of each line of memory that the
+// rows of a source lie in, one line after the other, which a core foresees.
 fn touched(group_row: u32, source: u32, lane: u32) -> u32 {
     let turns = row_groups();
     let last = params.weights_group + params.weights_rows * turns - 1u;

@@ -4,9 +4,10 @@
 fn buf_put(col: u32, row: u32, values: array<f32, ROWS>, lane: u32) {
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        if row + r < result_rows() {
-            let row_r = params.first_row + row + r;
-            y[col * params.m + row_r] = bitcast<u32>(added(col, row_r, values[r]));
+        let row_r = row + r * STRIP;
+        if row_r < result_rows() {
+            let place = params.first_row + row_r;
+            y[col * params.m + place] = bitcast<u32>(added(col, place, values[r]));
         }
     }
 }

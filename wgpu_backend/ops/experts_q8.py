@@ -22,6 +22,7 @@ from wgpu_backend.ops.q8 import (
     groups_of_a_turn,
     q8_activations,
 )
+from wgpu_backend.ops.strips import has_short_rows
 from wgpu_backend.ops.tiles import LANES
 
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
@@ -49,7 +50,7 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
         "COLS": columns,
         "BLOCK": groups_of_a_turn(launch, columns),
         "GROUPS": launch.count("groups") if short else 0,
-        "TOUCH": not tiles and launch.count("pairs") <= TOUCHED_PAIRS,
+        "TOUCH": not tiles and launch.count("pairs") <= TOUCHED_PAIRS and has_short_rows(launch),
         "WG": LANES,
     }
     if capabilities.telling_lanes:

@@ -34,6 +34,7 @@ from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_r
 from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.strips import has_short_rows, strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 GROUP = 32  # values with a common scale
@@ -151,8 +152,10 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     parts = int(launch.choices.get("PARTS", 1))
     columns = parts * even_share(n // parts, tile.columns // parts)
 
+    length = 1 if "ending" in launch.choices else strip_length(launch.out.shape[-1], rows)
+
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = spread(-(-weight_rows // (LANES * rows * sources)))
+        x, y, _ = spread(strip_groups(weight_rows // sources, rows, length))
         return (x, y, -(-n // columns))
 
     choices = {
@@ -162,7 +165,8 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
         "SOURCES": sources,
         "BLOCK": groups_of_a_turn(launch, columns),
         "GROUPS": _known_groups(launch),
-        "TOUCH": n <= TOUCHED_COLUMNS,
+        "STRIP": length,
+        "TOUCH": length == 1 and n <= TOUCHED_COLUMNS and has_short_rows(launch),
         "WG": LANES,
         "sums": "sums/pairs",
     }

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from math import gcd
 
+from wgpu_backend.graph.node import Launch
 from wgpu_backend.ops.tiles import LANES
 
+SHORT_NBYTES = 768  # of a row: shorter ones are over before a core foresees them
 LONGEST = 8  # rows: 14 KiB of 896 values in f16
 MANY = 64  # work groups of which the surplus of a last, unfilled set of strips is small
 
@@ -36,3 +38,9 @@ def strip_length(rows: int, per_lane: int) -> int:
 def strip_groups(rows: int, per_lane: int, length: int) -> int:
     """Work groups for some rows: of each set of strips all."""
     return -(-rows // (LANES * per_lane * length)) * length
+
+
+def has_short_rows(launch: Launch) -> bool:
+    """Whether a work group that goes along no strips does well to touch its weights beforehand."""
+    spec = launch.operands["weights"].spec
+    return spec.dtype.nbytes(spec.shape[-1]) < SHORT_NBYTES
