@@ -47,7 +47,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var total = array<f32, QUARTER_ROWS>();
     var sums = array<vec4<f32>, CHUNKS * QUARTER_ROWS>();
     var loaded = false;
-    let end_token = (last - 1u) / params.group + 1u;
+    let end_token = (last + params.group - 1u) / params.group;
     var run = first / params.group;
     while run < end_token {
         let tokens = run_from(run, end_token);

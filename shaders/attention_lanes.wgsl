@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         query_of(min(first + lane + width, last - 1u), kv_head),
     );
     let tile = width * POSITIONS;
-    let end_token = (last - 1u) / params.group + 1u;
+    let end_token = (last + params.group - 1u) / params.group;
     var run = first / params.group;
     while run < end_token {
         let tokens = run_from(run, end_token);

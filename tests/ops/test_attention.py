@@ -169,6 +169,18 @@ def test_splits_joined_are_the_whole(any_gpu, check, rng, lengths, options, spli
     check(any_gpu, joined, limit=LIMIT)
 
 
+def test_no_tokens_attend_to_nothing(any_gpu, rng):
+    """A kernel that looked for their last would look at all numbers there are."""
+    case = Case.random(rng)
+    with Context(any_gpu) as ctx:
+        q, k, v, _, _, table = case.operands(ctx)
+        nothing = ctx.from_ints([])
+        q = q.slice(0, 0, 0)
+        assert (
+            q.paged_attention(k, v, nothing, nothing, table, scores=case.scores()).numpy().size == 0
+        )
+
+
 @pytest.mark.parametrize("splits", [1, 4])
 def test_padding_gives_zeros(any_gpu, check, rng, splits):
     case = Case.random(rng, lengths=(9, 40, 300))
