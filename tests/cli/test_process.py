@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,19 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+def test_a_trace_is_written_for_a_reader_that_leaves_the_tables(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    words = ["profile", "story", "--device", "cpu", "-p", "2", "--trace", str(trace)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, *words], stdout=writer, stderr=subprocess.PIPE, check=False, env=environment()
+    )
+    os.close(writer)
+    assert done.returncode == 1
+    assert json.loads(trace.read_text())["traceEvents"]
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,13 @@ def profile(name: str, prompt: int, trace: Path | None, settings: Settings) -> N
     with open_model(path, settings) as model:
         steps = timed_steps(model, min(prompt, model.runner.chunk, model.num_ctx - 1))
         _say_clock(model)
-    for number, step in enumerate(steps):
-        answer("\n" if number else "")
-        _print(step)
-    if trace is not None:
+    if trace is not None:  # before the tables, whose reader may leave
         text = json.dumps(chrome_trace(name, steps))
         save(trace, lambda file: file.write(text.encode()))
         note(f"{trace}: open it in https://ui.perfetto.dev or chrome://tracing")
+    for number, step in enumerate(steps):
+        answer("\n" if number else "")
+        _print(step)
 
 
 def timed_steps(model: LanguageModel, prompt: int) -> list[Step]:
