@@ -1,18 +1,20 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k] for devices whose lanes are a CPU's and tell each other
 // values: as mulmat_lanes, but lane i of eight loads the i-th four of 32 values of x, which the others
 // are told, since a rasteriser makes one load of eight lanes eight loads. A lane takes SOURCES rows of
-// weights and COLS columns, and makes ROWS rows of y: as many, or half of that where two are joined.
+// weights and COLS columns, and makes ROWS rows of y: as many, or half of that where two are joined,
+// unless those take turns, in PASSES.
 // @import source/blocks as source
 // @import load/f32 as addend
 // @import lib/addend
 // @import lib/gated
 // @import lib/grid
-// @import lib/strip
+// @import own/strip as own
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;
 const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
+const PASSES: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32,
@@ -31,46 +33,49 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let first_row = strip_row(group_index(group, groups), lane);
+    let index = group_index(group, groups);
     let first_col = group.z * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
     let turns = params.groups;
-    var starts: array<u32, SOURCES>;
-    // @unroll
-    for (var r = 0u; r < SOURCES; r++) {
-        let row_r = source_row(first_row + r % ROWS * STRIP, r / ROWS);
-        starts[r] = (params.weights_group + row_r * turns) * source_PARTS;
-    }
     var columns: array<u32, COLS>;
     // @unroll
     for (var c = 0u; c < COLS; c++) {
         let col_c = min(first_col + c, params.n - 1u);
         columns[c] = params.x_offset / 4u + col_c * turns * 8u + lane;
     }
-    var sums: array<f32, SOURCES * COLS>;
-    for (var g = 0u; g < turns; g++) {
-        var fours: array<vec4<f32>, COLS>;
+    var sums: array<f32, PASSES * SOURCES * COLS>;
+    // @unroll
+    for (var source = 0u; source < PASSES; source++) {
+        var starts: array<u32, SOURCES>;
         // @unroll
-        for (var c = 0u; c < COLS; c++) {
-            fours[c] = four(columns[c] + g * 8u);
+        for (var r = 0u; r < SOURCES; r++) {
+            let row_r = source_row(own_row(index, lane, r % ROWS), source + r / ROWS);
+            starts[r] = weight_start(row_r, turns, source_PARTS);
         }
-        // @unroll
-        for (var p = 0u; p < source_PARTS; p++) {
-            var values: array<array<vec4<f32>, source_QUADS>, SOURCES>;
+        for (var g = 0u; g < turns; g++) {
+            var fours: array<vec4<f32>, COLS>;
             // @unroll
-            for (var r = 0u; r < SOURCES; r++) {
-                var row_values: array<vec4<f32>, source_QUADS>;
-                source_part(starts[r] + g * source_PARTS + p, &row_values);
-                values[r] = row_values;
+            for (var c = 0u; c < COLS; c++) {
+                fours[c] = four(columns[c] + g * 8u);
             }
             // @unroll
-            for (var k = 0u; k < source_QUADS; k++) {
+            for (var p = 0u; p < source_PARTS; p++) {
+                var values: array<array<vec4<f32>, source_QUADS>, SOURCES>;
                 // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    let x_k = subgroupBroadcast(fours[c], p * source_QUADS + k);
+                for (var r = 0u; r < SOURCES; r++) {
+                    var row_values: array<vec4<f32>, source_QUADS>;
+                    source_part(starts[r] + (g * source_PARTS + p) * PART_STEP, &row_values);
+                    values[r] = row_values;
+                }
+                // @unroll
+                for (var k = 0u; k < source_QUADS; k++) {
                     // @unroll
-                    for (var r = 0u; r < SOURCES; r++) {
-                        sums[r * COLS + c] += dot(values[r][k], x_k);
+                    for (var c = 0u; c < COLS; c++) {
+                        let x_k = subgroupBroadcast(fours[c], p * source_QUADS + k);
+                        // @unroll
+                        for (var r = 0u; r < SOURCES; r++) {
+                            sums[(source * SOURCES + r) * COLS + c] += dot(values[r][k], x_k);
+                        }
                     }
                 }
             }
@@ -78,11 +83,11 @@ fn main(
     }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        let row = first_row + r * STRIP;
+        let row = own_row(index, lane, r);
         // @unroll
         for (var c = 0u; c < COLS; c++) {
             if first_col + c < params.n && row < result_rows() {
-                let value = joined(sums[r * COLS + c], sums[(r + SOURCES - ROWS) * COLS + c]);
+                let value = joined(sums[r * COLS + c], sums[(r + PASSES * SOURCES - ROWS) * COLS + c]);
                 store(first_col + c, params.first_row + row, value);
             }
         }

@@ -1,6 +1,6 @@
-// y[batch, i] = weights[batch, ids[batch, i]]: rows gathered from matrices in blocks, 32 values a
-// thread. The matrices lie one below the other, `rows` each, and `count` ids look into each.
-// @import quant/f32 as weights
+// y[batch, i] = weights[batch, ids[batch, i]]: rows gathered from matrices in blocks or images, 32
+// values a thread. The matrices lie one below the other, `rows` each, and `count` ids look into each.
+// @import source/blocks as source
 // @import load/i32 as ids
 // @import lib/grid
 
@@ -25,11 +25,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     // Rows of another part of a split weight wrap around to large numbers here, and are skipped.
     let row = k / params.count * params.rows + wanted - params.first_row;
     if wanted < params.rows && row < params.weights_rows {
-        var values: array<vec4<f32>, 8>;
-        weights_load32(params.weights_group + row * params.groups + i % params.groups, &values);
+        let start = weight_start(row, params.groups, source_PARTS);
+        let first = i % params.groups * source_PARTS;
         // @unroll
-        for (var j = 0u; j < 8u; j++) {
-            y[i * 8u + j] = values[j];
+        for (var p = 0u; p < source_PARTS; p++) {
+            var values: array<vec4<f32>, source_QUADS>;
+            source_part(start + (first + p) * PART_STEP, &values);
+            // @unroll
+            for (var q = 0u; q < source_QUADS; q++) {
+                y[(i * source_PARTS + p) * source_QUADS + q] = values[q];
+            }
         }
     }
 }

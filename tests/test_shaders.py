@@ -21,6 +21,9 @@ SNIPPETS = {
     f.name: sorted(p.stem for p in f.glob("*.wgsl")) for f in FOLDER.iterdir() if f.is_dir()
 }
 FLOATS = ["bf16", "f16", "f32"]
+# Imports of kernels that read plain weights: which go together is what ops choose.
+TOGETHER = {"source", "own"}
+TEXELS = {"weights": "rasteriser/texels"}
 BASELINE_BINDINGS, BASELINE_WORKGROUP_NBYTES = 8, 16384
 
 for module in iter_modules(wgpu_backend.ops.__path__):
@@ -34,6 +37,8 @@ def variants(kernel):
     yield {}
     for name, default in declared.modules.items():
         folder = default.partition("/")[0]
+        if name in TOGETHER or folder == "rasteriser":
+            continue
         stems = FLOATS if folder in ("load", "store", "vec4") else SNIPPETS[folder]
         yield from ({name: f"{folder}/{s}"} for s in stems if f"{folder}/{s}" != default)
     text = load(kernel).text
@@ -58,6 +63,11 @@ CASES += [
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
 CASES += [("mulmat_vec", {"COLS": n, "ROWS": 2, "weights": "quant/q6_k"}) for n in (2, 8)]
 CASES += [("mulmat_lanes", {"COLS": 4, "weights": "quant/q6_k"})]
+CASES += [
+    ("mulmat_told", {"source": f"source/{s}", "weights": "rasteriser/vectors"}) for s in FLOATS
+]
+CASES += [("mulmat_told", {"own": "own/tile", "source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
+CASES += [("rows_quant", {"source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
 CASES += [(f"{name}attention_lanes", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
 
 

@@ -32,6 +32,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import Part
+from wgpu_backend.shader import BindingDecl
 
 # Both are NaN in every float type, and they differ: what was copied from behind an operand shows.
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)
@@ -98,7 +99,7 @@ def run_guarded(executor: WgpuExecutor, node: Tensor) -> Guarded:
 def _bytes_of(executor: WgpuExecutor, storage: Storage) -> Bytes:
     if isinstance(storage.handle, bytes):
         return np.frombuffer(storage.handle, np.uint8)
-    (binding,) = storage.handle[0].planes.values()
+    binding = executor.bound(storage, storage.handle[0], "", "read")
     size = -(-storage.nbytes // 4) * 4
     data = executor.device.read(binding.buffer, binding.offset, size)
     return np.frombuffer(data, np.uint8, storage.nbytes)
@@ -109,6 +110,7 @@ class _Zones:
 
     def __init__(self, executor: WgpuExecutor, stack: ExitStack) -> None:
         self._device = executor.device
+        self._bound = executor.bound
         self._stack = stack
         self._before: dict[Storage, Bytes] = {}
         self._buffers: dict[Storage, Buffer] = {}
@@ -161,7 +163,7 @@ class _Zones:
                 params = np.frombuffer(kernel.params.ljust(SLOT_NBYTES, b"\0"), np.uint8)
                 bindings.append(Binding(self._own(params), 0, -(-len(kernel.params) // 16) * 16))
             else:
-                bindings.append(self._binding(node, launch, decl.name, kernel.part))
+                bindings.append(self._binding(node, launch, decl, kernel.part))
         pipeline = self._device.pipeline(kernel.shader)  # as it is first: errors show its text
         loops = counted_loops(kernel.shader, self._device.capabilities.max_storage_bindings)
         if loops is not None:
@@ -171,14 +173,15 @@ class _Zones:
             pipeline = self._device.pipeline(loops.shader)
         return Dispatch(pipeline, tuple(bindings), kernel.groups, "guarded", kernel.work)
 
-    def _binding(self, node: Tensor, launch: Launch, name: str, part: int) -> Binding:
-        """Buffer of an operand, one of its planes, or the result."""
-        if name == "y" or name in launch.operands:
-            parts, plane = self.parts(node if name == "y" else launch.operands[name]), ""
-        else:
-            operand, _, plane = name.rpartition("_")
-            parts = self.parts(launch.operands[operand])
-        return parts[min(part, len(parts) - 1)].planes[plane]
+    def _binding(self, node: Tensor, launch: Launch, decl: BindingDecl, part: int) -> Binding:
+        """Buffer of an operand, one of its planes, its image, or the result."""
+        operand, plane = decl.name, ""
+        if operand != "y" and operand not in launch.operands:
+            operand, _, plane = operand.rpartition("_")
+        target = node if operand == "y" else launch.operands[operand]
+        # An image has no zones: a texel outside of it is zero, whatever its place.
+        parts = target.storage.handle if decl.access == "image" else self.parts(target)
+        return self._bound(target.storage, parts[min(part, len(parts) - 1)], plane, decl.access)
 
     def result(self, node: Tensor, launch: Launch) -> Guarded:
         """Values of the result, and what has happened around it and to the operands."""

@@ -26,16 +26,19 @@ from typing import Literal
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.wgsl_source import Source, alike, beside, display, read, stem
 
-Access = Literal["read", "read_write", "uniform"]
+Access = Literal["read", "read_write", "uniform", "image"]
 Choice = str | int | float | bool
 Origin = str
 
 _IMPORT = re.compile(r"^// @import (?P<path>[\w/]+)(?: as (?P<name>\w+))?\s*$")
 _PARAMETER = re.compile(r"^(?P<head>(?:alias|const|override) (?P<name>\w+)[^=;]*= )[^;]+;")
+_IMAGE = "texture_storage_2d<rgba32uint, read>"
 _BINDING = re.compile(
-    r"@group\(0\) @binding\(\d+\) var<(?P<kind>storage, read_write|storage, read|uniform)> "
-    r"(?P<name>\w+)"
+    r"@group\(0\) @binding\(\d+\) "
+    r"var(?:<(?P<kind>storage, read_write|storage, read|uniform)>|(?= \w+: " + _IMAGE + "))"
+    r" (?P<name>\w+)"
 )
+_NUMBER = re.compile(r"@binding\(\d+\)")
 _FIELDS = re.compile(r"struct Params \{(?P<body>[^}]*)\}", re.DOTALL)
 _FIELD = re.compile(r"(?P<name>\w+)\s*:\s*(?P<type>[\w<>]+)")
 _LOOP = re.compile(
@@ -47,6 +50,7 @@ _ACCESS: dict[str, Access] = {
     "storage, read": "read",
     "storage, read_write": "read_write",
     "uniform": "uniform",
+    _IMAGE: "image",
 }
 _SCALARS = {"u32": "I", "i32": "i", "f32": "f", "vec4<u32>": "4I"}
 
@@ -380,10 +384,6 @@ def _single(shader: Shader) -> Shader:
     return shader
 
 
-def _numbered_binding(found: re.Match[str], number: int) -> str:
-    return f"@group(0) @binding({number}) var<{found['kind']}> {found['name']}"
-
-
 def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
     """Give the bindings numbers in order of appearance, the uniform last."""
     found = _BINDING.finditer(_COMMENT.sub("", text))
@@ -393,9 +393,11 @@ def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
     def replace(m: re.Match[str]) -> str:
         # A binding that only a comment mentions has no number, and keeps its text.
         number = index.get(m["name"])
-        return m[0] if number is None else _numbered_binding(m, number)
+        return m[0] if number is None else _NUMBER.sub(f"@binding({number})", m[0])
 
-    decls = tuple(BindingDecl(m["name"], index[m["name"]], _ACCESS[m["kind"]]) for m in order)
+    decls = tuple(
+        BindingDecl(m["name"], index[m["name"]], _ACCESS[m["kind"] or _IMAGE]) for m in order
+    )
     return _BINDING.sub(replace, text), decls
 
 

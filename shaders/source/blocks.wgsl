@@ -1,5 +1,6 @@
 // Weights of any format, a group of 32 at a time.
 // @import quant/q4_0 as weights
+// @import lib/in_a_line
 
 const buf_QUADS: u32 = 8u;
 const buf_PARTS: u32 = 1u;

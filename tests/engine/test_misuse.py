@@ -111,12 +111,14 @@ def test_closing_while_another_thread_generates_waits_for_its_step(path, full, s
 
     def talk():
         try:
-            for _ in model.tokens([1, 2, 3]):
-                made.release()
+            # Again and again: the context may be full before the other thread gets to close.
+            while True:
+                for _ in model.tokens([1, 2, 3]):
+                    made.release()
         except BackendError as error:
             told.append(str(error))
 
-    thread = threading.Thread(target=talk)
+    thread = threading.Thread(target=talk, daemon=True)
     thread.start()
     for _ in range(steps):
         made.acquire(timeout=60)

@@ -233,7 +233,7 @@ def test_a_slice_of_a_weight_in_parts_is_refused(split, rng):
     data = weight_bytes(rng, 999, 64, F32)
     with Context(split) as ctx:
         part = weight(split, 999, 64, F32, data).slice(0, 400, 999)
-        with pytest.raises(DeviceError, match=r"rows: x of \(599, 64\) .* 999 rows in all"):
+        with pytest.raises(DeviceError, match=r"rows: weights of \(599, 64\) .* 999 rows in all"):
             part.rows(ctx.from_ints([0, 1, 590])).numpy()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import wgpu
 
-from wgpu_backend.device.buffers import Binding, Buffer, Pool
+from wgpu_backend.device.buffers import Binding, Buffer, Image, Pool
 from wgpu_backend.device.memory import human
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.pipelines import Pipeline
@@ -78,6 +78,12 @@ def resolved(subject: str, binding: Binding, pool: Pool) -> Range:
             f"which holds {buffer.nbytes}"
         )
     return buffer, offset, nbytes
+
+
+def _resource(buffer: Buffer, offset: int, nbytes: int) -> object:
+    if isinstance(buffer, Image):
+        return buffer.view
+    return {"buffer": buffer.raw, "offset": offset, "size": nbytes}
 
 
 class Binder:
@@ -157,6 +163,10 @@ class Binder:
     def _range(self, subject: str, binding: Binding, access: Access) -> Range:
         """Check one binding; its length is rounded up to what WGSL types are made of."""
         buffer, offset, nbytes = resolved(subject, binding, self.pool)
+        if isinstance(buffer, Image) != (access == "image"):
+            raise DeviceError(f"{subject}: {buffer} is bound as {access}, needs the other kind")
+        if access == "image":
+            return buffer, 0, buffer.capacity
         limits = self._capabilities
         uniform = access == "uniform"
         most = limits.max_uniform_nbytes if uniform else limits.max_binding_nbytes
@@ -173,8 +183,8 @@ class Binder:
 
     def _create(self, dispatch: Dispatch, ranges: Sequence[Range]) -> wgpu.GPUBindGroup:
         entries = [
-            {"binding": decl.index, "resource": {"buffer": b.raw, "offset": at, "size": size}}
-            for decl, (b, at, size) in zip(dispatch.pipeline.shader.bindings, ranges, strict=True)
+            {"binding": decl.index, "resource": _resource(*found)}
+            for decl, found in zip(dispatch.pipeline.shader.bindings, ranges, strict=True)
         ]
         with self.queue.translated(dispatch.name):
             group = self.queue.gpu.create_bind_group(

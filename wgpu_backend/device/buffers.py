@@ -1,9 +1,9 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""Buffers and the pool they come from.
+"""Buffers, images, and the pool they come from.
 
 A Buffer is a handle on a raw wgpu buffer. Released, the handle is dead for good; the raw buffer
 waits in the pool for the next handle of about its size, or is destroyed. Its bytes are whatever
-its last user left there.
+its last user left there. An Image is the same on a texture, which kernels only read.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import wgpu
 
 from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, human
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.errors import DeviceError, OutOfMemory
+
+B = TypeVar("B", bound="Buffer")
 
 # Uniform buffers of at least 256 bytes suit every driver's rounding of a binding's size.
 _ROUND = 256
@@ -34,6 +37,11 @@ _USAGE = (
     | wgpu.BufferUsage.COPY_SRC
     | wgpu.BufferUsage.COPY_DST
 )
+# Of images, whose texels are four words each. Every device takes as many lines.
+IMAGE_FORMAT, TEXEL_NBYTES = "rgba32uint", 16
+LINE_TEXELS, MAX_LINES = 1024, 8192
+LINE_NBYTES = LINE_TEXELS * TEXEL_NBYTES
+_IMAGE_USAGE = wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.COPY_DST
 _READBACK_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 
 
@@ -57,12 +65,12 @@ class Buffer:
     __slots__ = ("_pool", "_raw", "alive", "capacity", "label", "nbytes", "purpose")
 
     def __init__(
-        self, pool: Pool, raw: wgpu.GPUBuffer, nbytes: int, purpose: Purpose, label: str
+        self, pool: Pool, raw: wgpu.GPUBuffer | None, nbytes: int, purpose: Purpose, label: str
     ) -> None:
         self._pool = pool
-        self._raw: wgpu.GPUBuffer | None = raw
+        self._raw = raw
         self.nbytes = nbytes
-        self.capacity = int(raw.size)
+        self.capacity = nbytes if raw is None else int(raw.size)
         self.purpose: Purpose = purpose
         self.label = label
         self.alive = True
@@ -84,7 +92,7 @@ class Buffer:
             raise DeviceError(f"{self} is used after its release")
         return self._raw
 
-    def detach(self) -> wgpu.GPUBuffer:
+    def detach(self) -> wgpu.GPUBuffer | wgpu.GPUTexture:
         """Take the wgpu buffer away: the handle is dead."""
         raw, self._raw, self.alive = self.raw, None, False
         return raw
@@ -98,9 +106,52 @@ class Buffer:
         self._pool.release(self)
 
 
+class Image(Buffer):
+    """Device memory that kernels read texel by texel, 16 bytes each.
+
+    Attributes
+    ----------
+    lines : int
+        Of `LINE_TEXELS` texels each.
+    """
+
+    __slots__ = ("_texture", "lines", "view")
+
+    def __init__(
+        self, pool: Pool, texture: wgpu.GPUTexture, lines: int, purpose: Purpose, label: str
+    ) -> None:
+        super().__init__(pool, None, lines * LINE_NBYTES, purpose, label)
+        self._texture = texture
+        self.view: wgpu.GPUTextureView = texture.create_view()
+        self.lines = lines
+
+    @property
+    def raw(self) -> wgpu.GPUBuffer:
+        """Raise: there is no buffer behind an image."""
+        raise DeviceError(f"{self} is an image, which is written by lines and bound to be read")
+
+    @property
+    def texture(self) -> wgpu.GPUTexture:
+        """The wgpu texture, for this floor alone.
+
+        Raises
+        ------
+        DeviceError
+            The image was released.
+        """
+        if not self.alive:
+            raise DeviceError(f"{self} is used after its release")
+        return self._texture
+
+    def detach(self) -> wgpu.GPUTexture:
+        """Take the wgpu texture away: the handle is dead."""
+        texture, self.alive = self.texture, False
+        return texture
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A range of a buffer that a kernel sees.
+    """A range of a buffer that a kernel sees, or a whole image.
 
     Parameters
     ----------
@@ -168,10 +219,29 @@ class Pool:
             if raw is None:
                 self._check(subject, nbytes, capacity)
                 raw = self._allocate(subject, capacity, purpose)
-            buffer = Buffer(self, raw, nbytes, purpose, label)
-            self._live.add(buffer)
-            self._ledger.add(purpose, buffer.capacity)
-            return buffer
+            return self._entered(Buffer(self, raw, nbytes, purpose, label))
+
+    def image(self, lines: int, purpose: Purpose, label: str = "") -> Image:
+        """Hand an image out; releasing it destroys it.
+
+        Raises
+        ------
+        DeviceError
+            `lines` is not between 1 and `MAX_LINES`.
+        OutOfMemory
+            More than there is.
+        """
+        subject = f"image {label or purpose}"
+        if not 0 < lines <= MAX_LINES:
+            raise DeviceError(f"{subject}: {lines} lines, needs 1 to {MAX_LINES}")
+        with self._queue.entered(subject):
+            self._check(subject, lines * LINE_NBYTES, lines * LINE_NBYTES)
+            with self._queue.translated(subject):
+                texture = self._queue.gpu.create_texture(
+                    size=(LINE_TEXELS, lines, 1), format=IMAGE_FORMAT, usage=_IMAGE_USAGE
+                )
+            self._queue.counters.buffers += 1
+            return self._entered(Image(self, texture, lines, purpose, label))
 
     def release(self, buffer: Buffer) -> None:
         """Take a buffer back; again, or after close, is harmless."""
@@ -181,7 +251,8 @@ class Pool:
             if not buffer.alive:
                 return
             raw = self._retire(buffer)
-            if buffer.purpose in _UNPOOLED or self._queue.lost:
+            image = isinstance(raw, wgpu.GPUTexture)
+            if image or buffer.purpose in _UNPOOLED or self._queue.lost:
                 raw.destroy()
                 return
             self._serial += 1
@@ -206,7 +277,13 @@ class Pool:
                 self._retire(buffer).destroy()
             self.trim()
 
-    def _retire(self, buffer: Buffer) -> wgpu.GPUBuffer:
+    def _entered(self, buffer: B) -> B:
+        """Put a new handle into the books."""
+        self._live.add(buffer)
+        self._ledger.add(buffer.purpose, buffer.capacity)
+        return buffer
+
+    def _retire(self, buffer: Buffer) -> wgpu.GPUBuffer | wgpu.GPUTexture:
         """Make a handle dead and take its raw buffer out of the books."""
         self.epoch += 1
         self._live.discard(buffer)

@@ -1,10 +1,10 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""An opened device: buffers, pipelines, programs, and bytes in and out."""
+"""An opened device: buffers, images, pipelines, programs, and bytes in and out."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device.adapters import Devices, adapters
 from wgpu_backend.device.binds import Binder, Dispatch, padded, resolved
-from wgpu_backend.device.buffers import Binding, Buffer, Pool
-from wgpu_backend.device.memory import MemoryReport, Purpose, host_memory
+from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image, Pool
+from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
 from wgpu_backend.device.profiles import capabilities_of, request
@@ -56,7 +56,9 @@ class Device:
         self.capabilities: Capabilities = capabilities_of(info, gpu)
         self._queue = Queue(gpu, load() if native else None, lambda: str(self.memory_report()))
         self._pool = Pool(
-            self._queue, self.capabilities.max_buffer_nbytes, _budget(self.capabilities)
+            self._queue,
+            self.capabilities.max_buffer_nbytes,
+            budget(software=self.capabilities.software),
         )
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
@@ -176,6 +178,54 @@ class Device:
             with self._queue.translated(subject):
                 for at in range(0, view.nbytes, CHUNK_NBYTES):
                     self._write(buffer, view[at : at + CHUNK_NBYTES], offset + at)
+
+    def image(self, lines: int, *, purpose: Purpose, label: str = "") -> Image:
+        """Allocate an image; its texels are undefined.
+
+        Parameters
+        ----------
+        lines : int
+            Of `LINE_TEXELS` texels each, up to `MAX_LINES`.
+        purpose, label
+            See `buffer`.
+
+        Raises
+        ------
+        DeviceError
+            There are too many lines.
+        OutOfMemory
+            More than there is.
+        """
+        return self._pool.image(lines, purpose, label)
+
+    def write_lines(self, image: Image, data: Data, first: int = 0) -> None:
+        """Copy whole lines from the host; later replays see them.
+
+        Parameters
+        ----------
+        image : Image
+        data : bytes-like or ndarray
+            `LINE_NBYTES` for each line.
+        first : int
+            Line that the first of them becomes.
+
+        Raises
+        ------
+        DeviceError
+            The image is released, or `data` leaves it or ends within a line.
+        """
+        view = _bytes_of(data)
+        subject = f"write {image.label or image.purpose}"
+        if view.nbytes % LINE_NBYTES:
+            raise DeviceError(f"{subject}: {view.nbytes} bytes, lines have {LINE_NBYTES}")
+        with self._queue.entered(subject):
+            self._range(subject, image, first * LINE_NBYTES, view.nbytes)
+            with self._queue.translated(subject):
+                for at in range(0, view.nbytes, CHUNK_NBYTES):
+                    chunk = view[at : at + CHUNK_NBYTES]
+                    line, lines = first + at // LINE_NBYTES, chunk.nbytes // LINE_NBYTES
+                    self._queue.write_lines(image.texture, line, lines, chunk)
+                    self._staged(chunk.nbytes)
 
     def read(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
         """Copy bytes to the host, after everything submitted before.
@@ -311,14 +361,18 @@ class Device:
             raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
 
     def _write(self, buffer: Buffer, view: memoryview, offset: int) -> None:
-        """Write one chunk, and wait for the device when a chunk's worth is staged."""
+        """Write one chunk, which stays staged for a while."""
         even = view.nbytes & ~3
         if even:
             self._queue.write(buffer.raw, offset, view[:even])
         if even < view.nbytes:
             tail = memoryview(bytes(view[even:]).ljust(4, b"\0"))
             self._queue.write(buffer.raw, offset + even, tail)
-        self._unflushed += view.nbytes
+        self._staged(view.nbytes)
+
+    def _staged(self, nbytes: int) -> None:
+        """Wait for the device when a chunk's worth is staged."""
+        self._unflushed += nbytes
         if self._unflushed >= CHUNK_NBYTES:
             self._queue.flush()
             self._unflushed = 0
@@ -334,23 +388,6 @@ class Device:
             self._slot.take([(buffer, offset, nbytes)])
             self._slot.start(self._queue.run([], self._slot.copies), size)
         return self._slot.finish(subject)[:nbytes]
-
-
-def _budget(capabilities: Capabilities) -> Callable[[int], int | None]:
-    """Return what bounds a software rasteriser: the host's memory, which it takes lazily.
-
-    What was handed out may not have been touched yet and still counts as available, so the total
-    stays below what was available at the start, too.
-    """
-    start = host_memory() if capabilities.software else None
-
-    def budget(live_nbytes: int) -> int | None:
-        now = host_memory() if start is not None else None
-        if start is None or now is None:
-            return None
-        return min(start[1], live_nbytes + now[1])
-
-    return budget
 
 
 def _bytes_of(data: Data) -> memoryview:

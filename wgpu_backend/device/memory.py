@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -135,3 +136,20 @@ def host_memory() -> tuple[int, int] | None:
         return int(values["MemTotal"]) * 1024, int(values["MemAvailable"]) * 1024
     except (KeyError, ValueError):
         return None
+
+
+def budget(*, software: bool) -> Callable[[int], int | None]:
+    """Return what bounds a software rasteriser: the host's memory, which it takes lazily.
+
+    What was handed out may not have been touched yet and still counts as available, so the total
+    stays below what was available at the start, too.
+    """
+    start = host_memory() if software else None
+
+    def most(live_nbytes: int) -> int | None:
+        now = host_memory() if start is not None else None
+        if start is None or now is None:
+            return None
+        return min(start[1], live_nbytes + now[1])
+
+    return most

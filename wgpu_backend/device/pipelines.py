@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import wgpu
 
+from wgpu_backend.device.buffers import IMAGE_FORMAT
 from wgpu_backend.device.faults import cause, is_loss
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.queue import Queue
@@ -20,10 +21,11 @@ from wgpu_backend.shader import Access, Shader
 _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
 _HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")
 _DETAIL = re.compile(r"^\s*= (?P<text>.*)$", re.MULTILINE)
-_BUFFER_TYPES: dict[Access, str] = {
-    "read": "read-only-storage",
-    "read_write": "storage",
-    "uniform": "uniform",
+_LAYOUTS: dict[Access, dict[str, dict[str, str]]] = {
+    "read": {"buffer": {"type": "read-only-storage"}},
+    "read_write": {"buffer": {"type": "storage"}},
+    "uniform": {"buffer": {"type": "uniform"}},
+    "image": {"storage_texture": {"access": "read-only", "format": IMAGE_FORMAT}},
 }
 
 
@@ -176,7 +178,7 @@ class Pipelines:
                 {
                     "binding": index,
                     "visibility": wgpu.ShaderStage.COMPUTE,
-                    "buffer": {"type": _BUFFER_TYPES[access]},
+                    **_LAYOUTS[access],
                 }
                 for index, access in key
             ]

@@ -128,6 +128,17 @@ class Queue:
         else:
             self.gpu.queue.write_buffer(buffer, offset, data)
 
+    def write_lines(
+        self, texture: wgpu.GPUTexture, first: int, lines: int, data: memoryview
+    ) -> None:
+        """Copy whole lines to an image, before what is submitted next."""
+        self.gpu.queue.write_texture(
+            {"texture": texture, "origin": (0, first, 0)},
+            data,
+            {"bytes_per_row": data.nbytes // lines, "rows_per_image": lines},
+            (texture.width, lines, 1),
+        )
+
     def command(
         self,
         pipeline: wgpu.GPUComputePipeline,

@@ -35,12 +35,15 @@ class Storage:
     label : str
     handle : object
         What the backend keeps there: buffers of a device, or a NumPy array.
+    image_cols : int
+        Values of a row, of a weight whose rows a device has in images; 0 of all others.
     """
 
     nbytes: int
     kind: StorageKind
     label: str = ""
     handle: Any = None
+    image_cols: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import Part, SharedSlots, WeightStore, looked_at, whole
+from wgpu_backend.shader import Access, BindingDecl
 
 
 class WgpuExecutor:
@@ -71,7 +72,25 @@ class WgpuExecutor:
                 store.close()
             raise
         self._sources[storage] = (spec.dtype, data)
+        if storage.handle[0].image is not None:
+            storage.image_cols = spec.shape[-1]
         return storage
+
+    def bound(self, storage: Storage, part: Part, plane: str, access: Access) -> Binding:
+        """What a kernel binds of a part: its image or a plane.
+
+        Products and `rows` read images. For whoever does anything else with such a weight its rows
+        are put into a buffer, too, which takes as much memory again.
+        """
+        if access == "image":
+            assert part.image is not None
+            return part.image
+        if plane not in part.planes and part.image is not None:
+            dtype, pieces = self._sources[storage]
+            row_nbytes = dtype.nbytes(storage.image_cols)
+            data = in_one(pieces)[part.first_row * row_nbytes :][: part.rows * row_nbytes]
+            WeightStore(self.device, shared=False).unfold(dtype, data, part, storage.label)
+        return part.planes[plane]
 
     def state(self, spec: Spec, label: str) -> Storage:
         """Zeroed storage that outlives graphs."""
@@ -87,7 +106,7 @@ class WgpuExecutor:
         self._sources.pop(storage, None)
         self._states.pop(storage, None)
         for part in storage.handle or ():
-            for binding in part.planes.values():
+            for binding in (*part.planes.values(), *([part.image] if part.image else [])):
                 binding.buffer.release()
         storage.handle = None
 
@@ -200,6 +219,7 @@ class WgpuRecorded:
 
     def __init__(self, executor: WgpuExecutor, outputs: Sequence[Node], *, shared: bool) -> None:
         self._device = executor.device
+        self._bound = executor.bound
         self.scheduled: Sequence[Node] = schedule(outputs)
         nodes = fused(self.scheduled, outputs, executor.rules, executor.capabilities, intermediate)
         self.plan: MemoryPlan = plan(nodes, outputs)
@@ -308,7 +328,7 @@ class WgpuRecorded:
                 assert params is not None
                 bindings.append(params)
             else:
-                bindings.append(self._binding(node, launch, decl.name, kernel.part))
+                bindings.append(self._binding(node, launch, decl, kernel.part))
         return Dispatch(
             self._device.pipeline(kernel.shader),
             tuple(bindings),
@@ -317,14 +337,15 @@ class WgpuRecorded:
             kernel.work,
         )
 
-    def _binding(self, node: Node, launch: Launch, name: str, part: int) -> Binding:
-        """Range of the buffer behind a binding: an operand, one of its planes, or the result."""
-        operand, plane = name, ""
-        if name != "y" and name not in launch.operands:
-            operand, _, plane = name.rpartition("_")
+    def _binding(self, node: Node, launch: Launch, decl: BindingDecl, index: int) -> Binding:
+        """What is behind a binding: an operand, one of its planes, its image, or the result."""
+        operand, plane = decl.name, ""
+        if operand != "y" and operand not in launch.operands:
+            operand, _, plane = operand.rpartition("_")
         target = node if operand == "y" else launch.operands[operand]
         parts, _ = looked_at(target, self._parts_of(target))
-        return parts[min(part, len(parts) - 1)].planes[plane]
+        part = parts[min(index, len(parts) - 1)]
+        return self._bound(target.storage, part, plane, decl.access)
 
     def _readings(self, node: Node) -> list[Binding]:
         dtype = node.spec.dtype

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wgpu_backend.cpu.blocks import codebook
-from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.buffers import Binding, Buffer, Image
 from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
@@ -24,6 +24,7 @@ from wgpu_backend.ml.planes import (
     require_finite,
 )
 from wgpu_backend.ml.super_blocks import Bytes
+from wgpu_backend.ml.tiled import STEP_ROWS, has_tiles, lines_of, most_rows, tiled
 
 # Shared buffers double from the first to the second: small models stay small.
 FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
@@ -34,11 +35,15 @@ ROW_STEP = 8
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a tensor that one dispatch can bind: a range of a buffer for each plane."""
+    """Rows of a tensor that one dispatch can bind: a range of a buffer for each plane, or an image.
+
+    Rows that lie in an image get planes, too, once an op asks for them.
+    """
 
     first_row: int
     rows: int
     planes: dict[str, Binding]
+    image: Binding | None = None
 
 
 def whole(spec: Spec, rows: int, buffer: Buffer) -> Part:
@@ -100,17 +105,28 @@ class WeightStore:
         source = np.frombuffer(data, np.uint8).reshape(rows, row_nbytes)
         parts: list[Part] = []
         bad = 0
+        tiles = has_tiles(spec, self._device.capabilities)
         for first, stop in self._ranges(rows, row_nbytes, label):
-            part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
-            bad += self._fill(spec.dtype, source[first:stop], part)
+            if tiles:
+                part = self._in_image(first, stop - first, row_nbytes, label)
+                bad += self._fill_image(spec.dtype, source[first:stop], part)
+            else:
+                part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
+                bad += self._fill(spec.dtype, source[first:stop], part)
             parts.append(part)
         require_finite(label, bad, len(data) // spec.dtype.block_nbytes)
         return tuple(parts)
 
+    def unfold(self, dtype: DType, data: memoryview, part: Part, label: str) -> None:
+        """Put rows of an image into planes, too, for an op that knows no images."""
+        row_nbytes = len(data) // part.rows
+        part.planes.update(self._part(dtype, row_nbytes, 0, part.rows, label).planes)
+        self._fill(dtype, np.frombuffer(data, np.uint8).reshape(part.rows, row_nbytes), part)
+
     def _ranges(self, rows: int, row_nbytes: int, label: str) -> Iterator[tuple[int, int]]:
         limits = self._device.capabilities
         largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
-        count = largest // row_nbytes
+        count = min(largest // row_nbytes, most_rows(row_nbytes))
         if count < rows:
             count -= count % ROW_STEP
         if count < 1:
@@ -128,6 +144,24 @@ class WeightStore:
             for name, nbytes in plane_nbytes(dtype).items()
         }
         return Part(first, rows, {**where, **self._codebook(dtype)})
+
+    def _in_image(self, first: int, rows: int, row_nbytes: int, label: str) -> Part:
+        image = self._device.image(lines_of(rows, row_nbytes), purpose="weights", label=label)
+        self._buffers.append(image)
+        return Part(first, rows, {}, Binding(image, 0, image.nbytes))
+
+    def _fill_image(self, dtype: DType, source: Bytes, part: Part) -> int:
+        """Write rows into an image, see `_fill`."""
+        rows, row_nbytes = source.shape
+        assert part.image is not None
+        assert isinstance(part.image.buffer, Image)
+        step = max(STEP_ROWS, CHUNK_NBYTES // row_nbytes // STEP_ROWS * STEP_ROWS)
+        bad = 0
+        for start in range(0, rows, step):
+            chunk = source[start : start + step]
+            bad += nonfinite_blocks(dtype, chunk.reshape(-1, dtype.block_nbytes))
+            self._device.write_lines(part.image.buffer, tiled(chunk), lines_of(start, row_nbytes))
+        return bad
 
     def _codebook(self, dtype: DType) -> dict[str, Binding]:
         """Plane that all tensors of a format share, uploaded with the first of them."""

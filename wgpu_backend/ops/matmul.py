@@ -22,6 +22,7 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
+from wgpu_backend.ops.images import in_image, lies_in_image
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
@@ -44,24 +45,25 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> Launch:
-    dtype = launch.operands["weights"].spec.dtype
-    tile = chosen(capabilities, shader, dtype, n)
+    dtype, joins = launch.operands["weights"].spec.dtype, joined_rows(launch)
+    told = shader == "mulmat_told"
+    tiled = told and lies_in_image(launch, "weights", capabilities)
+    tile = chosen(capabilities, "mulmat_tiled" if tiled else shader, dtype, n)
     columns = even_share(n, tile.columns)
-    rows = tile.rows // joined_rows(launch)
-    length = strip_length(launch.out.shape[-1], rows) if shader == "mulmat_told" else 1
+    rows = tile.rows if tiled else tile.rows // joins
+    length = strip_length(launch.out.shape[-1], rows) if told and not tiled else 1
 
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = spread(strip_groups(weight_rows // joined_rows(launch), rows, length))
+        x, y, _ = spread(strip_groups(weight_rows // joins, rows, length))
         return (x, y, -(-n // columns))
 
-    choices = {
-        **launch.choices,
-        "COLS": columns,
-        "ROWS": rows,
-        "SOURCES": tile.rows,
-        "WG": LANES,
-    }
-    if shader == "mulmat_told":
+    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}
+    choices = {**launch.choices, **sizes}
+    if tiled:
+        choices |= in_image(launch, "weights", 1 if n <= FEW else 4)
+        # Halves of a weight lie far apart in the image: in turns, each is one run through memory.
+        choices |= {"own": "own/tile", "PASSES": joins}
+    elif told:
         choices["STRIP"] = length
         if dtype in FLOATS:
             choices |= {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}

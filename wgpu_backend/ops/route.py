@@ -138,8 +138,8 @@ def chosen_scores(node: Made, graph: Graph) -> Node | None:
     """Scores of the experts that have the largest, or the largest with a bias."""
     ids = node.operands["ids"]
     choice = graph.producer(ids, "top_k_of_parts")
-    scores = node.operands.get("x")
-    if choice is None or scores is None or not _gathers_one(node, choice):
+    scores = node.operands.get("weights" if node.op == "rows" else "x")
+    if choice is None or scores is None or not _gathers_one(node, scores.spec, choice):
         return None
     ranked, bias = choice.operands["x"], None
     if ranked.storage is not scores.storage:
@@ -157,7 +157,7 @@ def chosen_scores(node: Made, graph: Graph) -> Node | None:
     return graph.call(route, x, written, bias, scores=form.op if form else "")
 
 
-def _gathers_one(node: Made, choice: Made) -> bool:
+def _gathers_one(node: Made, scores: Spec, choice: Made) -> bool:
     """Whether an op takes, of each row that was chosen from, the values of the choice in order."""
     tokens, k = choice.spec.shape
     cols, params = choice.operands["x"].spec.shape[-1], node.launch.params
@@ -165,10 +165,10 @@ def _gathers_one(node: Made, choice: Made) -> bool:
     if not (one and 0 < k <= min(cols, MOST_CHOSEN) and cols <= MOST_EXPERTS):
         return False
     if node.op == "rows":  # of matrices that stand below each other
-        column = node.operands["x"].spec.shape == (tokens * cols, 1)
+        column = scores.shape == (tokens * cols, 1)
         return column and params.get("rows") == cols and node.spec.shape == (tokens, k, 1)
     along = params["inner"] == 1 and node.spec.shape == (tokens, k)
-    return along and node.operands["x"].spec.shape == (tokens, cols)
+    return along and scores.shape == (tokens, cols)
 
 
 def _biased(total: Made | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:

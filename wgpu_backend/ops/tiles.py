@@ -39,6 +39,9 @@ _TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
     "mulmat_told": _lane_tiles(
         Tile(2, 1, LANES), Tile(2, 8, LANES), Tile(2, 8, LANES), rows=(2, 4), columns=(4, 8)
     ),
+    "mulmat_tiled": _lane_tiles(
+        Tile(8, 1, LANES), Tile(8, 4, LANES), Tile(4, 8, LANES), rows=(2, 4, 8), columns=(4, 8)
+    ),
     "mulmat_q8_lanes": _lane_tiles(
         Tile(4, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
     ),

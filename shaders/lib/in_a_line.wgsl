@@ -1,0 +1,7 @@
+// Where rows of weights lie that follow one another in a buffer, counted in parts.
+
+const PART_STEP: u32 = 1u;
+
+fn weight_start(row: u32, turns: u32, parts: u32) -> u32 {
+    return (params.weights_group + row * turns) * parts;
+}

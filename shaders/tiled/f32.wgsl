@@ -1,0 +1,13 @@
+// F32 weights in an image, 4 of each texel.
+// @import rasteriser/texels as weights
+// @import lib/in_tiles
+
+const buf_QUADS: u32 = 1u;
+const buf_PARTS: u32 = 8u;
+
+fn buf_part(place: u32, values: ptr<function, array<vec4<f32>, buf_QUADS>>) {
+    // @unroll
+    for (var t = 0u; t < TEXELS; t++) {
+        (*values)[t] = bitcast<vec4<f32>>(weights_texel(place + t * TILE_ROWS));
+    }
+}

@@ -1,0 +1,120 @@
+"""Weights whose rows lie in images: their layout, who reads them there, and who does not."""
+
+import numpy as np
+import pytest
+
+from tests.ops.operands import weight
+from wgpu_backend.device.buffers import LINE_NBYTES, LINE_TEXELS, MAX_LINES, TEXEL_NBYTES
+from wgpu_backend.dtypes import BF16, F16, F32, Q8_0
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tiled import STEP_ROWS, TILE_ROWS, has_tiles, lines_of, most_rows, tiled
+from wgpu_backend.shader import load
+
+
+@pytest.fixture
+def images(full):
+    """The full device, where it keeps floats in images."""
+    if not full.capabilities.telling_lanes:
+        pytest.skip("only rasterisers with lanes of eight keep weights in images")
+    return full
+
+
+def half(rng, rows, cols):
+    return rng.standard_normal((rows, cols)).astype("f2")
+
+
+def kept(executor, values):
+    return weight(executor, *values.shape, F16, values.tobytes())
+
+
+def weights_nbytes(executor):
+    uses = executor.device.memory_report().uses
+    return sum(use.nbytes for use in uses if use.purpose == "weights")
+
+
+def texel(image, cols, row, t):
+    """Texel of a row as `shaders/lib/in_tiles.wgsl` counts them."""
+    place = (row // TILE_ROWS * cols + t) * TILE_ROWS + row % TILE_ROWS
+    return image.reshape(-1, TEXEL_NBYTES)[place]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 63, 64, 65, 300])
+@pytest.mark.parametrize("texels", [4, 12, 260])
+def test_rows_stand_side_by_side_texel_by_texel(rng, rows, texels):
+    data = rng.integers(0, 256, (rows, texels * TEXEL_NBYTES), np.uint8)
+    image = tiled(data)
+    assert image.shape == (lines_of(rows, data.shape[1]), LINE_NBYTES)
+    for row in {0, rows // 2, rows - 1}:
+        for t in (0, 3, texels - 1):
+            expected = data[row, t * TEXEL_NBYTES : (t + 1) * TEXEL_NBYTES]
+            assert (texel(image, texels, row, t) == expected).all()
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)
+@pytest.mark.parametrize("cols", [32, 96, 896])
+def test_steps_of_rows_are_whole_lines(dtype, cols):
+    row_nbytes = dtype.nbytes(cols)
+    assert STEP_ROWS * row_nbytes % LINE_NBYTES == 0
+    assert lines_of(most_rows(row_nbytes), row_nbytes) <= MAX_LINES
+
+
+def test_shaders_count_as_the_layout_does():
+    text = load("rows_quant", {"source": "tiled/f16", "weights": "rasteriser/texels"}).text
+    assert f"const TILE_ROWS: u32 = {TILE_ROWS}u;" in text
+    assert f"const LINE_BITS: u32 = {LINE_TEXELS.bit_length() - 1}u;" in text
+
+
+def test_only_floats_in_whole_groups_go_into_images(images):
+    caps = images.capabilities
+    assert has_tiles(Spec.dense((3, 64), F16), caps)
+    for shape, dtype in (((64,), F16), ((2, 3, 64), F16), ((3, 48), F16), ((3, 64), Q8_0)):
+        assert not has_tiles(Spec.dense(shape, dtype), caps)
+    assert not has_tiles(Spec.dense((0, 64), F16), caps)
+
+
+def test_products_and_rows_need_no_second_copy(images, rng):
+    values = half(rng, 130, 64)
+    x, ids = rng.standard_normal((2, 64), "f4"), np.array([129, 0, 64], "i4")
+    before = weights_nbytes(images)
+    matrix = kept(images, values)
+    size = weights_nbytes(images) - before
+    with Context(images) as ctx:
+        product = matrix.mulmat(ctx.from_numpy(x)).numpy()
+        rows = matrix.rows(ctx.from_numpy(ids)).numpy()
+    wide = values.astype("f4")
+    np.testing.assert_allclose(product, x @ wide.T, rtol=1e-4, atol=1e-4)
+    assert (rows == wide[ids]).all()
+    (part,) = matrix.storage.handle
+    assert part.image is not None
+    assert part.planes == {}
+    assert size == part.image.nbytes == lines_of(130, 128) * LINE_NBYTES
+    images.free(matrix.storage)
+    assert weights_nbytes(images) == before
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_slices_of_rows_are_read_in_the_image(images, rng, step):
+    values, x = half(rng, 200, 32), rng.standard_normal((1, 32), "f4")
+    matrix = kept(images, values)
+    with Context(images) as ctx:
+        part = matrix[65:190] if step == 1 else matrix.reshape(100, 64)[3:50]
+        wide = values[65:190] if step == 1 else values.reshape(100, 64)[3:50]
+        x = np.tile(x, step)
+        got = part.mulmat(ctx.from_numpy(x)).numpy()
+    np.testing.assert_allclose(got, x @ wide.astype("f4").T, rtol=1e-4, atol=1e-4)
+    # Rows of another length are not those of the image.
+    assert bool(matrix.storage.handle[0].planes) == (step == 2)
+    images.free(matrix.storage)
+
+
+def test_other_ops_get_a_buffer_that_goes_with_the_weight(images, rng):
+    values = half(rng, 70, 32)
+    before = weights_nbytes(images)
+    matrix = kept(images, values)
+    with Context(images) as ctx:
+        more = matrix + ctx.from_numpy(np.ones((70, 32), "f2"))
+        assert (more.numpy() == values + np.float16(1)).all()
+    assert list(matrix.storage.handle[0].planes) == [""]
+    images.free(matrix.storage)
+    assert weights_nbytes(images) == before

@@ -1,0 +1,43 @@
+"""Weights whose rows a device has in images: which kernels may read them there."""
+
+from __future__ import annotations
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.node import Launch
+
+QUADS_OF_TEXELS, QUADS_OF_GROUPS = 4, 8  # of a texel's bytes, and of 32 values, see shaders/tiled
+
+
+def lies_in_image(launch: Launch, operand: str, capabilities: Capabilities) -> bool:
+    """Whether an operand is whole rows of a weight that lies in an image, see `ml.tiled`."""
+    node = launch.operands[operand]
+    cols = node.storage.image_cols
+    return (
+        capabilities.telling_lanes
+        and cols > 0
+        and node.spec.is_dense
+        and node.spec.shape[-1] == cols
+        and node.spec.offset % cols == 0
+    )
+
+
+def in_image(launch: Launch, operand: str, texels: int = 1) -> dict[str, str | int]:
+    """Choices of a kernel whose imports can read an operand from an image.
+
+    Parameters
+    ----------
+    launch : Launch
+    operand : str
+    texels : int
+        Taken at once: one leaves room in registers, all four of 32 values in f16 are the faster
+        the longer those who load them compute with them.
+    """
+    dtype = launch.operands[operand].spec.dtype
+    quads = QUADS_OF_TEXELS // dtype.block_nbytes * texels
+    return {
+        "source": f"tiled/{dtype}",
+        operand: "rasteriser/texels",
+        "TEXELS": texels,
+        "source_QUADS": quads,
+        "source_PARTS": QUADS_OF_GROUPS // quads,
+    }
