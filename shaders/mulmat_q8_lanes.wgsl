@@ -2,16 +2,14 @@
 // lanes are a CPU's: a lane makes ROWS rows of y and COLS columns. What bounds it are loads, of which
 // a rasteriser does one for each lane and word, so all of a group of x is loaded by few lanes, see
 // rasteriser/column.
-// @import dot/q4_0 as weights
+// @import reader/planes as reader
 // @import column/own as x
 // @import load/f32 as addend
 // @import lib/product
 // @import lib/gated
 // @import lib/normed
 // @import lib/parts
-// @import lib/turns
 // @import lib/grid
-// @import lib/strip
 // @import ending/values as ending
 
 const WG: u32 = 8u;
@@ -19,6 +17,7 @@ const ROWS: u32 = 4u;
 const SOURCES: u32 = 1u;
 const COLS: u32 = 1u;
 const TOUCH: bool = false;
+const AT_ONCE: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -33,10 +32,10 @@ struct Params {
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(num_workgroups) work_groups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let first_row = strip_row(group_index(group, groups), lane);
+    let first_row = reader_first(group_index(group, work_groups), lane);
     let first_col = group.z * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every turn.
     let turns = row_groups();
@@ -51,40 +50,34 @@ fn main(
     // @unroll
     for (var source = 0u; source < SOURCES; source++) {
         if TOUCH {
-            let word = touched(first_row - lane * ROWS, source, lane);
+            let word = reader_touched(first_row - lane * ROWS, source, lane);
             // There are no products of no columns, but a compiler cannot know and has to read.
             if params.n == 0u {
                 y[lane] = word;
             }
         }
-        var starts: array<u32, ROWS>;
-        // @unroll
-        for (var r = 0u; r < ROWS; r++) {
-            starts[r] = params.weights_group + source_row(first_row + r * STRIP, source) * turns;
-        }
+        let rows = reader_rows(first_row, source, turns);
         for (var block = 0u; block < turns; block += BLOCK) {
-            var heads: array<weights_Head, ROWS>;
-            // @unroll
-            for (var r = 0u; r < ROWS; r++) {
-                heads[r] = weights_head(starts[r] + block);
-            }
-            // @unroll
-            for (var i = 0u; i < BLOCK; i++) {
-                let g = block + i;
-                var values: array<Column, COLS>;
+            let heads = reader_heads(rows, block);
+            for (var first = 0u; first < BLOCK; first += AT_ONCE) {
                 // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    values[c] = x_column(columns[c] + g, lane);
-                    if source == SOURCES - 1u {
-                        squares[c] += values[c].squares;
-                    }
-                }
-                // @unroll
-                for (var r = 0u; r < ROWS; r++) {
-                    let weights_r = weights_group(starts[r] + g, heads[r], place(starts[r] + g, i));
+                for (var j = 0u; j < AT_ONCE; j++) {
+                    let i = first + j;
+                    let groups = reader_groups(rows, heads, block, i);
+                    var values: array<Column, COLS>;
                     // @unroll
                     for (var c = 0u; c < COLS; c++) {
-                        sums[(source * ROWS + r) * COLS + c / PARTS] += product(weights_r, values[c]);
+                        values[c] = x_column(columns[c] + block + i, lane);
+                        if source == SOURCES - 1u {
+                            squares[c] += values[c].squares;
+                        }
+                    }
+                    // @unroll
+                    for (var r = 0u; r < ROWS; r++) {
+                        // @unroll
+                        for (var c = 0u; c < COLS; c++) {
+                            sums[(source * ROWS + r) * COLS + c / PARTS] += product(groups[r], values[c]);
+                        }
                     }
                 }
             }
@@ -103,21 +96,4 @@ fn main(
             ending_put((first_col + c) / PARTS, first_row, values, lane);
         }
     }
-}
-
-// Where rows are short and no strip goes on behind them: read a word of each line of memory that the
-// rows of a source lie in, one line after the other, which a core foresees.
-fn touched(group_row: u32, source: u32, lane: u32) -> u32 {
-    let turns = row_groups();
-    let last = params.weights_group + params.weights_rows * turns - 1u;
-    var word = 0u;
-    // @unroll
-    for (var r = 0u; r < ROWS; r++) {
-        let row_r = source_row(group_row + r * WG, source);
-        let start_r = params.weights_group + row_r * turns + lane * weights_LINE;
-        for (var g = 0u; g < WG * turns; g += WG * weights_LINE) {
-            word |= weights_touch(min(start_r + g, last));
-        }
-    }
-    return word;
 }

@@ -8,7 +8,8 @@ from wgpu_backend.device.buffers import LINE_NBYTES, LINE_TEXELS, MAX_LINES, TEX
 from wgpu_backend.dtypes import BF16, F16, F32, Q8_0
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.tiled import STEP_ROWS, TILE_ROWS, has_tiles, lines_of, most_rows, tiled
+from wgpu_backend.ml.packing import packing
+from wgpu_backend.ml.tiled import TILE_ROWS, tiled
 from wgpu_backend.shader import load
 
 
@@ -44,7 +45,7 @@ def texel(image, cols, row, t):
 def test_rows_stand_side_by_side_texel_by_texel(rng, rows, texels):
     data = rng.integers(0, 256, (rows, texels * TEXEL_NBYTES), np.uint8)
     image = tiled(data)
-    assert image.shape == (lines_of(rows, data.shape[1]), LINE_NBYTES)
+    assert image.shape == (-(-rows // TILE_ROWS), TILE_ROWS * data.shape[1])
     for row in {0, rows // 2, rows - 1}:
         for t in (0, 3, texels - 1):
             expected = data[row, t * TEXEL_NBYTES : (t + 1) * TEXEL_NBYTES]
@@ -53,10 +54,11 @@ def test_rows_stand_side_by_side_texel_by_texel(rng, rows, texels):
 
 @pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)
 @pytest.mark.parametrize("cols", [32, 96, 896])
-def test_steps_of_rows_are_whole_lines(dtype, cols):
-    row_nbytes = dtype.nbytes(cols)
-    assert STEP_ROWS * row_nbytes % LINE_NBYTES == 0
-    assert lines_of(most_rows(row_nbytes), row_nbytes) <= MAX_LINES
+def test_steps_of_rows_are_whole_lines(images, dtype, cols):
+    packed = packing(Spec.dense((3000, cols), dtype), images.capabilities, rounded=False)
+    assert packed.step_rows * dtype.nbytes(cols) % LINE_NBYTES == 0
+    assert packed.lines(packed.most_rows) <= MAX_LINES
+    assert packed.lines(packed.step_rows) * LINE_NBYTES == packed.step_rows * dtype.nbytes(cols)
 
 
 def test_shaders_count_as_the_layout_does():
@@ -65,12 +67,12 @@ def test_shaders_count_as_the_layout_does():
     assert f"const LINE_BITS: u32 = {LINE_TEXELS.bit_length() - 1}u;" in text
 
 
-def test_only_floats_in_whole_groups_go_into_images(images):
+def test_only_floats_in_whole_groups_go_into_tiles(images):
     caps = images.capabilities
-    assert has_tiles(Spec.dense((3, 64), F16), caps)
+    assert packing(Spec.dense((3, 64), F16), caps, rounded=False).name == ""
     for shape, dtype in (((64,), F16), ((2, 3, 64), F16), ((3, 48), F16), ((3, 64), Q8_0)):
-        assert not has_tiles(Spec.dense(shape, dtype), caps)
-    assert not has_tiles(Spec.dense((0, 64), F16), caps)
+        assert packing(Spec.dense(shape, dtype), caps, rounded=False) is None
+    assert packing(Spec.dense((0, 64), F16), caps, rounded=False) is None
 
 
 def test_products_and_rows_need_no_second_copy(images, rng):
@@ -86,9 +88,8 @@ def test_products_and_rows_need_no_second_copy(images, rng):
     np.testing.assert_allclose(product, x @ wide.T, rtol=1e-4, atol=1e-4)
     assert (rows == wide[ids]).all()
     (part,) = matrix.storage.handle
-    assert part.image is not None
     assert part.planes == {}
-    assert size == part.image.nbytes == lines_of(130, 128) * LINE_NBYTES
+    assert size == part.images[""].nbytes == 2 * LINE_NBYTES  # three tiles of 64 rows of 128 bytes
     images.free(matrix.storage)
     assert weights_nbytes(images) == before
 

@@ -37,6 +37,8 @@ class Storage:
         What the backend keeps there: buffers of a device, or a NumPy array.
     image_cols : int
         Values of a row, of a weight whose rows a device has in images; 0 of all others.
+    slice_rows : int
+        Kernels can read slices of it there that begin at a multiple of so many rows.
     """
 
     nbytes: int
@@ -44,6 +46,7 @@ class Storage:
     label: str = ""
     handle: Any = None
     image_cols: int = 0
+    slice_rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)

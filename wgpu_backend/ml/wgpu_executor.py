@@ -23,6 +23,7 @@ from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.executor import Array, Pieces, checked_input, in_one, sums, weight_values
+from wgpu_backend.ml.packing import packing
 from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
@@ -64,17 +65,22 @@ class WgpuExecutor:
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
         storage = Storage(spec.nbytes, "weight", label)
+        packed = packing(spec, self.capabilities, rounded=self._rounds())
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
-            storage.handle = store.add(spec, in_one(data), label)
+            storage.handle = store.add(spec, in_one(data), label, packed)
         except BaseException:
             if alone:
                 store.close()
             raise
         self._sources[storage] = (spec.dtype, data)
-        if storage.handle[0].image is not None:
-            storage.image_cols = spec.shape[-1]
+        if packed is not None:
+            storage.image_cols, storage.slice_rows = spec.shape[-1], packed.slice_rows
         return storage
+
+    def _rounds(self) -> bool:
+        """Whether products of graphs recorded from now on round activations to eight bits."""
+        return any(rule.name == "mulmat_q8" for rules in self.rules.values() for rule in rules)
 
     def bound(self, storage: Storage, part: Part, plane: str, access: Access) -> Binding:
         """What a kernel binds of a part: its image or a plane.
@@ -83,9 +89,8 @@ class WgpuExecutor:
         are put into a buffer, too, which takes as much memory again.
         """
         if access == "image":
-            assert part.image is not None
-            return part.image
-        if plane not in part.planes and part.image is not None:
+            return part.images[plane]
+        if plane not in part.planes and part.images:
             dtype, pieces = self._sources[storage]
             row_nbytes = dtype.nbytes(storage.image_cols)
             data = in_one(pieces)[part.first_row * row_nbytes :][: part.rows * row_nbytes]
@@ -106,7 +111,7 @@ class WgpuExecutor:
         self._sources.pop(storage, None)
         self._states.pop(storage, None)
         for part in storage.handle or ():
-            for binding in (*part.planes.values(), *([part.image] if part.image else [])):
+            for binding in (*part.planes.values(), *part.images.values()):
                 binding.buffer.release()
         storage.handle = None
 

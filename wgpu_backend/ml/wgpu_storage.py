@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.packing import Packing
 from wgpu_backend.ml.planes import (
     aligned,
     nonfinite_blocks,
@@ -24,13 +25,13 @@ from wgpu_backend.ml.planes import (
     require_finite,
 )
 from wgpu_backend.ml.super_blocks import Bytes
-from wgpu_backend.ml.tiled import STEP_ROWS, has_tiles, lines_of, most_rows, tiled
 
 # Shared buffers double from the first to the second: small models stay small.
 FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
 CHUNK_NBYTES = 8 << 20
 # Parts and chunks begin at even rows, so that two-byte scales begin at whole words.
 ROW_STEP = 8
+_CHECKED = 1 << 16  # blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Part:
     first_row: int
     rows: int
     planes: dict[str, Binding]
-    image: Binding | None = None
+    images: dict[str, Binding] = field(default_factory=dict[str, Binding])
 
 
 def whole(spec: Spec, rows: int, buffer: Buffer) -> Part:
@@ -87,8 +88,10 @@ class WeightStore:
         self._capacity = FIRST_BUFFER_NBYTES
         self._codebooks: dict[DType, Binding] = {}
 
-    def add(self, spec: Spec, data: memoryview, label: str) -> tuple[Part, ...]:
-        """Upload one weight, in as many parts as the device's bindings need.
+    def add(
+        self, spec: Spec, data: memoryview, label: str, packed: Packing | None = None
+    ) -> tuple[Part, ...]:
+        """Upload one weight, in as many parts as the device's bindings need, or into images.
 
         Raises
         ------
@@ -105,14 +108,13 @@ class WeightStore:
         source = np.frombuffer(data, np.uint8).reshape(rows, row_nbytes)
         parts: list[Part] = []
         bad = 0
-        tiles = has_tiles(spec, self._device.capabilities)
-        for first, stop in self._ranges(rows, row_nbytes, label):
-            if tiles:
-                part = self._in_image(first, stop - first, row_nbytes, label)
-                bad += self._fill_image(spec.dtype, source[first:stop], part)
-            else:
+        for first, stop in self._ranges(rows, row_nbytes, label, packed):
+            if packed is None:
                 part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
                 bad += self._fill(spec.dtype, source[first:stop], part)
+            else:
+                part = self._in_image(packed, first, stop - first, label)
+                bad += self._fill_image(spec.dtype, source[first:stop], packed, part)
             parts.append(part)
         require_finite(label, bad, len(data) // spec.dtype.block_nbytes)
         return tuple(parts)
@@ -123,15 +125,18 @@ class WeightStore:
         part.planes.update(self._part(dtype, row_nbytes, 0, part.rows, label).planes)
         self._fill(dtype, np.frombuffer(data, np.uint8).reshape(part.rows, row_nbytes), part)
 
-    def _ranges(self, rows: int, row_nbytes: int, label: str) -> Iterator[tuple[int, int]]:
+    def _ranges(
+        self, rows: int, row_nbytes: int, label: str, packed: Packing | None
+    ) -> Iterator[tuple[int, int]]:
         limits = self._device.capabilities
         largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
-        count = min(largest // row_nbytes, most_rows(row_nbytes))
+        count = min(largest // row_nbytes, packed.most_rows if packed else rows)
+        step = max(ROW_STEP, packed.slice_rows if packed else 1)
         if count < rows:
-            count -= count % ROW_STEP
+            count -= count % step
         if count < 1:
             raise DeviceError(
-                f"{label}: {ROW_STEP} rows take {ROW_STEP * row_nbytes} bytes, one binding of the "
+                f"{label}: {step} rows take {step * row_nbytes} bytes, one binding of the "
                 f"device shows {limits.max_binding_nbytes}"
             )
         for first in range(0, rows, count):
@@ -145,23 +150,22 @@ class WeightStore:
         }
         return Part(first, rows, {**where, **self._codebook(dtype)})
 
-    def _in_image(self, first: int, rows: int, row_nbytes: int, label: str) -> Part:
-        image = self._device.image(lines_of(rows, row_nbytes), purpose="weights", label=label)
+    def _in_image(self, packed: Packing, first: int, rows: int, label: str) -> Part:
+        image = self._device.image(packed.lines(rows), purpose="weights", label=label)
         self._buffers.append(image)
-        return Part(first, rows, {}, Binding(image, 0, image.nbytes))
+        return Part(first, rows, {}, {packed.name: Binding(image, 0, image.nbytes)})
 
-    def _fill_image(self, dtype: DType, source: Bytes, part: Part) -> int:
+    def _fill_image(self, dtype: DType, source: Bytes, packed: Packing, part: Part) -> int:
         """Write rows into an image, see `_fill`."""
-        rows, row_nbytes = source.shape
-        assert part.image is not None
-        assert isinstance(part.image.buffer, Image)
-        step = max(STEP_ROWS, CHUNK_NBYTES // row_nbytes // STEP_ROWS * STEP_ROWS)
-        bad = 0
-        for start in range(0, rows, step):
-            chunk = source[start : start + step]
-            bad += nonfinite_blocks(dtype, chunk.reshape(-1, dtype.block_nbytes))
-            self._device.write_lines(part.image.buffer, tiled(chunk), lines_of(start, row_nbytes))
-        return bad
+        image = part.images[packed.name].buffer
+        assert isinstance(image, Image)
+        for line, lines in packed.chunks(source, CHUNK_NBYTES):
+            self._device.write_lines(image, lines, line)
+        blocks = source.reshape(-1, dtype.block_nbytes)
+        return sum(
+            nonfinite_blocks(dtype, blocks[start : start + _CHECKED])
+            for start in range(0, len(blocks), _CHECKED)
+        )
 
     def _codebook(self, dtype: DType) -> dict[str, Binding]:
         """Plane that all tensors of a format share, uploaded with the first of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.ops.gates import joined_rows
 
 QUADS_OF_TEXELS, QUADS_OF_GROUPS = 4, 8  # of a texel's bytes, and of 32 values, see shaders/tiled
 
@@ -11,13 +12,14 @@ QUADS_OF_TEXELS, QUADS_OF_GROUPS = 4, 8  # of a texel's bytes, and of 32 values,
 def lies_in_image(launch: Launch, operand: str, capabilities: Capabilities) -> bool:
     """Whether an operand is whole rows of a weight that lies in an image, see `ml.tiled`."""
     node = launch.operands[operand]
-    cols = node.storage.image_cols
+    cols, step = node.storage.image_cols, node.storage.slice_rows
     return (
         capabilities.telling_lanes
         and cols > 0
         and node.spec.is_dense
         and node.spec.shape[-1] == cols
-        and node.spec.offset % cols == 0
+        and node.spec.offset % (cols * step) == 0
+        and (joined_rows(launch) == 1 or launch.out.shape[-1] % step == 0)
     )
 
 
@@ -33,6 +35,8 @@ def in_image(launch: Launch, operand: str, texels: int = 1) -> dict[str, str | i
         the longer those who load them compute with them.
     """
     dtype = launch.operands[operand].spec.dtype
+    if dtype.quantised:
+        return {"source": "source/stream", operand: f"stream/{dtype}"}
     quads = QUADS_OF_TEXELS // dtype.block_nbytes * texels
     return {
         "source": f"tiled/{dtype}",

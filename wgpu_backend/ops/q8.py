@@ -33,6 +33,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank, spread
 from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
+from wgpu_backend.ops.images import lies_in_image
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.strips import has_short_rows, strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
@@ -146,13 +147,16 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
-    tile = chosen(capabilities, "mulmat_q8_lanes", launch.operands["weights"].spec.dtype, n)
+    dtype = launch.operands["weights"].spec.dtype
+    stream = lies_in_image(launch, "weights", capabilities)
+    tile = chosen(capabilities, "mulmat_q8_stream" if stream else "mulmat_q8_lanes", dtype, n)
     sources = joined_rows(launch)
-    rows = GROUP // LANES if "ending" in launch.choices else tile.rows
+    rows = GROUP // LANES if stream or "ending" in launch.choices else tile.rows
     parts = int(launch.choices.get("PARTS", 1))
     columns = parts * even_share(n // parts, tile.columns // parts)
 
-    length = 1 if "ending" in launch.choices else strip_length(launch.out.shape[-1], rows)
+    alone = stream or "ending" in launch.choices
+    length = 1 if alone else strip_length(launch.out.shape[-1], rows)
 
     def groups(weight_rows: int) -> Groups:
         x, y, _ = spread(strip_groups(weight_rows // sources, rows, length))
@@ -163,15 +167,28 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
         "COLS": columns,
         "ROWS": rows,
         "SOURCES": sources,
-        "BLOCK": groups_of_a_turn(launch, columns),
-        "GROUPS": _known_groups(launch),
-        "STRIP": length,
-        "TOUCH": length == 1 and n <= TOUCHED_COLUMNS and has_short_rows(launch),
         "WG": LANES,
         "sums": "sums/pairs",
     }
+    if stream:
+        choices |= {
+            "reader": "reader/stream",
+            "weights": f"stream/{dtype.name}",
+            "GROUPS": launch.count("groups"),
+        }
+    else:
+        block = groups_of_a_turn(launch, columns)
+        choices |= {
+            "BLOCK": block,
+            "AT_ONCE": block,
+            "GROUPS": _known_groups(launch),
+            "STRIP": length,
+            "TOUCH": length == 1 and n <= TOUCHED_COLUMNS and has_short_rows(launch),
+        }
     if capabilities.telling_lanes:
-        choices |= {"x": "rasteriser/column", "words": "rasteriser/words"}
+        choices["x"] = "rasteriser/column"
+        if not stream:
+            choices["words"] = "rasteriser/words"
     return replace(launch, shader="mulmat_q8_lanes", groups=groups, choices=choices)
 
 

@@ -106,9 +106,12 @@ def rows_widened(x: Node, ids: Node) -> Launch:
 
 def select_rows(launch: Launch, capabilities: Capabilities) -> Launch:
     """Gather rows of a weight from the image that they lie in, if they do."""
-    floats = launch.shader == "" and "weights" in launch.operands
-    if not floats or not lies_in_image(launch, "weights", capabilities):
+    matrix = launch.shader in ("", "rows_quant") and "weights" in launch.operands
+    if not matrix or not lies_in_image(launch, "weights", capabilities):
         return launch
+    choices = {**launch.choices, **in_image(launch, "weights")}
+    if launch.shader == "rows_quant":
+        return replace(launch, choices=choices)
     size, cols = launch.count("size"), launch.count("cols")
     return replace(
         launch,
@@ -120,7 +123,7 @@ def select_rows(launch: Launch, capabilities: Capabilities) -> Launch:
             "rows": launch.count("rows"),
         },
         shader="rows_quant",
-        choices={**launch.choices, **in_image(launch, "weights")},
+        choices=choices,
     )
 
 

@@ -45,6 +45,11 @@ _TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
     "mulmat_q8_lanes": _lane_tiles(
         Tile(4, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
     ),
+    "mulmat_q8_stream": {
+        "one": (Tile(4, 1, LANES),),
+        "few": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
+        "many": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
+    },
     "mulmat_vec": {"one": _VECTORS, "few": _VECTORS},
     "mulmat_q8_vec": {"one": _VECTORS, "few": _VECTORS},
 }

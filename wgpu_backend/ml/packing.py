@@ -1,0 +1,89 @@
+"""Weights that a device keeps in images: which, and in what order their bytes lie there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from wgpu_backend.device.buffers import LINE_NBYTES, MAX_LINES
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml import streams, tiled
+from wgpu_backend.ml.super_blocks import Bytes
+
+_GROUP = 32  # values that products take at once
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How rows of a weight lie in an image.
+
+    Parameters
+    ----------
+    name : str
+        Of the binding behind the operand's, see `wgpu_storage.Part`.
+    tile_rows, tile_nbytes : int
+        Rows that lie together, and their bytes.
+    slice_rows : int
+        A slice of the weight begins at a multiple of so many rows, if kernels are to read it there.
+    pack : callable
+        (rows, row bytes) to the bytes of whole tiles.
+    """
+
+    name: str
+    tile_rows: int
+    tile_nbytes: int
+    slice_rows: int
+    pack: Callable[[Bytes], Bytes]
+
+    @property
+    def step_rows(self) -> int:
+        """Rows that are whole lines of an image."""
+        return self.tile_rows * LINE_NBYTES // math.gcd(self.tile_nbytes, LINE_NBYTES)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that one image holds."""
+        return MAX_LINES * LINE_NBYTES // self.tile_nbytes * self.tile_rows
+
+    def lines(self, rows: int) -> int:
+        """Lines of the image for some rows."""
+        return -(-rows // self.tile_rows) * self.tile_nbytes // -LINE_NBYTES * -1
+
+    def chunks(self, rows: Bytes, chunk_nbytes: int) -> Iterator[tuple[int, Bytes]]:
+        """Yield first lines and whole lines, of about so many bytes at once."""
+        step = max(1, chunk_nbytes // (rows.shape[1] * self.step_rows)) * self.step_rows
+        for first in range(0, len(rows), step):
+            packed = self.pack(rows[first : first + step]).reshape(-1)
+            odd = -len(packed) % LINE_NBYTES
+            yield self.lines(first), np.pad(packed, (0, odd)) if odd else packed
+
+
+def packing(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> Packing | None:
+    """Return how a weight goes into images, if it does: a matrix with rows of whole groups.
+
+    Parameters
+    ----------
+    spec : Spec
+    capabilities : Capabilities
+        Of a rasteriser whose lanes tell each other values; no other reads images.
+    rounded : bool
+        Whether products round activations to eight bits: blocks lie as those products read them.
+    """
+    if not capabilities.telling_lanes or len(spec.shape) != 2 or not spec.size:
+        return None
+    dtype, cols = spec.dtype, spec.shape[-1]
+    row_nbytes = dtype.nbytes(cols)
+    if dtype in (F32, F16, BF16) and cols % _GROUP == 0:
+        return Packing("", tiled.TILE_ROWS, tiled.TILE_ROWS * row_nbytes, 1, tiled.tiled)
+    values = streams.row_values(dtype)
+    if not rounded or not values or cols % values:
+        return None
+    nbytes = streams.tile_nbytes(dtype, row_nbytes)
+    rows = streams.TILE_ROWS
+    return Packing("stream", rows, nbytes, rows, partial(streams.streamed, dtype))

@@ -1,0 +1,141 @@
+"""Weights in blocks as a rasteriser's lanes read them: one stream of texels.
+
+A core fetches ahead what one instruction reads in even steps, and the same few instructions read
+every texel that a kernel loads. So all that eight lanes need, of four rows each, lies in the order
+in which they ask for it, quants and scales alike: 16 bytes of each lane, side by side, are a line
+of the stream. ``shaders/stream/`` reads what this file makes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.device.buffers import TEXEL_NBYTES
+from wgpu_backend.dtypes import DType
+from wgpu_backend.ml.planes import plane_nbytes, planes
+from wgpu_backend.ml.super_blocks import Bytes
+
+LANES, LANE_ROWS = 8, 4
+TILE_ROWS = LANES * LANE_ROWS
+_GROUP = 32  # values
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a format puts into its stream.
+
+    Parameters
+    ----------
+    groups : int
+        That share a head.
+    head, group : tuple of str
+        Planes of the head, and of each group behind it.
+    """
+
+    groups: int
+    head: tuple[str, ...]
+    group: tuple[str, ...]
+
+    def nbytes(self, dtype: DType, name: str) -> int:
+        """Bytes of a plane for a head, or for a group."""
+        whole = plane_nbytes(dtype)[name] * self.groups * _GROUP // dtype.block
+        return whole if name in self.head else whole // self.groups
+
+    def texels(self, dtype: DType, name: str) -> int:
+        """Texels that they are of the rows of a lane."""
+        return -(-LANE_ROWS * self.nbytes(dtype, name) // TEXEL_NBYTES)
+
+    def lines(self, dtype: DType) -> tuple[int, int]:
+        """Lines of a head, and of a group."""
+        head, group = (
+            sum(self.texels(dtype, name) for name in names) for names in (self.head, self.group)
+        )
+        return head, group
+
+
+_SCALED, _QUANTS = ("scales",), ("quants",)
+_HIGH = (*_QUANTS, "high")
+_SUPERS = (*_SCALED, "supers")
+STREAMS = {
+    "q4_0": Stream(4, _SCALED, _QUANTS),
+    "q4_1": Stream(4, _SCALED, _QUANTS),
+    "q5_0": Stream(4, _SCALED, _HIGH),
+    "q5_1": Stream(4, _SCALED, _HIGH),
+    "q8_0": Stream(4, _SCALED, _QUANTS),
+    "iq4_nl": Stream(4, _SCALED, _QUANTS),
+    "mxfp4": Stream(4, _SCALED, _QUANTS),
+    "q2_k": Stream(8, _SUPERS, _QUANTS),
+    "q3_k": Stream(8, _SUPERS, _HIGH),
+    "q4_k": Stream(8, _SCALED, _QUANTS),
+    "q5_k": Stream(8, _SCALED, _HIGH),
+    "q6_k": Stream(8, _SUPERS, _HIGH),
+    "iq4_xs": Stream(8, _SCALED, _QUANTS),
+}
+
+
+def row_values(dtype: DType) -> int:
+    """Values that share a head, of which rows are multiples; 0 if the format has no stream."""
+    return STREAMS[dtype.name].groups * _GROUP if dtype.name in STREAMS else 0
+
+
+def tile_nbytes(dtype: DType, row_nbytes: int) -> int:
+    """Bytes of `TILE_ROWS` rows."""
+    stream = STREAMS[dtype.name]
+    head, group = stream.lines(dtype)
+    heads = row_nbytes // dtype.block_nbytes * dtype.block // (stream.groups * _GROUP)
+    return heads * (head + stream.groups * group) * LANES * TEXEL_NBYTES
+
+
+def streamed(dtype: DType, rows: Bytes) -> Bytes:
+    """Rows as a stream.
+
+    Parameters
+    ----------
+    dtype : DType
+    rows : (n, row_nbytes), uint8
+        Filled up with zeros to whole tiles.
+
+    Returns
+    -------
+    (tiles, tile_nbytes), uint8
+    """
+    stream, odd = STREAMS[dtype.name], -len(rows) % TILE_ROWS
+    rows = np.pad(rows, ((0, odd), (0, 0))) if odd else rows
+    split = planes(dtype, rows.reshape(-1, dtype.block_nbytes))
+    tiles, groups = len(rows) // TILE_ROWS, stream.groups
+    head, group = stream.lines(dtype)
+    out = np.zeros((tiles, tile_nbytes(dtype, rows.shape[1])), np.uint8)
+    lines = out.reshape(tiles, -1, head + groups * group, LANES, TEXEL_NBYTES)
+    heads = lines.shape[1]
+    behind = lines[:, :, head:].reshape(tiles, heads, groups, group, LANES, TEXEL_NBYTES)
+    for names, into in ((stream.head, lines[:, :, None, :head]), (stream.group, behind)):
+        at = 0
+        for name in names:
+            width = stream.texels(dtype, name)
+            _put(split[name], stream.nbytes(dtype, name), into[:, :, :, at : at + width])
+            at += width
+    return out
+
+
+def _put(plane: Bytes, nbytes: int, into: Bytes) -> None:
+    """Write a plane to (tiles, heads, groups, texels, lanes, bytes), in `nbytes` of each row."""
+    tiles, heads, groups, texels = into.shape[:4]
+    rows = plane.reshape(tiles, LANES, LANE_ROWS, heads, groups, nbytes)
+    lanes = np.ascontiguousarray(_words(rows).transpose(0, 3, 4, 1, 2, 5)).view(np.uint8)
+    lanes = lanes.reshape(tiles, heads, groups, LANES, LANE_ROWS * nbytes)
+    if odd := texels * TEXEL_NBYTES - lanes.shape[-1]:
+        lanes = np.pad(lanes, (*[(0, 0)] * 4, (0, odd)))
+    shape = (tiles, heads, groups, LANES, texels, TEXEL_NBYTES)
+    _words(into)[...] = _words(lanes.reshape(shape)).swapaxes(3, 4)
+
+
+def _words(values: Bytes) -> NDArray[Any]:
+    """View the last axis in the widest words that divide it: NumPy moves them faster."""
+    width = math.gcd(values.shape[-1], 8)
+    whole = values if values.strides[-1] == 1 else np.ascontiguousarray(values)
+    return whole.view(f"u{width}")
