@@ -53,6 +53,15 @@ def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind)
     assert seen[-1] == pytest.approx(1)
 
 
+def test_what_lies_in_images_is_measured_there(executors):
+    executor = executors("full")
+    if not executor.capabilities.telling_lanes:
+        pytest.skip("only rasterisers with lanes of eight keep weights in images")
+    found = {m.key for m in tune(executor, [Q4_0, F16], TINY).tiles}
+    assert {"mulmat_q8_stream q4_0 many", "mulmat_told q4_0 one", "mulmat_tiled f16 one"} <= found
+    assert not {name for name in found if name.startswith(("mulmat_q8_lanes", "mulmat_told f16"))}
+
+
 @pytest.mark.parametrize(("kind", "classes"), [("full", []), ("wide", ["one", "many"])])
 def test_rounding_is_measured_where_it_is_a_question(executors, kind, classes):
     found = tune(executors(kind), [Q4_0, F16], TINY).rounding

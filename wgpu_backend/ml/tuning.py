@@ -29,9 +29,10 @@ from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.matmul import mulmat, select_mulmat
+from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations, select_q8
 from wgpu_backend.ops.rounding import EVERY_PRODUCT, rounding_key
-from wgpu_backend.ops.tiles import candidates, key
+from wgpu_backend.ops.tiles import candidates
 
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
@@ -117,6 +118,23 @@ _Select = Callable[[Launch, Capabilities], Launch]
 _Product = Callable[[Node, Node], Node]
 
 
+class _Asked(Mapping[str, Tile]):
+    """No tiles, but the name of the one that a product asked for last."""
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __getitem__(self, name: str) -> Tile:
+        self.last = name
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """A product whose kernel leaves a choice."""
@@ -153,9 +171,10 @@ def tune(
     tiles: list[Measured] = []
     rounding: list[Compared] = []
     for number, dtype in enumerate(formats):
-        weight = _weight(executor, Spec.dense((effort.rows, effort.values), dtype))
+        spec = Spec.dense((effort.rows, effort.values), dtype)
+        weight, rounded = _weight(executor, spec), _weight(executor, spec, rounded=True)
         try:
-            cases = list(_cases(executor, weight, effort))
+            cases = list(_cases(executor, weight, rounded, effort))
             for done, case in enumerate(cases):
                 tiles += _measure(executor, case, effort.rounds)
                 progress((number + (done + 1) / (len(cases) + 1)) / len(formats))
@@ -163,6 +182,7 @@ def tune(
             progress((number + 1) / len(formats))
         finally:
             executor.free(weight.storage)
+            executor.free(rounded.storage)
     return Tuning(tiles, rounding)
 
 
@@ -170,21 +190,30 @@ def _winners(tiles: Iterable[Measured]) -> Mapping[str, Tile]:
     return {m.key: m.tile for m in tiles if m.chosen}
 
 
-def _weight(executor: WgpuExecutor, spec: Spec) -> Tensor:
-    """Random bytes, of which any two are a finite f16; what they are worth does not matter."""
+def _weight(executor: WgpuExecutor, spec: Spec, *, rounded: bool = False) -> Tensor:
+    """Random bytes, of which any two are a finite f16; what they are worth does not matter.
+
+    Where they lie may hang on whether products round activations.
+    """
     data = np.random.default_rng(1).integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
-    return leaf(spec, executor.weight(spec, memoryview(data.tobytes()), "weight", alone=True))
+    executor.rules = fusions(["mulmat_q8"], exact=False) if rounded else {}
+    try:
+        return leaf(spec, executor.weight(spec, memoryview(data.tobytes()), "weight", alone=True))
+    finally:
+        executor.rules = {}
 
 
-def _cases(executor: WgpuExecutor, weight: Tensor, effort: Effort) -> Iterator[_Case]:
+def _cases(
+    executor: WgpuExecutor, weight: Tensor, rounded: Tensor, effort: Effort
+) -> Iterator[_Case]:
     """Products of a weight that leave a choice, by class of columns and kernel."""
-    products: list[tuple[_Select, _Product]] = [(select_mulmat, mulmat)]
+    products: list[tuple[Tensor, _Select, _Product]] = [(weight, select_mulmat, mulmat)]
     if weight.dtype in FORMATS:
-        products.append((select_q8, _rounded))
+        products.append((rounded, select_q8, _rounded))
     for n in effort.columns:
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
-        for select, make in products:
-            case = _case(executor, weight, x, select, make)
+        for operand, select, make in products:
+            case = _case(executor, operand, x, select, make)
             if len(case.tiles) > 1:
                 yield case
 
@@ -226,8 +255,9 @@ def _case(
     with Context(executor) as context:
         launch = make(context).launch
         assert launch is not None
-        shader = str(select(launch, executor.capabilities).shader)
-    name = key(shader, weight.dtype, len(x))
+        asked = _Asked()
+        select(launch, replace(executor.capabilities, tuned=asked))
+    name = asked.last
     return _Case(name, candidates(name, executor.capabilities), make, weight.spec.nbytes)
 
 
