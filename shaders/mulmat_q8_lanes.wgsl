@@ -16,7 +16,6 @@ const WG: u32 = 8u;
 const ROWS: u32 = 4u;
 const SOURCES: u32 = 1u;
 const COLS: u32 = 1u;
-const TOUCH: bool = false;
 const AT_ONCE: u32 = 1u;
 
 struct Params {
@@ -27,8 +26,8 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-// Surplus rows and columns repeat the last one; they are not stored. BLOCK groups share a head, and
-// a turn of the loop. Where halves of a weight are joined, they take turns: the same rows of each.
+// Surplus rows and columns repeat the last one; they are not stored. BLOCK groups share heads, and
+// AT_ONCE of them a turn. Where halves of a weight are joined, they take turns: the same rows of each.
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -49,13 +48,6 @@ fn main(
     var squares: array<f32, COLS>;
     // @unroll
     for (var source = 0u; source < SOURCES; source++) {
-        if TOUCH {
-            let word = reader_touched(first_row - lane * ROWS, source, lane);
-            // There are no products of no columns, but a compiler cannot know and has to read.
-            if params.n == 0u {
-                y[lane] = word;
-            }
-        }
         let rows = reader_rows(first_row, source, turns);
         for (var block = 0u; block < turns; block += BLOCK) {
             let heads = reader_heads(rows, block);

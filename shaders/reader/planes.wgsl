@@ -1,4 +1,4 @@
-// Weights of a lane's rows that lie in planes.
+// Weights of a lane's rows that lie in planes, for mulmat_q8_lanes.
 // @import dot/q4_0 as weights
 // @import lib/turns
 // @import lib/strip
@@ -39,21 +39,4 @@ fn buf_groups(rows: buf_Rows, heads: buf_Heads, block: u32, i: u32) -> array<Gro
         groups[r] = weights_group(group_r, heads.rows[r], place(group_r, i));
     }
     return groups;
-}
-
-// Where rows are short and no strip goes on behind them: read a word of each line of memory that the
-// rows of a source lie in, one line after the other, which a core foresees.
-fn buf_touched(group_row: u32, source: u32, lane: u32) -> u32 {
-    let turns = row_groups();
-    let last = params.weights_group + params.weights_rows * turns - 1u;
-    var word = 0u;
-    // @unroll
-    for (var r = 0u; r < ROWS; r++) {
-        let row_r = source_row(group_row + r * WG, source);
-        let start_r = params.weights_group + row_r * turns + lane * weights_LINE;
-        for (var g = 0u; g < WG * turns; g += WG * weights_LINE) {
-            word |= weights_touch(min(start_r + g, last));
-        }
-    }
-    return word;
 }

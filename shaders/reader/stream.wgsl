@@ -1,4 +1,4 @@
-// Weights of a lane's four rows that lie in a stream.
+// Weights of a lane's four rows that lie in a stream, see lib/stream.
 // @import stream/q4_0 as weights
 // @import lib/row_groups
 
@@ -28,8 +28,4 @@ fn buf_heads(rows: buf_Rows, block: u32) -> buf_Heads {
 fn buf_groups(rows: buf_Rows, heads: buf_Heads, block: u32, i: u32) -> array<Group, ROWS> {
     let line = block / BLOCK * TEXELS + weights_HEAD + i * weights_LINES;
     return weights_groups(rows.at + line * 8u, heads.all, i);
-}
-
-fn buf_touched(group_row: u32, source: u32, lane: u32) -> u32 {
-    return 0u;
 }

@@ -35,7 +35,7 @@ from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import lies_in_image
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.strips import has_short_rows, strip_groups, strip_length
+from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 GROUP = 32  # values with a common scale
@@ -47,7 +47,6 @@ FORMATS = (
 # and how many columns leave registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 SHORT_COLUMNS = 2
-TOUCHED_COLUMNS = 2  # up to this many, products wait for memory: no cache keeps a model's weights
 TILE_ROWS, TILE_COLUMNS = 64, 32
 
 
@@ -147,49 +146,42 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
-    dtype = launch.operands["weights"].spec.dtype
     stream = lies_in_image(launch, "weights", capabilities)
+    dtype = launch.operands["weights"].spec.dtype
     tile = chosen(capabilities, "mulmat_q8_stream" if stream else "mulmat_q8_lanes", dtype, n)
-    sources = joined_rows(launch)
-    rows = GROUP // LANES if stream or "ending" in launch.choices else tile.rows
-    parts = int(launch.choices.get("PARTS", 1))
+    whole = stream or "ending" in launch.choices
+    rows = GROUP // LANES if whole else tile.rows
+    length = 1 if whole else strip_length(launch.out.shape[-1], rows)
+    sources, parts = joined_rows(launch), int(launch.choices.get("PARTS", 1))
     columns = parts * even_share(n // parts, tile.columns // parts)
-
-    alone = stream or "ending" in launch.choices
-    length = 1 if alone else strip_length(launch.out.shape[-1], rows)
 
     def groups(weight_rows: int) -> Groups:
         x, y, _ = spread(strip_groups(weight_rows // sources, rows, length))
         return (x, y, -(-n // columns))
 
-    choices = {
-        **launch.choices,
-        "COLS": columns,
-        "ROWS": rows,
-        "SOURCES": sources,
-        "WG": LANES,
-        "sums": "sums/pairs",
-    }
-    if stream:
-        choices |= {
-            "reader": "reader/stream",
-            "weights": f"stream/{dtype.name}",
-            "GROUPS": launch.count("groups"),
-        }
-    else:
-        block = groups_of_a_turn(launch, columns)
-        choices |= {
-            "BLOCK": block,
-            "AT_ONCE": block,
-            "GROUPS": _known_groups(launch),
-            "STRIP": length,
-            "TOUCH": length == 1 and n <= TOUCHED_COLUMNS and has_short_rows(launch),
-        }
+    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
+    choices = {**launch.choices, **sizes, "sums": "sums/pairs"}
+    choices |= _from_stream(launch) if stream else _from_planes(launch, columns, length)
     if capabilities.telling_lanes:
         choices["x"] = "rasteriser/column"
-        if not stream:
-            choices["words"] = "rasteriser/words"
+        choices |= {} if stream else {"words": "rasteriser/words"}
     return replace(launch, shader="mulmat_q8_lanes", groups=groups, choices=choices)
+
+
+def _from_stream(launch: Launch) -> dict[str, str | int]:
+    """Choices of a product that reads a weight as `ml.streams` lays it out."""
+    return {
+        "reader": "reader/stream",
+        "weights": f"stream/{launch.operands['weights'].spec.dtype}",
+        "GROUPS": launch.count("groups"),
+    }
+
+
+def _from_planes(launch: Launch, columns: int, length: int) -> dict[str, str | int]:
+    """Choices of a product that reads a weight's planes, in strips of some rows."""
+    block = groups_of_a_turn(launch, columns)
+    known = _known_groups(launch)
+    return {"BLOCK": block, "AT_ONCE": block, "GROUPS": known, "STRIP": length}
 
 
 def _known_groups(launch: Launch) -> int:
