@@ -205,15 +205,20 @@ def test_sums_and_pairs(streams, check, rng, dtype, n):
 def test_results_in_eight_bits(streams, rng, dtype, n):
     both, down = (weight_bytes(rng, m, 256, dtype, 1 / 16) for m in (128, 64))
     x, scale = rng.standard_normal((n, 256), "f4"), rng.standard_normal(64, "f4")
+    made = []
+
+    def matrix_of(ctx, rows, data):
+        made.append(weight(ctx._executor, rows, 256, dtype, data))
+        return made[-1]
 
     def gated(ctx, fused):
-        matrix, rows = weight(ctx._executor, 128, 256, dtype, both), q8_activations(tensor(ctx, x))
+        matrix, rows = matrix_of(ctx, 128, both), q8_activations(tensor(ctx, x))
         if fused:
             return mulmat_q8_gated_q8(matrix, rows, activation="silu")
         return q8_activations(mulmat_q8_gated(matrix, rows, activation="silu"))
 
     def summed(ctx, fused):
-        matrix, rows = weight(ctx._executor, 64, 256, dtype, down), q8_activations(tensor(ctx, x))
+        matrix, rows = matrix_of(ctx, 64, down), q8_activations(tensor(ctx, x))
         addend, weights = tensor(ctx, np.ones((n, 64), "f4")), tensor(ctx, scale)
         if fused:
             return mulmat_q8_add_q8(matrix, rows, addend, weights, ctx.zeros(n, 64))
@@ -222,6 +227,8 @@ def test_results_in_eight_bits(streams, rng, dtype, n):
     for build in (gated, summed):
         got, want = (values_of(streams, lambda ctx, f=f, b=build: b(ctx, f)) for f in (True, False))
         np.testing.assert_array_equal(got[..., :8], want[..., :8])
+    assert len(made) == 4
+    assert all(lies_in_stream(matrix) for matrix in made)
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)

@@ -19,7 +19,7 @@ def lies_in_image(launch: Launch, operand: str, capabilities: Capabilities) -> b
         and node.spec.is_dense
         and node.spec.shape[-1] == cols
         and node.spec.offset % (cols * step) == 0
-        and (joined_rows(launch) == 1 or launch.out.shape[-1] % step == 0)
+        and (joined_rows(launch) == 1 or launch.count("m") % step == 0)
     )
 
 
