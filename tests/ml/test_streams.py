@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import wgpu_backend
+from tests.builders import Dims, tiny_model
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
@@ -248,3 +250,16 @@ def test_rows_and_exact_products_need_no_second_copy(streams, rng, dtype):
     assert lies_in_stream(matrix)
     streams.free(matrix.storage)
     assert weights_nbytes(streams) == before
+
+
+@pytest.mark.parametrize("dtype", ["f16", "q8_0", "q4_k"])
+def test_a_model_reads_its_weights_where_they_lie(streams, tmp_path, dtype):
+    path = tiny_model(tmp_path / "model.gguf", "qwen2", dtype, dims=Dims.for_type("q4_k"))
+    with wgpu_backend.load(path, device=streams.info.id) as model:
+        prompts = ([1, 2, 3], list(range(3, 40)))
+        assert all(len(list(model.tokens(prompt, num_predict=3))) for prompt in prompts)
+        handles = [w.storage.handle for w in model.backend.weights.values()]
+        parts = [part for handle in handles for part in handle]
+    imaged = [part for part in parts if part.images]
+    assert imaged
+    assert not any(part.planes for part in imaged)
