@@ -304,16 +304,21 @@ BOMBS = {
 
 @pytest.mark.parametrize("kind", BOMBS)
 def test_counts_that_lie_cost_neither_time_nor_memory(kind):
+    costs = [_cost(BOMBS[kind]) for _ in range(3)]
+    assert min(seconds for seconds, _ in costs) < 0.05  # garbage may be collected meanwhile
+    assert max(peak for _, peak in costs) < 32 << 20
+
+
+def _cost(data):
+    """Seconds of this thread, and bytes, to find out that a file is none."""
     tracemalloc.start()
     try:
-        start = time.process_time()
+        start = time.thread_time()
         with pytest.raises(GGUFError):
-            parse_gguf(BOMBS[kind])
-        seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
+            parse_gguf(data)
+        return time.thread_time() - start, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert seconds < 0.05
-    assert peak < 32 << 20
 
 
 def test_the_array_bomb_of_49_bytes():

@@ -108,7 +108,9 @@ def _show_window(slides: Slides, size: tuple[int, int], title: str) -> None:
         context.set_bitmap(slides.step())
         canvas.set_title(f"{title}: {slides.caption}")
         if slides.error or (slides.done and not stays):
-            loop.call_later(0.2, canvas.close)  # once it has been seen
+            # No picture is on its way to a window that is gone: the driver would end the process.
+            canvas.set_update_mode("manual")
+            loop.call_later(0.3, canvas.close)  # once it has been seen
 
     canvas.request_draw(draw)
     loop.run()

@@ -1,15 +1,12 @@
 // MXFP4: value = (number + 12) · scale - 12 · scale, one of 16 numbers from -12 to 12. Planes as in
 // quant/mxfp4.
 // @import words/u32 as words
-// @import lib/group
-// @import lib/sixteen_group
+// @import lib/mxfp4_group
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;
 const buf_LINE: u32 = 4u;
 const buf_HALVES: bool = false;
-// FP4 doubled, and 12 more.
-const buf_NUMBERS: vec4<u32> = vec4<u32>(0x0f0e0d0cu, 0x18141210u, 0x090a0b0cu, 0x00040608u);
 
 struct buf_Head { exponents: u32 }
 
@@ -25,11 +22,7 @@ fn buf_head(group: u32) -> buf_Head {
     return buf_Head(buf_scales[group / 4u] >> ((group & 2u) * 8u));
 }
 
-// 2^(exponent - 128) by its bits; the two smallest are below the normal numbers.
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
     let exponent = (head.exponents >> ((place & 1u) * 8u)) & 255u;
-    let bits = select((exponent - 1u) << 23u, 0x200000u << exponent, exponent < 2u);
-    let scale = bitcast<f32>(bits);
-    let quants = nibble_group(sixteen_words(buf_quants[group]), scale, 12.0 * scale);
-    return sixteen_group(quants, buf_NUMBERS);
+    return mxfp4_group(sixteen_words(buf_quants[group]), exponent);
 }

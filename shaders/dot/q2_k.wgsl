@@ -1,8 +1,7 @@
 // Q2_K: value = quant · scale - minimum, quants of two bits, scale and minimum per 16. Planes as in
 // quant/q2_k.
 // @import words/u32 as words
-// @import lib/group
-// @import lib/packed_crumbs
+// @import lib/q2_k_group
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
@@ -25,9 +24,6 @@ fn buf_head(group: u32) -> buf_Head {
 }
 
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
-    let words = eight_words(buf_quants[group]);
     let bytes = head.scales[place / 2u] >> ((place & 1u) * 16u);
-    let both = vec4<u32>(bytes, bytes >> 8u, bytes >> 4u, bytes >> 12u) & vec4<u32>(15u);
-    let scale = vec4<f32>(both) * head.supers.xxyy;
-    return Group(packed_crumbs(words.x), packed_crumbs(words.y), scale.xy, scale.zw);
+    return q2_k_group(eight_words(buf_quants[group]), bytes, head.supers);
 }

@@ -1,10 +1,8 @@
 // Q3_K: value = quant · scale - 4 · scale, quants of three bits and a scale per 16. Planes as in
 // quant/q3_k.
 // @import words/u32 as words
-// @import lib/group
-// @import lib/fifths
 // @import lib/halves
-// @import lib/packed_crumbs
+// @import lib/q3_k_group
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
@@ -31,16 +29,5 @@ fn buf_head(group: u32) -> buf_Head {
 
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
     let words = eight_words(buf_quants[group]);
-    let low = head.scales[place / 4u] >> ((place & 3u) * 8u);
-    let high = head.scales.z >> (place * 4u);
-    let scales = (vec2<u32>(low, low >> 4u) & vec2<u32>(15u))
-        | ((vec2<u32>(high, high >> 2u) & vec2<u32>(3u)) << vec2<u32>(4u));
-    let scale = (vec2<f32>(scales) - 32.0) * head.scale;
-    let bits = buf_high[group];
-    return Group(
-        packed_crumbs(words.x) | (sixteen_fifths(bits) >> vec4<u32>(2u)),
-        packed_crumbs(words.y) | (sixteen_fifths(bits >> 16u) >> vec4<u32>(2u)),
-        scale,
-        4.0 * scale,
-    );
+    return q3_k_group(words, buf_high[group], head.scales, head.scale, place);
 }

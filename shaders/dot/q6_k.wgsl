@@ -1,9 +1,8 @@
 // Q6_K: value = quant · scale - 32 · scale, quants of six bits and a scale per 16. Planes as in
 // quant/q6_k.
 // @import words/u32 as words
-// @import lib/group
 // @import lib/halves
-// @import lib/packed_crumbs
+// @import lib/q6_k_group
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 2u;
@@ -28,14 +27,6 @@ fn buf_head(group: u32) -> buf_Head {
 }
 
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
-    let scales = unpack4xI8(head.scales[place / 2u] >> ((place & 1u) * 16u));
-    let scale = vec2<f32>(scales.xy) * head.scale;
-    let low = nibble_group(sixteen_words(buf_quants[group]), 0.0, 0.0);
-    let high = eight_words(buf_high[group]);
-    return Group(
-        low.low | (packed_crumbs(high.x) << vec4<u32>(4u)),
-        low.high | (packed_crumbs(high.y) << vec4<u32>(4u)),
-        scale,
-        32.0 * scale,
-    );
+    let low = sixteen_words(buf_quants[group]);
+    return q6_k_group(low, eight_words(buf_high[group]), head.scales, head.scale, place);
 }

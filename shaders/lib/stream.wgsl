@@ -1,30 +1,99 @@
 // Weights in blocks as a lane of a rasteriser reads them, see `wgpu_backend/ml/streams.py`: texels of its
 // four rows in the order in which a product asks for them, and the lanes' side by side.
 //
-// A file of stream/ says of its format: BLOCK, groups of 32 that share a head; HEAD and LINES, texels of
-// the head and of each group. Its `heads` and `groups` are of all four rows.
+// A file of stream/ says how many bytes its format has of a row: SCALES and SUPERS in a head, which BLOCK
+// groups of 32 share, QUANTS and HIGH (bits above those of the quants) in each group; for PAIRS and HALVES
+// see lib/group. Its `group` makes the i-th group behind a head of them. The importing file has `weights`.
 // @import lib/group
 
 @group(0) @binding(0) var weights_stream: texture_storage_2d<rgba32uint, read>;
 
 const LINE_BITS: u32 = 10u;
+const STREAM_LANES: u32 = 8u;
+const LANE_ROWS: u32 = 4u;
+// Lines, texels of each lane, of a head, of a group, and of a head with its groups.
+const HEAD_LINES: u32 = (weights_SCALES + 3u) / 4u + (weights_SUPERS + 3u) / 4u;
+const GROUP_LINES: u32 = weights_QUANTS / 4u + (weights_HIGH + 3u) / 4u;
+const BLOCK_LINES: u32 = HEAD_LINES + weights_BLOCK * GROUP_LINES;
+
+// What a row has in a group and the head before it; quants of 32 bytes go on in `more`.
+struct Row {
+    quants: vec4<u32>,
+    more: vec4<u32>,
+    high: vec2<u32>,
+    scales: vec4<u32>,
+    supers: u32,
+}
+
+struct Heads { scales: array<vec4<u32>, 4>, supers: array<vec4<u32>, 4> }
+
+// First texel of the lane that a row is of, where rows have so many groups.
+fn lane_start(row: u32, groups: u32) -> u32 {
+    let lane = row / LANE_ROWS;
+    let tile = lane / STREAM_LANES * (groups / weights_BLOCK * BLOCK_LINES);
+    return tile * STREAM_LANES + lane % STREAM_LANES;
+}
 
 // The i-th texel of a lane from one on.
 fn texel(at: u32, i: u32) -> vec4<u32> {
-    let place = at + i * 8u;
+    let place = at + i * STREAM_LANES;
     return textureLoad(weights_stream, vec2<u32>(place & ((1u << LINE_BITS) - 1u), place >> LINE_BITS));
 }
 
-// Words of 16 bytes of each row.
-fn row_texels(at: u32, first: u32) -> array<vec4<u32>, 4> {
-    return array<vec4<u32>, 4>(
-        texel(at, first), texel(at, first + 1u), texel(at, first + 2u), texel(at, first + 3u),
+// Heads of the groups from a multiple of BLOCK on.
+fn stream_heads(start: u32, block: u32) -> Heads {
+    let at = start + block / weights_BLOCK * BLOCK_LINES * STREAM_LANES;
+    return Heads(
+        row_bytes(at, 0u, weights_SCALES), row_bytes(at, (weights_SCALES + 3u) / 4u, weights_SUPERS),
     );
 }
 
-// Words of 8 bytes of each row.
-fn row_pairs(at: u32, first: u32) -> array<vec2<u32>, 4> {
-    let low = texel(at, first);
-    let high = texel(at, first + 1u);
-    return array<vec2<u32>, 4>(low.xy, low.zw, high.xy, high.zw);
+// The i-th group behind their heads.
+fn stream_groups(start: u32, heads: Heads, block: u32, i: u32) -> array<Group, 4> {
+    let line = block / weights_BLOCK * BLOCK_LINES + HEAD_LINES + i * GROUP_LINES;
+    let at = start + line * STREAM_LANES;
+    let quants = row_bytes(at, 0u, weights_QUANTS);
+    let more = row_bytes(at, 1u, select(0u, 32u, weights_QUANTS == 32u));
+    let high = row_bytes(at, weights_QUANTS / 4u, weights_HIGH);
+    var groups: array<Group, 4>;
+    // @unroll
+    for (var r = 0u; r < 4u; r++) {
+        let row_r = Row(quants[r], more[r], high[r].xy, heads.scales[r], heads.supers[r].x);
+        groups[r] = weights_group(row_r, i);
+    }
+    return groups;
+}
+
+// So many bytes of each row, from a texel on, as words; of 32 bytes 16.
+fn row_bytes(at: u32, first: u32, nbytes: u32) -> array<vec4<u32>, 4> {
+    var rows: array<vec4<u32>, 4>;
+    if nbytes >= 16u {
+        // @unroll
+        for (var r = 0u; r < 4u; r++) {
+            rows[r] = texel(at, first + r * (nbytes / 16u));
+        }
+    } else if nbytes == 12u {
+        let a = texel(at, first);
+        let b = texel(at, first + 1u);
+        let c = texel(at, first + 2u);
+        rows[0] = vec4<u32>(a.xyz, 0u);
+        rows[1] = vec4<u32>(a.w, b.xy, 0u);
+        rows[2] = vec4<u32>(b.zw, c.x, 0u);
+        rows[3] = vec4<u32>(c.yzw, 0u);
+    } else if nbytes == 8u {
+        let low = texel(at, first);
+        let high = texel(at, first + 1u);
+        rows[0] = vec4<u32>(low.xy, 0u, 0u);
+        rows[1] = vec4<u32>(low.zw, 0u, 0u);
+        rows[2] = vec4<u32>(high.xy, 0u, 0u);
+        rows[3] = vec4<u32>(high.zw, 0u, 0u);
+    } else if nbytes > 0u {
+        let both = texel(at, first);
+        // @unroll
+        for (var r = 0u; r < 4u; r++) {
+            let half_r = (both[r / 2u] >> (r % 2u * 16u)) & 0xffffu;
+            rows[r].x = select(both[r], half_r, nbytes == 2u);
+        }
+    }
+    return rows;
 }

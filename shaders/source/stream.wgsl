@@ -10,15 +10,12 @@ fn weight_start(row: u32, turns: u32, parts: u32) -> u32 {
 }
 
 fn buf_part(group: u32, values: ptr<function, array<vec4<f32>, buf_QUADS>>) {
-    let texels = weights_HEAD + weights_BLOCK * weights_LINES;
     let row = group / params.groups;
-    let g = group % params.groups;
-    let block = row / 32u * (params.groups / weights_BLOCK) + g / weights_BLOCK;
-    let at = block * texels * 8u + row % 32u / 4u;
-    let i = g % weights_BLOCK;
-    let line = weights_HEAD + i * weights_LINES;
-    var groups = weights_groups(at + line * 8u, weights_heads(at), i);
-    let w = groups[row % 4u];
+    let start = lane_start(row, params.groups);
+    let i = group % params.groups % weights_BLOCK;
+    let block = group % params.groups - i;
+    var groups = stream_groups(start, stream_heads(start, block), block, i);
+    let w = groups[row % LANE_ROWS];
     // @unroll
     for (var q = 0u; q < 4u; q++) {
         (*values)[q] = vec4<f32>(unpack4xI8(w.low[q])) * w.scale.x - w.minimum.x;

@@ -1,25 +1,15 @@
-// Q4_1: quants of four bits, a scale and a minimum per 32. As in dot/q4_1, in a stream.
+// Q4_1: quants of four bits, a scale and a minimum per 32. As in dot/q4_1.
 // @import lib/stream
 
 const buf_BLOCK: u32 = 4u;
-const buf_HEAD: u32 = 4u;
-const buf_LINES: u32 = 4u;
+const buf_SCALES: u32 = 16u;
+const buf_SUPERS: u32 = 0u;
+const buf_QUANTS: u32 = 16u;
+const buf_HIGH: u32 = 0u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
 
-struct buf_Heads { scales: array<vec4<u32>, 4> }
-
-fn buf_heads(at: u32) -> buf_Heads {
-    return buf_Heads(row_texels(at, 0u));
-}
-
-fn buf_groups(at: u32, heads: buf_Heads, i: u32) -> array<Group, 4> {
-    let quants = row_texels(at, 0u);
-    var groups: array<Group, 4>;
-    // @unroll
-    for (var r = 0u; r < 4u; r++) {
-        let scale_r = unpack2x16float(heads.scales[r][i]);
-        groups[r] = nibble_group(quants[r], scale_r.x, -scale_r.y);
-    }
-    return groups;
+fn buf_group(row: Row, i: u32) -> Group {
+    let scale = unpack2x16float(row.scales[i]);
+    return nibble_group(row.quants, scale.x, -scale.y);
 }

@@ -1,29 +1,17 @@
-// Q5_0: quants of five bits, a scale per 32. As in dot/q5_0, in a stream.
+// Q5_0: quants of five bits, a scale per 32. As in dot/q5_0.
 // @import lib/stream
 // @import lib/fifths
 // @import lib/halves
 
 const buf_BLOCK: u32 = 4u;
-const buf_HEAD: u32 = 2u;
-const buf_LINES: u32 = 5u;
+const buf_SCALES: u32 = 8u;
+const buf_SUPERS: u32 = 0u;
+const buf_QUANTS: u32 = 16u;
+const buf_HIGH: u32 = 4u;
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;
 
-struct buf_Heads { scales: array<vec2<u32>, 4> }
-
-fn buf_heads(at: u32) -> buf_Heads {
-    return buf_Heads(row_pairs(at, 0u));
-}
-
-fn buf_groups(at: u32, heads: buf_Heads, i: u32) -> array<Group, 4> {
-    let quants = row_texels(at, 0u);
-    let high = texel(at, 4u);
-    var groups: array<Group, 4>;
-    // @unroll
-    for (var r = 0u; r < 4u; r++) {
-        let scale_r = half_at(heads.scales[r][i / 2u], i);
-        let low_r = nibble_group(quants[r], scale_r, 16.0 * scale_r);
-        groups[r] = with_fifths(low_r, high[r]);
-    }
-    return groups;
+fn buf_group(row: Row, i: u32) -> Group {
+    let scale = half_at(row.scales[i / 2u], i);
+    return with_fifths(nibble_group(row.quants, scale, 16.0 * scale), row.high.x);
 }

@@ -151,7 +151,7 @@ def test_halves_of_a_weight_are_joined(any_gpu, check, rng, dtype, m, n):
     joined(any_gpu, check, rng, dtype, m, n, "silu")
 
 
-@pytest.mark.parametrize("n", [1, 33])
+@pytest.mark.parametrize("n", [1, pytest.param(33, marks=pytest.mark.variants)])
 @pytest.mark.parametrize("activation", GATES)
 def test_a_gate_goes_through_its_activation(any_gpu, check, rng, activation, n):
     joined(any_gpu, check, rng, Q8_0, 9, n, activation)

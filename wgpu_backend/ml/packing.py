@@ -53,7 +53,8 @@ class Packing:
 
     def lines(self, rows: int) -> int:
         """Lines of the image for some rows."""
-        return -(-rows // self.tile_rows) * self.tile_nbytes // -LINE_NBYTES * -1
+        tiles = -(-rows // self.tile_rows)
+        return -(-tiles * self.tile_nbytes // LINE_NBYTES)
 
     def chunks(self, rows: Bytes, chunk_nbytes: int) -> Iterator[tuple[int, Bytes]]:
         """Yield first lines and whole lines, of about so many bytes at once."""
