@@ -103,7 +103,7 @@ def test_which_weights_go_into_streams(streams):
     caps = streams.capabilities
     assert packing(Spec.dense((3, 128), Q8_0), caps, rounded=True).name == "stream"
     assert packing(Spec.dense((3, 128), Q8_0), caps, rounded=False) is None
-    for shape in ((128,), (2, 3, 128), (3, 96), (0, 128)):
+    for shape in ((128,), (2, 3, 128), (3, 96), (0, 128), (40, 1 << 22)):
         assert packing(Spec.dense(shape, Q8_0), caps, rounded=True) is None
 
 

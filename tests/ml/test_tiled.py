@@ -73,6 +73,8 @@ def test_only_floats_in_whole_groups_go_into_tiles(images):
     for shape, dtype in (((64,), F16), ((2, 3, 64), F16), ((3, 48), F16), ((3, 64), Q8_0)):
         assert packing(Spec.dense(shape, dtype), caps, rounded=False) is None
     assert packing(Spec.dense((0, 64), F16), caps, rounded=False) is None
+    # Sixty-four of these rows are more than an image holds.
+    assert packing(Spec.dense((3, 1 << 22), F32), caps, rounded=False) is None
 
 
 def test_products_and_rows_need_no_second_copy(images, rng):

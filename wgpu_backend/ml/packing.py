@@ -11,7 +11,7 @@ import numpy as np
 
 from wgpu_backend.device.buffers import LINE_NBYTES, MAX_LINES
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml import streams, tiled
 from wgpu_backend.ml.super_blocks import Bytes
@@ -78,13 +78,21 @@ def packing(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> Packing
     """
     if not capabilities.telling_lanes or len(spec.shape) != 2 or not spec.size:
         return None
-    dtype, cols = spec.dtype, spec.shape[-1]
+    found = _packing(spec.dtype, spec.shape[-1], rounded=rounded)
+    if found is None or not found.most_rows:
+        return None
+    # Parts of a weight begin where slices may, and are no larger than those in buffers.
+    part_nbytes = found.slice_rows * spec.dtype.nbytes(spec.shape[-1])
+    return found if 2 * part_nbytes <= capabilities.max_binding_nbytes else None
+
+
+def _packing(dtype: DType, cols: int, *, rounded: bool) -> Packing | None:
+    """Return how rows of so many values lie in an image, however large."""
     row_nbytes = dtype.nbytes(cols)
     if dtype in (F32, F16, BF16) and cols % _GROUP == 0:
         return Packing("", tiled.TILE_ROWS, tiled.TILE_ROWS * row_nbytes, 1, tiled.tiled)
     values = streams.row_values(dtype)
     if not rounded or not values or cols % values:
         return None
-    nbytes = streams.tile_nbytes(dtype, row_nbytes)
-    rows = streams.TILE_ROWS
+    nbytes, rows = streams.tile_nbytes(dtype, row_nbytes), streams.TILE_ROWS
     return Packing("stream", rows, nbytes, rows, partial(streams.streamed, dtype))
