@@ -10,7 +10,7 @@ QUADS_OF_TEXELS, QUADS_OF_GROUPS = 4, 8  # of a texel's bytes, and of 32 values,
 
 
 def lies_in_image(launch: Launch, operand: str, capabilities: Capabilities) -> bool:
-    """Whether an operand is whole rows of a weight that lies in an image, see `ml.tiled`."""
+    """Whether an operand is whole rows of a weight that lies in an image, see `ml.packing`."""
     node = launch.operands[operand]
     cols, step = node.storage.image_cols, node.storage.slice_rows
     return (
