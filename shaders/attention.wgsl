@@ -9,6 +9,7 @@
 // @import load/i32 as positions
 // @import load/i32 as sequences
 // @import lib/paged
+// @import before/nothing as before
 
 const WG: u32 = 64u;
 const ROWS: u32 = 16u;           // a multiple of 4
@@ -38,6 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.x;
     let first = group.y * params.step;
     let last = min(first + params.step, params.rows);
+    before_prepare(kv_head, first, last, lane);
     if lane < ROWS {
         largest[lane] = LOWEST;
         queries[lane] = query_of(min(first + lane, last - 1u), kv_head);

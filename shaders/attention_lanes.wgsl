@@ -7,6 +7,7 @@
 // @import load/i32 as positions
 // @import load/i32 as sequences
 // @import lib/paged
+// @import before/nothing as before
 // @import lib/lane_tile
 // @import lib/q8
 
@@ -22,6 +23,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.x;
     let first = group.y * params.step;
     let last = min(first + params.step, params.rows);
+    before_prepare(kv_head, first, last, column);
     let width = subgroupAdd(1u);
     let lane = subgroupExclusiveAdd(1u);
     var state = Tile();

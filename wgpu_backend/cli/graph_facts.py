@@ -167,10 +167,10 @@ def _schedule(
     steps: list[Step] = []
     for number, (node, launch) in enumerate(memory.steps):
         place = memory.slot_of.get(node.storage)
-        written |= {launch.operands[name].storage: number for name in launch.writes}
-        known = _Known(number, written, place, origins[number], capabilities)
+        also = {launch.operands[name].storage: number for name in launch.writes}
+        known = _Known(number, {**also, **written}, place, origins[number], capabilities)
         steps.append(_step(node, launch, known))
-        written[node.storage] = number
+        written |= {**also, node.storage: number}
     lives = tuple(_lives(memory, outputs))
     return Schedule(tuple(steps), lives, memory.slot_nbytes, memory.peak_nbytes, memory.live_nbytes)
 

@@ -154,6 +154,11 @@ class Graph:
             return None
         return self.producer(operand, *ops)
 
+    def read_by(self, storage: Storage, *readers: Made) -> bool:
+        """Whether nobody but these reads a storage."""
+        own = [o.storage for m in readers for o in _operands(m.node)].count(storage)
+        return self._reads[storage] == own and storage not in self._wanted
+
     def write(self, state: Node, op: str) -> Made | None:
         """The write, by this op, that made a state what `state` sees, if it is the only one."""
         if self._writers.get(state.storage, ()) != [state]:
@@ -176,9 +181,7 @@ class Graph:
         bool
             False where somebody else reads or writes that state; then nothing has changed.
         """
-        storage = write.node.storage
-        own = [o.storage for m in (write, reader) for o in _operands(m.node)].count(storage)
-        if self._reads[storage] != own or storage in self._wanted:
+        if not self.read_by(write.node.storage, write, reader):
             return False
         self._absorbed.append(write.node)
         return True

@@ -219,6 +219,7 @@ _BEFORE = {
     "mulmat_q8_add_q8": ("mulmat_q8", "mulmat_q8_add", "q8_weighted"),
     "rms_norm_pair": ("mulmat_q8_pair",),
     "paged_attention_q8": ("mulmat_q8",),
+    "rope_attention": ("rope_put",),
     "mulmat_id_tiles": ("mulmat_id_add",),
     "mulmat_id_q8": ("mulmat_id_add",),
     "mulmat_id_q8_tiles": ("mulmat_id_add", "mulmat_id_tiles"),
@@ -238,6 +239,7 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
+    yield "rope_attention", LARGEST_ERROR, _next_token
     yield "route", LARGEST_ERROR, _routed
     yield "mulmat_id_add", LARGEST_ERROR, _by_expert
     yield "mulmat_id_tiles", LARGEST_ERROR, _by_expert
@@ -317,6 +319,25 @@ def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
         values,
         positions,
         context.from_ints([0, 0, 0]),
+        context.from_ints([1, 0], 1, 2),
+        scores=Scores(block=32, scale=0.2, kv_heads=2),
+    )
+
+
+def _next_token(context: Context, rng: np.random.Generator) -> Tensor:
+    """A token whose queries, key and value are parts of one tensor, behind two others."""
+    wide = _normal(context, rng, 1, 256).tanh()
+    ends = ((0, 128), (128, 192), (192, 256))
+    q, k, v = (wide.slice(1, start, stop).reshape(1, -1, 32) for start, stop in ends)
+    positions, slot = context.from_ints([2]), context.from_ints([34])
+    table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
+    keys = context.zeros(64, 64).set_rows(k.rope(table).reshape(1, -1), slot)
+    values = context.zeros(64, 64).set_rows(v.contiguous().reshape(1, -1), slot)
+    return q.rope(table).paged_attention(
+        keys,
+        values,
+        positions,
+        context.from_ints([0]),
         context.from_ints([1, 0], 1, 2),
         scores=Scores(block=32, scale=0.2, kv_heads=2),
     )

@@ -251,8 +251,10 @@ class WgpuRecorded:
         slots = take(self.plan.slot_nbytes)
         made: dict[Storage, Spec] = {}
         for node, launch in self.plan.steps:
-            written = (launch.operands[name] for name in launch.writes)
-            made |= {operand.storage: operand.spec for operand in written}
+            for operand in (launch.operands[name] for name in launch.writes):
+                made.setdefault(
+                    operand.storage, operand.spec
+                )  # a part of what an op made is no news
             if not launch.into:
                 made[node.storage] = launch.out
         for storage, slot in self.plan.slot_of.items():

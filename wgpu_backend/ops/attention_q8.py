@@ -36,11 +36,22 @@ def paged_attention_q8(
     (tokens, heads * v_cols / 32, 12), u32
     """
     launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
+    return rounded("paged_attention_q8", launch)
+
+
+def rounded(name: str, launch: Launch) -> Launch:
+    """Launch of attention whose result leaves in eight bits.
+
+    Raises
+    ------
+    ShapeError
+        A head is not made of whole groups.
+    """
     tokens, heads, v_cols = launch.out.shape
     require(
         v_cols % GROUP == 0,
         ShapeError,
-        f"paged_attention_q8: values of a head are {v_cols}, needs a multiple of {GROUP}",
+        f"{name}: values of a head are {v_cols}, needs a multiple of {GROUP}",
     )
     out = Spec.dense((tokens, heads * v_cols // GROUP, WORDS), U32)
     return replace(launch, out=out, choices={**launch.choices, "ROUNDED": True})
@@ -50,10 +61,14 @@ def paged_attention_q8(
 def rounded_attention(node: Made, graph: Graph) -> Node | None:
     """Attention that only a product with rounded activations reads."""
     found = graph.sole(node.operands["x"], "paged_attention")
-    if found is None or not graph.capabilities.telling_lanes or found.spec.shape[-1] % GROUP:
-        return None
-    tokens, heads, v_cols = found.spec.shape
-    if node.spec.shape != (tokens, heads * v_cols // GROUP, WORDS):
+    if found is None or not fits_rounded(found, node, graph):
         return None
     operands = (found.operands[n] for n in ("q", "k", "v", "positions", "sequences", "table"))
     return graph.call(paged_attention_q8, *operands, scores=found.call.kwargs["scores"])
+
+
+def fits_rounded(found: Made, node: Made, graph: Graph) -> bool:
+    """Whether attention can leave as `node` rounds it, and the device has that kernel."""
+    tokens, heads, v_cols = found.spec.shape
+    shape = (tokens, heads * v_cols // GROUP, WORDS)
+    return graph.capabilities.telling_lanes and v_cols % GROUP == 0 and node.spec.shape == shape

@@ -54,7 +54,7 @@ def rope_put(
     total = sum(counts)
     return Launch(
         Spec.dense(q.spec.shape, F32),
-        {"q": q, "k": k, "v": v, "table": table, "slots": slots, "keys": keys, "values": values},
+        {"q": q, "k": k, "v": v, "angles": table, "slots": slots, "keys": keys, "values": values},
         threads=tokens * total,
         params={
             "size": tokens * total,

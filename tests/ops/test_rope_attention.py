@@ -1,0 +1,237 @@
+"""Rotation, cache write and attention of one token in one op, and the rules that make it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from wgpu_backend.dtypes import F16, F32, Q4_0
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.attention import Scores
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.rope_attention import rope_attention
+
+BLOCK = 32
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Shape of a layer's attention."""
+
+    heads: int
+    kv_heads: int
+    cols: int
+    v_cols: int
+    pairs: int
+
+    @property
+    def sizes(self):
+        """Values of all queries, keys and values of a token."""
+        return self.heads * self.cols, self.kv_heads * self.cols, self.kv_heads * self.v_cols
+
+    def scores(self, **changes):
+        return Scores(block=BLOCK, scale=0.3, kv_heads=self.kv_heads, **changes)
+
+
+SHAPES = [
+    Heads(14, 2, 64, 64, 32),
+    Heads(3, 3, 40, 8, 12),
+    Heads(33, 3, 32, 96, 16),  # tiles of rows that share a head
+    Heads(8, 1, 8, 40, 4),
+]
+
+
+@pytest.fixture(params=["full", "wide"])
+def lanes_or_tiles(request, executors):
+    """Kernels of rasterisers and of hardware."""
+    return executors(request.param)
+
+
+@pytest.fixture
+def seed(rng):
+    """A number from which the same operands are made again."""
+    return int(rng.integers(1 << 30))
+
+
+@dataclass
+class Operands:
+    """Operands of one token at a position, with what the cache holds before it."""
+
+    q: Tensor
+    key: Tensor
+    value: Tensor
+    angles: Tensor
+    slot: Tensor
+    keys: Tensor
+    values: Tensor
+    places: list[Tensor]
+
+    def fused(self, heads, interleaved, **changes):
+        first = (self.q, self.key, self.value, self.angles, self.slot, self.keys, self.values)
+        scores = heads.scores(**changes)
+        return rope_attention(*first, *self.places, interleaved=interleaved, scores=scores)
+
+    def apart(self, heads, interleaved, **changes):
+        """The same by the ops that models call."""
+        tokens = len(self.slot.numpy())
+        q, key = (x.rope(self.angles, interleaved=interleaved) for x in (self.q, self.key))
+        value = self.value.contiguous().reshape(tokens, -1)
+        keys = self.keys.set_rows(key.reshape(tokens, -1), self.slot)
+        values = self.values.set_rows(value, self.slot)
+        y = q.paged_attention(keys, values, *self.places, scores=heads.scores(**changes))
+        return y, keys, values
+
+
+def operands(context, seed, heads, dtype, position, *, tokens=1, slot=None, filled=True):
+    rng = np.random.default_rng(seed)
+    blocks = -(-(position + tokens) // BLOCK) + 1
+    table = rng.permutation(blocks)
+    wide = context.from_numpy(rng.standard_normal((tokens, 4 + sum(heads.sizes)))).tanh()
+    ends = 4 + np.cumsum([0, *heads.sizes])
+    counts = heads.heads, heads.kv_heads, heads.kv_heads
+    parts = [
+        wide.slice(1, int(a), int(b)).reshape(tokens, n, -1)
+        for a, b, n in zip(ends, ends[1:], counts, strict=False)
+    ]
+    at = np.arange(position, position + tokens)
+    own = table[at // BLOCK] * BLOCK + at % BLOCK
+    positions = context.from_ints(at)
+    frequencies = context.from_numpy(np.float32(0.5) ** np.arange(heads.pairs))
+    caches = [context.zeros(blocks * BLOCK, size, dtype=dtype) for size in heads.sizes[1:]]
+    if filled:
+        every = context.from_ints(np.arange(blocks * BLOCK))
+        rows = [rng.standard_normal(cache.shape).astype(np.float32) for cache in caches]
+        caches = [
+            c.set_rows(context.from_numpy(r), every) for c, r in zip(caches, rows, strict=True)
+        ]
+    slots = context.from_ints(own if slot is None else [slot])
+    places = [positions, context.from_ints([0] * tokens), context.from_ints(table, 1, blocks)]
+    return Operands(*parts, positions.rope_table(frequencies), slots, *caches, places)
+
+
+def both(executor, seed, heads, dtype, position, *, interleaved=False, slot=None, **changes):
+    """Result, keys and values of the one op, and of the ops it stands for."""
+    with Context(executor) as context:
+        given = operands(context, seed, heads, dtype, position, slot=slot)
+        y = given.fused(heads, interleaved, **changes).numpy()
+        got = [y, given.keys.numpy(), given.values.numpy()]
+    with Context(executor) as context:
+        given = operands(context, seed, heads, dtype, position, slot=slot)
+        want = [t.numpy() for t in given.apart(heads, interleaved, **changes)]
+    return got, want
+
+
+@pytest.mark.parametrize(
+    ("heads", "dtype"),
+    list(zip([SHAPES[0], *SHAPES], [F32, F16, F32, F16, F16], strict=True)),
+    ids=str,
+)
+@pytest.mark.parametrize("position", [0, 3, 257])
+def test_as_one_after_the_other(lanes_or_tiles, seed, heads, dtype, position):
+    got, want = both(lanes_or_tiles, seed, heads, dtype, position)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"interleaved": True}, {"window": 33}, {"softcap": 2.0}, {"slot": -1}, {"slot": 1 << 20}],
+    ids=str,
+)
+def test_options(lanes_or_tiles, seed, changes):
+    got, want = both(lanes_or_tiles, seed, SHAPES[0], F16, 70, **changes)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("heads", SHAPES[:2], ids=str)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_twin(lanes_or_tiles, seed, heads, interleaved):
+    made = []
+    for executor in (lanes_or_tiles, NumpyExecutor()):
+        with Context(executor) as context:
+            given = operands(context, seed, heads, F32, 40)
+            y = given.fused(heads, interleaved).numpy()
+            made.append((y, given.keys.numpy(), given.values.numpy()))
+    for a, b in zip(*made, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5)
+
+
+def test_refuses_what_is_not_one_token_of_one_tensor(full, seed):
+    with Context(full) as context:
+        given = operands(context, seed, SHAPES[0], F16, 5, tokens=2)
+        with pytest.raises(ShapeError, match=r"rope_attention: .* needs one token, and parts of"):
+            given.fused(SHAPES[0], False)
+        given = operands(context, seed, SHAPES[0], F16, 5)
+        given.key = given.key.contiguous()
+        with pytest.raises(ShapeError, match=r"rope_attention: .* needs one token, and parts of"):
+            given.fused(SHAPES[0], False)
+
+
+def steps(executor, build, monkeypatch, rules, *, exact=True):
+    """Ops of a graph after fusion, and its results."""
+    monkeypatch.setattr(executor, "rules", fusions(rules, exact=exact))
+    with Context(executor) as context:
+        recorded = context.record(*build(context))
+        try:
+            return [node.call.op.name for node, _ in recorded.plan.steps], recorded.run({}).wait()
+        finally:
+            recorded.close()
+
+
+RULES = ["rope_put", "rope_attention"]
+
+
+def layer(seed, *, tokens=1, wanted=()):
+    def build(context):
+        given = operands(context, seed, SHAPES[0], F16, 40, tokens=tokens, filled=False)
+        y, keys, _ = given.apart(SHAPES[0], False)
+        others = {"queries": given.q.tanh(), "keys": keys.tanh()}
+        return [y, *(others[name] for name in wanted)]
+
+    return build
+
+
+def test_a_step_of_one_token_is_one_op(lanes_or_tiles, seed, monkeypatch):
+    fused, got = steps(lanes_or_tiles, layer(seed), monkeypatch, RULES)
+    apart, want = steps(lanes_or_tiles, layer(seed), monkeypatch, [])
+    assert fused.count("rope_attention") == 1
+    assert not {"rope", "rope_put", "paged_attention"} & set(fused)
+    assert {"rope", "set_rows", "paged_attention"} <= set(apart)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+@pytest.mark.parametrize("kwargs", [{"tokens": 2}, {"wanted": ["queries"]}, {"wanted": ["keys"]}])
+def test_several_tokens_and_what_others_read_stay_apart(full, seed, monkeypatch, kwargs):
+    fused, got = steps(full, layer(seed, **kwargs), monkeypatch, RULES)
+    _, want = steps(full, layer(seed, **kwargs), monkeypatch, [])
+    assert "rope_attention" not in fused
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_device_of_the_baseline_keeps_them_apart(executors, seed, monkeypatch):
+    fused, _ = steps(executors("baseline"), layer(seed), monkeypatch, RULES)
+    assert "rope_put" in fused
+    assert "rope_attention" not in fused
+
+
+@pytest.mark.parametrize(
+    "rules", [["mulmat_q8", "paged_attention_q8", *RULES], [*RULES, "mulmat_q8"]]
+)
+def test_leaves_in_eight_bits_for_a_product(full, seed, monkeypatch, rng, rules):
+    data = rng.integers(0, 100, (40, 14 * 64 // 32 * 18), np.uint8)
+
+    def build(context):
+        (y,) = layer(seed)(context)
+        weight = context.from_bytes(Q4_0, data.tobytes(), 40, 14 * 64)
+        return [weight.mulmat(y.reshape(1, -1))]
+
+    fused, got = steps(full, build, monkeypatch, rules, exact=False)
+    _, want = steps(full, build, monkeypatch, ["mulmat_q8"], exact=False)
+    assert "rope_attention" in fused
+    assert "q8_activations" not in fused
+    np.testing.assert_array_equal(got[0], want[0])

@@ -1,0 +1,31 @@
+"""NumPy twin of `wgpu_backend.ops.rope_attention`."""
+
+from __future__ import annotations
+
+from wgpu_backend.cpu.attention import paged_attention, paged_attention_q8
+from wgpu_backend.cpu.rope_put import rope_put
+from wgpu_backend.cpu.twin import Array, twin
+from wgpu_backend.ops.attention import Scores
+
+
+@twin
+def rope_attention(
+    q: Array,
+    key: Array,
+    value: Array,
+    angles: Array,
+    slot: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    *,
+    interleaved: bool,
+    scores: Scores,
+    rounds: bool = False,
+) -> Array:
+    """`rope_put`, and attention to what it leaves in the cache."""
+    q[...] = rope_put(q, key, value, angles, slot, k, v, interleaved=interleaved)
+    attend = paged_attention_q8 if rounds else paged_attention
+    return attend(q, k, v, positions, sequences, table, scores=scores)

@@ -1,0 +1,145 @@
+"""Rotation, cache write and attention of one token, in one op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.ops.attention import Scores, paged_launch
+from wgpu_backend.ops.attention_kernels import select_tiles
+from wgpu_backend.ops.attention_q8 import fits_rounded, rounded
+from wgpu_backend.ops.check import require
+from wgpu_backend.ops.op import op
+
+BINDINGS = 9  # with positions and sequences apart
+
+
+@op(shader="attention", select=select_tiles, dense=("angles", "slot", "table"), trusted=True)
+def rope_attention(
+    q: Node,
+    key: Node,
+    value: Node,
+    angles: Node,
+    slot: Node,
+    k: Node,
+    v: Node,
+    positions: Node,
+    sequences: Node,
+    table: Node,
+    *,
+    interleaved: bool,
+    scores: Scores,
+    rounds: bool = False,
+) -> Launch:
+    """Rotate a token's queries and key, put key and value into the cache, and attend to it.
+
+    Made by fusion rules alone, of a `rope_put` and the attention that reads what it gives. A work
+    group turns the queries it needs where they lie, so that none needs what others write.
+
+    Parameters
+    ----------
+    q : (1, heads, cols), f32; written
+    key : (1, kv_heads, cols), f32
+    value : (1, kv_heads, v_cols), f32
+        The three are parts of one tensor, and neighbouring heads are neighbours there. `cols` and
+        `v_cols` are multiples of 8, offsets of 4.
+    angles : (1, pairs, 2), f32
+        From `rope_table`; `pairs` a multiple of 4.
+    slot : (1,), i32
+        Row of the cache; one outside it is dropped.
+    k, v : states, f32 or f16; written
+    positions, sequences, table, scores
+        See `paged_attention`.
+    interleaved : bool
+        See `rope`.
+    rounds : bool
+        Give what `paged_attention_q8` gives.
+
+    Returns
+    -------
+    (1, heads, v_cols), f32, or (1, heads * v_cols / 32, 12), u32
+
+    Raises
+    ------
+    ShapeError
+        There are several tokens, or the three lie apart.
+    """
+    require(
+        q.spec.shape[0] == 1 and lie_together(q, key, value),
+        ShapeError,
+        f"rope_attention: q, key and value are {q.spec}, {key.spec}, {value.spec}; needs one "
+        "token, and parts of one tensor",
+    )
+    launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
+    choices: dict[str, str | int] = {
+        "before": "before/rope_put",
+        "q": "store/f32",
+        "key": "=q",
+        "value": "=q",
+        "k": f"state4/{k.spec.dtype}",
+        "v": f"state4/{v.spec.dtype}",
+        "INTERLEAVED": interleaved,
+        "COLS": q.spec.shape[2],
+        "V_COLS": value.spec.shape[2],
+        "PAIRS": angles.spec.shape[1],
+        "KEY_AT": key.spec.offset,
+        "VALUE_AT": value.spec.offset,
+    }
+    launch = replace(
+        launch,
+        operands={**launch.operands, "key": key, "value": value, "angles": angles, "slot": slot},
+        choices={**launch.choices, **choices},
+        writes=("q", "k", "v"),
+    )
+    return rounded("rope_attention", launch) if rounds else launch
+
+
+def lie_together(*parts: Node) -> bool:
+    """Whether heads are parts of one tensor, neighbours in it, at multiples of four values."""
+    storages = {part.storage for part in parts}
+    return len(storages) == 1 and all(
+        part.spec.strides[1:] == (part.spec.shape[2], 1) and part.spec.offset % 4 == 0
+        for part in parts
+    )
+
+
+@rope_attention.fuses("paged_attention", "paged_attention_q8")
+def with_rotation_and_write(node: Made, graph: Graph) -> Node | None:
+    """Attention of one token, and the `rope_put` in front of it."""
+    put = graph.sole(node.operands["q"], "rope_put")
+    if put is None or put.spec.shape[0] != 1 or not _has_kernel(graph):
+        return None
+    q, key, value, angles, slot, keys, values = put.call.args
+    fits = lie_together(q, key, value) and q.storage.kind == "intermediate"
+    fits = fits and not angles.spec.offset and not slot.spec.offset
+    same = (
+        keys.storage is node.operands["k"].storage and values.storage is node.operands["v"].storage
+    )
+    if not fits or not same or not graph.read_by(q.storage, put) or not graph.absorb(put, node):
+        return None
+    return graph.call(
+        rope_attention,
+        *(q, key, value, angles, slot, keys, values),
+        *(node.operands[name] for name in ("positions", "sequences", "table")),
+        **put.call.kwargs,
+        scores=node.call.kwargs["scores"],
+        rounds=node.op == "paged_attention_q8",
+    )
+
+
+@rope_attention.fuses("q8_activations", exact=False)
+def into_rounded_product(node: Made, graph: Graph) -> Node | None:
+    """The same where only a product with rounded activations reads it."""
+    found = graph.sole(node.operands["x"], "rope_attention")
+    if found is None or not graph.absorb(found, node) or not fits_rounded(found, node, graph):
+        return None
+    return graph.call(rope_attention, *found.call.args, **{**found.call.kwargs, "rounds": True})
+
+
+def _has_kernel(graph: Graph) -> bool:
+    """Whether the device takes as many bindings, and its kernel is not the plain one."""
+    capabilities = graph.capabilities
+    lanes = capabilities.telling_lanes or not capabilities.software
+    return lanes and capabilities.max_storage_bindings >= BINDINGS
