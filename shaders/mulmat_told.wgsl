@@ -8,6 +8,7 @@
 // @import lib/addend
 // @import lib/gated
 // @import lib/grid
+// @import lib/raised
 // @import own/strip as own
 
 const WG: u32 = 8u;
@@ -87,7 +88,8 @@ fn main(
         // @unroll
         for (var c = 0u; c < COLS; c++) {
             if first_col + c < params.n && row < result_rows() {
-                let value = joined(sums[r * COLS + c], sums[(r + PASSES * SOURCES - ROWS) * COLS + c]);
+                let other = sums[(r + PASSES * SOURCES - ROWS) * COLS + c];
+                let value = joined(raised(sums[r * COLS + c]), raised(other));
                 store(first_col + c, params.first_row + row, value);
             }
         }
@@ -99,5 +101,5 @@ fn four(place: u32) -> vec4<f32> {
     let words = x[place];
     let low = vec2<u32>(u32(words.x), u32(words.x >> 32u));
     let high = vec2<u32>(u32(words.y), u32(words.y >> 32u));
-    return bitcast<vec4<f32>>(vec4<u32>(low, high));
+    return raised4(bitcast<vec4<f32>>(vec4<u32>(low, high)));
 }

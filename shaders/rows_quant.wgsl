@@ -3,6 +3,7 @@
 // @import source/blocks as source
 // @import load/i32 as ids
 // @import lib/grid
+// @import lib/raised
 
 const WG: u32 = 64u;
 
@@ -33,7 +34,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
             source_part(start + (first + p) * PART_STEP, &values);
             // @unroll
             for (var q = 0u; q < source_QUADS; q++) {
-                y[(i * source_PARTS + p) * source_QUADS + q] = values[q];
+                y[(i * source_PARTS + p) * source_QUADS + q] = raised4(raised4(values[q]));
             }
         }
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ from wgpu_backend.device.buffers import LINE_NBYTES, MAX_LINES
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml import streams, tiled
+from wgpu_backend.ml import halves, streams, tiled
 from wgpu_backend.ml.super_blocks import Bytes
 
 _GROUP = 32  # values that products take at once
@@ -33,6 +33,8 @@ class Packing:
         A slice of the weight begins at a multiple of so many rows, if kernels are to read it there.
     pack : callable
         (rows, row bytes) to the bytes of whole tiles.
+    fits : callable
+        Whether rows can be packed so.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Packing:
     tile_nbytes: int
     slice_rows: int
     pack: Callable[[Bytes], Bytes]
+    fits: Callable[[Bytes], bool] = lambda _: True
 
     @property
     def step_rows(self) -> int:
@@ -56,13 +59,14 @@ class Packing:
         tiles = -(-rows // self.tile_rows)
         return -(-tiles * self.tile_nbytes // LINE_NBYTES)
 
-    def chunks(self, rows: Bytes, chunk_nbytes: int) -> Iterator[tuple[int, Bytes]]:
-        """Yield first lines and whole lines, of about so many bytes at once."""
+    def chunks(self, rows: Bytes, chunk_nbytes: int) -> Iterator[tuple[Bytes, int, Bytes]]:
+        """Yield rows of about so many bytes, and the first line and whole lines they make."""
         step = max(1, chunk_nbytes // (rows.shape[1] * self.step_rows)) * self.step_rows
         for first in range(0, len(rows), step):
-            packed = self.pack(rows[first : first + step]).reshape(-1)
+            chunk = rows[first : first + step]
+            packed = self.pack(chunk).reshape(-1)
             odd = -len(packed) % LINE_NBYTES
-            yield self.lines(first), np.pad(packed, (0, odd)) if odd else packed
+            yield chunk, self.lines(first), np.pad(packed, (0, odd)) if odd else packed
 
 
 def packing(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> Packing | None:
@@ -90,9 +94,14 @@ def _packing(dtype: DType, cols: int, *, rounded: bool) -> Packing | None:
     """Return how rows of so many values lie in an image, however large."""
     row_nbytes = dtype.nbytes(cols)
     if dtype in (F32, F16, BF16) and cols % _GROUP == 0:
-        return Packing("", tiled.TILE_ROWS, tiled.TILE_ROWS * row_nbytes, 1, tiled.tiled)
+        tiles = Packing("", tiled.TILE_ROWS, tiled.TILE_ROWS * row_nbytes, 1, tiled.tiled)
+        return replace(tiles, pack=_tiled_halves, fits=halves.fit) if dtype == F16 else tiles
     values = streams.row_values(dtype)
     if not rounded or not values or cols % values:
         return None
     nbytes, rows = streams.tile_nbytes(dtype, row_nbytes), streams.TILE_ROWS
     return Packing("stream", rows, nbytes, rows, partial(streams.streamed, dtype))
+
+
+def _tiled_halves(rows: Bytes) -> Bytes:
+    return tiled.tiled(halves.recounted(rows))

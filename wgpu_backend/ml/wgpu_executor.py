@@ -23,7 +23,7 @@ from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.executor import Array, Pieces, checked_input, in_one, sums, weight_values
-from wgpu_backend.ml.packing import packing
+from wgpu_backend.ml.packing import Packing, packing
 from wgpu_backend.ml.planes import aligned, joined, plane_nbytes, stored_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
@@ -65,7 +65,7 @@ class WgpuExecutor:
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
         storage = Storage(spec.nbytes, "weight", label)
-        packed = packing(spec, self.capabilities, rounded=self._rounds())
+        packed = self._packing(spec, in_one(data))
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
             storage.handle = store.add(spec, in_one(data), label, packed)
@@ -77,6 +77,14 @@ class WgpuExecutor:
         if packed is not None:
             storage.image_cols, storage.slice_rows = spec.shape[-1], packed.slice_rows
         return storage
+
+    def _packing(self, spec: Spec, data: memoryview) -> Packing | None:
+        """How a weight lies in an image; None for one that does not go into any."""
+        found = packing(spec, self.capabilities, rounded=self._rounds())
+        if found is None:
+            return None
+        rows = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.nbytes(spec.shape[-1]))
+        return found if found.fits(rows) else None
 
     def _rounds(self) -> bool:
         """Whether products of graphs recorded from now on round activations to eight bits."""

@@ -31,7 +31,6 @@ FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
 CHUNK_NBYTES = 8 << 20
 # Parts and chunks begin at even rows, so that two-byte scales begin at whole words.
 ROW_STEP = 8
-_CHECKED = 1 << 16  # blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +158,11 @@ class WeightStore:
         """Write rows into an image, see `_fill`."""
         image = part.images[packed.name].buffer
         assert isinstance(image, Image)
-        for line, lines in packed.chunks(source, CHUNK_NBYTES):
+        bad = 0
+        for rows, line, lines in packed.chunks(source, CHUNK_NBYTES):
+            bad += nonfinite_blocks(dtype, rows.reshape(-1, dtype.block_nbytes))
             self._device.write_lines(image, lines, line)
-        blocks = source.reshape(-1, dtype.block_nbytes)
-        return sum(
-            nonfinite_blocks(dtype, blocks[start : start + _CHECKED])
-            for start in range(0, len(blocks), _CHECKED)
-        )
+        return bad
 
     def _codebook(self, dtype: DType) -> dict[str, Binding]:
         """Plane that all tensors of a format share, uploaded with the first of them."""

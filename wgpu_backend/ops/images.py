@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F16
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.ops.gates import joined_rows
 
 QUADS_OF_TEXELS, QUADS_OF_GROUPS = 4, 8  # of a texel's bytes, and of 32 values, see shaders/tiled
+RAISED_HALVES = 51  # half of the power of two that F16 lacks there, see `ml.halves`
 
 
 def lies_in_image(launch: Launch, operand: str, capabilities: Capabilities) -> bool:
@@ -38,7 +40,9 @@ def in_image(launch: Launch, operand: str, texels: int = 1) -> dict[str, str | i
     if dtype.quantised:
         return {"source": "source/stream", operand: f"stream/{dtype}"}
     quads = QUADS_OF_TEXELS // dtype.block_nbytes * texels
+    raised = {"RAISED": RAISED_HALVES} if dtype == F16 else {}
     return {
+        **raised,
         "source": f"tiled/{dtype}",
         operand: "rasteriser/texels",
         "TEXELS": texels,
