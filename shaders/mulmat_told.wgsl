@@ -2,14 +2,18 @@
 // values: as mulmat_lanes, but lane i of eight loads the i-th four of 32 values of x, which the others
 // are told, since a rasteriser makes one load of eight lanes eight loads. A lane takes SOURCES rows of
 // weights and COLS columns, and makes ROWS rows of y: as many, or half of that where two are joined,
-// unless those take turns, in PASSES.
+// unless those take turns, in PASSES. Rows of x that lack the factor of a norm have its squares behind
+// their values.
 // @import source/blocks as source
 // @import load/f32 as addend
-// @import lib/addend
+// @import lib/added
 // @import lib/gated
 // @import lib/grid
+// @import lib/normed
 // @import lib/raised
+// @import lib/squares
 // @import own/strip as own
+// @import leaving/values as ending
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;
@@ -19,7 +23,7 @@ const PASSES: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32,
-    x_offset: u32, addend_offset: u32, addend_stride: u32,
+    x_offset: u32, addend_offset: u32, addend_stride: u32, scale_offset: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u64>>;
@@ -42,7 +46,7 @@ fn main(
     // @unroll
     for (var c = 0u; c < COLS; c++) {
         let col_c = min(first_col + c, params.n - 1u);
-        columns[c] = params.x_offset / 4u + col_c * turns * 8u + lane;
+        columns[c] = params.x_offset / 4u + col_c * (turns * 8u + norm_quads(turns)) + lane;
     }
     var sums: array<f32, PASSES * SOURCES * COLS>;
     // @unroll
@@ -83,23 +87,44 @@ fn main(
         }
     }
     // @unroll
-    for (var r = 0u; r < ROWS; r++) {
-        let row = own_row(index, lane, r);
-        // @unroll
-        for (var c = 0u; c < COLS; c++) {
-            if first_col + c < params.n && row < result_rows() {
-                let other = sums[(r + PASSES * SOURCES - ROWS) * COLS + c];
-                let value = joined(raised(sums[r * COLS + c]), raised(other));
-                store(first_col + c, params.first_row + row, value);
+    for (var c = 0u; c < COLS; c++) {
+        if first_col + c < params.n {
+            let factor_c = norm_factor(squares(columns[c] + turns * 8u, lane, norm_quads(turns)));
+            var values: array<f32, ROWS>;
+            // @unroll
+            for (var r = 0u; r < ROWS; r++) {
+                let last_r = raised(sums[(r + PASSES * SOURCES - ROWS) * COLS + c]);
+                values[r] = joined(raised(sums[r * COLS + c]) * factor_c, last_r * factor_c);
             }
+            ending_put(first_col + c, index, lane, values);
         }
     }
 }
 
+// Vectors of squares behind a row of x of so many groups.
+fn norm_quads(groups: u32) -> u32 {
+    return select(0u, square_quads(groups * 32u), NORMED);
+}
+
+// Sum of squares of a row of x, from a lane's place in what stands behind its values.
+fn squares(place: u32, lane: u32, quads: u32) -> f32 {
+    var sum = vec4<f32>(0.0);
+    for (var q = 0u; q < quads; q += WG) {
+        if q + lane < quads {
+            sum += quad(place + q);
+        }
+    }
+    return subgroupAdd(dot(sum, vec4<f32>(1.0)));
+}
+
 // Four values of x, of which a lane has its own.
 fn four(place: u32) -> vec4<f32> {
+    return raised4(quad(place));
+}
+
+fn quad(place: u32) -> vec4<f32> {
     let words = x[place];
     let low = vec2<u32>(u32(words.x), u32(words.x >> 32u));
     let high = vec2<u32>(u32(words.y), u32(words.y >> 32u));
-    return raised4(bitcast<vec4<f32>>(vec4<u32>(low, high)));
+    return bitcast<vec4<f32>>(vec4<u32>(low, high));
 }

@@ -67,6 +67,9 @@ CASES += [
     ("mulmat_told", {"source": f"source/{s}", "weights": "rasteriser/vectors"}) for s in FLOATS
 ]
 CASES += [("mulmat_told", {"own": "own/tile", "source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
+CASES += [
+    ("mulmat_told", {"own": "own/tile", "ending": "leaving/weighted", "ROWS": 8, "SOURCES": 8})
+]
 CASES += [("rows_quant", {"source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
 CASES += [(f"{name}attention_lanes", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
 

@@ -52,6 +52,37 @@ def test_a_rule_replaces_the_last_op_and_what_only_it_needed(graph):
     assert after[-1].storage is result.storage
 
 
+def test_what_is_shared_runs_before_all_who_share_it(graph):
+    x = graph.leaf(4, 8)
+    first, last = silu(x), silu(x)
+    waiting = [first.storage]
+
+    def late(node, graph):
+        """Of the first only when it is asked for again."""
+        if node.node.storage in waiting:
+            waiting.remove(node.node.storage)
+            return None
+        return graph.call(tanh, graph.shared(relu, node.operands["x"]))
+
+    after = run({"silu": [Rule("tanh", late)]}, first, last)
+    assert names(after) == ["relu", "tanh", "relu", "tanh"]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("other", [silu, relu])
+def test_a_rule_may_ask_who_reads_a_result(graph, other, wanted):
+    x, y = graph.leaf(4, 8), graph.leaf(4, 8)
+    read = tanh(x)
+    outputs = mul(silu(read), y), other(read), *([read] if wanted else [])
+    found = []
+
+    def ask(node, graph):
+        found.append(graph.serves_only(node.operands["x"], lambda reader: reader.op == "silu"))
+
+    run({"silu": [Rule("nothing", ask)]}, *outputs)
+    assert set(found) == {other is silu and not wanted}
+
+
 def test_readers_of_a_replaced_node_find_its_storage(graph):
     x, y = graph.leaf(4, 8), graph.leaf(4, 8)
     product = mul(silu(x), y)

@@ -57,6 +57,15 @@ def test_exact_logits_stay_exact(full, tmp_path, monkeypatch, off, architecture,
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("off", ["none", "norm_weighted", "mulmat_add_weighted"])
+def test_norms_in_products_of_floats_are_exact(full, tmp_path, monkeypatch, off, architecture):
+    left = [name for name in RULES if name != off]
+    monkeypatch.setattr(full, "rules", fusions(left, exact=True))
+    for got in logits(tmp_path, full, architecture, "f16"):
+        assert_recorded(got, architecture, "f16", LIMITS[F32])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "dtype", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "f16"]
 )

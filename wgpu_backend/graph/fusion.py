@@ -15,7 +15,7 @@ rule only sees the graph, so that it is the same for every device but for what `
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -59,6 +59,11 @@ class Made:
     def spec(self) -> Spec:
         """Of its result."""
         return self.node.spec
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the op was told by keyword beside its operands."""
+        return {name: v for name, v in self.call.kwargs.items() if not isinstance(v, Node)}
 
     def arguments(self, *names: str) -> list[Any]:
         """Arguments that the op was called with, its operands as they were before it viewed them.
@@ -128,7 +133,8 @@ class Graph:
         self._absorbed: list[Node] = []
         self._shared: dict[tuple[Any, ...], Node] = {}
         self._writers: dict[Storage, list[Node]] = {}
-        self._reads: Counter[Storage] = Counter()
+        # A node stands here once for each operand that reads the storage.
+        self._readers: defaultdict[Storage, list[Node]] = defaultdict(list)
         for node in self.nodes:
             self._count(node, 1)
 
@@ -150,14 +156,20 @@ class Graph:
 
     def sole(self, operand: Node, *ops: str) -> Made | None:
         """Likewise, if nobody else reads that result."""
-        if operand.storage in self._wanted or self._reads[operand.storage] != 1:
+        if operand.storage in self._wanted or len(self._readers[operand.storage]) != 1:
             return None
         return self.producer(operand, *ops)
 
     def read_by(self, storage: Storage, *readers: Made) -> bool:
         """Whether nobody but these reads a storage."""
         own = [o.storage for m in readers for o in _operands(m.node)].count(storage)
-        return self._reads[storage] == own and storage not in self._wanted
+        return len(self._readers[storage]) == own and storage not in self._wanted
+
+    def serves_only(self, operand: Node, takes: Callable[[Made], bool]) -> bool:
+        """Whether an operand is no output, and `takes` says yes of every node that reads it."""
+        readers = [made(node) for node in self._readers[operand.storage]]
+        wanted = operand.storage in self._wanted
+        return not wanted and all(reader is not None and takes(reader) for reader in readers)
 
     def write(self, state: Node, op: str) -> Made | None:
         """The write, by this op, that made a state what `state` sees, if it is the only one."""
@@ -204,7 +216,7 @@ class Graph:
         """
         own, other = maker.node.storage, result.storage
         reads = [o.storage for m in readers for o in _operands(m.node)].count(own)
-        kept = own is not other and (own in self._wanted or self._reads[own] != reads)
+        kept = own is not other and (own in self._wanted or len(self._readers[own]) != reads)
         if kept or any(n is not maker.node and other in _read(n) for n in self.nodes):
             return False
         self._absorbed.append(maker.node)
@@ -215,11 +227,12 @@ class Graph:
         return op.added(self, *args, **kwargs)
 
     def shared(self, op: Callee, operand: Node, **kwargs: Any) -> Node:  # noqa: ANN401
-        """`call`, but one node serves all who ask for the same."""
+        """`call`, but one node serves all who ask for the same behind it."""
         key = (op, operand.storage, operand.spec, *sorted(kwargs.items()))
-        if key not in self._shared or self._changes(operand.storage):
-            self._shared[key] = self.call(op, operand, **kwargs)
-        return self._shared[key]
+        known = self._shared.get(key)
+        if known is None or self._changes(operand.storage) or not self._comes_before(known):
+            known = self._shared[key] = self.call(op, operand, **kwargs)
+        return known
 
     # What ops call: see `wgpu_backend.graph.node.Builder`.
 
@@ -278,6 +291,11 @@ class Graph:
                 return True
         return False
 
+    def _comes_before(self, node: Node) -> bool:
+        """Whether a node, or what took its place, runs before the one a rule is asked for."""
+        before = (*reversed(self.nodes), *self._fresh)
+        return any(n.storage is node.storage for n in before)
+
     def _changes(self, storage: Storage) -> bool:
         return storage.kind == "state" or len(self._writers.get(storage, ())) > 1
 
@@ -292,9 +310,8 @@ class Graph:
     def _count(self, node: Node, sign: int) -> None:
         """Note who writes and reads what, or forget it."""
         writers = self._writers.setdefault(node.storage, [])
-        writers.append(node) if sign > 0 else writers.remove(node)
-        for operand in _operands(node):
-            self._reads[operand.storage] += sign
+        for nodes in (writers, *(self._readers[operand.storage] for operand in _operands(node))):
+            nodes.append(node) if sign > 0 else nodes.remove(node)
 
     def _drop_dead(self) -> None:
         """Keep what outputs and lasting storages need."""

@@ -146,11 +146,23 @@ class Context:
         spec = Spec.dense(shape, dtype)
         shape_of(data, (spec.nbytes,), f"from_bytes {dtype} {tuple(shape)}, in bytes")
         if dtype.quantised:
-            self._check()
-            storage = self._executor.weight(spec, memoryview(data), "from_bytes", alone=True)
-            self._states.append(storage)
-            return leaf(spec, storage, self)
+            return self.weight(dtype, data, *shape)
         return self._constant(bytes(data), dtype, shape)
+
+    def weight(self, dtype: DType, data: bytes, *shape: int) -> Tensor:
+        """Tensor with these bytes, which the device lays out as it does the weights of a model.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many bytes as the shape needs.
+        """
+        self._check()
+        spec = Spec.dense(shape, dtype)
+        shape_of(data, (spec.nbytes,), f"weight {dtype} {tuple(shape)}, in bytes")
+        storage = self._executor.weight(spec, memoryview(data), "weight", alone=True)
+        self._states.append(storage)
+        return leaf(spec, storage, self)
 
     def arange(self, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Tensor:
         """Values from `start` in steps, up to and without `stop`; see `ops.creation.arange`."""

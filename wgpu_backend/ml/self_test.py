@@ -217,6 +217,7 @@ _BEFORE = {
     "q8_weighted": ("mulmat_q8",),
     "mulmat_q8_gated_q8": ("mulmat_q8", "mulmat_q8_gated"),
     "mulmat_q8_add_q8": ("mulmat_q8", "mulmat_q8_add", "q8_weighted"),
+    "mulmat_add_weighted": ("norm_weighted",),
     "rms_norm_pair": ("mulmat_q8_pair",),
     "paged_attention_q8": ("mulmat_q8",),
     "rope_attention": ("rope_put",),
@@ -236,6 +237,8 @@ def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
     yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
     yield "mulmat_q8_gated_q8", ROUNDING_ERROR, _gated_into_product
     yield "mulmat_q8_add_q8", ROUNDING_ERROR, _normed_sum
+    yield "norm_weighted", LARGEST_ERROR, _products_of_a_norm
+    yield "mulmat_add_weighted", LARGEST_ERROR, _weighted_sum
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
@@ -293,6 +296,24 @@ def _normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
     total = weight.linear(x, _normal(context, rng, 3, 32))
     normed = total.rms_norm(_normal(context, rng, 32), eps=1e-5)
     return _quantised(context, rng, dtypes.Q4_0, values=32).mulmat(normed).concat(total, axis=1)
+
+
+def _products_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+    """A product, and two that are joined, of one norm."""
+    normed = _normal(context, rng, 3, 320).rms_norm(_normal(context, rng, 320), eps=1e-5)
+    both = _halves(context, rng, 64, 320)
+    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
+    joined = gate.mulmat(normed).swiglu(up.mulmat(normed))
+    return _halves(context, rng, 40, 320).mulmat(normed).concat(joined, axis=1)
+
+
+def _weighted_sum(context: Context, rng: np.random.Generator) -> Tensor:
+    """A residual that is read, and the product of its norm."""
+    total = _halves(context, rng, 96, 64).linear(
+        _normal(context, rng, 3, 64), _normal(context, rng, 3, 96)
+    )
+    normed = total.rms_norm(_normal(context, rng, 96), eps=1e-5)
+    return _halves(context, rng, 40, 96).mulmat(normed).concat(total, axis=1)
 
 
 def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
@@ -376,6 +397,12 @@ def _quantised(
         kind = GGMLQuantizationType(dtype.ggml)
         data = quants.quantize(rng.standard_normal((rows, values), np.float32), kind)
     return context.from_bytes(dtype, data.tobytes(), rows, values)
+
+
+def _halves(context: Context, rng: np.random.Generator, rows: int, values: int) -> Tensor:
+    """Weight in f16."""
+    data = rng.standard_normal((rows, values), np.float32).astype(np.float16)
+    return context.weight(F16, data.tobytes(), rows, values)
 
 
 def _attention(context: Context, rng: np.random.Generator, heads: int = 4) -> Tensor:

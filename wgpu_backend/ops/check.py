@@ -24,6 +24,27 @@ def require_dtype(op: str, name: str, node: Node, allowed: tuple[DType, ...]) ->
         raise DTypeError(f"{op}: {name} is {node.spec.dtype}, needs {wanted}; cast it first")
 
 
+def require_row(op: str, name: str, row: Node, count: int) -> None:
+    """Check that an operand is one row of f32."""
+    require_dtype(op, name, row, (F32,))
+    require(
+        row.spec.shape == (count,),
+        ShapeError,
+        f"{op}: {name} is {row.spec.shape}, rows have {count} values",
+    )
+
+
+def require_total(op: str, total: Node, like: Spec) -> None:
+    """Check that an operand, into which sums are written, is as these and begins its storage."""
+    spec = total.spec
+    require_dtype(op, "total", total, (F32,))
+    require(
+        spec.shape == like.shape and spec.is_dense and not spec.offset,
+        ShapeError,
+        f"{op}: total is {spec.shape} of strides {spec.strides}, needs a dense {like.shape}",
+    )
+
+
 def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> None:
     """Raise ShapeError unless the operand has `low` to `high` axes."""
     rank = len(node.spec.shape)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import ALL, F32
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
@@ -23,19 +23,32 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import in_image, lies_in_image
+from wgpu_backend.ops.normed import GROUP, SQUARED, square_count
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
-GROUP = 32  # weights that one load of a quant snippet brings
 TILE_ROWS, TILE_COLUMNS = 64, 32  # of `shaders/lib/register_tile.wgsl`
+SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
 
 
 def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick the kernel of a product with weights: lanes, vector or tiles."""
+    """Pick the kernel of a product with weights: lanes, vector or tiles.
+
+    Raises
+    ------
+    DeviceError
+        The product is to make a norm, for which the device has no kernel; or it joins rows of a
+        weight that lies in several bindings.
+    """
     if launch.shader == "matmul":
         return launch
+    if "NORMED" in launch.choices and not capabilities.telling_lanes:
+        raise DeviceError(
+            "product that makes a norm: the device has no lanes of a rasteriser that tell each "
+            "other values, needs them; use rms_norm, and the product without eps"
+        )
     require_whole(launch)
     n = launch.count("n")
     if capabilities.software:
@@ -49,6 +62,8 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> L
     told = shader == "mulmat_told"
     tiled = told and lies_in_image(launch, "weights", capabilities)
     tile = chosen(capabilities, "mulmat_tiled" if tiled else shader, dtype, n)
+    if "ending" in launch.choices:
+        tile = Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
     columns = even_share(n, tile.columns)
     rows = tile.rows if tiled else tile.rows // joins
     length = strip_length(launch.out.shape[-1], rows) if told and not tiled else 1
@@ -90,7 +105,7 @@ def _tiles(launch: Launch, n: int) -> Launch:
 
 
 @op(select=select_mulmat, dense=("x",), trusted=True)
-def mulmat(weight: Node, x: Node) -> Launch:
+def mulmat(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     """Multiply rows of `x` with rows of `weight`, summing in f32.
 
     Parameters
@@ -99,6 +114,9 @@ def mulmat(weight: Node, x: Node) -> Launch:
         Leading axes divide those of `x`: one batch of weights serves several of `x`, as one head of
         keys serves several of queries.
     x : (..., n, k), f32, f16 or bf16
+    eps : float or None
+        Divide by the root of the mean square plus this: a norm of rows from `norm_weighted`, which
+        are ``k + squares`` long. The weight is one dense matrix, its `k` a multiple of 32.
 
     Returns
     -------
@@ -107,37 +125,51 @@ def mulmat(weight: Node, x: Node) -> Launch:
     Raises
     ------
     ShapeError
-        Row lengths differ, or leading axes do not divide.
+        Row lengths differ, or leading axes do not divide; or the weight is not one for a norm.
+    DeviceError
+        When it is run: the device has no kernel that makes a norm.
     """
     require_rank("mulmat", "weight", weight, 2)
     require_rank("mulmat", "x", x, 1)
     require_dtype("mulmat", "weight", weight, WEIGHTS)
     require_dtype("mulmat", "x", x, FLOATS)
     m, k = weight.spec.shape[-2:]
-    require(
-        x.spec.shape[-1] == k,
-        ShapeError,
-        f"mulmat: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}",
-    )
+    _require_rows(x, k, eps)
     if _blockwise(weight, x):
-        return _by_groups(weight, x, m, k)
+        return _norm(_by_groups(weight, x, m, k), eps)
+    require(
+        eps is None,
+        ShapeError,
+        f"mulmat: weight is {weight.spec.shape}, to make a norm it needs one dense matrix with "
+        f"whole groups of {GROUP}; use rms_norm, and mulmat without eps",
+    )
     return _plain(weight, x, m, k)
 
 
 @op(select=select_mulmat, shader="mulmat", dense=("x",), trusted=True)
-def mulmat_full_prec(weight: Node, x: Node) -> Launch:
+def mulmat_full_prec(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     """Product as `mulmat`, for results that must be precise where others may be rounded: logits.
 
     Parameters
     ----------
-    weight, x
+    weight, x, eps
         See `mulmat`.
 
     Returns
     -------
     (..., n, m), f32
     """
-    return mulmat.record(weight, x)
+    return mulmat.record(weight, x, eps=eps)
+
+
+def _require_rows(x: Node, k: int, eps: float | None) -> None:
+    squares = 0 if eps is None else square_count(k)
+    behind = f" and {squares} squares of a norm" if squares else ""
+    require(
+        x.spec.shape[-1] == k + squares,
+        ShapeError,
+        f"mulmat: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}{behind}",
+    )
 
 
 def _blockwise(weight: Node, x: Node) -> bool:
@@ -158,9 +190,24 @@ def _by_groups(weight: Node, x: Node, m: int, k: int) -> Launch:
     return Launch(
         Spec.dense((*x.spec.shape[:-1], m), F32),
         {"weights": weight, "x": x, "addend": x},
-        params={"m": m, "n": n, "groups": k // GROUP, "addend_stride": 0},
+        params={
+            "m": m,
+            "n": n,
+            "groups": k // GROUP,
+            "addend_stride": 0,
+            "scale_offset": 0,
+            "eps": 0.0,
+        },
         work=weight.spec.nbytes + 2 * m * n * k,
     )
+
+
+def _norm(launch: Launch, eps: float | None) -> Launch:
+    """Launch of a product, with the factor of a norm, if one is wanted."""
+    if eps is None:
+        return launch
+    params = {**launch.params, "eps": eps}
+    return replace(launch, params=params, choices={**launch.choices, "NORMED": True})
 
 
 def _plain(weight: Node, x: Node, m: int, k: int) -> Launch:
@@ -200,7 +247,7 @@ def _batches(a: Shape, x: Shape) -> tuple[Shape, Shape]:
 
 
 @op(select=select_mulmat, shader="mulmat", dense=("x", "addend"), trusted=True)
-def mulmat_add(weight: Node, x: Node, addend: Node) -> Launch:
+def mulmat_add(weight: Node, x: Node, addend: Node, *, eps: float | None = None) -> Launch:
     """Product with weights and a sum in one: ``x @ weight.T + addend``.
 
     Parameters
@@ -209,6 +256,8 @@ def mulmat_add(weight: Node, x: Node, addend: Node) -> Launch:
     x : (..., n, k), f32
     addend : (m,) or (..., n, m), f32
         A bias, or a residual.
+    eps : float or None
+        See `mulmat`.
 
     Returns
     -------
@@ -218,8 +267,10 @@ def mulmat_add(weight: Node, x: Node, addend: Node) -> Launch:
     ------
     ShapeError
         `addend` is neither a row nor like the result, or the weight is not one for whole groups.
+    DeviceError
+        As `mulmat`.
     """
-    launch = mulmat.record(weight, x)
+    launch = mulmat.record(weight, x, eps=eps)
     m, shape = launch.out.shape[-1], addend.spec.shape
     require(
         launch.shader != "matmul",
@@ -237,12 +288,12 @@ def mulmat_add(weight: Node, x: Node, addend: Node) -> Launch:
         launch,
         operands={**launch.operands, "addend": addend},
         params={**launch.params, "addend_stride": 0 if shape == (m,) else m},
-        choices={"ADDS": True},
+        choices={**launch.choices, "ADDS": True},
     )
 
 
 @op(select=select_mulmat, shader="mulmat", dense=("x",), trusted=True)
-def mulmat_gated(weight: Node, x: Node, *, activation: str) -> Launch:
+def mulmat_gated(weight: Node, x: Node, *, activation: str, eps: float | None = None) -> Launch:
     """Join two products: ``act(gate) * up``, the gate being the first half of the rows of a weight.
 
     Parameters
@@ -252,6 +303,8 @@ def mulmat_gated(weight: Node, x: Node, *, activation: str) -> Launch:
     x : (..., n, k), f32
     activation : str
         silu, gelu, gelu_erf, quick_gelu or relu.
+    eps : float or None
+        See `mulmat`.
 
     Returns
     -------
@@ -262,9 +315,9 @@ def mulmat_gated(weight: Node, x: Node, *, activation: str) -> Launch:
     ShapeError
         The weight has no halves or is not one for whole groups, or there is no such activation.
     DeviceError
-        When it is run: the weight lies in several bindings.
+        When it is run: the weight lies in several bindings; and as `mulmat`.
     """
-    launch = mulmat.record(weight, x)
+    launch = mulmat.record(weight, x, eps=eps)
     require(
         launch.shader != "matmul",
         ShapeError,
@@ -282,7 +335,7 @@ def sum_in_the_product(node: Made, graph: Graph) -> Node | None:
         if found is None or "weights" not in found.operands or other.spec.dtype != F32:
             continue
         if other.spec.shape in (found.spec.shape, found.spec.shape[-1:]):
-            return graph.call(mulmat_add, found.operands["weights"], found.operands["x"], other)
+            return graph.call(mulmat_add, *found.call.args, addend=other, **found.call.kwargs)
     return None
 
 

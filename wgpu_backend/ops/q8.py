@@ -30,7 +30,14 @@ from wgpu_backend.dtypes import (
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.check import (
+    MAX_GROUPS,
+    require,
+    require_dtype,
+    require_rank,
+    require_row,
+    spread,
+)
 from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import lies_in_image
@@ -124,16 +131,6 @@ def _rounding(name: str, x: Node) -> Launch:
     size = x.spec.size // GROUP
     out = Spec.dense((*x.spec.shape[:-1], k // GROUP, WORDS), U32)
     return Launch(out, {"x": x}, threads=size, params={"size": size}, work=2 * x.spec.nbytes)
-
-
-def require_row(op: str, name: str, row: Node, count: int) -> None:
-    """Check that an operand is one row of f32."""
-    require_dtype(op, name, row, (F32,))
-    require(
-        row.spec.shape == (count,),
-        ShapeError,
-        f"{op}: {name} is {row.spec.shape}, rows have {count} values",
-    )
 
 
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import F32, U32
+from wgpu_backend.dtypes import U32
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import require, require_dtype
+from wgpu_backend.ops.check import require, require_row, require_total
 from wgpu_backend.ops.gates import gated, lies_whole
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.q8 import GROUP, WORDS, added, product, require_row, select_q8
+from wgpu_backend.ops.q8 import GROUP, WORDS, added, product, select_q8
 
 BINDINGS = 9  # of the largest kernel: four planes of weights, and five
 
@@ -96,13 +96,7 @@ def mulmat_q8_add_q8(
     name = "mulmat_q8_add_q8"
     launch = added(name, product(name, weight, x, eps), addend)
     require_row(name, "scale", scale, launch.out.shape[-1])
-    require_dtype(name, "total", total, (F32,))
-    require(
-        total.spec.shape == launch.out.shape and total.spec.is_dense and not total.spec.offset,
-        ShapeError,
-        f"{name}: total is {total.spec.shape} of strides {total.spec.strides}, needs a dense "
-        f"{launch.out.shape}",
-    )
+    require_total(name, total, launch.out)
     launch = replace(
         launch,
         operands={**launch.operands, "scale": scale, "total": total},

@@ -14,8 +14,16 @@ from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.activation import GATED
-from wgpu_backend.ops.check import require, require_dtype, require_rank, row_count, spread
+from wgpu_backend.ops.check import (
+    require,
+    require_dtype,
+    require_rank,
+    require_row,
+    row_count,
+    spread,
+)
 from wgpu_backend.ops.matmul import mulmat_gated
+from wgpu_backend.ops.normed import in_whole_groups
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.q8 import (
     FORMATS,
@@ -29,7 +37,6 @@ from wgpu_backend.ops.q8 import (
     mulmat_q8_pair,
     q8_activations,
     q8_weighted,
-    require_row,
 )
 from wgpu_backend.ops.tiles import FEW, class_of
 
@@ -142,7 +149,7 @@ def _roundable(
 ) -> tuple[Node, Node] | None:
     """Weight of a product and its other operand rounded, where that is possible and pays."""
     weight = node.operands.get("weights")
-    if weight is None or not fits_q8(weight):
+    if weight is None or not fits_q8(weight) or node.launch.choices.get("NORMED"):
         return None
     x = node.operands["x"]
     if len(x.spec.shape) > 2 or not pays(weight.spec.dtype, row_count(x.spec), graph.capabilities):
@@ -170,10 +177,10 @@ def gate_and_up(node: Made, graph: Graph, product: str, joined: Callee) -> Node 
     x, other = gate.operands["x"], up.operands["x"]
     weight = _neighbours(gate.operands["weights"], up.operands["weights"])
     same = x.storage is other.storage and x.spec == other.spec
-    same = same and gate.call.kwargs == up.call.kwargs
+    same = same and gate.options == up.options
     if not same or weight is None or not fits_gated(weight):
         return None
-    return graph.call(joined, weight, x, activation=ACTIVATIONS[node.op], **gate.call.kwargs)
+    return graph.call(joined, weight, x, activation=ACTIVATIONS[node.op], **gate.options)
 
 
 def _neighbours(a: Node, b: Node) -> Node | None:
@@ -192,7 +199,7 @@ def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
     """A product of a norm: its weight goes into the rounding, its factor into the product."""
     rounded = graph.producer(node.operands["x"], "q8_activations")
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
-    if norm is None or not _quads(norm):
+    if norm is None or not in_whole_groups(norm):
         return None
     weight, x, *rest = node.call.args
     kwargs = {**node.call.kwargs, "eps": norm.call.kwargs["eps"]}
@@ -213,14 +220,7 @@ def _scaled(norm: Made, graph: Graph) -> Node:
 def split_norm(node: Made, graph: Graph) -> Node | None:
     """A norm that only a product that asks for precision reads."""
     norm = graph.sole(node.operands["x"], "rms_norm")
-    if norm is None or not _quads(norm):
+    if norm is None or not in_whole_groups(norm):
         return None
     weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None
     return graph.call(rms_norm_pair, norm.operands["x"], weight, eps=norm.call.kwargs["eps"])
-
-
-def _quads(norm: Made) -> bool:
-    """Whether a norm is of f32 that kernels may read by vectors of four, in whole groups."""
-    x, weight = norm.operands["x"], norm.operands["weight"]
-    dense = x.spec.is_dense and x.spec.offset % 4 == 0 and weight.spec.offset % 4 == 0
-    return dense and {x.spec.dtype, weight.spec.dtype} == {F32} and x.spec.shape[-1] % GROUP == 0

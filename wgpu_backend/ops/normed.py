@@ -1,0 +1,119 @@
+"""Norms without a dispatch of their own, for products with f32 activations.
+
+A product is linear, so the factor that a norm gives a row may come behind its sums. `norm_weighted`
+takes the norm's weight, and leaves the squares of a row behind its values; a product that is given
+the norm's `eps` makes the factor of them. Only the kernel of rasterisers does, see `select_mulmat`.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import (
+    FLOATS,
+    require,
+    require_dtype,
+    require_rank,
+    require_row,
+    row_count,
+)
+from wgpu_backend.ops.op import find, op
+
+GROUP = 32  # values of a row that products take at once
+SQUARED = 64  # values that share a number of squares: rows that a work group of a product makes
+PRODUCTS = ("mulmat", "mulmat_full_prec", "mulmat_add", "mulmat_gated")
+
+
+def square_count(values: int) -> int:
+    """Numbers of squares behind a row of so many values: whole vectors of four."""
+    return -(-values // (4 * SQUARED)) * 4
+
+
+@op(dense=("x", "weight"), trusted=True)
+def norm_weighted(x: Node, weight: Node) -> Launch:
+    """Multiply rows by the weight of a norm, and leave their squares behind them.
+
+    Parameters
+    ----------
+    x : (..., k), f32
+        `k` a multiple of 32.
+    weight : (k,), f32
+
+    Returns
+    -------
+    (..., k + squares), f32
+        Behind the weighted values of a row, the sum of the squares of each 64 of `x`, and zeros up
+        to a whole vector of four.
+
+    Raises
+    ------
+    ShapeError
+        Rows are not whole groups, or the weight is no such row.
+    """
+    require_rank("norm_weighted", "x", x, 1)
+    require_dtype("norm_weighted", "x", x, (F32,))
+    *lead, k = x.spec.shape
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"norm_weighted: rows of x have {k} values, needs a multiple of {GROUP}",
+    )
+    require_row("norm_weighted", "weight", weight, k)
+    size = row_count(x.spec) * square_count(k)
+    return Launch(
+        weighted_spec(Spec.dense((*lead, k), F32)),
+        {"x": x, "weight": weight},
+        threads=size,
+        params={"size": size, "cols": k},
+        work=2 * x.spec.nbytes,
+    )
+
+
+def weighted_spec(rows: Spec) -> Spec:
+    """Spec of rows with their squares behind them."""
+    *lead, k = rows.shape
+    return Spec.dense((*lead, k + square_count(k)), F32)
+
+
+@norm_weighted.fuses(*PRODUCTS)
+def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
+    """A product of a norm that products alone read, where their kernel makes up for its factor."""
+    norm = graph.producer(node.operands["x"], "rms_norm")
+    if norm is None or not graph.capabilities.telling_lanes:
+        return None
+    if not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
+        return None
+    if not graph.serves_only(norm.node, lambda reader: _makes_norm(reader, norm)):
+        return None
+    weight, x, *rest = _operands(node)
+    shared = graph.shared(norm_weighted, norm.operands["x"], weight=norm.operands["weight"])
+    rows = graph.view(shared, weighted_spec(x.spec))
+    eps = norm.options["eps"]
+    return graph.call(find(node.op), weight, rows, *rest, **node.options, eps=eps)
+
+
+def _makes_norm(reader: Made, norm: Made) -> bool:
+    """Whether a node is a product of weights in floats with the rows of a norm, and no more."""
+    if reader.op not in PRODUCTS or "weights" not in reader.operands:
+        return False
+    weight, x, *rest = _operands(reader)
+    fits = weight.spec.dtype in FLOATS and "NORMED" not in reader.launch.choices
+    whole = x.spec.is_dense and not x.spec.offset and x.spec.size == norm.spec.size
+    alone = all(other.storage is not norm.node.storage for other in (weight, *rest))
+    return fits and whole and alone and x.spec.shape[-1] == norm.spec.shape[-1]
+
+
+def _operands(product: Made) -> list[Node]:
+    """Weight and rows of a product, and what it adds."""
+    names = ["weights", "x", *(["addend"] if product.launch.choices.get("ADDS") else [])]
+    return [product.operands[name] for name in names]
+
+
+def in_whole_groups(norm: Made) -> bool:
+    """Whether a norm is of f32 that kernels may read by vectors of four, in whole groups."""
+    x, weight = norm.operands["x"], norm.operands["weight"]
+    dense = x.spec.is_dense and x.spec.offset % 4 == 0 and weight.spec.offset % 4 == 0
+    return dense and {x.spec.dtype, weight.spec.dtype} == {F32} and x.spec.shape[-1] % GROUP == 0

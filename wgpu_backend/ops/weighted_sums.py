@@ -1,0 +1,106 @@
+"""Residuals that leave weighted by the norm that follows, with their squares, from their product.
+
+A work group of a rasteriser makes 64 rows of a column, whose squares are one number, and its lanes
+tell each other theirs. A rule makes this op where nothing but products reads the norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.ops.check import FLOATS, require_dtype, require_row, require_total
+from wgpu_backend.ops.gates import lies_whole
+from wgpu_backend.ops.images import lies_in_image
+from wgpu_backend.ops.matmul import mulmat_add, select_mulmat
+from wgpu_backend.ops.normed import weighted_spec
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.tiles import FEW
+
+
+def select_weighted(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Pick the kernel of a rasteriser that reads weights in images; others have none.
+
+    Raises
+    ------
+    DeviceError
+        The weight is in no image of the device, or in several.
+    """
+    weight = launch.operands["weights"]
+    if not lies_in_image(launch, "weights", capabilities):
+        raise DeviceError(
+            f"mulmat_add_weighted: the weight of {weight.spec.shape} lies in no image of the "
+            "device, needs one; use mulmat_add and norm_weighted"
+        )
+    return select_mulmat(launch, capabilities)
+
+
+@op(select=select_weighted, shader="mulmat", dense=("x", "addend", "scale"), trusted=True)
+def mulmat_add_weighted(
+    weight: Node, x: Node, addend: Node, scale: Node, total: Node, *, eps: float | None = None
+) -> Launch:
+    """Product and sum as `mulmat_add`, and the sums once more as a norm's product wants them.
+
+    Parameters
+    ----------
+    weight : (m, k), dense, f32, f16 or bf16, in an image; m and k multiples of 32
+    x, addend, eps
+        See `mulmat_add`.
+    scale : (m,), f32
+        Weight of the norm.
+    total : (..., m), f32, dense; written
+        The sums.
+
+    Returns
+    -------
+    (..., m + squares), f32
+        As `norm_weighted` gives of `total` and `scale`.
+
+    Raises
+    ------
+    DTypeError
+        The weight is in blocks.
+    ShapeError
+        As `mulmat_add`, or `scale` or `total` do not fit.
+    DeviceError
+        When it is run: the weight is in no image of the device, or in several.
+    """
+    require_dtype("mulmat_add_weighted", "weight", weight, FLOATS)
+    launch = mulmat_add.record(weight, x, addend, eps=eps)
+    require_row("mulmat_add_weighted", "scale", scale, launch.out.shape[-1])
+    require_total("mulmat_add_weighted", total, launch.out)
+    return replace(
+        launch,
+        out=weighted_spec(launch.out),
+        operands={**launch.operands, "scale": scale, "total": total},
+        params={**launch.params, "scale_offset": scale.spec.offset},
+        choices={**launch.choices, "ending": "leaving/weighted"},
+        writes=("total",),
+    )
+
+
+@mulmat_add_weighted.fuses("norm_weighted")
+def weighted_sum(node: Made, graph: Graph) -> Node | None:
+    """A residual of few columns, and the weighted rows of which products make the norm."""
+    x = node.operands["x"]
+    found = graph.producer(x, "mulmat_add")
+    if found is None or found.spec.shape != x.spec.shape or not _fits(found, graph.capabilities):
+        return None
+    if not graph.displaces(found, found.node):
+        return None
+    total = Node(found.spec, found.node.storage)
+    kwargs = {**found.call.kwargs, "scale": node.operands["weight"], "total": total}
+    return graph.call(mulmat_add_weighted, *found.call.args, **kwargs)
+
+
+def _fits(product: Made, capabilities: Capabilities) -> bool:
+    """Whether work groups of a product make as many rows as share a number of squares.
+
+    Of many columns they make fewer, since that is the faster.
+    """
+    weight = product.operands["weights"]
+    imaged = weight.spec.dtype in FLOATS and lies_in_image(product.launch, "weights", capabilities)
+    return imaged and lies_whole(weight) and product.launch.count("n") <= FEW
