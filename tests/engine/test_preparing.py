@@ -18,10 +18,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full")]
 PROMPT = list(range(1, 20))
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3"])
+KINDS = [("llama", "q8_0"), ("qwen2", "q8_0"), ("qwen3", "q8_0"), ("qwen2", "f16")]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=" ".join)
 def path(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("preparing")
-    return tiny_model(folder / "tiny.gguf", request.param, "q8_0")
+    return tiny_model(folder / "tiny.gguf", *request.param)
 
 
 def test_a_loaded_model_compiles_nothing_more(path):

@@ -43,13 +43,14 @@ class Sketch:
         self.info: DeviceInfo = executor.info
         self.capabilities: Capabilities = executor.capabilities
         self._rules = executor.rules
+        self._storage = executor.sketched
         self._found = found
         self._seen: set[Shader] = set()
         self._sources: dict[Storage, tuple[DType, Pieces]] = {}
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Storage that is nowhere; what `data` holds can be read."""
-        storage = Storage(spec.nbytes, "weight", label)
+        storage = self._storage(spec, label)
         self._sources[storage] = (spec.dtype, data)
         return storage
 

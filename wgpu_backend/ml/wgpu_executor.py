@@ -64,8 +64,8 @@ class WgpuExecutor:
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
-        storage = Storage(spec.nbytes, "weight", label)
         packed = self._packing(spec, in_one(data))
+        storage = _weight(spec, label, packed)
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
             storage.handle = store.add(spec, in_one(data), label, packed)
@@ -74,9 +74,11 @@ class WgpuExecutor:
                 store.close()
             raise
         self._sources[storage] = (spec.dtype, data)
-        if packed is not None:
-            storage.image_cols, storage.slice_rows = spec.shape[-1], packed.slice_rows
         return storage
+
+    def sketched(self, spec: Spec, label: str) -> Storage:
+        """Storage of a weight that is nowhere, but is to be in an image if shape and type allow it."""
+        return _weight(spec, label, packing(spec, self.capabilities, rounded=self._rounds()))
 
     def _packing(self, spec: Spec, data: memoryview) -> Packing | None:
         """How a weight lies in an image; None for one that does not go into any."""
@@ -181,6 +183,13 @@ class WgpuExecutor:
 def intermediate(spec: Spec) -> Storage:
     """Storage for the result of an op."""
     return Storage(stored_nbytes(spec), "intermediate")
+
+
+def _weight(spec: Spec, label: str, packed: Packing | None) -> Storage:
+    if packed is None:
+        return Storage(spec.nbytes, "weight", label)
+    cols, step = spec.shape[-1], packed.slice_rows
+    return Storage(spec.nbytes, "weight", label, image_cols=cols, slice_rows=step)
 
 
 def _rows(spec: Spec) -> int:
