@@ -5,9 +5,10 @@ and fraction of a half, put where a float has its own, are a float that is too s
 two, which products put right at their ends (`shaders/lib/raised.wgsl`). Subnormal halves would be
 subnormal floats, which devices may take for zero. So exponents are counted anew here, from the
 smallest of all halves, 2^-24: as 1 to 31 they reach below 128, and every such half is a normal
-float or zero. Weights with values of 128 or more stay as they are, in buffers. Half of the power of
-two goes to what weights are multiplied with, half to the sum, which leaves room at both ends of f32:
-products below 2^-75 count as zero, factors from 2^76 on as infinite.
+float or zero. Weights with values of 128 or more stay as they are, in buffers.
+
+Half of the power of two goes to what weights are multiplied with, half to the sum, which leaves
+room at both ends of f32: products below 2^-75 count as zero, factors from 2^76 on as infinite.
 """
 
 from __future__ import annotations
