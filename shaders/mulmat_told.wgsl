@@ -18,6 +18,8 @@
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;
 const SOURCES: u32 = 2u;
+const BUNCH: u32 = 2u;           // rows that are loaded before they are multiplied
+const BUNCHES: u32 = 1u;         // of SOURCES
 const COLS: u32 = 1u;
 const PASSES: u32 = 1u;
 
@@ -63,23 +65,26 @@ fn main(
             for (var c = 0u; c < COLS; c++) {
                 fours[c] = four(columns[c] + g * 8u);
             }
-            // @unroll
+            // Not unrolled: its machine code would not stay in a core's caches.
             for (var p = 0u; p < source_PARTS; p++) {
-                var values: array<array<vec4<f32>, source_QUADS>, SOURCES>;
                 // @unroll
-                for (var r = 0u; r < SOURCES; r++) {
-                    var row_values: array<vec4<f32>, source_QUADS>;
-                    source_part(starts[r] + (g * source_PARTS + p) * PART_STEP, &row_values);
-                    values[r] = row_values;
-                }
-                // @unroll
-                for (var k = 0u; k < source_QUADS; k++) {
+                for (var b = 0u; b < BUNCHES; b++) {
+                    var values: array<array<vec4<f32>, source_QUADS>, BUNCH>;
                     // @unroll
-                    for (var c = 0u; c < COLS; c++) {
-                        let x_k = subgroupBroadcast(fours[c], p * source_QUADS + k);
+                    for (var r = 0u; r < BUNCH; r++) {
+                        var row_values: array<vec4<f32>, source_QUADS>;
+                        source_part(starts[b * BUNCH + r] + (g * source_PARTS + p) * PART_STEP, &row_values);
+                        values[r] = row_values;
+                    }
+                    // @unroll
+                    for (var k = 0u; k < source_QUADS; k++) {
                         // @unroll
-                        for (var r = 0u; r < SOURCES; r++) {
-                            sums[(source * SOURCES + r) * COLS + c] += dot(values[r][k], x_k);
+                        for (var c = 0u; c < COLS; c++) {
+                            let x_k = subgroupShuffle(fours[c], p * source_QUADS + k);
+                            // @unroll
+                            for (var r = 0u; r < BUNCH; r++) {
+                                sums[(source * SOURCES + b * BUNCH + r) * COLS + c] += dot(values[r][k], x_k);
+                            }
                         }
                     }
                 }

@@ -77,7 +77,7 @@ class WgpuExecutor:
         return storage
 
     def sketched(self, spec: Spec, label: str) -> Storage:
-        """Storage of a weight that is nowhere, but is to be in an image if shape and type allow it."""
+        """Storage of a weight that is nowhere yet, but is to be in an image where it may."""
         return _weight(spec, label, packing(spec, self.capabilities, rounded=self._rounds()))
 
     def _packing(self, spec: Spec, data: memoryview) -> Packing | None:

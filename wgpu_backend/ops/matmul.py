@@ -74,6 +74,10 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> L
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}
     choices = {**launch.choices, **sizes}
+    if told:
+        # One column wants its weights used at once; several share what a row is told.
+        bunch = 1 if tiled and columns == 1 else tile.rows
+        choices |= {"BUNCH": bunch, "BUNCHES": tile.rows // bunch}
     if tiled:
         choices |= in_image(launch, "weights", 1 if n <= FEW else 4)
         # Halves of a weight lie far apart in the image: in turns, each is one run through memory.
