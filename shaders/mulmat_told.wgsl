@@ -91,10 +91,11 @@ fn main(
             }
         }
     }
+    let factor = norm_factor(squares(min(first_col + lane, params.n - 1u), turns));
     // @unroll
     for (var c = 0u; c < COLS; c++) {
         if first_col + c < params.n {
-            let factor_c = norm_factor(squares(columns[c] + turns * 8u, lane, norm_quads(turns)));
+            let factor_c = told_factor(factor, c);
             var values: array<f32, ROWS>;
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
@@ -111,15 +112,23 @@ fn norm_quads(groups: u32) -> u32 {
     return select(0u, square_quads(groups * 32u), NORMED);
 }
 
-// Sum of squares of a row of x, from a lane's place in what stands behind its values.
-fn squares(place: u32, lane: u32, quads: u32) -> f32 {
+// Sum of squares of a row of x: each lane has a row of its own, one of a column.
+fn squares(col: u32, turns: u32) -> f32 {
+    let quads = norm_quads(turns);
+    let place = params.x_offset / 4u + col * (turns * 8u + quads) + turns * 8u;
     var sum = vec4<f32>(0.0);
-    for (var q = 0u; q < quads; q += WG) {
-        if q + lane < quads {
-            sum += quad(place + q);
-        }
+    for (var q = 0u; q < quads; q++) {
+        sum += quad(place + q);
     }
-    return subgroupAdd(dot(sum, vec4<f32>(1.0)));
+    return dot(sum, vec4<f32>(1.0));
+}
+
+// Factor of a column, from the lane that has it.
+fn told_factor(factor: f32, col: u32) -> f32 {
+    if NORMED {
+        return subgroupShuffle(factor, col);
+    }
+    return 1.0;
 }
 
 // Four values of x, of which a lane has its own.

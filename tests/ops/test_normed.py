@@ -11,6 +11,7 @@ from wgpu_backend.ops.gates import GATES
 from wgpu_backend.ops.matmul import mulmat, mulmat_add, mulmat_full_prec, mulmat_gated
 from wgpu_backend.ops.normed import norm_weighted, square_count
 from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.tiles import FEW
 from wgpu_backend.ops.weighted_sums import mulmat_add_weighted
 from wgpu_backend.testing import nmse
 
@@ -242,10 +243,11 @@ def test_a_block_without_one_rule(telling, monkeypatch, rng, off, n, dtype):
     names, got = ran(telling, monkeypatch, rules, lambda ctx: block(ctx, x)[:3])
     _, want = ran(telling, monkeypatch, [], lambda ctx: block(ctx, x)[:3])
     assert off not in names
-    assert ("rms_norm" in names) == (off == "norm_weighted")
+    assert ("rms_norm" in names) == (n > FEW or off == "norm_weighted")
     if off is None:
-        sums = ["mulmat_add", "norm_weighted"] if n > 8 else ["mulmat_add_weighted"]
-        products = ["norm_weighted", "mulmat", "mulmat", "tanh", *sums, "mulmat_gated", *sums]
+        first = "rms_norm" if n > FEW else "norm_weighted"
+        sums = ["mulmat_add", "rms_norm"] if n > FEW else ["mulmat_add_weighted"]
+        products = [first, "mulmat", "mulmat", "tanh", *sums, "mulmat_gated", *sums]
         assert sorted(names) == sorted([*products, "mulmat_full_prec"])
     assert_close(got, want)
 

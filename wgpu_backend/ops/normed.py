@@ -21,6 +21,7 @@ from wgpu_backend.ops.check import (
     row_count,
 )
 from wgpu_backend.ops.op import find, op
+from wgpu_backend.ops.tiles import FEW
 
 GROUP = 32  # values of a row that products take at once
 SQUARED = 64  # values that share a number of squares: rows that a work group of a product makes
@@ -80,9 +81,12 @@ def weighted_spec(rows: Spec) -> Spec:
 
 @norm_weighted.fuses(*PRODUCTS)
 def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
-    """A product of a norm that products alone read, where their kernel makes up for its factor."""
+    """A product of a norm that products alone read, where their kernel makes up for its factor.
+
+    Of many columns a norm of its own costs nothing that would be worth that.
+    """
     norm = graph.producer(node.operands["x"], "rms_norm")
-    if norm is None or not graph.capabilities.telling_lanes:
+    if norm is None or not graph.capabilities.telling_lanes or row_count(norm.spec) > FEW:
         return None
     if not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
         return None
