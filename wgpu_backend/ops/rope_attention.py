@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.attention import Scores, paged_launch
@@ -16,7 +17,30 @@ from wgpu_backend.ops.op import op
 BINDINGS = 9  # with positions and sequences apart
 
 
-@op(shader="attention", select=select_tiles, dense=("angles", "slot", "table"), trusted=True)
+def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Pick the kernel of attention, one that does something first.
+
+    Raises
+    ------
+    DeviceError
+        The device's kernel is the plain one of rasterisers, or it shows too few buffers.
+    """
+    if not has_kernel(capabilities):
+        raise DeviceError(
+            f"rope_attention: the device shows {capabilities.max_storage_bindings} buffers at "
+            f"once, needs {BINDINGS}, and lanes that tell each other values if it is a rasteriser; "
+            "use rope_put, and paged_attention"
+        )
+    return select_tiles(launch, capabilities)
+
+
+def has_kernel(capabilities: Capabilities) -> bool:
+    """Whether a device shows enough buffers, and its kernel of attention is not the plain one."""
+    lanes = capabilities.telling_lanes or not capabilities.software
+    return lanes and capabilities.max_storage_bindings >= BINDINGS
+
+
+@op(shader="attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
 def rope_attention(
     q: Node,
     key: Node,
@@ -65,6 +89,8 @@ def rope_attention(
     ------
     ShapeError
         There are several tokens, or the three lie apart.
+    DeviceError
+        When it is run: the device has no kernel for it.
     """
     require(
         q.spec.shape[0] == 1 and lie_together(q, key, value),
@@ -109,7 +135,7 @@ def lie_together(*parts: Node) -> bool:
 def with_rotation_and_write(node: Made, graph: Graph) -> Node | None:
     """Attention of one token, and the `rope_put` in front of it."""
     put = graph.sole(node.operands["q"], "rope_put")
-    if put is None or put.spec.shape[0] != 1 or not _has_kernel(graph):
+    if put is None or put.spec.shape[0] != 1 or not has_kernel(graph.capabilities):
         return None
     q, key, value, angles, slot, keys, values = put.call.args
     fits = lie_together(q, key, value) and q.storage.kind == "intermediate"
@@ -136,10 +162,3 @@ def into_rounded_product(node: Made, graph: Graph) -> Node | None:
     if found is None or not graph.absorb(found, node) or not fits_rounded(found, node, graph):
         return None
     return graph.call(rope_attention, *found.call.args, **{**found.call.kwargs, "rounds": True})
-
-
-def _has_kernel(graph: Graph) -> bool:
-    """Whether the device takes as many bindings, and its kernel is not the plain one."""
-    capabilities = graph.capabilities
-    lanes = capabilities.telling_lanes or not capabilities.software
-    return lanes and capabilities.max_storage_bindings >= BINDINGS
