@@ -187,7 +187,10 @@ def _summary(
 def synthetic(folder: Path, layers: int) -> Path:
     """A tiny model of as many layers."""
     return tiny_model(
-        folder / f"layers-{layers}.gguf", "qwen2", "q8_0", dims=Dims(layers, context=512, head_dim=32)
+        folder / f"layers-{layers}.gguf",
+        "qwen2",
+        "q8_0",
+        dims=Dims(layers, context=512, head_dim=32),
     )
 
 

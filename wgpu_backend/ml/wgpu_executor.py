@@ -64,11 +64,12 @@ class WgpuExecutor:
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
-        packed = self._packing(spec, in_one(data))
+        whole_data = in_one(data)
+        packed = self._packing(spec, whole_data)
         storage = _weight(spec, label, packed)
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
-            storage.handle = store.add(spec, in_one(data), label, packed)
+            storage.handle = store.add(spec, whole_data, label, packed)
         except BaseException:
             if alone:
                 store.close()
