@@ -22,7 +22,15 @@ SNIPPETS = {
 }
 FLOATS = ["bf16", "f16", "f32"]
 # Imports of kernels that read plain weights: which go together is what ops choose.
-TOGETHER = {"source", "own"}
+TOGETHER = {"source", "own", "before"}
+# As `rope_attention` has it where positions and sequences are in one buffer.
+PREPARED = {
+    "before": "before/rope_put",
+    "q": "store/f32",
+    "new_key": "=q",
+    "new_value": "=q",
+    "sequences": "=positions",
+}
 TEXELS = {"weights": "rasteriser/texels"}
 BASELINE_BINDINGS, BASELINE_WORKGROUP_NBYTES = 8, 16384
 
@@ -72,6 +80,11 @@ CASES += [
 ]
 CASES += [("rows_quant", {"source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
 CASES += [(f"{name}attention_lanes", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
+CASES += [
+    (kernel, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
+    for kernel in ("attention", "attention_lanes")
+    for k, v in (("f16", "f32"), ("f32", "f16"))
+]
 
 
 def label(value):

@@ -2,8 +2,8 @@
 // they lie, and puts the key and value of its head into the cache, which the work groups that share
 // a head all do, with the same values. The importing file has WG, what lib/paged has, `q_load4`,
 // `q_store4`, and as `k` and `v` a cache that may be written.
-// @import store/f32 as key
-// @import store/f32 as value
+// @import store/f32 as new_key
+// @import store/f32 as new_value
 // @import lib/turned
 
 const COLS: u32 = 8u;            // of a head
@@ -29,14 +29,14 @@ fn buf_prepare(kv_head: u32, first: u32, last: u32, thread: u32) {
         for (var octet = thread; octet < each; octet += WG) {
             let start = KEY_AT + kv_head * COLS;
             let places = places_of(octet, PAIRS);
-            let made = turned(octet, PAIRS, 0u, key_load4(start + places.x), key_load4(start + places.y));
+            let made = turned(octet, PAIRS, 0u, new_key_load4(start + places.x), new_key_load4(start + places.y));
             let at = (row * params.kv_heads + kv_head) * params.k_quads;
             k_put4(at + places.x / 4u, made[0]);
             k_put4(at + places.y / 4u, made[1]);
         }
         for (var quad = thread; quad < V_COLS / 4u; quad += WG) {
             let at = (row * params.kv_heads + kv_head) * params.v_quads;
-            v_put4(at + quad, value_load4(VALUE_AT + kv_head * V_COLS + quad * 4u));
+            v_put4(at + quad, new_value_load4(VALUE_AT + kv_head * V_COLS + quad * 4u));
         }
     }
     storageBarrier();

@@ -44,7 +44,8 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(params=["full", "wide"])
+# The kernel for hardware takes ten seconds to compile on a rasteriser.
+@pytest.fixture(params=["full", pytest.param("wide", marks=pytest.mark.variants)])
 def lanes_or_tiles(request, executors):
     """Kernels of rasterisers and of hardware."""
     executor = executors(request.param)
@@ -125,6 +126,12 @@ def both(executor, seed, heads, dtype, position, *, interleaved=False, slot=None
         given = operands(context, seed, heads, dtype, position, slot=slot)
         want = [t.numpy() for t in given.apart(heads, interleaved, **changes)]
     return got, want
+
+
+def test_the_kernel_for_hardware(executors, seed):
+    got, want = both(executors("wide"), seed, SHAPES[2], F16, 70)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ def rope_attention(
     choices: dict[str, str | int] = {
         "before": "before/rope_put",
         "q": "store/f32",
-        "key": "=q",
-        "value": "=q",
+        "new_key": "=q",
+        "new_value": "=q",
         "k": f"state4/{k.spec.dtype}",
         "v": f"state4/{v.spec.dtype}",
         "INTERLEAVED": interleaved,
@@ -115,7 +115,13 @@ def rope_attention(
     }
     launch = replace(
         launch,
-        operands={**launch.operands, "key": key, "value": value, "angles": angles, "slot": slot},
+        operands={
+            **launch.operands,
+            "new_key": key,
+            "new_value": value,
+            "angles": angles,
+            "slot": slot,
+        },
         choices={**launch.choices, **choices},
         writes=("q", "k", "v"),
     )
