@@ -109,7 +109,15 @@ def test_heads_of_every_size(any_gpu, check, rng, cols, dtype):
     check(any_gpu, case.build(dtype, dtype), limit=LIMIT)
 
 
-@pytest.mark.parametrize(("cols", "v_cols"), [(32, 64), (192, 128), (64, 4), (4, 260)])
+@pytest.mark.parametrize(
+    ("cols", "v_cols"),
+    [
+        (192, 128),
+        (4, 260),
+        pytest.param(32, 64, marks=pytest.mark.variants),
+        pytest.param(64, 4, marks=pytest.mark.variants),
+    ],
+)
 def test_keys_and_values_of_different_sizes(any_gpu, check, rng, cols, v_cols):
     check(any_gpu, Case.random(rng, cols=cols, v_cols=v_cols).build(), limit=LIMIT)
 
@@ -223,7 +231,14 @@ def test_attention_splits_long_caches_and_not_short_ones(any_gpu, check, rng, lo
 
 
 @pytest.mark.parametrize(
-    ("k_type", "v_type"), [(Q8_0, Q8_0), (Q4_0, Q4_0), (Q8_0, Q4_0), (F16, Q8_0)], ids=str
+    ("k_type", "v_type"),
+    [
+        (Q8_0, Q4_0),
+        (F16, Q8_0),
+        pytest.param(Q8_0, Q8_0, marks=pytest.mark.variants),
+        pytest.param(Q4_0, Q4_0, marks=pytest.mark.variants),
+    ],
+    ids=str,
 )
 def test_a_cache_in_blocks_is_read_as_it_was_rounded(any_gpu, check, rng, k_type, v_type):
     case = Case.random(rng, heads=8, cols=64, v_cols=96)
