@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.ops.fused import ran
 from tests.ops.operands import FLOATS, tensor, weight, weight_bytes
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
@@ -216,17 +217,6 @@ class Block:
         gate, up = w["both"].slice(0, 0, self.inner), w["both"].slice(0, self.inner, 2 * self.inner)
         z = w["down"].linear(gate.mulmat(normed).swiglu(up.mulmat(normed)), y)
         return [w["head"].mulmat_full_prec(z.rms_norm(last, eps=EPS)), k, z, normed]
-
-
-def ran(executor, monkeypatch, rules, build):
-    """Ops of a graph after fusion, and its values."""
-    monkeypatch.setattr(executor, "rules", fusions(rules, exact=True))
-    with Context(executor) as ctx:
-        recorded = ctx.record(*build(ctx))
-        try:
-            return [node.call.op.name for node, _ in recorded.plan.steps], recorded.run({}).wait()
-        finally:
-            recorded.close()
 
 
 def assert_close(got, want):

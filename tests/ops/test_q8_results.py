@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.dtypes import Q4_0, Q6_K, Q8_0
@@ -10,7 +11,6 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.gates import GATES
-from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.q8 import (
     FORMATS,
     mulmat_q8_add,
@@ -196,24 +196,13 @@ class Layer:
         return [*others, last.mulmat(z.rms_norm(second, eps=EPS)), z]
 
 
-def ran(executor, monkeypatch, rules, build):
-    """Ops of a graph after fusion, and its values."""
-    monkeypatch.setattr(executor, "rules", fusions(rules, exact=False))
-    with Context(executor) as ctx:
-        recorded = ctx.record(*build(ctx))
-        try:
-            return [node.call.op.name for node, _ in recorded.plan.steps], recorded.run({}).wait()
-        finally:
-            recorded.close()
-
-
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("off", [None, *RULES])
 def test_a_layer_without_one_rule(telling, monkeypatch, rng, off, n):
     layer, x = Layer(rng), rng.standard_normal((n, 64), "f4")
     rules = [name for name in RULES if name != off]
-    names, got = ran(telling, monkeypatch, rules, lambda ctx: layer(ctx, x))
-    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x))
+    names, got = ran(telling, monkeypatch, rules, lambda ctx: layer(ctx, x), exact=False)
+    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
     assert off not in names
     if off is None:
         fused = ["mulmat_q8_add_q8", "mulmat_q8_gated_q8", "mulmat_q8_add_q8", "mulmat_q8"]
@@ -224,8 +213,10 @@ def test_a_layer_without_one_rule(telling, monkeypatch, rng, off, n):
 
 def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling, monkeypatch, rng):
     layer, x = Layer(rng), rng.standard_normal((2, 64), "f4")
-    names, got = ran(telling, monkeypatch, RULES, lambda ctx: layer(ctx, x, early=True))
-    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x, early=True))
+    names, got = ran(
+        telling, monkeypatch, RULES, lambda ctx: layer(ctx, x, early=True), exact=False
+    )
+    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x, early=True), exact=False)
     assert names.count("mulmat_q8_add_q8") == 1
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3
@@ -234,8 +225,8 @@ def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling,
 @pytest.mark.parametrize(("hidden", "inner"), [(96, 32), (256, 96)])
 def test_layers_of_any_size(telling, monkeypatch, rng, hidden, inner):
     layer, x = Layer(rng, hidden, inner, Q4_0), rng.standard_normal((3, hidden), "f4")
-    _, got = ran(telling, monkeypatch, RULES, lambda ctx: layer(ctx, x))
-    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x))
+    _, got = ran(telling, monkeypatch, RULES, lambda ctx: layer(ctx, x), exact=False)
+    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3
 
@@ -249,15 +240,15 @@ def test_a_gated_product_that_others_read_is_not_rounded(telling, monkeypatch, r
         joined = w.slice(0, 0, 32).mulmat(rows).swiglu(w.slice(0, 32, 64).mulmat(rows))
         return [weight(ctx._executor, 40, 32, Q8_0, down).mulmat(joined), joined]
 
-    names, _ = ran(telling, monkeypatch, RULES, build)
+    names, _ = ran(telling, monkeypatch, RULES, build, exact=False)
     assert names == ["q8_activations", "mulmat_q8_gated", "q8_activations", "mulmat_q8"]
 
 
 def test_a_device_without_telling_lanes_keeps_the_ops_apart(executors, monkeypatch, rng):
     layer, x = Layer(rng), rng.standard_normal((2, 64), "f4")
     baseline = executors("baseline")
-    names, got = ran(baseline, monkeypatch, RULES, lambda ctx: layer(ctx, x))
-    _, want = ran(baseline, monkeypatch, [], lambda ctx: layer(ctx, x))
+    names, got = ran(baseline, monkeypatch, RULES, lambda ctx: layer(ctx, x), exact=False)
+    _, want = ran(baseline, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
     assert not {"mulmat_q8_gated_q8", "mulmat_q8_add_q8"} & set(names)
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3

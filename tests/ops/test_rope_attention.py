@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from tests.ops.fused import ran
 from wgpu_backend.dtypes import F16, F32, Q4_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention import Scores
-from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rope_attention import rope_attention
 
 BLOCK = 32
@@ -176,6 +176,10 @@ def test_refuses_what_is_not_one_token_of_one_tensor(lanes_or_tiles, seed):
         with pytest.raises(ShapeError, match=r"rope_attention: .* needs one token, and parts of"):
             given.fused(SHAPES[0], False)
         given = operands(context, seed, SHAPES[0], F16, 5)
+        slot, given.slot = given.slot, context.from_ints(range(5)).slice(0, 4, 5)
+        with pytest.raises(ShapeError, match=r"angles and slot begin at 0 and 4 of .* need 0"):
+            given.fused(SHAPES[0], False)
+        given.slot = slot
         given.key = given.key.contiguous()
         with pytest.raises(ShapeError, match=r"rope_attention: .* needs one token, and parts of"):
             given.fused(SHAPES[0], False)
@@ -186,17 +190,6 @@ def test_a_device_without_the_kernel_says_so(executors, seed):
         given = operands(context, seed, SHAPES[0], F16, 5)
         with pytest.raises(DeviceError, match=r"rope_attention: .* use rope_put, and paged_att"):
             given.fused(SHAPES[0], False).numpy()
-
-
-def steps(executor, build, monkeypatch, rules, *, exact=True):
-    """Ops of a graph after fusion, and its results."""
-    monkeypatch.setattr(executor, "rules", fusions(rules, exact=exact))
-    with Context(executor) as context:
-        recorded = context.record(*build(context))
-        try:
-            return [node.call.op.name for node, _ in recorded.plan.steps], recorded.run({}).wait()
-        finally:
-            recorded.close()
 
 
 RULES = ["rope_put", "rope_attention"]
@@ -213,8 +206,8 @@ def layer(seed, *, tokens=1, wanted=()):
 
 
 def test_a_step_of_one_token_is_one_op(lanes_or_tiles, seed, monkeypatch):
-    fused, got = steps(lanes_or_tiles, layer(seed), monkeypatch, RULES)
-    apart, want = steps(lanes_or_tiles, layer(seed), monkeypatch, [])
+    fused, got = ran(lanes_or_tiles, monkeypatch, RULES, layer(seed))
+    apart, want = ran(lanes_or_tiles, monkeypatch, [], layer(seed))
     assert fused.count("rope_attention") == 1
     assert not {"rope", "rope_put", "paged_attention"} & set(fused)
     assert {"rope", "set_rows", "paged_attention"} <= set(apart)
@@ -223,15 +216,15 @@ def test_a_step_of_one_token_is_one_op(lanes_or_tiles, seed, monkeypatch):
 
 @pytest.mark.parametrize("kwargs", [{"tokens": 2}, {"wanted": ["queries"]}, {"wanted": ["keys"]}])
 def test_several_tokens_and_what_others_read_stay_apart(lanes_or_tiles, seed, monkeypatch, kwargs):
-    fused, got = steps(lanes_or_tiles, layer(seed, **kwargs), monkeypatch, RULES)
-    _, want = steps(lanes_or_tiles, layer(seed, **kwargs), monkeypatch, [])
+    fused, got = ran(lanes_or_tiles, monkeypatch, RULES, layer(seed, **kwargs))
+    _, want = ran(lanes_or_tiles, monkeypatch, [], layer(seed, **kwargs))
     assert "rope_attention" not in fused
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_a_device_of_the_baseline_keeps_them_apart(executors, seed, monkeypatch):
-    fused, _ = steps(executors("baseline"), layer(seed), monkeypatch, RULES)
+    fused, _ = ran(executors("baseline"), monkeypatch, RULES, layer(seed))
     assert "rope_put" in fused
     assert "rope_attention" not in fused
 
@@ -247,8 +240,8 @@ def test_leaves_in_eight_bits_for_a_product(full, seed, monkeypatch, rng, rules)
         weight = context.from_bytes(Q4_0, data.tobytes(), 40, 14 * 64)
         return [weight.mulmat(y.reshape(1, -1))]
 
-    fused, got = steps(full, build, monkeypatch, rules, exact=False)
-    _, want = steps(full, build, monkeypatch, ["mulmat_q8"], exact=False)
+    fused, got = ran(full, monkeypatch, rules, build, exact=False)
+    _, want = ran(full, monkeypatch, ["mulmat_q8"], build, exact=False)
     assert "rope_attention" in fused
     assert "q8_activations" not in fused
     np.testing.assert_array_equal(got[0], want[0])

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tests.ops.fused import ran
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.attention import Scores
-from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rope_put import rope_put
 
 POSITIONS = 64
@@ -77,17 +77,6 @@ def attended(context, rng, tokens=3, **keys_turn):
     ]
 
 
-def ran(executor, build, monkeypatch, rules=("rope_put",)):
-    """Ops of a graph after fusion."""
-    monkeypatch.setattr(executor, "rules", fusions(rules, exact=True))
-    with Context(executor) as context:
-        recorded = context.record(*build(context))
-        try:
-            return [node.call.op.name for node, _ in recorded.plan.steps], recorded.run({}).wait()
-        finally:
-            recorded.close()
-
-
 SCORES = Scores(block=32, scale=0.3, kv_heads=2)
 
 
@@ -96,8 +85,8 @@ def test_stands_in_front_of_attention(full, seed, monkeypatch):
         q, *rest = attended(context, np.random.default_rng(seed))
         return [q.paged_attention(*rest, scores=SCORES)]
 
-    fused, got = ran(full, build, monkeypatch)
-    apart, want = ran(full, build, monkeypatch, rules=())
+    fused, got = ran(full, monkeypatch, ["rope_put"], build)
+    apart, want = ran(full, monkeypatch, [], build)
     assert [n for n in fused if "attention" not in n][-1] == "rope_put"
     assert {"rope", "set_rows"} <= set(apart)
     assert not {"rope", "set_rows", "contiguous"} & set(fused)
@@ -109,8 +98,8 @@ def test_queries_and_keys_that_turn_in_other_ways_stay_apart(full, seed, monkeyp
         q, *rest = attended(context, np.random.default_rng(seed), interleaved=True)
         return [q.paged_attention(*rest, scores=SCORES)]
 
-    ops, got = ran(full, build, monkeypatch)
-    _, want = ran(full, build, monkeypatch, rules=())
+    ops, got = ran(full, monkeypatch, ["rope_put"], build)
+    _, want = ran(full, monkeypatch, [], build)
     assert "rope_put" not in ops
     np.testing.assert_array_equal(got[0], want[0])
 
@@ -120,5 +109,5 @@ def test_a_cache_that_others_read_is_written_where_it_was(full, seed, monkeypatc
         q, keys, *rest = attended(context, np.random.default_rng(seed))
         return [keys.tanh(), q.paged_attention(keys, *rest, scores=SCORES)]
 
-    ops, _ = ran(full, build, monkeypatch)
+    ops, _ = ran(full, monkeypatch, ["rope_put"], build)
     assert "rope_put" not in ops

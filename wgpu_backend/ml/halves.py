@@ -22,9 +22,7 @@ from wgpu_backend.ops.images import RAISED_HALVES
 LEAST = 2 * RAISED_HALVES - 126  # exponent of the smallest half, which reads as 2^-126
 BELOW = np.float16(128).view(np.uint16)  # bits of a half grow with its magnitude
 _MAGNITUDE, _EXPONENT = np.uint16(0x7FFF), np.uint16(0x7C00)
-_NORMAL = np.uint16(
-    (-14 - LEAST) << 10
-)  # from the exponent of a normal half, 1 for 2^-14, to its new one
+_NORMAL = np.uint16((-14 - LEAST) << 10)  # from a normal half's exponent to its new one
 _AT_ONCE = 1 << 20
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
@@ -88,10 +89,16 @@ def rope_attention(
     Raises
     ------
     ShapeError
-        There are several tokens, or the three lie apart.
+        There are several tokens, the three lie apart, or angles or slot are parts of a tensor.
     DeviceError
         When it is run: the device has no kernel for it.
     """
+    require(
+        not angles.spec.offset and not slot.spec.offset,
+        ShapeError,
+        f"rope_attention: angles and slot begin at {angles.spec.offset} and {slot.spec.offset} of "
+        "their tensors, need 0; call contiguous()",
+    )
     require(
         q.spec.shape[0] == 1 and lie_together(q, key, value),
         ShapeError,
@@ -99,33 +106,31 @@ def rope_attention(
         "token, and parts of one tensor",
     )
     launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
-    choices: dict[str, str | int] = {
+    new = {"new_key": key, "new_value": value, "angles": angles, "slot": slot}
+    launch = replace(
+        launch,
+        operands={**launch.operands, **new},
+        choices={**launch.choices, **_prepared(launch, new), "INTERLEAVED": interleaved},
+        writes=("q", "k", "v"),
+    )
+    return rounded("rope_attention", launch) if rounds else launch
+
+
+def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
+    """Choices of attention that turns and writes first; its cache and queries may be written."""
+    states = {name: f"state4/{launch.operands[name].spec.dtype}" for name in "kv"}
+    return {
+        **states,
         "before": "before/rope_put",
         "q": "store/f32",
         "new_key": "=q",
         "new_value": "=q",
-        "k": f"state4/{k.spec.dtype}",
-        "v": f"state4/{v.spec.dtype}",
-        "INTERLEAVED": interleaved,
-        "COLS": q.spec.shape[2],
-        "V_COLS": value.spec.shape[2],
-        "PAIRS": angles.spec.shape[1],
-        "KEY_AT": key.spec.offset,
-        "VALUE_AT": value.spec.offset,
+        "COLS": launch.operands["q"].spec.shape[2],
+        "V_COLS": new["new_value"].spec.shape[2],
+        "PAIRS": new["angles"].spec.shape[1],
+        "KEY_AT": new["new_key"].spec.offset,
+        "VALUE_AT": new["new_value"].spec.offset,
     }
-    launch = replace(
-        launch,
-        operands={
-            **launch.operands,
-            "new_key": key,
-            "new_value": value,
-            "angles": angles,
-            "slot": slot,
-        },
-        choices={**launch.choices, **choices},
-        writes=("q", "k", "v"),
-    )
-    return rounded("rope_attention", launch) if rounds else launch
 
 
 def lie_together(*parts: Node) -> bool:
