@@ -10,11 +10,12 @@ The models are tiny ones of several layer counts, so that the device is done at 
 is what takes time; ``--model`` measures files instead. Times are those of the median step, waiting
 for the device left out. What a step is made of:
 
+    exposed  of all, what comes before the submit: the device waits for that, the rest is hidden
     cpu      of all, what the thread had a processor for: a rasteriser's threads may take it away
     inputs   arrays of the batch, slots in the cache
     write    the one write that brings them to the device
-    encode   dispatches into a command buffer
-    submit   finishing it and handing it to the driver
+    encode   dispatches into a command buffer, of the step that follows
+    finish   ending that command buffer, and handing over the one that is due
     rest     checks, and handing out the result
 
 The last columns count buffers, pipelines and bind groups made by all these steps, and by a greedy
@@ -28,9 +29,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ import numpy as np
 from tests.builders import Dims, tiny_model
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
+from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
@@ -49,7 +51,16 @@ from wgpu_backend.sample import SamplingOptions
 SEQUENCE = 0
 WARM = 8
 MADE = ("buffers", "pipelines", "bind_groups")
-PARTS = ("inputs", "write", "encode", "submit")
+PARTS = ("inputs", "write", "encode", "finish")
+WATCHED: tuple[tuple[type, str, str], ...] = (
+    (Runner, "run", "exposed"),
+    (Program, "prepare", "ahead"),
+    (Runner, "_inputs", "inputs"),
+    (Queue, "write", "write"),
+    (Native, "encode", "encode"),
+    (Native, "finish", "finish"),
+    (Native, "send", "finish"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +74,14 @@ class Measured:
         Of one step.
     microseconds, least : float
         Host time of the median step and of the fastest.
+    exposed, processor : float
+        Of the median step: what the device waits for, and processor time.
     parts : dict of str to float
         What the median step spent it on, microseconds.
     made : dict of str to int
         Objects that all measured steps made together; 0 where they only replay.
     generated : dict of str to int
         The same of a greedy generation with steps under way, and how many tokens it had.
-    processor : float
-        Processor time of the median step, microseconds.
     """
 
     model: str
@@ -79,10 +90,11 @@ class Measured:
     submits: int
     microseconds: float
     least: float
+    exposed: float
+    processor: float
     parts: dict[str, float]
     made: dict[str, int]
     generated: dict[str, int]
-    processor: float = 0.0
 
 
 class Stopwatch:
@@ -92,16 +104,18 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def on(self, owner: type, method: str, part: str) -> Iterator[None]:
+    def on(
+        self, owner: type, method: str, part: str, clock: Callable[[], float] = time.perf_counter
+    ) -> Iterator[None]:
         """Count a method of a class while the block runs."""
         act: Callable[..., Any] = getattr(owner, method)
 
         def counted(*args: object, **kwargs: object) -> object:
-            begin = time.perf_counter()
+            begin = clock()
             try:
                 return act(*args, **kwargs)
             finally:
-                self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - begin
+                self.seconds[part] = self.seconds.get(part, 0.0) + clock() - begin
 
         setattr(owner, method, counted)
         try:
@@ -119,32 +133,32 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
     head = Head("host", lambda _, hidden: [model.model.logits(hidden).argmax()])
 
     def step(token: int) -> int:
-        begin = time.thread_time()
         result = runner.run([Work(SEQUENCE, (token,), (0,))], head, {})
-        processor.append(time.thread_time() - begin)
         return int(result.wait()[0][0])
 
-    processor: list[float] = []
     token = 1
     for _ in range(WARM):
         token = step(token)
     before = asdict(device.counters)
     rows: list[dict[str, float]] = []
-    with (
-        watch.on(Runner, "_inputs", "inputs"),
-        watch.on(Queue, "write", "write"),
-        watch.on(Native, "encode", "encode"),
-        watch.on(Native, "finish", "submit"),
-    ):
+    with ExitStack() as stack:
+        for owner, method, part in WATCHED:
+            stack.enter_context(watch.on(owner, method, part))
+        for owner, method in ((Runner, "run"), (Program, "prepare")):
+            stack.enter_context(watch.on(owner, method, "processor", time.thread_time))
         for _ in range(steps):
-            watch.seconds, host = dict.fromkeys(PARTS, 0.0), runner.clock.host
+            watch.seconds = {}
             token = step(token)
-            total = runner.clock.host - host
-            rest = total - sum(watch.seconds.values())
-            rows.append({**watch.seconds, "rest": rest, "total": total})
-    grown = growth(before, device)
-    summary = _summary(model, name, rows, grown, generated(model, device, steps))
-    return replace(summary, processor=sorted(processor[WARM:])[steps // 2] * 1e6)
+            rows.append(_row(watch.seconds))
+    return _summary(model, name, rows, growth(before, device), generated(model, device, steps))
+
+
+def _row(seconds: Mapping[str, float]) -> dict[str, float]:
+    """One step: its parts, and what is known of all of it."""
+    parts = {part: seconds[part] for part in PARTS}
+    total = seconds["exposed"] + seconds["ahead"]
+    known = {"total": total, "exposed": seconds["exposed"], "processor": seconds["processor"]}
+    return {**parts, "rest": total - sum(parts.values()), **known}
 
 
 def generated(model: LanguageModel, device: Device, tokens: int) -> dict[str, int]:
@@ -171,13 +185,16 @@ def _summary(
 ) -> Measured:
     ordered = sorted(rows, key=lambda row: row["total"])
     parts = {part: seconds * 1e6 for part, seconds in ordered[len(rows) // 2].items()}
+    total, exposed, processor = (parts.pop(key) for key in ("total", "exposed", "processor"))
     return Measured(
         name,
         len(model.model.cache_layers()),
         grown["dispatches"] // len(rows),
         grown["submits"] // len(rows),
-        parts.pop("total"),
+        total,
         ordered[0]["total"] * 1e6,
+        exposed,
+        processor,
         parts,
         {key: grown[key] for key in MADE},
         made_generating,
@@ -204,6 +221,7 @@ def table(results: Sequence[Measured]) -> str:
         "submits",
         "µs",
         "least",
+        "exposed",
         "cpu",
         *parts,
         "made",
@@ -215,7 +233,13 @@ def table(results: Sequence[Measured]) -> str:
             *(str(n) for n in (each.layers, each.dispatches, each.submits)),
             *(
                 f"{n:.0f}"
-                for n in (each.microseconds, each.least, each.processor, *each.parts.values())
+                for n in (
+                    each.microseconds,
+                    each.least,
+                    each.exposed,
+                    each.processor,
+                    *each.parts.values(),
+                )
             ),
             str(sum(each.made.values())),
             str(sum(each.generated[key] for key in MADE)),

@@ -30,7 +30,7 @@ def test_lines_are_drawn_through_layers_and_through_the_fastest_steps():
     none = dict.fromkeys(MADE, 0)
     one = {**none, "buffers": 1}
     results = [
-        Measured("m", n, 7 * n + 6, 1, 900.0, 100 + 2.0 * (7 * n + 6), {}, one, none)
+        Measured("m", n, 7 * n + 6, 1, 900.0, 100 + 2.0 * (7 * n + 6), 400.0, 800.0, {}, one, none)
         for n in (1, 4, 24)
     ]
     assert findings(results) == [
@@ -63,3 +63,5 @@ def test_a_step_makes_nothing_and_its_parts_add_up(tmp_path):
         assert set(each["generated"].values()) == {0}
         assert sum(each["parts"].values()) == pytest.approx(each["microseconds"])
         assert all(each["parts"][part] > 0 for part in PARTS)
+        # What is recorded ahead hides behind the device: only with it do the parts add up.
+        assert 0 < each["exposed"] < each["microseconds"]

@@ -28,6 +28,13 @@ class Stage:
         steps = [double(self.pipeline, self.a, self.b)]
         self.program: Program = self.device.program(steps, reads=[Binding(self.b)])
 
+    def prepared(self) -> Stage:
+        """Itself, with the next replay's commands recorded."""
+        for _ in range(2):
+            self.program.replay().wait()
+        assert self.program.prepared
+        return self
+
 
 ACTS: dict[str, Callable[[Stage], object]] = {
     "buffer": lambda s: s.device.buffer(4096, purpose="inputs"),
@@ -40,6 +47,7 @@ ACTS: dict[str, Callable[[Stage], object]] = {
     "replay": lambda s: s.program.replay(),
     "timed": lambda s: s.program.timed(),
     "wait": lambda s: s.device.wait(),
+    "again": lambda s: s.program.replay().wait(),
 }
 
 
@@ -56,6 +64,19 @@ def test_every_call_on_a_lost_device_says_so(adapter: DeviceInfo, act: str, nati
     stage.device.trim()
     stage.device.close()
     assert stage.device.memory_report().count == 0
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_commands_recorded_before_the_device_was_lost_are_not_submitted(
+    adapter: DeviceInfo, native: bool
+):
+    stage = Stage(adapter, native).prepared()
+    stage.device.lose_for_test()
+    for _ in range(2):
+        with pytest.raises(DeviceLost, match="open a new one"):
+            stage.program.replay()
+    stage.program.close()
+    stage.device.close()
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -137,6 +158,15 @@ with Device.open() as d:
     try: program.replay()
     except BackendError: print("refused")
 """,
+    "replaying what was recorded over a destroyed buffer": """
+for native in (True, False):
+    stage = Stage(Devices()[0], native).prepared()
+    with stage.device:
+        stage.a.release()
+        stage.device.trim()
+        try: stage.program.replay()
+        except BackendError: print("refused")
+""",
     "destroying a buffer with a write under way": """
 with Device.open() as d:
     for _ in range(20):
@@ -180,6 +210,19 @@ gc.collect()
 pending.wait()
 del pending
 gc.collect()
+""",
+    "dropping a program with commands recorded": """
+import gc
+for native in (True, False):
+    stage = Stage(Devices()[0], native).prepared()
+    del stage.program
+    gc.collect()
+    stage.device.close()
+    stage = Stage(Devices()[0], native).prepared()
+    stage.device.close()
+    del stage
+    gc.collect()
+    stage = Stage(Devices()[0], native).prepared()  # open at exit
 """,
     "leaving a device open at exit": """
 d = Device.open()

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
+from typing import Any
 
 import pytest
 
 from tests.device.kernels import body, double, floats, numbers, shader
 from wgpu_backend.device import Binding, Buffer, Device, Dispatch, Program
 from wgpu_backend.device import program as program_module
-from wgpu_backend.device.program import READBACK_SLOTS, portions, split
+from wgpu_backend.device.native import Native
+from wgpu_backend.device.program import READBACK_SLOTS, Pending, portions, split
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.shader import BindingDecl
@@ -66,7 +69,8 @@ def test_several_submits_give_the_same(either: Device, monkeypatch: pytest.Monke
 @pytest.mark.gpu
 def test_a_replay_makes_nothing(either: Device):
     program, _ = chain(either, 20)
-    program.replay().wait()
+    for _ in range(2):  # the second one's wait records the third, which needs a slot of its own
+        program.replay().wait()
     made = either.counters
     before = (made.buffers, made.pipelines, made.bind_groups)
     submits, dispatches = made.submits, made.dispatches
@@ -74,6 +78,68 @@ def test_a_replay_makes_nothing(either: Device):
         program.replay().wait()
     assert before == (made.buffers, made.pipelines, made.bind_groups)
     assert (submits + 10, dispatches + 200) == (made.submits, made.dispatches)
+
+
+@pytest.mark.gpu
+def test_who_waits_records_the_next_replay(either: Device):
+    program, x = chain(either, 3)
+    prepared: list[bool] = []
+    for start in range(2 * READBACK_SLOTS):
+        either.write(x, floats_bytes(float(start)))
+        pending = program.replay()
+        assert not program.prepared
+        assert numbers(pending.wait()[0])[0] == 8.0 * start
+        prepared.append(program.prepared)
+    assert prepared == [False, *[True] * (2 * READBACK_SLOTS - 1)]
+
+
+@pytest.mark.gpu
+def test_results_under_way_while_the_next_replay_is_recorded(either: Device):
+    program, x = chain(either, 1)
+    under_way = deque[tuple[float, Pending]]()
+    for start in range(30):
+        either.write(x, floats_bytes(float(start)))
+        under_way.append((2.0 * start, program.replay()))
+        if len(under_way) > start % (READBACK_SLOTS + 2):  # now none is left free, now all
+            first, pending = under_way.popleft()
+            assert numbers(pending.wait()[0])[0] == first
+    assert all(numbers(pending.wait()[0])[0] == first for first, pending in under_way)
+
+
+@pytest.mark.gpu
+def test_nothing_is_recorded_ahead_while_another_thread_is_at_the_queue(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+):
+    program, _ = chain(device, 1)
+    program.replay().wait()
+    pending = program.replay()
+    other, done = chain(device, 1)[0], threading.Event()
+    record, busy = Native.record, threading.Event()
+
+    def slow(*args: Any) -> Any:
+        busy.set()
+        assert done.wait(60)
+        return record(*args)
+
+    monkeypatch.setattr(Native, "record", slow)
+    thread = threading.Thread(target=other.replay)
+    thread.start()
+    assert busy.wait(60)
+    assert numbers(pending.wait()[0])[1] == 2.0  # would never end if it waited for the queue
+    assert not program.prepared
+    done.set()
+    thread.join()
+
+
+@pytest.mark.gpu
+def test_several_portions_are_recorded_when_they_are_due(
+    either: Device, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(program_module, "MAX_DISPATCHES_PER_SUBMIT", 2)
+    program, _ = chain(either, 5)
+    for _ in range(3):
+        assert numbers(program.replay().wait()[0])[1] == 32.0
+        assert not program.prepared
 
 
 @pytest.mark.gpu
@@ -150,6 +216,7 @@ def test_results_that_nobody_can_ask_for_leave_their_slots(either: Device):
     kept = program.replay()
     for _ in range(3):
         program.replay()
+    program.replay().wait()  # which records the next one, into a slot of its own
     before = either.counters.buffers
     for start in range(READBACK_SLOTS):
         either.write(x, floats_bytes(float(start)))

@@ -90,10 +90,10 @@ class Native:
         """Turn a copy between buffers into what `run` loops over."""
         return (source._internal, offset, target._internal, at, size)
 
-    def run(
+    def record(
         self, gpu: Any, commands: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]]
     ) -> Any:
-        """Submit a pass of dispatches, and copies behind it; what comes back can be waited for.
+        """Command buffer of a pass of dispatches and copies behind it, for `send` or `drop`.
 
         No call raises before the encoder is finished, which tells of errors in all of them.
         """
@@ -104,7 +104,7 @@ class Native:
                 self.encode(encoder, commands)
             for copy in copies:
                 lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
-            return self.finish(gpu, encoder)
+            return self.finish(encoder)
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
 
@@ -132,19 +132,27 @@ class Native:
             set_group(handle, 0, group, 0, null)
             dispatch(handle, x, y, z)
 
-    def submit(self, gpu: Any, encoder: Any) -> Any:
-        """Finish an encoder and submit it; what comes back can be waited for."""
-        return self.finish(gpu, encoder._internal)
+    def finished(self, encoder: Any) -> Any:
+        """`finish` for an encoder of wgpu-py."""
+        return self.finish(encoder._internal)
 
-    def finish(self, gpu: Any, encoder: Any) -> Any:
-        """`submit` for an encoder's handle."""
-        commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
+    def finish(self, encoder: Any) -> Any:
+        """Command buffer of what an encoder's handle recorded, for `send` or `drop`."""
+        return self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
+
+    def send(self, gpu: Any, buffers: Sequence[Any]) -> Any:
+        """Submit command buffers, which are gone then; what comes back can be waited for."""
         try:
-            buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])
-            index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
+            listed = self.ffi.new("WGPUCommandBuffer[]", buffers)
+            index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, len(buffers), listed)
             return self.ffi.new("WGPUSubmissionIndex *", index)
         finally:
-            self.lib.wgpuCommandBufferRelease(commands)
+            for commands in buffers:
+                self.drop(commands)
+
+    def drop(self, commands: Any) -> None:
+        """Release a command buffer."""
+        self.lib.wgpuCommandBufferRelease(commands)
 
     def write(self, gpu: Any, buffer: Any, offset: int, data: memoryview) -> None:
         """Copy bytes to a buffer, before whatever is submitted next."""

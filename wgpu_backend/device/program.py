@@ -3,7 +3,8 @@
 
 Pipelines and bind groups are ready when the Program is; a replay encodes the flat list again
 (wgpu's command buffers can be used once), submits it in bounded portions, and has what was asked
-for copied into host-visible buffers that stay.
+for copied into host-visible buffers that stay. From the third replay on, the list is encoded ahead,
+while the host waits for the replay before.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 
 from wgpu_backend.device.binds import Binder, Dispatch, Range, padded, resolved
 from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.queue import Recording
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
@@ -64,6 +67,8 @@ class Pending:
         DeviceError
             The Program or the device was closed before.
         """
+        if (program := self._program) is not None:
+            program.prepare()  # not under the lock below, which a replay that holds the queue takes
         with self._lock:
             if self._data is None:
                 if self._slot is None:
@@ -146,6 +151,8 @@ class Program:
         self._epoch = -1
         self._slots: list[Slot] = []
         self._under_way: dict[Slot, weakref.ref[Pending]] = {}  # the oldest first
+        self._replays = 0
+        self._ahead: tuple[Recording, Slot] | None = None  # the next replay's, and where it reads
         self._closed = False
 
     def __del__(self) -> None:
@@ -177,10 +184,9 @@ class Program:
         """
         with self._queue.entered(self.label):
             self._check()
-            slot = self._free_slot() if self._reads else None
             with self._queue.translated(self.label):
                 self._give()
-                index = self._submit(slot)
+                index, slot = self._submit()
                 if slot is not None:
                     slot.start(index, slot.nbytes)
             pending = Pending(slot, self._sizes, self)
@@ -188,6 +194,29 @@ class Program:
                 self._under_way.pop(slot, None)
                 self._under_way[slot] = weakref.ref(pending)
             return pending
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the next replay's commands are recorded already."""
+        return self._ahead is not None
+
+    def prepare(self) -> None:
+        """Record the next replay's commands: who waits for the device has the time for it.
+
+        Only for what was replayed twice, and not while somebody else is at the queue. What fails
+        here the next replay will say, which then records for itself. Several portions are recorded
+        when they are due, as the device may be lost between them.
+        """
+        queue = self._queue
+        if self._replays < 2 or not queue.lock.acquire(blocking=False):
+            return
+        try:
+            with suppress(DeviceError), queue.entered(self.label), queue.translated(self.label):
+                slot = self._idle_slot() if len(self._portions) == 1 and not self._ahead else None
+                if slot is not None:
+                    self._ahead = self._record(slot), slot
+        finally:
+            queue.lock.release()
 
     def timed(self) -> list[Timing]:
         """Run once, measuring each dispatch, and wait for the end.
@@ -218,6 +247,9 @@ class Program:
         with self._queue.lock:
             self._closed = True
             self._portions = []
+            if self._ahead is not None:
+                self._queue.drop(self._ahead[0])
+                self._ahead = None
             self._binder.close()
             for reference in self._under_way.values():
                 if (pending := reference()) is not None:
@@ -257,20 +289,29 @@ class Program:
             self._epoch = self._pool.epoch
 
     def _free_slot(self) -> Slot:
-        """Return a slot to read into: a free one, one whose reader is gone, or a new one."""
-        for slot in self._slots:
-            if not slot.busy:
-                return slot
-        gone = [slot for slot, reader in self._under_way.items() if reader() is None]
-        if not gone and len(self._slots) < READBACK_SLOTS:
-            return self._new_slot()
-        oldest = next(iter(gone or self._under_way))
+        """Return a slot to read into; where all are under way, one is read first."""
+        if (idle := self._idle_slot()) is not None:
+            return idle
+        oldest = next(iter([*self._abandoned(), *self._under_way]))
         pending = self._under_way[oldest]()
         if pending is None:
             oldest.finish(self.label)
         else:
             pending.wait()
         return oldest
+
+    def _idle_slot(self) -> Slot | None:
+        """Return a slot that needs no waiting: a free one, or a new one if no reader is gone."""
+        for slot in self._slots:
+            if not slot.busy:
+                return slot
+        if len(self._slots) == READBACK_SLOTS or self._abandoned():
+            return None
+        return self._new_slot()
+
+    def _abandoned(self) -> list[Slot]:
+        """Slots under way whose readers are gone, the oldest first."""
+        return [slot for slot, reader in self._under_way.items() if reader() is None]
 
     def _new_slot(self) -> Slot:
         slot = Slot(self._queue, self._pool, sum(padded(size) for size in self._sizes))
@@ -284,13 +325,20 @@ class Program:
             (buffer, offset, _), data = self._given
             self._queue.write(buffer.raw, offset, data)
 
-    def _submit(self, slot: Slot | None) -> object:
-        """Encode and submit every portion; the last one copies the reads."""
-        queue = self._queue
-        index: object = None
-        last = len(self._portions) - 1
-        for number, portion in enumerate(self._portions):
-            copies = slot.copies if slot is not None and number == last else ()
-            index = queue.run(portion, copies)
+    def _record(self, slot: Slot | None) -> Recording:
+        """Commands of the last portion, and the copies behind it."""
+        return self._queue.record(self._portions[-1], slot.copies if slot else ())
+
+    def _submit(self) -> tuple[object, Slot | None]:
+        """Submit every portion; returns what to wait for, and where the reads will be."""
+        queue, ahead = self._queue, self._ahead
         queue.counters.dispatches += len(self.dispatches)
-        return index
+        self._replays += 1
+        if ahead is not None:
+            proof = queue.record(())  # raises if the device was lost since the other was made
+            self._ahead = None
+            return queue.send([ahead[0], proof]), ahead[1]
+        slot = self._free_slot() if self._reads else None
+        for portion in self._portions[:-1]:
+            queue.run(portion)
+        return queue.send([self._record(slot)]), slot

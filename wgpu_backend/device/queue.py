@@ -32,6 +32,8 @@ Command = tuple[Any, ...]
 """One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""
 Copy = tuple[Any, ...]
 """One copy between buffers: source, offset, target, offset, bytes."""
+Recording = Any
+"""Commands ready to be submitted, once."""
 
 
 @dataclass(slots=True)
@@ -166,16 +168,38 @@ class Queue:
         object or None
             What `wait` takes to wait for this submission alone.
         """
-        if self.native is None:
-            encoder = self.encoder()
-            self.encode(encoder, commands)
-            for copy in copies:
-                encoder.copy_buffer_to_buffer(*copy)
-            return self.submit(encoder)
-        # Finishing raises if the device is lost, where submitting would abort.
-        index = self.native.run(self.gpu, commands, copies)
+        return self.send([self.record(commands, copies)])
+
+    def record(self, commands: Sequence[Command], copies: Sequence[Copy] = ()) -> Recording:
+        """Commands for `send`, once, or `drop`; raises if the device is lost."""
+        if self.native is not None:
+            return self.native.record(self.gpu, commands, copies)
+        encoder = self.encoder()
+        self.encode(encoder, commands)
+        for copy in copies:
+            encoder.copy_buffer_to_buffer(*copy)
+        return encoder.finish()
+
+    def send(self, recorded: Sequence[Recording]) -> object:
+        """Submit what `record` made, in one go; returns as `run`.
+
+        The last must be from just now: making it raises if the device is lost, where submitting
+        would abort.
+        """
+        if self.native is not None:
+            index = self.native.send(self.gpu, recorded)
+        else:
+            index = None
+            self.gpu.queue.submit(list(recorded))
         self.counters.submits += 1
         return index
+
+    def drop(self, recorded: Recording) -> None:
+        """Let go of what `record` made and nobody will `send`."""
+        if self.native is not None:
+            self.native.drop(recorded)
+        else:
+            let_go([recorded])
 
     def encode(
         self,
@@ -201,14 +225,8 @@ class Queue:
         object or None
             What `wait` takes to wait for this submission alone.
         """
-        # Finishing raises if the device is lost, where submitting would abort.
-        if self.native is not None:
-            index = self.native.submit(self.gpu, encoder)
-        else:
-            index = None
-            self.gpu.queue.submit([encoder.finish()])
-        self.counters.submits += 1
-        return index
+        native = self.native
+        return self.send([encoder.finish() if native is None else native.finished(encoder)])
 
     def wait(self, index: object = None) -> None:
         """Wait until a submission, or everything submitted, is done."""
