@@ -50,7 +50,17 @@ class Head:
 
 @dataclass(slots=True)
 class Clock:
-    """Where the host's time goes, summed over steps; seconds."""
+    """Where the host's time goes, summed over steps; seconds.
+
+    Parameters
+    ----------
+    steps, recorded : int
+        Passes, and graphs recorded for them.
+    host : float
+        Until passes were submitted.
+    waiting : float
+        For results, while which the next pass is prepared.
+    """
 
     steps: int = 0
     recorded: int = 0
