@@ -9,7 +9,7 @@ from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.preparing import preparing
-from wgpu_backend.ml.backend import BackendParams, Progress, new_backend
+from wgpu_backend.ml.backend import Backend, BackendParams, Progress, new_backend
 from wgpu_backend.model import model_class
 
 
@@ -71,15 +71,26 @@ def load(
     params = BackendParams(info, profile, fusion=fusion, exact=exact)
     backend = new_backend(path or bundled(), params, name=name)
     try:
-        # An unknown architecture is told before anything is loaded.
-        kind = model_class(backend.config)
-        dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
-        with preparing(backend, kind, dtype):
-            backend.load(progress, cancelled, stacks=kind.stacks)
-        return LanguageModel(backend, num_ctx, dtype)
+        return _loaded(backend, num_ctx, kv_dtype, progress, cancelled)
     except BaseException:
         backend.close()
         raise
+
+
+def _loaded(
+    backend: Backend,
+    num_ctx: int | None,
+    kv_dtype: str | DType,
+    progress: Progress | None,
+    cancelled: Callable[[], bool] | None,
+) -> LanguageModel:
+    """Bring the weights, while kernels of the model are compiled, and make the model."""
+    # An unknown architecture is told before anything is loaded.
+    kind = model_class(backend.config)
+    dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
+    with preparing(backend, kind, dtype):
+        backend.load(progress, cancelled, stacks=kind.stacks)
+    return LanguageModel(backend, num_ctx, dtype)
 
 
 def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
