@@ -96,14 +96,10 @@ def scaled_dot_product_attention(
         splits=splits,
     )
     if splits > 1:
-        y = viewed(attention_merge(y), Spec.dense((*q.spec.shape[:3], v.spec.shape[3]), F32))
+        y = _joined(y, q, v)
     if vmla is not None:
         y = _up_projected(y, vmla)
-    if heads_first:
-        y = permuted(y, 0, 2, 1, 3)
-    if len(query.spec.shape) == 4:
-        return y
-    return viewed(y, Spec(y.spec.shape[1:], F32, y.spec.strides[1:], y.spec.offset))
+    return _axes_of(query, y, heads_first)
 
 
 def _require_mode(mode: str | None, mask: Node | None) -> None:
@@ -139,6 +135,20 @@ def _four_axes(node: Node, heads_first: bool, query: Node) -> Node:
     if heads_first:
         node = permuted(node, 0, 2, 1, 3)
     return node if node.spec.strides[3] == 1 or node.spec.shape[3] == 1 else contiguous(node)
+
+
+def _joined(parts: Node, q: Node, v: Node) -> Node:
+    """Results of all ranges of keys as one."""
+    return viewed(attention_merge(parts), Spec.dense((*q.spec.shape[:3], v.spec.shape[3]), F32))
+
+
+def _axes_of(query: Node, y: Node, heads_first: bool) -> Node:
+    """Result of four axes as the queries were given: their order, and a batch if they have one."""
+    if heads_first:
+        y = permuted(y, 0, 2, 1, 3)
+    if len(query.spec.shape) == 4:
+        return y
+    return viewed(y, Spec(y.spec.shape[1:], F32, y.spec.strides[1:], y.spec.offset))
 
 
 def _up_projected(y: Node, vmla: Node) -> Node:

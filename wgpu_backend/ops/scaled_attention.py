@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from wgpu_backend.dtypes import BOOL, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -70,20 +72,16 @@ def scaled_attention(
         v_cols + 4), for `attention_merge`; `v_cols` is a multiple of 4 then.
     """
     _require_heads(q, k, v)
-    batch, tokens, heads, cols = q.spec.shape
-    keys, v_cols = v.spec.shape[1], v.spec.shape[3]
+    (batch, tokens, heads, cols), (_, keys, _, v_cols) = q.spec.shape, v.spec.shape
     scores = (batch, heads, tokens, keys)
     _require_mask(mask, scores)
     _require_sinks(sinks, heads)
     _require_positive(window, softcap)
     _require_splits(splits, v_cols)
-    whole, parts = (batch, tokens, heads, v_cols), (batch * tokens, heads, splits, v_cols + 4)
-    out = Spec.dense(whole if splits == 1 else parts, F32)
-    # The kernel has a binding for either, and choices say whether it is read.
-    optional = {"mask": q if mask is None else mask, "sinks": q if sinks is None else sinks}
+    out = _result(q, v, splits)
     return Launch(
         out,
-        {"q": q, "k": k, "v": v, **optional},
+        {"q": q, "k": k, "v": v, **_optional(q, mask, sinks)},
         groups=(heads, tokens, batch),
         params={
             **_extents(q, v, out),
@@ -93,15 +91,31 @@ def scaled_attention(
             "splits": splits,
             "mask_strides": four(() if mask is None else broadcast_strides(mask.spec, scores), 0),
         },
-        choices={
-            "MASKED": mask is not None,
-            "TRUTHS": mask is not None and mask.spec.dtype == BOOL,
-            "SINKS": sinks is not None,
-            "CAUSAL": causal,
-            "CAPPED": softcap > 0,
-        },
-        work=2 * batch * heads * tokens * keys * (cols + v_cols),
+        choices={**_given(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
+        work=2 * math.prod(scores) * (cols + v_cols),
     )
+
+
+def _result(q: Node, v: Node, splits: int) -> Spec:
+    """Values of each head; of several splits unnormalised, with a largest score and a total."""
+    (batch, tokens, heads, _), v_cols = q.spec.shape, v.spec.shape[3]
+    if splits == 1:
+        return Spec.dense((batch, tokens, heads, v_cols), F32)
+    return Spec.dense((batch * tokens, heads, splits, v_cols + 4), F32)
+
+
+def _optional(q: Node, mask: Node | None, sinks: Node | None) -> dict[str, Node]:
+    """Operands that may be missing: kernels have a binding for each, choices say what is read."""
+    return {"mask": q if mask is None else mask, "sinks": q if sinks is None else sinks}
+
+
+def _given(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
+    """Choices that say which operands are there."""
+    return {
+        "MASKED": mask is not None,
+        "TRUTHS": mask is not None and mask.spec.dtype == BOOL,
+        "SINKS": sinks is not None,
+    }
 
 
 def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
