@@ -196,27 +196,36 @@ def paged_launch(
     v_cols = _require_heads(operands, scores.kv_heads)
     _require_blocks(operands, {"k": cols, "v": v_cols})
     shape = (tokens, heads, v_cols) if splits == 1 else (tokens, heads, splits, v_cols + 4)
-    group, positions_of_all = heads // scores.kv_heads, table.spec.shape[1] * scores.block
-    seen = min(positions_of_all, scores.window or positions_of_all)
+    table_width = table.spec.shape[1]
+    seen = min(table_width * scores.block, scores.window or table_width * scores.block)
     return Launch(
         Spec.dense(shape, F32),
         operands,
         groups=(scores.kv_heads, max(tokens, 1), splits),
         params={
             **asdict(scores),
-            "heads": heads,
-            "group": group,
-            "rows": tokens * group,
-            "k_quads": cols // 4,
-            "v_quads": v_cols // 4,
+            **_extents(q, scores.kv_heads, v_cols),
             "splits": splits,
-            "table_width": table.spec.shape[1],
+            "table_width": table_width,
             **_strides(operands),
         },
         choices=_choices(operands, capped=scores.softcap > 0),
         shader="attention",
         work=q.spec.nbytes + 2 * tokens * heads * seen * (cols + v_cols),
     )
+
+
+def _extents(q: Node, kv_heads: int, v_cols: int) -> dict[str, int]:
+    """Parameters that tell how many there are of what: a group shares a head of the cache."""
+    tokens, heads, cols = q.spec.shape
+    group = heads // kv_heads
+    return {
+        "heads": heads,
+        "group": group,
+        "rows": tokens * group,
+        "k_quads": cols // 4,
+        "v_quads": v_cols // 4,
+    }
 
 
 def _strides(operands: Mapping[str, Node]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities, Tile
-from wgpu_backend.dtypes import ALL, F32
+from wgpu_backend.dtypes import ALL, F32, DType
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Groups, Launch, Node
@@ -61,9 +61,7 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> L
     dtype, joins = launch.operands["weights"].spec.dtype, joined_rows(launch)
     told = shader == "mulmat_told"
     tiled = told and lies_in_image(launch, "weights", capabilities)
-    tile = chosen(capabilities, "mulmat_tiled" if tiled else shader, dtype, n)
-    if "ending" in launch.choices:
-        tile = Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
+    tile = _lane_tile(launch, chosen(capabilities, "mulmat_tiled" if tiled else shader, dtype, n))
     columns = even_share(n, tile.columns)
     rows = tile.rows if tiled else tile.rows // joins
     length = strip_length(launch.out.shape[-1], rows) if told and not tiled else 1
@@ -74,19 +72,38 @@ def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> L
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}
     choices = {**launch.choices, **sizes}
-    if told:
-        # One column wants its weights used at once; several share what a row is told.
-        bunch = 1 if tiled and columns == 1 else tile.rows
-        choices |= {"BUNCH": bunch, "BUNCHES": tile.rows // bunch}
     if tiled:
-        choices |= in_image(launch, "weights", 1 if n <= FEW else 4)
-        # Halves of a weight lie far apart in the image: in turns, each is one run through memory.
-        choices |= {"own": "own/tile", "PASSES": joins}
+        choices |= _from_image(launch, n, tile.rows, columns)
     elif told:
-        choices["STRIP"] = length
-        if dtype in FLOATS:
-            choices |= {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
+        choices |= _from_buffers(dtype, tile.rows, length)
     return replace(launch, shader=shader, groups=groups, choices=choices)
+
+
+def _lane_tile(launch: Launch, tile: Tile) -> Tile:
+    """What a work group of lanes makes; as many rows as share squares, if it leaves those."""
+    if "ending" not in launch.choices:
+        return tile
+    return Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
+
+
+def _from_image(launch: Launch, n: int, rows: int, columns: int) -> dict[str, str | int]:
+    """Choices of lanes that read a weight as `ml.tiled` lays it out."""
+    # One column wants its weights used at once; several share what a row is told.
+    bunch = 1 if columns == 1 else rows
+    return {
+        **in_image(launch, "weights", 1 if n <= FEW else 4),
+        "own": "own/tile",
+        "BUNCH": bunch,
+        "BUNCHES": rows // bunch,
+        # Halves of a weight lie far apart in the image: in turns, each is one run through memory.
+        "PASSES": joined_rows(launch),
+    }
+
+
+def _from_buffers(dtype: DType, rows: int, length: int) -> dict[str, str | int]:
+    """Choices of lanes that tell each other rows of a weight in buffers, in strips."""
+    floats = {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
+    return {"BUNCH": rows, "BUNCHES": 1, "STRIP": length, **(floats if dtype in FLOATS else {})}
 
 
 def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
@@ -78,33 +79,33 @@ def reduce(
     number = I32 if x.spec.dtype == I32 else F32
     kept, line = _split(x.spec, axes)
     parts = _parts(line.size, part)
-    threads = kept.size * parts
-    operands = {"x": x, "quads": x, "centre": x if centre is None else centre}
-    choices: dict[str, str | bool] = {
-        **FOLDS[kind, number],
-        "CENTRED": kind == "squares",
-        "LINE": len(line.shape) < 2,
-        "KEPT_LINE": len(kept.shape) < 2,
-    }
-    groups, shader = spread(threads), ""
-    if _in_column_quads(kept, line, x.spec.offset):
-        del operands["quads"]
-        groups, shader, threads = None, "reduce_column_quads", threads // 4
-    elif _threads_alone(kept, line, part):
-        choices["BY_PARTS"] = line.strides[-1:] == (1,)
-        groups, shader = None, "reduce_columns"
-    if "quads" in operands:
-        choices |= _by_quads(kept, line, part, x.spec.offset)
-    return Launch(
+    launch = Launch(
         Spec.dense((kept.size, parts), number),
-        operands,
-        groups=groups,
-        threads=threads,
-        shader=shader,
+        {"x": x, "centre": x if centre is None else centre},
+        threads=kept.size * parts,
         params={**_layout(kept, line), "part": part, "parts": parts, "divisor": divisor},
-        choices=choices,
+        choices={
+            **FOLDS[kind, number],
+            "CENTRED": kind == "squares",
+            "LINE": len(line.shape) < 2,
+            "KEPT_LINE": len(kept.shape) < 2,
+        },
         work=x.spec.nbytes,
     )
+    if _in_column_quads(kept, line, x.spec.offset):
+        return replace(launch, threads=launch.out.size // 4, shader="reduce_column_quads")
+    return _along_lines(launch, kept, line, part)
+
+
+def _along_lines(launch: Launch, kept: Spec, line: Spec, part: int) -> Launch:
+    """Launch of a work group, or of a thread that folds alone, for each part of an output."""
+    x, centre = launch.operands["x"], launch.operands["centre"]
+    choices = {**launch.choices, **_by_quads(kept, line, part, x.spec.offset)}
+    launch = replace(launch, operands={"x": x, "quads": x, "centre": centre}, choices=choices)
+    if not _threads_alone(kept, line, part):
+        return replace(launch, groups=spread(launch.out.size))
+    by_parts = line.strides[-1:] == (1,)
+    return replace(launch, shader="reduce_columns", choices={**choices, "BY_PARTS": by_parts})
 
 
 def _in_column_quads(kept: Spec, line: Spec, offset: int) -> bool:
