@@ -34,17 +34,6 @@ def require_row(op: str, name: str, row: Node, count: int) -> None:
     )
 
 
-def require_total(op: str, total: Node, like: Spec) -> None:
-    """Check that an operand, into which sums are written, is as these and begins its storage."""
-    spec = total.spec
-    require_dtype(op, "total", total, (F32,))
-    require(
-        spec.shape == like.shape and spec.is_dense and not spec.offset,
-        ShapeError,
-        f"{op}: total is {spec.shape} of strides {spec.strides}, needs a dense {like.shape}",
-    )
-
-
 def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> None:
     """Raise ShapeError unless the operand has `low` to `high` axes."""
     rank = len(node.spec.shape)

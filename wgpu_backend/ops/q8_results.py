@@ -14,10 +14,11 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import require, require_row, require_total
+from wgpu_backend.ops.check import require
 from wgpu_backend.ops.gates import gated, lies_whole
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import GROUP, WORDS, added, product, select_q8
+from wgpu_backend.ops.weighted_sums import with_sums
 
 BINDINGS = 9  # of the largest kernel: four planes of weights, and five
 
@@ -94,15 +95,9 @@ def mulmat_q8_add_q8(
         When it is run: the weight lies in several bindings, or the device has no kernel for it.
     """
     name = "mulmat_q8_add_q8"
-    launch = added(name, product(name, weight, x, eps), addend)
-    require_row(name, "scale", scale, launch.out.shape[-1])
-    require_total(name, total, launch.out)
-    launch = replace(
-        launch,
-        operands={**launch.operands, "scale": scale, "total": total},
-        choices={**launch.choices, "addend": "vec4/f32", "scale": "vec4/f32"},
-        writes=("total",),
-    )
+    launch = with_sums(name, added(name, product(name, weight, x, eps), addend), scale, total)
+    vectors = {"addend": "vec4/f32", "scale": "vec4/f32"}
+    launch = replace(launch, choices={**launch.choices, **vectors})
     return _rounded(name, launch, "ending/summed")
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import DeviceError
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.check import FLOATS, require_dtype, require_row, require_total
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_row
 from wgpu_backend.ops.gates import lies_whole
 from wgpu_backend.ops.images import lies_in_image
 from wgpu_backend.ops.matmul import mulmat_add, select_mulmat
@@ -70,15 +72,37 @@ def mulmat_add_weighted(
     """
     require_dtype("mulmat_add_weighted", "weight", weight, FLOATS)
     launch = mulmat_add.record(weight, x, addend, eps=eps)
-    require_row("mulmat_add_weighted", "scale", scale, launch.out.shape[-1])
-    require_total("mulmat_add_weighted", total, launch.out)
+    launch = with_sums("mulmat_add_weighted", launch, scale, total)
     return replace(
         launch,
         out=weighted_spec(launch.out),
-        operands={**launch.operands, "scale": scale, "total": total},
         params={**launch.params, "scale_offset": scale.spec.offset},
         choices={**launch.choices, "ending": "leaving/weighted"},
-        writes=("total",),
+    )
+
+
+def with_sums(name: str, launch: Launch, scale: Node, total: Node) -> Launch:
+    """Launch of a product that also writes what it sums, with the weight of the norm of that.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        `scale` is no row of f32 as long as those of the result, or `total` is not like the result.
+    """
+    require_row(name, "scale", scale, launch.out.shape[-1])
+    _require_total(name, total, launch.out)
+    operands = {**launch.operands, "scale": scale, "total": total}
+    return replace(launch, operands=operands, writes=("total",))
+
+
+def _require_total(op: str, total: Node, like: Spec) -> None:
+    """Check that an operand, into which sums are written, is as these and begins its storage."""
+    spec = total.spec
+    require_dtype(op, "total", total, (F32,))
+    require(
+        spec.shape == like.shape and spec.is_dense and not spec.offset,
+        ShapeError,
+        f"{op}: total is {spec.shape} of strides {spec.strides}, needs a dense {like.shape}",
     )
 
 
