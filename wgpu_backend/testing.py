@@ -325,14 +325,8 @@ def _run(
         return cast("Tensor", trial.op(*operands, **trial.options))
 
     limit = max(trial.limit, ROUNDED.get(dtype, 0.0))
-    strays: tuple[str, ...] = ()
     try:
-        guarded = _guarded(executor, build)  # first: a loop that does not end is found there
-        got = values_of(executor, build)
-        want = _wanted(build) if has_twin(trial.op) else got
-        if guarded is not None:
-            strays = guarded.strays
-            strays += _differing("between guard zones: ", guarded.values, want, limit)
+        got, want, strays = _computed(trial.op, executor, build, limit)
     except (DTypeError, ShapeError) as error:
         return case(problem=str(error), refused=str(error).startswith(trial.op.name))
     except BackendError as error:
@@ -342,6 +336,19 @@ def _run(
     problems = (*strays, *_differing("", got, want, limit))
     compared = nmse(got, want) if has_twin(trial.op) else float("nan")
     return case(compared, "; ".join(problems))
+
+
+def _computed(
+    op: Op[Any], executor: Executor, build: Build, limit: float
+) -> tuple[Array, Array, tuple[str, ...]]:
+    """Values of a device, those of the twin, and what is wrong between guard zones."""
+    guarded = _guarded(executor, build)  # first: a loop that does not end is found there
+    got = values_of(executor, build)
+    want = _wanted(build) if has_twin(op) else got
+    if guarded is None:
+        return got, want, ()
+    differing = _differing("between guard zones: ", guarded.values, want, limit)
+    return got, want, (*guarded.strays, *differing)
 
 
 def _wanted(build: Build) -> Array:
