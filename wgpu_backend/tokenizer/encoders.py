@@ -258,17 +258,7 @@ def _word_pieces(source: Source) -> TextEncoder:
 
 def _unigram(source: Source) -> TextEncoder:
     unknown = source.role("unk")
-    texts, scores, types = source.vocabulary.texts, source.vocabulary.scores, source.special.types
-    best = max(scores)
-    # A piece with a space in it is never found: by then every space has become a ▁.
-    table = [
-        (text, score) if kind == TokenType.NORMAL
-        else (text, 0.0) if kind == TokenType.USER_DEFINED
-        else (text, score) if kind == TokenType.UNUSED
-        else (f" {index}", best)
-        for index, (text, score, kind) in enumerate(zip(texts, scores, types, strict=True))
-    ]  # fmt: skip
-    backend = Tokenizer(models.Unigram(table, unk_id=unknown, byte_fallback=False))
+    backend = Tokenizer(models.Unigram(_scored(source), unk_id=unknown, byte_fallback=False))
     prefix = read_flag(source.metadata, "add_space_prefix") is True
     collapse = read_flag(source.metadata, "remove_extra_whitespaces") is True
     charsmap = _read_charsmap(source.metadata)
@@ -285,6 +275,20 @@ def _unigram(source: Source) -> TextEncoder:
         return text.replace(" ", SPACE)
 
     return TextEncoder(backend, prepare)
+
+
+def _scored(source: Source) -> list[tuple[str, float]]:
+    """Pieces by id, each with its score."""
+    texts, scores, types = source.vocabulary.texts, source.vocabulary.scores, source.special.types
+    best = max(scores)
+    # A piece with a space in it is never found: by then every space has become a ▁.
+    return [
+        (text, score) if kind == TokenType.NORMAL
+        else (text, 0.0) if kind == TokenType.USER_DEFINED
+        else (text, score) if kind == TokenType.UNUSED
+        else (f" {index}", best)
+        for index, (text, score, kind) in enumerate(zip(texts, scores, types, strict=True))
+    ]  # fmt: skip
 
 
 def _read_charsmap(metadata: Mapping[str, object]) -> normalizers.Precompiled | None:
