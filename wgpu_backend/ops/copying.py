@@ -124,15 +124,7 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
         Another extent than that of `axis` differs.
     """
     axis = a.spec.axis(axis, "concat")
-    rest_a = a.spec.shape[:axis] + a.spec.shape[axis + 1 :]
-    rest_b = b.spec.shape[:axis] + b.spec.shape[axis + 1 :]
-    require(
-        rest_a == rest_b and len(a.spec.shape) == len(b.spec.shape),
-        ShapeError,
-        f"concat: {a.spec.shape} and {b.spec.shape} differ beyond axis {axis}",
-    )
-    require_dtype("concat", "b", b, (a.spec.dtype,))
-    require_plain("concat", "a", a)
+    _require_alike(a, b, axis)
     joined = a.spec.shape[axis] + b.spec.shape[axis]
     out = Spec.dense((*a.spec.shape[:axis], joined, *a.spec.shape[axis + 1 :]), a.spec.dtype)
     params = {
@@ -149,3 +141,16 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
         choices=moving(out.dtype, "a", "b"),
         work=2 * out.nbytes,
     )
+
+
+def _require_alike(a: Node, b: Node, axis: int) -> None:
+    """Tensors to be joined differ along that axis alone."""
+    rest_a = a.spec.shape[:axis] + a.spec.shape[axis + 1 :]
+    rest_b = b.spec.shape[:axis] + b.spec.shape[axis + 1 :]
+    require(
+        rest_a == rest_b and len(a.spec.shape) == len(b.spec.shape),
+        ShapeError,
+        f"concat: {a.spec.shape} and {b.spec.shape} differ beyond axis {axis}",
+    )
+    require_dtype("concat", "b", b, (a.spec.dtype,))
+    require_plain("concat", "a", a)

@@ -173,20 +173,9 @@ def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> L
         Row lengths differ, there are other rows a token than experts, or `weights` is strided.
     """
     require_rank(name, "weights", weights, 3, 3)
-    tokens, x_used = x.spec.shape[:2]
-    cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
-    experts, m, k = weights.spec.shape
-    require(
-        cols == k,
-        ShapeError,
-        f"{name}: rows of x have {cols} values, rows of weights have {k}",
-    )
-    require(
-        x_used in (1, used),
-        ShapeError,
-        f"{name}: x has {x_used} rows a token, ids has {used}, needs as many or 1",
-    )
+    _require_rows(name, weights, x, used)
     rows, skipped = _rows_below_each_other(name, weights)
+    (tokens, x_used), (experts, m, k) = x.spec.shape[:2], weights.spec.shape
     return Launch(
         Spec.dense((tokens, used, m), F32),
         {"weights": rows, "x": x, "ids": ids},
@@ -203,6 +192,22 @@ def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> L
             "bias_offset": 0,
         },
         work=tokens * used * m * k * 4,
+    )
+
+
+def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
+    """Rows of `x` are as long as those of the weights, and a token has one or one an expert."""
+    x_used, k = x.spec.shape[1], weights.spec.shape[2]
+    cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
+    require(
+        cols == k,
+        ShapeError,
+        f"{name}: rows of x have {cols} values, rows of weights have {k}",
+    )
+    require(
+        x_used in (1, used),
+        ShapeError,
+        f"{name}: x has {x_used} rows a token, ids has {used}, needs as many or 1",
     )
 
 
@@ -243,20 +248,8 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
     ShapeError
         Row lengths, tokens or rows a token differ.
     """
-    require_rank("add_id", "x", x, 3, 3)
-    require_rank("add_id", "bias", bias, 2, 2)
-    require_dtype("add_id", "x", x, FLOATS)
-    require_dtype("add_id", "bias", bias, FLOATS)
-    tokens, used, cols = x.spec.shape
-    chosen = used_by("add_id", ids, tokens)
-    require(
-        chosen == used, ShapeError, f"add_id: ids has {chosen} experts a token, x has {used} rows"
-    )
-    require(
-        bias.spec.shape[1] == cols,
-        ShapeError,
-        f"add_id: rows of bias have {bias.spec.shape[1]} values, rows of x have {cols}",
-    )
+    _require_biases(x, bias, ids)
+    _, used, cols = x.spec.shape
     out = Spec.dense(x.spec.shape, F32)
     return Launch(
         out,
@@ -270,6 +263,23 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
             "ids_strides": four(ids.spec.strides, 0),
         },
         work=3 * out.nbytes,
+    )
+
+
+def _require_biases(x: Node, bias: Node, ids: Node) -> None:
+    require_rank("add_id", "x", x, 3, 3)
+    require_rank("add_id", "bias", bias, 2, 2)
+    require_dtype("add_id", "x", x, FLOATS)
+    require_dtype("add_id", "bias", bias, FLOATS)
+    tokens, used, cols = x.spec.shape
+    chosen = used_by("add_id", ids, tokens)
+    require(
+        chosen == used, ShapeError, f"add_id: ids has {chosen} experts a token, x has {used} rows"
+    )
+    require(
+        bias.spec.shape[1] == cols,
+        ShapeError,
+        f"add_id: rows of bias have {bias.spec.shape[1]} values, rows of x have {cols}",
     )
 
 

@@ -70,6 +70,24 @@ def rope_table_streams(
     ShapeError
         The positions are no multiple of `count`, or `streams` is not as long as `frequencies`.
     """
+    _require_streams(positions, frequencies, streams, count)
+    tokens, pairs = positions.spec.size // count, frequencies.spec.shape[0]
+    return Launch(
+        Spec.dense((tokens, pairs, 2), F32),
+        {"positions": positions, "frequencies": frequencies, "streams": streams},
+        threads=tokens * pairs,
+        params={
+            "size": tokens * pairs,
+            "pairs": pairs,
+            "tokens": tokens,
+            "count": count,
+            "magnitude": magnitude,
+        },
+        work=8 * tokens * pairs,
+    )
+
+
+def _require_streams(positions: Node, frequencies: Node, streams: Node, count: int) -> None:
     name = "rope_table_streams"
     require_rank(name, "positions", positions, 1, 2)
     require_rank(name, "frequencies", frequencies, 1, 1)
@@ -86,20 +104,6 @@ def rope_table_streams(
         streams.spec.shape == (pairs,),
         ShapeError,
         f"{name}: streams is {streams.spec.shape}, frequencies has {pairs} pairs",
-    )
-    tokens = positions.spec.size // count
-    return Launch(
-        Spec.dense((tokens, pairs, 2), F32),
-        {"positions": positions, "frequencies": frequencies, "streams": streams},
-        threads=tokens * pairs,
-        params={
-            "size": tokens * pairs,
-            "pairs": pairs,
-            "tokens": tokens,
-            "count": count,
-            "magnitude": magnitude,
-        },
-        work=8 * tokens * pairs,
     )
 
 

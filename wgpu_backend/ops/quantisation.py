@@ -61,20 +61,7 @@ def quantised(x: Node, dtype: DType) -> Launch:
     DTypeError, ShapeError
         There is no kernel for these types; rows are not whole blocks.
     """
-    wanted = ", ".join(map(str, QUANTISABLE))
-    require(
-        dtype in QUANTISABLE,
-        DTypeError,
-        f"cast: {x.spec.dtype} to {dtype}, block formats that kernels write are {wanted}",
-    )
-    require_dtype("cast", "x", x, FLOATS)
-    require_rank("cast", "x", x, 1)
-    cols = x.spec.shape[-1]
-    require(
-        cols % dtype.block == 0,
-        ShapeError,
-        f"cast: rows of {cols} values, {dtype} needs multiples of {dtype.block}",
-    )
+    _require_blocks(x, dtype)
     out = Spec.dense(x.spec.shape, dtype)
     params = {
         "blocks": out.size // GROUP,
@@ -88,6 +75,24 @@ def quantised(x: Node, dtype: DType) -> Launch:
         params=params,
         shader="quantise",
         work=x.spec.nbytes + out.nbytes,
+    )
+
+
+def _require_blocks(x: Node, dtype: DType) -> None:
+    """Rows are floats that make whole blocks of a format that kernels write."""
+    wanted = ", ".join(map(str, QUANTISABLE))
+    require(
+        dtype in QUANTISABLE,
+        DTypeError,
+        f"cast: {x.spec.dtype} to {dtype}, block formats that kernels write are {wanted}",
+    )
+    require_dtype("cast", "x", x, FLOATS)
+    require_rank("cast", "x", x, 1)
+    cols = x.spec.shape[-1]
+    require(
+        cols % dtype.block == 0,
+        ShapeError,
+        f"cast: rows of {cols} values, {dtype} needs multiples of {dtype.block}",
     )
 
 

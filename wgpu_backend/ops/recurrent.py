@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
@@ -35,22 +35,8 @@ def ssm_conv(x: Node, weight: Node) -> Launch:
     ShapeError
         Channels differ, or there are fewer values than taps.
     """
-    require_rank("ssm_conv", "x", x, 3, 3)
-    require_rank("ssm_conv", "weight", weight, 2, 2)
-    require_dtype("ssm_conv", "x", x, FLOATS)
-    require_dtype("ssm_conv", "weight", weight, FLOATS)
-    sequences, channels, length = x.spec.shape
-    rows, taps = weight.spec.shape
-    require(
-        rows == channels,
-        ShapeError,
-        f"ssm_conv: x has {channels} channels, weight has {rows}",
-    )
-    require(
-        1 <= taps <= length + 1,
-        ShapeError,
-        f"ssm_conv: weight has {taps} taps, x has {length} values, needs at least {taps - 1}",
-    )
+    _require_taps(x, weight)
+    (sequences, channels, length), taps = x.spec.shape, weight.spec.shape[1]
     out = Spec.dense((sequences, length - taps + 1, channels), F32)
     return Launch(
         out,
@@ -63,6 +49,24 @@ def ssm_conv(x: Node, weight: Node) -> Launch:
             "taps": taps,
         },
         work=2 * out.size * taps,
+    )
+
+
+def _require_taps(x: Node, weight: Node) -> None:
+    require_rank("ssm_conv", "x", x, 3, 3)
+    require_rank("ssm_conv", "weight", weight, 2, 2)
+    require_dtype("ssm_conv", "x", x, FLOATS)
+    require_dtype("ssm_conv", "weight", weight, FLOATS)
+    (_, channels, length), (rows, taps) = x.spec.shape, weight.spec.shape
+    require(
+        rows == channels,
+        ShapeError,
+        f"ssm_conv: x has {channels} channels, weight has {rows}",
+    )
+    require(
+        1 <= taps <= length + 1,
+        ShapeError,
+        f"ssm_conv: weight has {taps} taps, x has {length} values, needs at least {taps - 1}",
     )
 
 
@@ -125,10 +129,30 @@ def _require_scan(operands: Mapping[str, Node]) -> None:
         require_dtype("ssm_scan", name, operands[name], FLOATS)
     require_dtype("ssm_scan", "ids", operands["ids"], (I32,))
     shapes = {name: node.spec.shape for name, node in operands.items()}
+    for name, shape in _shapes_needed(shapes).items():
+        require(
+            shapes[name] == shape, ShapeError, f"ssm_scan: {name} is {shapes[name]}, needs {shape}"
+        )
+    heads, parts = shapes["x"][2], shapes["b"][2]
+    require(
+        parts > 0 and heads % parts == 0,
+        ShapeError,
+        f"ssm_scan: {heads} heads, not a multiple of {parts} parts",
+    )
+    rows, *_, states = shapes["state"]
+    require(
+        1 <= states <= MAX_STATES and rows > 0,
+        ShapeError,
+        f"ssm_scan: state is {shapes['state']}, needs 1 row and 1 to {MAX_STATES} states",
+    )
+
+
+def _shapes_needed(shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    """Shapes that operands of a scan need, by those of `x`, the states and the parts."""
     sequences, tokens, heads, cols = shapes["x"]
     rows, *_, states = shapes["state"]
     parts, decays = shapes["b"][2], shapes["a"][1]
-    needed = {
+    return {
         "state": (rows, heads, cols, states),
         "dt": (sequences, tokens, heads),
         "a": (heads, 1 if decays == 1 else states),
@@ -136,17 +160,3 @@ def _require_scan(operands: Mapping[str, Node]) -> None:
         "c": (sequences, tokens, parts, states),
         "ids": (sequences,),
     }
-    for name, shape in needed.items():
-        require(
-            shapes[name] == shape, ShapeError, f"ssm_scan: {name} is {shapes[name]}, needs {shape}"
-        )
-    require(
-        parts > 0 and heads % parts == 0,
-        ShapeError,
-        f"ssm_scan: {heads} heads, not a multiple of {parts} parts",
-    )
-    require(
-        1 <= states <= MAX_STATES and rows > 0,
-        ShapeError,
-        f"ssm_scan: state is {shapes['state']}, needs 1 row and 1 to {MAX_STATES} states",
-    )

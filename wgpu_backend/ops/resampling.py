@@ -8,7 +8,7 @@ from typing import Literal
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
@@ -88,16 +88,7 @@ def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch
     require_rank("interpolate", "x", x, 2)
     require_dtype("interpolate", "x", x, FLOATS)
     out = Spec.dense(tuple(shape), F32)
-    require(
-        len(out.shape) == len(x.spec.shape),
-        ShapeError,
-        f"interpolate: x is {x.spec.shape}, needs as many axes as {out.shape}",
-    )
-    require(
-        all(1 <= n <= MAX_EXTENT for n in (*out.shape, *x.spec.shape)),
-        ShapeError,
-        f"interpolate: {x.spec.shape} to {out.shape}, needs axes of 1 to {MAX_EXTENT} values",
-    )
+    _require_extents(x.spec.shape, out.shape)
     require(
         mode in ("nearest", "bilinear"),
         ShapeError,
@@ -110,4 +101,17 @@ def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch
         params={"size": out.size, "out": four(out.shape, 1)},
         choices={"NEAREST": mode == "nearest"},
         work=out.nbytes * 5,
+    )
+
+
+def _require_extents(have: Shape, want: Shape) -> None:
+    require(
+        len(want) == len(have),
+        ShapeError,
+        f"interpolate: x is {have}, needs as many axes as {want}",
+    )
+    require(
+        all(1 <= n <= MAX_EXTENT for n in (*want, *have)),
+        ShapeError,
+        f"interpolate: {have} to {want}, needs axes of 1 to {MAX_EXTENT} values",
     )
