@@ -23,9 +23,10 @@ from wgpu_backend import (
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_K, Q8_0, DType, named
 from wgpu_backend.gguf_file import GGUFFile, TensorInfo
 from wgpu_backend.ml import backend as backends
-from wgpu_backend.ml.backend import Backend, LoadCancelled, stacked
+from wgpu_backend.ml.backend import Backend, LoadCancelled
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.stacks import stacked
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
 KINDS = ["cpu", pytest.param("wgpu", marks=pytest.mark.gpu)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,13 +17,11 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.memory import BackendMemory, backend_memory
+from wgpu_backend.ml.stacks import Stacks, stack_spec, stacked
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.op import fusions
 
 Progress = Callable[[float], None]
-Stacks = Sequence[Sequence[str]]
-# Weights lie side by side in whole groups of rows, as kernels take them and planes are laid out.
-STACK_ROWS = 8
 
 
 class LoadCancelled(BackendError):
@@ -233,7 +231,7 @@ class Backend:
 
     def _upload(self, infos: Sequence[TensorInfo]) -> None:
         """Put weights side by side; each is a view of what they make together."""
-        spec = _spec_of(infos)
+        spec = stack_spec(infos)
         data = [self.file.data(info.name) for info in infos]
         try:
             storage = self.executor.weight(
@@ -310,57 +308,6 @@ class Backend:
         self._weights.clear()
         self.executor.close()
         self.file.close()
-
-
-def stacked(
-    tensors: Mapping[str, TensorInfo], stacks: Stacks, limit: int
-) -> Iterator[list[TensorInfo]]:
-    """Tensors in the order of the file, with those of a stack in one list where they fit together.
-
-    Parameters
-    ----------
-    tensors : mapping of str to TensorInfo
-    stacks : sequence of sequence of str
-        See `Backend.load`.
-    limit : int
-        Bytes that a stack may have at most: what one binding of the device shows.
-    """
-    seen: set[str] = set()
-    for name in tensors:
-        run: list[TensorInfo] = []
-        for info in (tensors[n] for n in _stack_of(name, stacks) if n in tensors and n not in seen):
-            if run and not _fits(run, info, limit):
-                yield run
-                run = []
-            seen.add(info.name)
-            run.append(info)
-        if run:
-            yield run
-
-
-def _stack_of(name: str, stacks: Stacks) -> Sequence[str]:
-    """Names of the weights to lie beside the one of that name, itself among them."""
-    stem, _, suffix = name.rpartition(".")
-    block, _, own = stem.rpartition(".")
-    for stack in stacks:
-        if own in stack:
-            return [f"{block}.{member}.{suffix}" for member in stack]
-    return (name,)
-
-
-def _fits(run: Sequence[TensorInfo], after: TensorInfo, limit: int) -> bool:
-    first = run[0]
-    alike = after.dtype == first.dtype and after.shape[1:] == first.shape[1:]
-    whole = all(i.shape and i.shape[0] % STACK_ROWS == 0 for i in (first, after))
-    return alike and whole and sum(i.nbytes for i in [*run, after]) <= limit
-
-
-def _spec_of(infos: Sequence[TensorInfo]) -> Spec:
-    """Of weights below each other; one without axes has none beside it."""
-    first = infos[0]
-    if not first.shape:
-        return Spec.dense((), first.dtype)
-    return Spec.dense((sum(info.shape[0] for info in infos), *first.shape[1:]), first.dtype)
 
 
 def _share(weight: Tensor) -> int:
