@@ -17,11 +17,12 @@ from wgpu_backend.ml.self_test import (
     require_trust,
     self_test,
 )
+from wgpu_backend.ml.self_test_cases import BEFORE, cases, fused_cases
 from wgpu_backend.ops.op import fusions
 
 
 def test_numpy_agrees_with_itself() -> None:
-    assert [f.error for f in self_test(NumpyExecutor())] == [0.0] * len(list(module._cases()))
+    assert [f.error for f in self_test(NumpyExecutor())] == [0.0] * len(list(cases()))
 
 
 @pytest.mark.gpu
@@ -117,8 +118,8 @@ def test_every_rule_has_a_case_in_which_it_applies(executors, monkeypatch) -> No
     if not executor.capabilities.telling_lanes:
         pytest.skip(f"needs a rasteriser as lavapipe is, not {executor.info.name}")
     monkeypatch.setattr(executor, "rules", {})
-    for name, _, make in module._fused_cases():
-        executor.rules = fusions([*module._BEFORE.get(name, ()), name], exact=False)
+    for name, _, make in fused_cases():
+        executor.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
         with Context(executor) as context:
             recorded = context.record(make(context, np.random.default_rng(1)))
             made = {node.call.op.name for node, _ in recorded.plan.steps}

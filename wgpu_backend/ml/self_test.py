@@ -10,7 +10,7 @@ that it costs a few seconds once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -20,25 +20,18 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from gguf import GGMLQuantizationType, quants
 
-from wgpu_backend import dtypes
-from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.self_test_cases import BEFORE, LARGEST_ERROR, Make, cases, fused_cases
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.attention import Scores
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding import EVERY_PRODUCT
 
-ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
-LARGEST_ERROR = 1e-6  # NMSE; sums in f32 come out near 1e-13, a wrong kernel near 1
 SUBGROUPS = "subgroups"  # in a verdict: kernels that use them go wrong
-_Make = Callable[[Context, np.random.Generator], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +57,7 @@ class LeftOutWarning(UserWarning):
 
 def self_test(executor: Executor) -> list[Finding]:
     """Compare the device with NumPy, kernel by kernel, as they are without fusion."""
-    return [Finding(name, _error(executor, make)) for name, make in _cases()]
+    return [Finding(name, _error(executor, make)) for name, make in cases()]
 
 
 def fused_test(executor: WgpuExecutor) -> list[Finding]:
@@ -74,8 +67,8 @@ def fused_test(executor: WgpuExecutor) -> list[Finding]:
     before = device.capabilities
     device.capabilities = replace(before, rounded=EVERY_PRODUCT)
     try:
-        for name, largest, make in _fused_cases():
-            executor.rules = fusions([*_BEFORE.get(name, ()), name], exact=False)
+        for name, largest, make in fused_cases():
+            executor.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
             found.append(Finding(name, _error(executor, make), largest))
     finally:
         executor.rules = {}
@@ -184,234 +177,13 @@ def _verdicts(path: Path | None) -> dict[str, list[str]]:
     return {key: [str(name) for name in names] for key, names in found.items()}
 
 
-def _error(executor: Executor, make: _Make) -> float:
+def _error(executor: Executor, make: Make) -> float:
     """NMSE of a case, NaN where the device gives one."""
     wanted = _values(NumpyExecutor(), make).astype(np.float64)
     found = _values(executor, make).astype(np.float64)
     return float(np.sum((found - wanted) ** 2) / np.sum(wanted**2))
 
 
-def _values(executor: Executor, make: _Make) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def _values(executor: Executor, make: Make) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     with Context(executor) as context:
         return make(context, np.random.default_rng(1)).numpy()
-
-
-def _cases() -> Iterator[tuple[str, _Make]]:
-    yield "matrix product", lambda c, r: _normal(c, r, 65, 96).mulmat(_normal(c, r, 37, 96))
-    yield "strided product", lambda c, r: _normal(c, r, 7, 33).mulmat(_normal(c, r, 5, 33))
-    for dtype in (dtypes.Q8_0, dtypes.Q4_0, dtypes.Q5_1):
-        yield (
-            f"{dtype} product",
-            lambda c, r, d=dtype: _quantised(c, r, d).mulmat(_normal(c, r, 1, 256)),
-        )
-    yield "softmax", lambda c, r: _normal(c, r, 3, 257).softmax()
-    yield "rms_norm", lambda c, r: _normal(c, r, 3, 257).rms_norm(eps=1e-5)
-    yield "attention", _attention
-
-
-# Bytes of a block with a scale in f16, of formats that gguf does not make; any other bytes will do.
-_SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
-# Rules without which the one under test never finds what it looks for.
-_BEFORE = {
-    "mulmat_q8_gated": ("mulmat_q8",),
-    "q8_weighted": ("mulmat_q8",),
-    "mulmat_q8_gated_q8": ("mulmat_q8", "mulmat_q8_gated"),
-    "mulmat_q8_add_q8": ("mulmat_q8", "mulmat_q8_add", "q8_weighted"),
-    "mulmat_add_weighted": ("norm_weighted",),
-    "rms_norm_pair": ("mulmat_q8_pair",),
-    "paged_attention_q8": ("mulmat_q8",),
-    "rope_attention": ("rope_put",),
-    "mulmat_id_tiles": ("mulmat_id_add",),
-    "mulmat_id_q8": ("mulmat_id_add",),
-    "mulmat_id_q8_tiles": ("mulmat_id_add", "mulmat_id_tiles"),
-}
-
-
-def _fused_cases() -> Iterator[tuple[str, float, _Make]]:
-    """Graphs in which a rule applies, with the largest error of its op."""
-    yield "chain", LARGEST_ERROR, lambda c, r: (_normal(c, r, 5, 33).silu().sqr()).tanh()
-    yield "mulmat_q8", ROUNDING_ERROR, _rounded_products
-    yield "mulmat_q8_pair", LARGEST_ERROR, _precise_product
-    yield "mulmat_q8_add", ROUNDING_ERROR, _rounded_sum
-    yield "mulmat_q8_gated", ROUNDING_ERROR, _gated
-    yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
-    yield "mulmat_q8_gated_q8", ROUNDING_ERROR, _gated_into_product
-    yield "mulmat_q8_add_q8", ROUNDING_ERROR, _normed_sum
-    yield "norm_weighted", LARGEST_ERROR, _products_of_a_norm
-    yield "mulmat_add_weighted", LARGEST_ERROR, _weighted_sum
-    yield "rms_norm_pair", LARGEST_ERROR, _split_norm
-    yield "rope_put", LARGEST_ERROR, _cached_attention
-    yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
-    yield "rope_attention", LARGEST_ERROR, _next_token
-    yield "route", LARGEST_ERROR, _routed
-    yield "mulmat_id_add", LARGEST_ERROR, _by_expert
-    yield "mulmat_id_tiles", LARGEST_ERROR, _by_expert
-    yield "mulmat_id_q8", ROUNDING_ERROR, _by_expert
-    yield "mulmat_id_q8_tiles", ROUNDING_ERROR, _by_expert
-
-
-def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
-    """Products in several formats, for one column and for some, side by side."""
-    xs = _normal(context, rng, 1, 256), _normal(context, rng, 9, 256)
-    formats = (dtypes.Q4_0, dtypes.Q6_K)
-    made = [_quantised(context, rng, d).mulmat(x).reshape(-1) for d in formats for x in xs]
-    first, *rest = made
-    for tensor in rest:
-        first = first.concat(tensor, axis=0)
-    return first
-
-
-def _precise_product(context: Context, rng: np.random.Generator) -> Tensor:
-    return _quantised(context, rng, dtypes.Q4_0).mulmat_full_prec(_normal(context, rng, 1, 256))
-
-
-def _rounded_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    weight, bias = _quantised(context, rng, dtypes.Q4_0), _normal(context, rng, 40)
-    return weight.linear(_normal(context, rng, 3, 256), bias)
-
-
-def _gated(context: Context, rng: np.random.Generator) -> Tensor:
-    both = _quantised(context, rng, dtypes.Q4_0)
-    x = _normal(context, rng, 3, 256)
-    gate, up = both.slice(0, 0, 16), both.slice(0, 16, 32)
-    return gate.mulmat(x).swiglu(up.mulmat(x))
-
-
-def _rounded_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    weight, scale = _quantised(context, rng, dtypes.Q4_0), _normal(context, rng, 256)
-    return weight.mulmat(_normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
-
-
-def _gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
-    both = _quantised(context, rng, dtypes.Q4_0, rows=64)
-    x = _normal(context, rng, 3, 256)
-    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
-    down = _quantised(context, rng, dtypes.Q4_0, values=32)
-    return down.mulmat(gate.mulmat(x).swiglu(up.mulmat(x)))
-
-
-def _normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    """A residual that is read, and the product of its norm."""
-    weight, x = _quantised(context, rng, dtypes.Q4_0, rows=32), _normal(context, rng, 3, 256)
-    total = weight.linear(x, _normal(context, rng, 3, 32))
-    normed = total.rms_norm(_normal(context, rng, 32), eps=1e-5)
-    return _quantised(context, rng, dtypes.Q4_0, values=32).mulmat(normed).concat(total, axis=1)
-
-
-def _products_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    """A product, and two that are joined, of one norm."""
-    normed = _normal(context, rng, 3, 320).rms_norm(_normal(context, rng, 320), eps=1e-5)
-    both = _halves(context, rng, 64, 320)
-    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
-    joined = gate.mulmat(normed).swiglu(up.mulmat(normed))
-    return _halves(context, rng, 40, 320).mulmat(normed).concat(joined, axis=1)
-
-
-def _weighted_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    """A residual that is read, and the product of its norm."""
-    total = _halves(context, rng, 96, 64).linear(
-        _normal(context, rng, 3, 64), _normal(context, rng, 3, 96)
-    )
-    normed = total.rms_norm(_normal(context, rng, 96), eps=1e-5)
-    return _halves(context, rng, 40, 96).mulmat(normed).concat(total, axis=1)
-
-
-def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    weight = _quantised(context, rng, dtypes.Q4_0)
-    return weight.mulmat_full_prec(_normal(context, rng, 3, 256).rms_norm(eps=1e-5))
-
-
-def _attention_into_product(context: Context, rng: np.random.Generator) -> Tensor:
-    weight = _quantised(context, rng, dtypes.Q4_0)
-    return weight.mulmat(_attention(context, rng, heads=8).reshape(5, 256))
-
-
-def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
-    """Three tokens rotated, put into a cache of two blocks, and attended to."""
-    positions = context.from_ints([0, 1, 2])
-    table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
-    q = _normal(context, rng, 3, 4, 32).rope(table)
-    k, v = _normal(context, rng, 3, 2, 32).rope(table), _normal(context, rng, 3, 2, 32)
-    slots = context.from_ints([33, 34, 35])
-    keys = context.zeros(64, 64).set_rows(k.reshape(3, -1), slots)
-    values = context.zeros(64, 64).set_rows(v.reshape(3, -1), slots)
-    return q.paged_attention(
-        keys,
-        values,
-        positions,
-        context.from_ints([0, 0, 0]),
-        context.from_ints([1, 0], 1, 2),
-        scores=Scores(block=32, scale=0.2, kv_heads=2),
-    )
-
-
-def _next_token(context: Context, rng: np.random.Generator) -> Tensor:
-    """A token whose queries, key and value are parts of one tensor, behind two others."""
-    wide = _normal(context, rng, 1, 256).tanh()
-    ends = ((0, 128), (128, 192), (192, 256))
-    q, k, v = (wide.slice(1, start, stop).reshape(1, -1, 32) for start, stop in ends)
-    positions, slot = context.from_ints([2]), context.from_ints([34])
-    table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
-    keys = context.zeros(64, 64).set_rows(k.rope(table).reshape(1, -1), slot)
-    values = context.zeros(64, 64).set_rows(v.contiguous().reshape(1, -1), slot)
-    return q.rope(table).paged_attention(
-        keys,
-        values,
-        positions,
-        context.from_ints([0]),
-        context.from_ints([1, 0], 1, 2),
-        scores=Scores(block=32, scale=0.2, kv_heads=2),
-    )
-
-
-def _routed(context: Context, rng: np.random.Generator) -> Tensor:
-    """Weights of the experts of five tokens, and which they are."""
-    scores = _normal(context, rng, 5, 33).softmax()
-    ids = scores.top_k(4)
-    weights = scores.reshape(5, 33, 1).rows(ids).reshape(5, 4)
-    return (weights / weights.sum_rows()).concat(ids.cast(dtype=dtypes.F32), axis=1)
-
-
-def _by_expert(context: Context, rng: np.random.Generator) -> Tensor:
-    """Products of fifty tokens with two of three experts each, and their biases."""
-    experts = _quantised(context, rng, dtypes.Q4_0).slice(0, 0, 39).reshape(3, 13, 256)
-    ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(50)]))
-    y = experts.mulmat_id(_normal(context, rng, 50, 1, 256), ids)
-    return y.add_id(_normal(context, rng, 3, 13), ids)
-
-
-def _normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:
-    return context.from_numpy(rng.standard_normal(shape, np.float32))
-
-
-def _quantised(
-    context: Context, rng: np.random.Generator, dtype: DType, rows: int = 40, values: int = 256
-) -> Tensor:
-    assert dtype.ggml is not None
-    if dtype in _SCALES:
-        data = rng.integers(0, 256, (rows * values // dtype.block, dtype.block_nbytes), np.uint8)
-        scale = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
-        for place in _SCALES[dtype]:
-            data[:, place] = scale
-    else:
-        kind = GGMLQuantizationType(dtype.ggml)
-        data = quants.quantize(rng.standard_normal((rows, values), np.float32), kind)
-    return context.from_bytes(dtype, data.tobytes(), rows, values)
-
-
-def _halves(context: Context, rng: np.random.Generator, rows: int, values: int) -> Tensor:
-    """Weight in f16."""
-    data = rng.standard_normal((rows, values), np.float32).astype(np.float16)
-    return context.weight(F16, data.tobytes(), rows, values)
-
-
-def _attention(context: Context, rng: np.random.Generator, heads: int = 4) -> Tensor:
-    keys = _normal(context, rng, 96, 64).cast(dtype=F16)
-    return _normal(context, rng, 5, heads, 32).paged_attention(
-        keys,
-        _normal(context, rng, 96, 64).cast(dtype=F16),
-        context.from_ints([0, 13, 40, 63, 63]),
-        context.from_ints([0, 1, 0, 1, 0]),
-        context.from_ints([2, 0, 1, 2], 2, 2),
-        scores=Scores(block=32, scale=0.2, kv_heads=2),
-    )

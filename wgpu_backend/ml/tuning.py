@@ -24,7 +24,8 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
-from wgpu_backend.ml.self_test import ROUNDING_ERROR, device_key
+from wgpu_backend.ml.self_test import device_key
+from wgpu_backend.ml.self_test_cases import ROUNDING_ERROR
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
