@@ -20,9 +20,9 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.executor import Array, Pieces, weight_values
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor, intermediate
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import kernels
-from wgpu_backend.ml.wgpu_storage import Part
+from wgpu_backend.ml.wgpu_storage import Part, intermediate
 from wgpu_backend.shader import Shader
 
 _WHOLE = (Part(0, 1, {}),)

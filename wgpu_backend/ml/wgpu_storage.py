@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,16 +13,18 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK
-from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.packing import Packing
 from wgpu_backend.ml.planes import (
     aligned,
+    joined,
     nonfinite_blocks,
     plane_nbytes,
     plane_ranges,
     planes,
     require_finite,
+    stored_nbytes,
 )
 from wgpu_backend.ml.super_blocks import Bytes
 
@@ -66,6 +68,31 @@ def looked_at(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], in
             if first <= node.spec.offset and node.spec.span <= first + part.rows * width:
                 return (part,), first
     return parts, 0
+
+
+def intermediate(spec: Spec) -> Storage:
+    """Storage for the result of an op."""
+    return Storage(stored_nbytes(spec), "intermediate")
+
+
+def plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
+    """What to read of each plane for that many blocks: whole words."""
+    sizes = plane_nbytes(dtype)
+    return [
+        Binding(at.buffer, at.offset, max(-(-blocks * sizes[name] // 4) * 4, 4))
+        for name, at in part.planes.items()
+    ]
+
+
+def blocks_read(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -> Bytes:
+    """Blocks, (n, block_nbytes), of what was read of each of their planes."""
+    sizes = plane_nbytes(dtype).items()
+    return joined(
+        {
+            name: np.frombuffer(plane, np.uint8, blocks * nbytes).reshape(blocks, nbytes)
+            for plane, (name, nbytes) in zip(data, sizes, strict=True)
+        }
+    )
 
 
 class WeightStore:

@@ -1,0 +1,249 @@
+"""A graph on a device: a plan becomes buffers, pipelines and a Program, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wgpu_backend.cpu.blocks import decoded
+from wgpu_backend.cpu.values import decode
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.device import Device
+from wgpu_backend.device.memory import Purpose
+from wgpu_backend.device.program import Given, Pending, Program
+from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.fusion import Rule, fused
+from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
+from wgpu_backend.graph.node import Launch, Node, Storage
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.executor import Array, checked_input
+from wgpu_backend.ml.planes import aligned, plane_nbytes
+from wgpu_backend.ml.super_blocks import Bytes
+from wgpu_backend.ml.wgpu_launch import Kernel, kernels
+from wgpu_backend.ml.wgpu_storage import (
+    Part,
+    blocks_read,
+    intermediate,
+    looked_at,
+    plane_reads,
+    whole,
+)
+from wgpu_backend.shader import Access, BindingDecl
+
+# What a kernel binds: of a storage, one of its parts, a plane of that, and how it is accessed.
+Bound = Callable[[Storage, Part, str, Access], Binding]
+Slots = Callable[[tuple[int, ...]], list[Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class WgpuResult:
+    """Outputs on their way to the host."""
+
+    pending: Pending
+    specs: tuple[Spec, ...]
+
+    def wait(self) -> list[Array]:
+        """Outputs in the order they were recorded."""
+        data = iter(self.pending.wait())
+        return [_values(s, [next(data) for _ in plane_nbytes(s.dtype)]) for s in self.specs]
+
+
+def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
+    """Values of an output from what was read of each of its planes."""
+    if not spec.dtype.quantised:
+        return decode(data[0], Spec.dense(spec.shape, spec.dtype))
+    blocks = blocks_read(spec.dtype, spec.size // spec.dtype.block, data)
+    return decoded(spec.dtype, blocks).reshape(spec.shape)
+
+
+class WgpuRecorded:
+    """A graph as a Program, with its inputs in one buffer and its parameters in another.
+
+    Parameters
+    ----------
+    device : Device
+    outputs : sequence of Node
+    rules : mapping of str to sequence of Rule
+        Fusion rules that may be used.
+    bound : callable
+        What a kernel binds of a part of a storage, see `WgpuExecutor.bound`.
+    slots : callable or None
+        Gives buffers of these sizes for the slots of the plan; None for the graph's own.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        outputs: Sequence[Node],
+        rules: Mapping[str, Sequence[Rule]],
+        bound: Bound,
+        slots: Slots | None,
+    ) -> None:
+        self._device = device
+        self._bound = bound
+        self.scheduled: Sequence[Node] = schedule(outputs)
+        nodes = fused(self.scheduled, outputs, rules, device.capabilities, intermediate)
+        self.plan: MemoryPlan = plan(nodes, outputs)
+        self._specs = tuple(n.spec for n in outputs)
+        self._owned: list[Buffer] = []
+        self._named: dict[str, tuple[Spec, Array]] = {}
+        self._parts: dict[Storage, tuple[Part, ...]] = {}
+        try:
+            self._place_intermediates(slots or self._own_slots)
+            self.program = self._program(outputs, self._place_inputs(outputs))
+        except BaseException:
+            self._release()
+            raise
+
+    def _own(self, nbytes: int, purpose: Purpose, label: str) -> Buffer:
+        """Make a buffer that closing releases."""
+        self._owned.append(self._device.buffer(nbytes, purpose=purpose, label=label))
+        return self._owned[-1]
+
+    def _own_slots(self, sizes: tuple[int, ...]) -> list[Buffer]:
+        return [self._own(nbytes, "activations", "slot") for nbytes in sizes]
+
+    def _place_intermediates(self, take: Slots) -> None:
+        slots = take(self.plan.slot_nbytes)
+        made: dict[Storage, Spec] = {}
+        for node, launch in self.plan.steps:
+            for operand in (launch.operands[name] for name in launch.writes):
+                # A part of what an op made is no news.
+                made.setdefault(operand.storage, operand.spec)
+            if not launch.into:
+                made[node.storage] = launch.out
+        for storage, slot in self.plan.slot_of.items():
+            self._parts[storage] = (whole(made[storage], 1, slots[slot]),)
+
+    def _place_inputs(self, outputs: Sequence[Node]) -> Given | None:
+        """Put the inputs into one buffer: named ones in front, rewritten by one write each run."""
+        nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
+        found = {n.storage: n for n in [*nodes, *outputs] if n.storage.kind == "input"}
+        storages = sorted(found, key=lambda s: s.label == "")
+        if not storages:
+            return None
+        sizes = {s: aligned(s.nbytes + SLACK) for s in storages}
+        named = sum(size for s, size in sizes.items() if s.label)
+        values = np.zeros(named, np.uint8)
+        buffer, offset = self._own(sum(sizes.values()), "inputs", "inputs"), 0
+        for storage, size in sizes.items():
+            self._place_input(storage, Binding(buffer, offset, size), values)
+            offset += size
+        return (Binding(buffer, 0, named), values.data) if named else None
+
+    def _place_input(self, storage: Storage, at: Binding, values: Bytes) -> None:
+        """Give an input its place: of a named one in what a run writes, too, else write it now."""
+        self._parts[storage] = (Part(0, 1, {"": at}),)
+        if not storage.label:
+            self._device.write(at.buffer, storage.handle, at.offset)
+            return
+        spec = Spec.dense(storage.handle.shape, storage.handle.dtype)
+        room: Array = np.ndarray(spec.shape, spec.dtype.numpy, values.data, at.offset)
+        self._named[storage.label] = (spec, room)
+
+    def _parts_of(self, node: Node) -> tuple[Part, ...]:
+        if node.storage in self._parts:
+            return self._parts[node.storage]
+        if node.storage.handle is None:
+            raise ContextError(f"{node.storage.label or node.spec.shape}: its storage was released")
+        return node.storage.handle
+
+    def _program(self, outputs: Sequence[Node], given: Given | None) -> Program:
+        made: list[tuple[Node, Launch, Kernel]] = []
+        for node, launch in self.plan.steps:
+            assert node.call is not None
+            made += [
+                (node, launch, kernel)
+                for kernel in kernels(
+                    node.call.op, launch, self._device.capabilities, self._parts_of
+                )
+            ]
+        params = self._upload_params([kernel.params for _, _, kernel in made])
+        dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
+        self.dispatches = len(dispatches)
+        reads = [read for node in outputs for read in self._readings(node)]
+        return self._device.program(dispatches, reads=reads, given=given, label="graph")
+
+    def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
+        """Equal parameter blocks share a place in one uniform buffer."""
+        places: dict[bytes, int] = {}
+        end = 0
+        for block in packed:
+            if block and block not in places:
+                places[block] = end
+                end += aligned(len(block))
+        if not places:
+            return [None] * len(packed)
+        buffer = self._own(end, "params", "params")
+        blocks = (block.ljust(aligned(len(block)), b"\0") for block in places)
+        self._device.write(buffer, b"".join(blocks))
+        return [Binding(buffer, places[b], len(b)) if b else None for b in packed]
+
+    def _dispatch(
+        self, node: Node, launch: Launch, kernel: Kernel, params: Binding | None
+    ) -> Dispatch:
+        assert node.call is not None
+        bindings: list[Binding] = []
+        for decl in kernel.shader.bindings:
+            if decl.access == "uniform":
+                assert params is not None
+                bindings.append(params)
+            else:
+                bindings.append(self._binding(node, launch, decl, kernel.part))
+        return Dispatch(
+            self._device.pipeline(kernel.shader),
+            tuple(bindings),
+            kernel.groups,
+            node.call.op.name,
+            kernel.work,
+        )
+
+    def _binding(self, node: Node, launch: Launch, decl: BindingDecl, index: int) -> Binding:
+        """What is behind a binding: an operand, one of its planes, its image, or the result."""
+        operand, plane = decl.name, ""
+        if operand != "y" and operand not in launch.operands:
+            operand, _, plane = operand.rpartition("_")
+        target = node if operand == "y" else launch.operands[operand]
+        parts, _ = looked_at(target, self._parts_of(target))
+        part = parts[min(index, len(parts) - 1)]
+        return self._bound(target.storage, part, plane, decl.access)
+
+    def _readings(self, node: Node) -> list[Binding]:
+        dtype = node.spec.dtype
+        blocks = node.spec.nbytes // dtype.block_nbytes
+        return plane_reads(dtype, blocks, self._parts_of(node)[0])
+
+    def run(self, inputs: Mapping[str, Array]) -> WgpuResult:
+        """Write the named inputs and run; does not wait."""
+        if inputs.keys() != self._named.keys():
+            raise ContextError(f"run: inputs are {sorted(self._named)}, got {sorted(inputs)}")
+        for name, values in inputs.items():
+            spec, room = self._named[name]
+            room[...] = checked_input(name, spec, values)
+        return WgpuResult(self.program.replay(), self._specs)
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """Run with a clock: op, shader and seconds of each dispatch."""
+        return [(t.label, t.shader, t.seconds) for t in self.program.timed()]
+
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """After a run: make these storages states of their own, and close."""
+        for storage in storages:
+            storage.kind, storage.handle = "state", self._parts[storage]
+            (buffer,) = {id(b.buffer): b.buffer for b in storage.handle[0].planes.values()}.values()
+            self._owned.remove(buffer)
+        self.close()
+
+    def close(self) -> None:
+        """Give memory back; again is harmless."""
+        self.program.close()
+        self._release()
+
+    def _release(self) -> None:
+        for buffer in self._owned:
+            buffer.release()
+        self._owned.clear()
