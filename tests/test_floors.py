@@ -21,6 +21,7 @@ FLOORS = (
     (
         "plugins",
         "wgsl_source",
+        "wgsl_composer",
         "shader",
         "gguf_header",
         "gguf_file",
