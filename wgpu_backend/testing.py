@@ -316,14 +316,7 @@ def _run(
         info, name = executor.info, trial.op.name
         return Case(name, info, profile, dtype.name, layout, shapes, error, problem, refused)
 
-    rng = np.random.default_rng(len(layout) + sum(map(sum, shapes)))
-    types = [dtype_of(shape, dtype) for shape in trial.shapes]
-    given = [(values(rng, t, shape), t) for t, shape in zip(types, shapes, strict=True)]
-
-    def build(context: Context) -> Tensor:
-        operands = [operand(context, layout, array, t) for array, t in given]
-        return cast("Tensor", trial.op(*operands, **trial.options))
-
+    build = _called(trial, dtype, layout, shapes)
     limit = max(trial.limit, ROUNDED.get(dtype, 0.0))
     try:
         got, want, strays = _computed(trial.op, executor, build, limit)
@@ -336,6 +329,19 @@ def _run(
     problems = (*strays, *_differing("", got, want, limit))
     compared = nmse(got, want) if has_twin(trial.op) else float("nan")
     return case(compared, "; ".join(problems))
+
+
+def _called(trial: Trial, dtype: DType, layout: str, shapes: tuple[tuple[int, ...], ...]) -> Build:
+    """Function that calls the op with operands of a case, whose values are drawn once."""
+    rng = np.random.default_rng(len(layout) + sum(map(sum, shapes)))
+    types = [dtype_of(shape, dtype) for shape in trial.shapes]
+    given = [(values(rng, t, shape), t) for t, shape in zip(types, shapes, strict=True)]
+
+    def build(context: Context) -> Tensor:
+        operands = [operand(context, layout, array, t) for array, t in given]
+        return cast("Tensor", trial.op(*operands, **trial.options))
+
+    return build
 
 
 def _computed(
