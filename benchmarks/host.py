@@ -15,7 +15,7 @@ for the device left out. What a step is made of:
     inputs   arrays of the batch, slots in the cache
     write    the one write that brings them to the device
     encode   dispatches into a command buffer, of the step that follows
-    finish   ending that command buffer, and handing over the one that is due
+    finish   having wgpu check and translate the commands that are due, and handing them over
     rest     checks, and handing out the result
 
 The last columns count buffers, pipelines and bind groups made by all these steps, and by a greedy
@@ -59,7 +59,6 @@ WATCHED: tuple[tuple[type, str, str], ...] = (
     (Queue, "write", "write"),
     (Native, "encode", "encode"),
     (Native, "finish", "finish"),
-    (Native, "send", "finish"),
 )
 
 

@@ -93,20 +93,27 @@ class Native:
     def record(
         self, gpu: Any, commands: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]]
     ) -> Any:
-        """Command buffer of a pass of dispatches and copies behind it, for `send` or `drop`.
+        """Encoder of a pass of dispatches and copies behind it, for `send` or `drop`.
 
         No call raises before the encoder is finished, which tells of errors in all of them.
         """
-        lib = self.lib
-        encoder = lib.wgpuDeviceCreateCommandEncoder(gpu._internal, self._encoder)
+        encoder = self.lib.wgpuDeviceCreateCommandEncoder(gpu._internal, self._encoder)
+        if commands:
+            self.encode(encoder, commands)
+        for copy in copies:
+            self.lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
+        return encoder
+
+    def send(self, gpu: Any, encoder: Any) -> Any:
+        """Submit what was recorded, and `drop` it; what comes back can be waited for."""
         try:
-            if commands:
-                self.encode(encoder, commands)
-            for copy in copies:
-                lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
-            return self.finish(encoder)
+            return self.finish(gpu, encoder)
         finally:
-            lib.wgpuCommandEncoderRelease(encoder)
+            self.drop(encoder)
+
+    def drop(self, encoder: Any) -> None:
+        """Release an encoder."""
+        self.lib.wgpuCommandEncoderRelease(encoder)
 
     def encode(self, encoder: Any, commands: Sequence[tuple[Any, ...]]) -> None:
         """Record a pass of dispatches with an encoder's handle."""
@@ -132,27 +139,19 @@ class Native:
             set_group(handle, 0, group, 0, null)
             dispatch(handle, x, y, z)
 
-    def finished(self, encoder: Any) -> Any:
-        """`finish` for an encoder of wgpu-py."""
-        return self.finish(encoder._internal)
+    def submit(self, gpu: Any, encoder: Any) -> Any:
+        """Finish an encoder of wgpu-py and submit it; what comes back can be waited for."""
+        return self.finish(gpu, encoder._internal)
 
-    def finish(self, encoder: Any) -> Any:
-        """Command buffer of what an encoder's handle recorded, for `send` or `drop`."""
-        return self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
-
-    def send(self, gpu: Any, buffers: Sequence[Any]) -> Any:
-        """Submit command buffers, which are gone then; what comes back can be waited for."""
+    def finish(self, gpu: Any, encoder: Any) -> Any:
+        """`submit` for an encoder's handle."""
+        commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
         try:
-            listed = self.ffi.new("WGPUCommandBuffer[]", buffers)
-            index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, len(buffers), listed)
+            buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])
+            index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
             return self.ffi.new("WGPUSubmissionIndex *", index)
         finally:
-            for commands in buffers:
-                self.drop(commands)
-
-    def drop(self, commands: Any) -> None:
-        """Release a command buffer."""
-        self.lib.wgpuCommandBufferRelease(commands)
+            self.lib.wgpuCommandBufferRelease(commands)
 
     def write(self, gpu: Any, buffer: Any, offset: int, data: memoryview) -> None:
         """Copy bytes to a buffer, before whatever is submitted next."""

@@ -204,8 +204,8 @@ class Program:
         """Record the next replay's commands: who waits for the device has the time for it.
 
         Only for what was replayed twice, and not while somebody else is at the queue. What fails
-        here the next replay will say, which then records for itself. Several portions are recorded
-        when they are due, as the device may be lost between them.
+        here the next replay will say, which then records for itself. Several portions, as large
+        prompts have, are recorded when they are due.
         """
         queue = self._queue
         if self._replays < 2 or not queue.lock.acquire(blocking=False):
@@ -335,10 +335,9 @@ class Program:
         queue.counters.dispatches += len(self.dispatches)
         self._replays += 1
         if ahead is not None:
-            proof = queue.record(())  # raises if the device was lost since the other was made
             self._ahead = None
-            return queue.send([ahead[0], proof]), ahead[1]
+            return queue.send(ahead[0]), ahead[1]
         slot = self._free_slot() if self._reads else None
         for portion in self._portions[:-1]:
             queue.run(portion)
-        return queue.send([self._record(slot)]), slot
+        return queue.send(self._record(slot)), slot

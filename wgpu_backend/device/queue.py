@@ -33,7 +33,7 @@ Command = tuple[Any, ...]
 Copy = tuple[Any, ...]
 """One copy between buffers: source, offset, target, offset, bytes."""
 Recording = Any
-"""Commands ready to be submitted, once."""
+"""Commands in an encoder, to be submitted once."""
 
 
 @dataclass(slots=True)
@@ -168,34 +168,32 @@ class Queue:
         object or None
             What `wait` takes to wait for this submission alone.
         """
-        return self.send([self.record(commands, copies)])
+        return self.send(self.record(commands, copies))
 
     def record(self, commands: Sequence[Command], copies: Sequence[Copy] = ()) -> Recording:
-        """Commands for `send`, once, or `drop`; raises if the device is lost."""
+        """Dispatches, and copies behind them, for `send`, once, or `drop`.
+
+        They are not finished: wgpu-native never frees what is finished and not submitted.
+        """
         if self.native is not None:
             return self.native.record(self.gpu, commands, copies)
         encoder = self.encoder()
         self.encode(encoder, commands)
         for copy in copies:
             encoder.copy_buffer_to_buffer(*copy)
-        return encoder.finish()
+        return encoder
 
-    def send(self, recorded: Sequence[Recording]) -> object:
-        """Submit what `record` made, in one go; returns as `run`.
-
-        The last must be from just now: making it raises if the device is lost, where submitting
-        would abort.
-        """
-        if self.native is not None:
-            index = self.native.send(self.gpu, recorded)
-        else:
-            index = None
-            self.gpu.queue.submit(list(recorded))
+    def send(self, recorded: Recording) -> object:
+        """Submit what was recorded; returns as `run`."""
+        if self.native is None:
+            return self.submit(recorded)
+        # Finishing raises if the device is lost, where submitting would abort.
+        index = self.native.send(self.gpu, recorded)
         self.counters.submits += 1
         return index
 
     def drop(self, recorded: Recording) -> None:
-        """Let go of what `record` made and nobody will `send`."""
+        """Let go of what was recorded and nobody will `send`."""
         if self.native is not None:
             self.native.drop(recorded)
         else:
@@ -225,8 +223,14 @@ class Queue:
         object or None
             What `wait` takes to wait for this submission alone.
         """
-        native = self.native
-        return self.send([encoder.finish() if native is None else native.finished(encoder)])
+        # Finishing raises if the device is lost, where submitting would abort.
+        if self.native is not None:
+            index = self.native.submit(self.gpu, encoder)
+        else:
+            index = None
+            self.gpu.queue.submit([encoder.finish()])
+        self.counters.submits += 1
+        return index
 
     def wait(self, index: object = None) -> None:
         """Wait until a submission, or everything submitted, is done."""
