@@ -140,3 +140,11 @@ def test_a_driver_that_refuses_to_open_is_our_exception(
     monkeypatch.setattr(wgpu.GPUAdapter, "request_device_sync", refuse)
     with pytest.raises(DeviceError, match=f"device {adapter.id}: .*no"):
         Device.open(adapter)
+
+
+def test_asking_whether_the_device_is_lost_leaves_nothing(fresh: Device):
+    queue: Queue = fresh._queue
+    before = counts()
+    assert not queue.find_loss()
+    fresh.wait()
+    assert counts() == before

@@ -110,11 +110,11 @@ class Queue:
         return _Watched(self, subject, self._report)
 
     def find_loss(self) -> bool:
-        """Ask wgpu whether the device is lost, by a call that fails politely if so."""
+        """Ask wgpu whether the device is lost, by commands whose end fails politely if so."""
         if not self.lost and not self.closed:
             with quiet():
                 try:
-                    self.encoder().finish()
+                    self.submit(self.encoder())  # wgpu-native frees no commands that are not
                 except wgpu.GPUError as error:
                     self.lost = is_loss(error)
         return self.lost
