@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from wgpu_backend.dtypes import ALL, DType
 
 FORMATS = tuple(dtype for dtype in ALL if dtype.quantised)
+# Of each way to lay values out one, for kernels that read all of them by the same snippet.
+SAMPLE = ("q4_0", "q5_1", "q8_0", "q4_k", "q6_k", "iq2_xs", "iq3_s", "tq2_0", "mxfp4")
 DATA = Path(__file__).parent / "data" / "blocks.npz"
 # Where a block has its f16 scales, and the spread of its values when they are 1; a minimum, which
 # stands behind its scale, is drawn from as many times it as centres the values.
@@ -38,6 +42,15 @@ _HALVES: dict[str, tuple[tuple[int, ...], float, float]] = {
     "tq1_0": ((52,), 0.8, 1.0),
     "tq2_0": ((64,), 0.8, 1.0),
 }
+
+
+def sampled(dtypes: Iterable[DType], *kinds: str) -> list[Any]:
+    """Parameters of these types, blocks beyond the sample as variants (on these kinds alone)."""
+    mark = pytest.mark.variants_on(*kinds) if kinds else pytest.mark.variants
+    return [
+        dtype if not dtype.quantised or dtype.name in SAMPLE else pytest.param(dtype, marks=mark)
+        for dtype in dtypes
+    ]
 
 
 def random_blocks(rng: np.random.Generator, dtype: DType, count: int, std: float) -> np.ndarray:

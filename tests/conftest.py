@@ -51,10 +51,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(COUNTER[0])
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if GPU_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("gpu")
+        if spared(item):
+            item.add_marker("variants")
+
+
+def spared(item: pytest.Item) -> bool:
+    """Whether a case is a variant on the kind of executor that it asks for."""
+    kinds = {kind for mark in item.iter_markers("variants_on") for kind in mark.args}
+    params = item.callspec.params.values() if isinstance(item, pytest.Function) and kinds else ()
+    return any(isinstance(param, str) and param in kinds for param in params)
 
 
 def pytest_collection_finish() -> None:

@@ -20,6 +20,7 @@ from wgpu_backend.ops.copying import concat
 
 # Softmax and two sums in f32, in another order: 1e-6 of a value, squared.
 LIMIT = 1e-11
+OPTIONS: list[dict[str, float]] = [{}, {"window": 100}, {"softcap": 20.0}]
 
 
 @dataclass
@@ -113,7 +114,7 @@ def test_heads_of_every_size(any_gpu, check, rng, cols, dtype):
     ("cols", "v_cols"),
     [
         (192, 128),
-        (4, 260),
+        pytest.param(4, 260, marks=pytest.mark.variants_on("wide")),
         pytest.param(32, 64, marks=pytest.mark.variants),
         pytest.param(64, 4, marks=pytest.mark.variants),
     ],
@@ -122,7 +123,10 @@ def test_keys_and_values_of_different_sizes(any_gpu, check, rng, cols, v_cols):
     check(any_gpu, Case.random(rng, cols=cols, v_cols=v_cols).build(), limit=LIMIT)
 
 
-@pytest.mark.parametrize(("k_type", "v_type"), [(F16, F32), (F32, F16)])
+@pytest.mark.parametrize(
+    ("k_type", "v_type"),
+    [(F16, F32), pytest.param(F32, F16, marks=pytest.mark.variants_on("wide"))],
+)
 def test_keys_and_values_of_different_types(any_gpu, check, rng, k_type, v_type):
     check(any_gpu, Case.random(rng).build(k_type, v_type), limit=LIMIT)
 
@@ -170,8 +174,15 @@ def test_large_scores_do_not_overflow(any_gpu, check, rng):
 
 
 @pytest.mark.parametrize("splits", [2, pytest.param(3, marks=pytest.mark.variants), 7])
-@pytest.mark.parametrize("options", [{}, {"window": 100}, {"softcap": 20.0}], ids=str)
-@pytest.mark.parametrize("lengths", [(1, 40, 3), (1500, 700)], ids=str)
+@pytest.mark.parametrize(
+    ("lengths", "options"),
+    [
+        *(((1, 40, 3), options) for options in OPTIONS),
+        *(((1500, 700), options) for options in OPTIONS[:2]),
+        pytest.param((1500, 700), OPTIONS[2], marks=pytest.mark.variants_on("wide")),
+    ],
+    ids=str,
+)
 def test_splits_joined_are_the_whole(any_gpu, check, rng, lengths, options, splits):
     case = Case.random(rng, lengths=lengths)
 
@@ -189,11 +200,11 @@ def test_no_tokens_attend_to_nothing(any_gpu, rng):
     case = Case.random(rng)
     with Context(any_gpu) as ctx:
         q, k, v, _, _, table = case.operands(ctx)
-        nothing = ctx.from_ints([])
-        q = q.slice(0, 0, 0)
-        assert (
-            q.paged_attention(k, v, nothing, nothing, table, scores=case.scores()).numpy().size == 0
+        positions, sequences = ctx.from_ints([]), ctx.from_ints([])
+        y = q.slice(0, 0, 0).paged_attention(
+            k, v, positions, sequences, table, scores=case.scores()
         )
+        assert y.numpy().size == 0
 
 
 @pytest.mark.parametrize("splits", [1, 4])
@@ -234,7 +245,7 @@ def test_attention_splits_long_caches_and_not_short_ones(any_gpu, check, rng, lo
     ("k_type", "v_type"),
     [
         (Q8_0, Q4_0),
-        (F16, Q8_0),
+        pytest.param(F16, Q8_0, marks=pytest.mark.variants_on("wide")),
         pytest.param(Q8_0, Q8_0, marks=pytest.mark.variants),
         pytest.param(Q4_0, Q4_0, marks=pytest.mark.variants),
     ],
@@ -335,7 +346,9 @@ def test_queries_may_be_part_of_a_joined_projection(any_gpu, check, rng):
     check(any_gpu, attended, limit=LIMIT)
 
 
-@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [F16, pytest.param(BF16, marks=pytest.mark.variants_on("wide"))], ids=str
+)
 def test_queries_of_half_precision(any_gpu, check, rng, dtype):
     case = Case.random(rng)
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.blocks import sampled
 from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_bytes
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
@@ -54,7 +55,7 @@ def test_tiles_that_do_and_do_not_divide(any_gpu, check, rng, m, n):
 
 
 @pytest.mark.parametrize("n", [1, 2, 33])
-@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
+@pytest.mark.parametrize("dtype", sampled(WEIGHTS, "split wide"), ids=str)
 def test_weights_in_parts(split, check, rng, dtype, n):
     # 480 rows: two parts of q4_0 up to eight of f32, the last one smaller.
     data = weight_bytes(rng, 480, 256, dtype, 1 / 16)

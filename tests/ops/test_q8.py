@@ -118,7 +118,9 @@ def test_a_sum_goes_into_the_product(any_gpu, check, rng, n, residual):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 33])
-@pytest.mark.parametrize("dtype", [Q4_0, Q6_K, Q8_0], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [Q4_0, Q6_K, pytest.param(Q8_0, marks=pytest.mark.variants_on("wide"))], ids=str
+)
 def test_products_of_two_parts_are_added(any_gpu, check, rng, dtype, n):
     pairs(any_gpu, check, rng, dtype, 67, n, 256)
 
@@ -208,7 +210,9 @@ def test_rows_are_weighted_before_they_are_rounded(any_gpu, rng, shape):
 
 
 @pytest.mark.parametrize("n", [1, 33])
-@pytest.mark.parametrize("dtype", [Q4_0, Q6_K], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [Q4_0, pytest.param(Q6_K, marks=pytest.mark.variants_on("wide"))], ids=str
+)
 @pytest.mark.parametrize("kind", ["alone", "bias", "gated"])
 def test_a_product_makes_up_for_a_norm(any_gpu, check, rng, kind, dtype, n):
     data, x = weight_bytes(rng, 66, 512, dtype, 1 / 16), 3 * rng.standard_normal((n, 512), "f4")
