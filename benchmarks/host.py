@@ -11,6 +11,8 @@ is what takes time; ``--model`` measures files instead. Times are those of the m
 for the device left out. What a step is made of:
 
     exposed  of all, what comes before the submit: the device waits for that, the rest is hidden
+    floor    what wgpu takes to record and submit as many dispatches of one small kernel, measured
+             in turns with the steps: other tenants of a machine slow both
     cpu      of all, what the thread had a processor for: a rasteriser's threads may take it away
     inputs   arrays of the batch, slots in the cache
     write    the one write that brings them to the device
@@ -38,6 +40,8 @@ from typing import Any
 import numpy as np
 
 from tests.builders import Dims, tiny_model
+from tests.device.kernels import double, floats, shader
+from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.program import Program
@@ -75,6 +79,8 @@ class Measured:
         Host time of the median step and of the fastest.
     exposed, processor : float
         Of the median step: what the device waits for, and processor time.
+    floor : float
+        Host time of recording and submitting as many dispatches of one small kernel.
     parts : dict of str to float
         What the median step spent it on, microseconds.
     made : dict of str to int
@@ -91,6 +97,7 @@ class Measured:
     least: float
     exposed: float
     processor: float
+    floor: float
     parts: dict[str, float]
     made: dict[str, int]
     generated: dict[str, int]
@@ -139,6 +146,10 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
     for _ in range(WARM):
         token = step(token)
     before = asdict(device.counters)
+    token = step(token)
+    once = growth(before, device)
+    floor = same_dispatches(device, once["dispatches"])
+    before = asdict(device.counters)
     rows: list[dict[str, float]] = []
     with ExitStack() as stack:
         for owner, method, part in WATCHED:
@@ -148,8 +159,22 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
         for _ in range(steps):
             watch.seconds = {}
             token = step(token)
-            rows.append(_row(watch.seconds))
-    return _summary(model, name, rows, growth(before, device), generated(model, device, steps))
+            row = _row(watch.seconds)
+            watch.seconds = {}
+            floor.replay().wait()
+            rows.append({**row, "floor": watch.seconds["encode"] + watch.seconds["finish"]})
+    made = growth(before, device)
+    floor.close()
+    return _summary(model, name, rows, once, made, generated(model, device, steps))
+
+
+def same_dispatches(device: Device, count: int) -> Program:
+    """Program of as many dispatches of one small kernel, ready to be replayed."""
+    pipeline, a, b = device.pipeline(shader()), floats(device, 8), floats(device, 8)
+    program = device.program([double(pipeline, a, b)] * count, reads=[Binding(b)])
+    for _ in range(WARM):
+        program.replay().wait()
+    return program
 
 
 def _row(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -179,23 +204,26 @@ def _summary(
     model: LanguageModel,
     name: str,
     rows: Sequence[dict[str, float]],
-    grown: dict[str, int],
+    once: dict[str, int],
+    made: dict[str, int],
     made_generating: dict[str, int],
 ) -> Measured:
     ordered = sorted(rows, key=lambda row: row["total"])
     parts = {part: seconds * 1e6 for part, seconds in ordered[len(rows) // 2].items()}
     total, exposed, processor = (parts.pop(key) for key in ("total", "exposed", "processor"))
+    del parts["floor"]
     return Measured(
         name,
         len(model.model.cache_layers()),
-        grown["dispatches"] // len(rows),
-        grown["submits"] // len(rows),
+        once["dispatches"],
+        once["submits"],
         total,
         ordered[0]["total"] * 1e6,
         exposed,
         processor,
+        sorted(row["floor"] for row in rows)[len(rows) // 2] * 1e6,
         parts,
-        {key: grown[key] for key in MADE},
+        {key: made[key] for key in MADE},
         made_generating,
     )
 
@@ -222,6 +250,7 @@ def table(results: Sequence[Measured]) -> str:
         "least",
         "exposed",
         "cpu",
+        "floor",
         *parts,
         "made",
         "made generating",
@@ -237,6 +266,7 @@ def table(results: Sequence[Measured]) -> str:
                     each.least,
                     each.exposed,
                     each.processor,
+                    each.floor,
                     *each.parts.values(),
                 )
             ),
@@ -266,6 +296,9 @@ def findings(results: Sequence[Measured]) -> list[str]:
     dispatches = [float(each.dispatches) for each in results]
     made = sum(each.made[key] + each.generated[key] for each in results for key in MADE)
     lines = [f"buffers, pipelines and bind groups made by all steps: {made}"]
+    largest = max(results, key=lambda each: each.dispatches)
+    ratio, count = largest.microseconds / largest.floor, largest.dispatches
+    lines.append(f"{ratio:.1f} times what wgpu takes for {count} dispatches of one small kernel")
     if line := fit(layers, dispatches):
         lines.append(f"{line[1]:.2f} dispatches a layer and {line[0]:.1f} besides")
     if line := fit(dispatches, [each.least for each in results]):
@@ -292,7 +325,7 @@ def main() -> None:
         counts = [int(each) for each in options.layers.split(",")]
         paths = options.model or [synthetic(Path(name), count) for count in counts]
         for path in paths:
-            room = WARM + options.steps + 1
+            room = WARM + options.steps + 2
             with load(path, device=options.device or None, num_ctx=min(room, 256)) as model:
                 if not results:
                     print(f"{model.device.name}, {model.device.driver}")
