@@ -12,7 +12,7 @@ for the device left out. What a step is made of:
 
     exposed  of all, what comes before the submit: the device waits for that, the rest is hidden
     floor    what wgpu takes to record and submit as many dispatches of one small kernel, measured
-             in turns with the steps: other tenants of a machine slow both
+             in turns with runs of steps: other tenants of a machine slow both
     cpu      of all, what the thread had a processor for: a rasteriser's threads may take it away
     inputs   arrays of the batch, slots in the cache
     write    the one write that brings them to the device
@@ -54,6 +54,7 @@ from wgpu_backend.sample import SamplingOptions
 
 SEQUENCE = 0
 WARM = 8
+RUN = 10  # steps between two measurements of the floor, which would leave the next one cold caches
 MADE = ("buffers", "pipelines", "bind_groups")
 PARTS = ("inputs", "write", "encode", "finish")
 WATCHED: tuple[tuple[type, str, str], ...] = (
@@ -151,21 +152,28 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
     floor = same_dispatches(device, once["dispatches"])
     before = asdict(device.counters)
     rows: list[dict[str, float]] = []
+    floors: list[float] = []
     with ExitStack() as stack:
         for owner, method, part in WATCHED:
             stack.enter_context(watch.on(owner, method, part))
         for owner, method in ((Runner, "run"), (Program, "prepare")):
             stack.enter_context(watch.on(owner, method, "processor", time.thread_time))
-        for _ in range(steps):
+        for number in range(steps):
             watch.seconds = {}
             token = step(token)
-            row = _row(watch.seconds)
-            watch.seconds = {}
-            floor.replay().wait()
-            rows.append({**row, "floor": watch.seconds["encode"] + watch.seconds["finish"]})
+            rows.append(_row(watch.seconds))
+            if number % RUN == RUN - 1 or number == steps - 1:
+                floors += [_floor(floor, watch) for _ in range(RUN)]
     made = growth(before, device)
     floor.close()
-    return _summary(model, name, rows, once, made, generated(model, device, steps))
+    return _summary(model, name, rows, floors, once, made, generated(model, device, steps))
+
+
+def _floor(program: Program, watch: Stopwatch) -> float:
+    """Seconds of recording and submitting a program once."""
+    watch.seconds = {}
+    program.replay().wait()
+    return watch.seconds["encode"] + watch.seconds["finish"]
 
 
 def same_dispatches(device: Device, count: int) -> Program:
@@ -204,6 +212,7 @@ def _summary(
     model: LanguageModel,
     name: str,
     rows: Sequence[dict[str, float]],
+    floors: Sequence[float],
     once: dict[str, int],
     made: dict[str, int],
     made_generating: dict[str, int],
@@ -211,7 +220,6 @@ def _summary(
     ordered = sorted(rows, key=lambda row: row["total"])
     parts = {part: seconds * 1e6 for part, seconds in ordered[len(rows) // 2].items()}
     total, exposed, processor = (parts.pop(key) for key in ("total", "exposed", "processor"))
-    del parts["floor"]
     return Measured(
         name,
         len(model.model.cache_layers()),
@@ -221,7 +229,7 @@ def _summary(
         ordered[0]["total"] * 1e6,
         exposed,
         processor,
-        sorted(row["floor"] for row in rows)[len(rows) // 2] * 1e6,
+        sorted(floors)[len(floors) // 2] * 1e6,
         parts,
         {key: made[key] for key in MADE},
         made_generating,

@@ -94,7 +94,10 @@ def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
         assert nmse(got, recorded("llama", "q4_k")) <= ROUNDED
 
 
-@pytest.mark.parametrize(("architecture", "dtype"), MODELS[1:])
+@pytest.mark.parametrize(
+    ("architecture", "dtype"),
+    [MODELS[1], *(pytest.param(*model, marks=pytest.mark.variants) for model in MODELS[2:])],
+)
 def test_rounding_on_hardware_where_it_pays(executors, tmp_path, monkeypatch, architecture, dtype):
     wide: WgpuExecutor = executors("wide")
     rounding = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)

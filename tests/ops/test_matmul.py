@@ -25,7 +25,7 @@ def product(executor, check, rng, dtype, m, n, k):
 
 @pytest.mark.parametrize("n", [1, 3, 33])
 @pytest.mark.parametrize("m", [1, 33, 257])
-@pytest.mark.parametrize("dtype", WEIGHTS, ids=str)
+@pytest.mark.parametrize("dtype", sampled(WEIGHTS, "baseline"), ids=str)
 def test_every_format_times_few_and_many_columns(any_gpu, check, rng, dtype, m, n):
     product(any_gpu, check, rng, dtype, m, n, 256)
 

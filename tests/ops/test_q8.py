@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.blocks import sampled
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
 from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
@@ -35,7 +36,7 @@ def product(executor, check, rng, dtype, m, n, k):
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (33, 3), (257, 1)])
-@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype", sampled(FORMATS, "baseline"), ids=str)
 def test_every_format_times_few_columns(any_gpu, check, rng, dtype, m, n):
     product(any_gpu, check, rng, dtype, m, n, 512)
 
@@ -46,7 +47,7 @@ def test_many_columns(any_gpu, check, rng, dtype, m, n):
     product(any_gpu, check, rng, dtype, m, n, 256)
 
 
-@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype", sampled(FORMATS), ids=str)
 def test_every_format_in_tiles(executors, check, rng, dtype):
     product(executors("wide"), check, rng, dtype, 65, 33, 256)
 
