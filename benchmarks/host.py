@@ -130,6 +130,16 @@ class Stopwatch:
         finally:
             setattr(owner, method, act)
 
+    @contextmanager
+    def on_all(self) -> Iterator[None]:
+        """Count all parts of a step while the block runs."""
+        with ExitStack() as stack:
+            for owner, method, part in WATCHED:
+                stack.enter_context(self.on(owner, method, part))
+            for owner, method in ((Runner, "run"), (Program, "prepare")):
+                stack.enter_context(self.on(owner, method, "processor", time.thread_time))
+            yield
+
 
 def measured(model: LanguageModel, name: str, steps: int) -> Measured:
     """Time decode steps that all replay one recorded graph."""
@@ -153,11 +163,7 @@ def measured(model: LanguageModel, name: str, steps: int) -> Measured:
     before = asdict(device.counters)
     rows: list[dict[str, float]] = []
     floors: list[float] = []
-    with ExitStack() as stack:
-        for owner, method, part in WATCHED:
-            stack.enter_context(watch.on(owner, method, part))
-        for owner, method in ((Runner, "run"), (Program, "prepare")):
-            stack.enter_context(watch.on(owner, method, "processor", time.thread_time))
+    with watch.on_all():
         for number in range(steps):
             watch.seconds = {}
             token = step(token)

@@ -57,7 +57,7 @@ class Point:
     ----------
     size : int
     seconds, host_seconds : float
-        Of the run; what the host took on the wall, waiting left out.
+        Of the run; what the host took on the wall until its passes were submitted.
     """
 
     size: int

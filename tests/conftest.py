@@ -63,6 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spared(item: pytest.Item) -> bool:
     """Whether a case is a variant on the kind of executor that it asks for."""
     kinds = {kind for mark in item.iter_markers("variants_on") for kind in mark.args}
+    assert kinds <= KINDS.keys(), f"{item.nodeid}: variants_on {kinds}, there are {list(KINDS)}"
     params = item.callspec.params.values() if isinstance(item, pytest.Function) and kinds else ()
     return any(isinstance(param, str) and param in kinds for param in params)
 

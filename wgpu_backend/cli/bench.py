@@ -68,7 +68,8 @@ class Result:
     tokens_per_second, stddev : float
         Mean over the repetitions, and their standard deviation.
     dispatches_per_token, host_us_per_token : float
-        Host time is what Python and the driver take, waiting for the device left out.
+        Host time is what Python and the driver take until a pass is submitted; what they do while
+        the device works is left out.
     bandwidth_fraction : float or None
         Bytes of weights read a second over what the device reads at best; of generation on a
         device that has a roof.

@@ -83,11 +83,11 @@ class Native:
         return api.GPUShaderModule(label, handle, gpu)
 
     def command(self, pipeline: Any, group: Any, counts: tuple[int, int, int]) -> tuple[Any, ...]:
-        """Turn one dispatch into what `run` loops over."""
+        """Turn one dispatch into what `record` loops over."""
         return (pipeline._internal, group._internal, *counts)
 
     def copying(self, source: Any, offset: int, target: Any, at: int, size: int) -> tuple[Any, ...]:
-        """Turn a copy between buffers into what `run` loops over."""
+        """Turn a copy between buffers into what `record` loops over."""
         return (source._internal, offset, target._internal, at, size)
 
     def record(

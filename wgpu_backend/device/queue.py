@@ -147,7 +147,7 @@ class Queue:
         group: wgpu.GPUBindGroup,
         counts: tuple[int, int, int],
     ) -> Command:
-        """One dispatch for `run`."""
+        """One dispatch for `record` and `run`."""
         if self.native is not None:
             return self.native.command(pipeline, group, counts)
         return (pipeline, group, *counts)
@@ -155,7 +155,7 @@ class Queue:
     def copying(
         self, source: wgpu.GPUBuffer, offset: int, target: wgpu.GPUBuffer, at: int, nbytes: int
     ) -> Copy:
-        """One copy for `run`; offsets and bytes are multiples of 4."""
+        """One copy for `record` and `run`; offsets and bytes are multiples of 4."""
         if self.native is not None:
             return self.native.copying(source, offset, target, at, nbytes)
         return (source, offset, target, at, nbytes)
