@@ -33,7 +33,13 @@ KINDS: dict[str, dict[str, object]] = {
     "split": {"max_binding_nbytes": 64 << 10},
     "split wide": {"max_binding_nbytes": 64 << 10, "software": False},
 }
-GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
+GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split", "telling", "telling_split"}
+
+# Kinds whose kernels are the same however many lanes a rasteriser has.
+OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
+# Marks of the tests that run again on a second driver, and on a rasteriser of four lanes, for which
+# LLVM compiles a kernel in half the time that it takes for eight.
+SHARES = {"second": ("second_driver",), "narrow": ("second_driver", "any_width")}
 
 Executors = Callable[[str], WgpuExecutor]
 
@@ -43,6 +49,11 @@ COUNTER: list[CaseCounter] = []  # the one of this run, where it was asked for
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--count-cases", action="store_true", help="table of cases by op and profile")
+    parser.addoption(
+        "--share",
+        choices=["second", "narrow", "rest"],
+        help="tests for a second driver, for a rasteriser of four lanes, or what that leaves",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,20 +63,38 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if GPU_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("gpu")
-        if spared(item):
+        if asked_for(item) & spared(item):
             item.add_marker("variants")
+        if asked_for(item) & OF_ANY_WIDTH:
+            item.add_marker("any_width")
+    if share := config.getoption("--share"):
+        left = [item for item in items if not in_share(item, share)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if in_share(item, share)]
 
 
-def spared(item: pytest.Item) -> bool:
-    """Whether a case is a variant on the kind of executor that it asks for."""
+def asked_for(item: pytest.Item) -> set[object]:
+    """Kinds of executor that a case has among its parameters."""
+    spec = getattr(item, "callspec", None)
+    return {p for p in spec.params.values() if isinstance(p, str) and p in KINDS} if spec else set()
+
+
+def spared(item: pytest.Item) -> set[str]:
+    """Kinds of executor on which a case is a variant."""
     kinds = {kind for mark in item.iter_markers("variants_on") for kind in mark.args}
     assert kinds <= KINDS.keys(), f"{item.nodeid}: variants_on {kinds}, there are {list(KINDS)}"
-    params = item.callspec.params.values() if isinstance(item, pytest.Function) and kinds else ()
-    return any(isinstance(param, str) and param in kinds for param in params)
+    return kinds
+
+
+def in_share(item: pytest.Item, share: str) -> bool:
+    """Whether a case runs in this share of `make test`."""
+    if share == "rest":
+        return item.get_closest_marker("any_width") is None
+    return any(item.get_closest_marker(mark) for mark in SHARES[share])
 
 
 def pytest_collection_finish() -> None:
@@ -142,6 +171,24 @@ def any_executor(request: pytest.FixtureRequest) -> Executor:
 @pytest.fixture(scope="session")
 def full(executors: Executors) -> WgpuExecutor:
     return executors("full")
+
+
+@pytest.fixture(scope="session")
+def telling(full: WgpuExecutor) -> WgpuExecutor:
+    """A rasteriser whose eight lanes tell each other values: it keeps weights in images."""
+    return _telling(full)
+
+
+@pytest.fixture(scope="session")
+def telling_split(executors: Executors) -> WgpuExecutor:
+    """`telling`, where weights of more than 64 KiB lie in several parts."""
+    return _telling(executors("split"))
+
+
+def _telling(executor: WgpuExecutor) -> WgpuExecutor:
+    if not executor.capabilities.telling_lanes:
+        pytest.skip(f"needs a rasteriser whose lanes are eight, not {executor.info.name}")
+    return executor
 
 
 @pytest.fixture(scope="session", params=["split", "split wide"])

@@ -40,50 +40,42 @@ def kept(executor, values):
     return weight(executor, *values.shape, F16, values.tobytes())
 
 
-@pytest.fixture
-def images(full):
-    """The full device, where it keeps floats in images."""
-    if not full.capabilities.telling_lanes:
-        pytest.skip("only rasterisers with lanes of eight keep weights in images")
-    return full
-
-
 @pytest.mark.parametrize("n", [1, 9])
 @pytest.mark.parametrize("largest", [127.94, 200.0])
-def test_products_of_weights_that_fit_and_that_do_not(images, rng, n, largest):
+def test_products_of_weights_that_fit_and_that_do_not(telling, rng, n, largest):
     values, x = rng.standard_normal((70, 96)).astype("f2"), rng.standard_normal((n, 96), "f4")
     values[3, 5] = largest
-    matrix = kept(images, values)
-    with Context(images) as ctx:
+    matrix = kept(telling, values)
+    with Context(telling) as ctx:
         got = matrix.mulmat(ctx.from_numpy(x)).numpy()
     np.testing.assert_allclose(got, x @ values.astype("f4").T, rtol=1e-5, atol=1e-4)
     assert bool(matrix.storage.handle[0].images) == (largest < 128)
 
 
-def test_rows_are_the_same_to_the_last_bit(images):
+def test_rows_are_the_same_to_the_last_bit(telling):
     values = np.resize(NEAR.view(np.float16), (-(-len(NEAR) // 64), 64))
-    matrix = kept(images, values)
-    with Context(images) as ctx:
+    matrix = kept(telling, values)
+    with Context(telling) as ctx:
         got = matrix.rows(ctx.from_ints(range(len(values)))).numpy()
     np.testing.assert_array_equal(got.view(np.uint32), values.astype("f4").view(np.uint32))
     assert matrix.storage.handle[0].images
-    images.free(matrix.storage)
+    telling.free(matrix.storage)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
-def test_activations_far_from_one(images, rng, scale):
+def test_activations_far_from_one(telling, rng, scale):
     values = (rng.standard_normal((64, 64)) * 1e-6).astype("f2")  # subnormal
     x = (rng.standard_normal((1, 64)) * scale).astype("f4")
-    matrix = kept(images, values)
-    with Context(images) as ctx:
+    matrix = kept(telling, values)
+    with Context(telling) as ctx:
         got = matrix.mulmat(ctx.from_numpy(x)).numpy()
     want = x.astype("f8") @ values.astype("f8").T
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
-    images.free(matrix.storage)
+    telling.free(matrix.storage)
 
 
-def test_a_value_that_is_no_number_is_refused(images, rng):
+def test_a_value_that_is_no_number_is_refused(telling, rng):
     values = rng.standard_normal((64, 64)).astype("f2")
     values[63, 63] = np.inf
     with pytest.raises(ModelError, match=r"1 of 4096"):
-        kept(images, values)
+        kept(telling, values)

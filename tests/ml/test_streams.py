@@ -34,13 +34,11 @@ LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8
 
 
 @pytest.fixture
-def streams(full):
-    """The full device, whose products round activations, where it keeps blocks in streams."""
-    if not full.capabilities.telling_lanes:
-        pytest.skip("only rasterisers with lanes of eight keep weights in images")
-    full.rules = fusions(("mulmat_q8",), exact=False)
-    yield full
-    full.rules = {}
+def streams(telling):
+    """A device whose products round activations, where it keeps blocks in streams."""
+    telling.rules = fusions(("mulmat_q8",), exact=False)
+    yield telling
+    telling.rules = {}
 
 
 def kept(executor, rng, rows, cols, dtype):
@@ -144,14 +142,12 @@ def test_weights_of_several_steps_of_rows(streams, check, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [Q4_0, Q6_K], ids=str)
-def test_weights_in_parts(split, check, rng, dtype):
-    if not split.capabilities.telling_lanes:
-        pytest.skip("only rasterisers with lanes of eight keep weights in images")
-    split.rules = fusions(("mulmat_q8",), exact=False)
+def test_weights_in_parts(telling_split, check, rng, dtype):
+    telling_split.rules = fusions(("mulmat_q8",), exact=False)
     try:
-        product(split, check, rng, dtype, 960, 3, 256)
+        product(telling_split, check, rng, dtype, 960, 3, 256)
     finally:
-        split.rules = {}
+        telling_split.rules = {}
 
 
 @pytest.mark.parametrize("first", [32, 7])

@@ -13,14 +13,6 @@ from wgpu_backend.ml.tiled import TILE_ROWS, tiled
 from wgpu_backend.shader import load
 
 
-@pytest.fixture
-def images(full):
-    """The full device, where it keeps floats in images."""
-    if not full.capabilities.telling_lanes:
-        pytest.skip("only rasterisers with lanes of eight keep weights in images")
-    return full
-
-
 def half(rng, rows, cols):
     return rng.standard_normal((rows, cols)).astype("f2")
 
@@ -54,8 +46,8 @@ def test_rows_stand_side_by_side_texel_by_texel(rng, rows, texels):
 
 @pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)
 @pytest.mark.parametrize("cols", [32, 96, 896])
-def test_steps_of_rows_are_whole_lines(images, dtype, cols):
-    packed = packing(Spec.dense((3000, cols), dtype), images.capabilities, rounded=False)
+def test_steps_of_rows_are_whole_lines(telling, dtype, cols):
+    packed = packing(Spec.dense((3000, cols), dtype), telling.capabilities, rounded=False)
     assert packed.step_rows * dtype.nbytes(cols) % LINE_NBYTES == 0
     assert packed.lines(packed.most_rows) <= MAX_LINES
     assert packed.lines(packed.step_rows) * LINE_NBYTES == packed.step_rows * dtype.nbytes(cols)
@@ -67,8 +59,8 @@ def test_shaders_count_as_the_layout_does():
     assert f"const LINE_BITS: u32 = {LINE_TEXELS.bit_length() - 1}u;" in text
 
 
-def test_only_floats_in_whole_groups_go_into_tiles(images):
-    caps = images.capabilities
+def test_only_floats_in_whole_groups_go_into_tiles(telling):
+    caps = telling.capabilities
     assert packing(Spec.dense((3, 64), F16), caps, rounded=False).name == ""
     for shape, dtype in (((64,), F16), ((2, 3, 64), F16), ((3, 48), F16), ((3, 64), Q8_0)):
         assert packing(Spec.dense(shape, dtype), caps, rounded=False) is None
@@ -77,13 +69,13 @@ def test_only_floats_in_whole_groups_go_into_tiles(images):
     assert packing(Spec.dense((3, 1 << 22), F32), caps, rounded=False) is None
 
 
-def test_products_and_rows_need_no_second_copy(images, rng):
+def test_products_and_rows_need_no_second_copy(telling, rng):
     values = half(rng, 130, 64)
     x, ids = rng.standard_normal((2, 64), "f4"), np.array([129, 0, 64], "i4")
-    before = weights_nbytes(images)
-    matrix = kept(images, values)
-    size = weights_nbytes(images) - before
-    with Context(images) as ctx:
+    before = weights_nbytes(telling)
+    matrix = kept(telling, values)
+    size = weights_nbytes(telling) - before
+    with Context(telling) as ctx:
         product = matrix.mulmat(ctx.from_numpy(x)).numpy()
         rows = matrix.rows(ctx.from_numpy(ids)).numpy()
     wide = values.astype("f4")
@@ -92,15 +84,15 @@ def test_products_and_rows_need_no_second_copy(images, rng):
     (part,) = matrix.storage.handle
     assert part.planes == {}
     assert size == part.images[""].nbytes == 2 * LINE_NBYTES  # three tiles of 64 rows of 128 bytes
-    images.free(matrix.storage)
-    assert weights_nbytes(images) == before
+    telling.free(matrix.storage)
+    assert weights_nbytes(telling) == before
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_slices_of_rows_are_read_in_the_image(images, rng, step):
+def test_slices_of_rows_are_read_in_the_image(telling, rng, step):
     values, x = half(rng, 200, 32), rng.standard_normal((1, 32), "f4")
-    matrix = kept(images, values)
-    with Context(images) as ctx:
+    matrix = kept(telling, values)
+    with Context(telling) as ctx:
         part = matrix[65:190] if step == 1 else matrix.reshape(100, 64)[3:50]
         wide = values[65:190] if step == 1 else values.reshape(100, 64)[3:50]
         x = np.tile(x, step)
@@ -108,16 +100,16 @@ def test_slices_of_rows_are_read_in_the_image(images, rng, step):
     np.testing.assert_allclose(got, x @ wide.astype("f4").T, rtol=1e-4, atol=1e-4)
     # Rows of another length are not those of the image.
     assert bool(matrix.storage.handle[0].planes) == (step == 2)
-    images.free(matrix.storage)
+    telling.free(matrix.storage)
 
 
-def test_other_ops_get_a_buffer_that_goes_with_the_weight(images, rng):
+def test_other_ops_get_a_buffer_that_goes_with_the_weight(telling, rng):
     values = half(rng, 70, 32)
-    before = weights_nbytes(images)
-    matrix = kept(images, values)
-    with Context(images) as ctx:
+    before = weights_nbytes(telling)
+    matrix = kept(telling, values)
+    with Context(telling) as ctx:
         more = matrix + ctx.from_numpy(np.ones((70, 32), "f2"))
         assert (more.numpy() == values + np.float16(1)).all()
     assert list(matrix.storage.handle[0].planes) == [""]
-    images.free(matrix.storage)
-    assert weights_nbytes(images) == before
+    telling.free(matrix.storage)
+    assert weights_nbytes(telling) == before

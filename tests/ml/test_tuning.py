@@ -41,11 +41,12 @@ def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind)
     found = tune(executor, [Q4_0], TINY, seen.append).tiles
     keys = list(dict.fromkeys(m.key for m in found))
     kernels = {k.split(" ")[0] for k in keys}
-    told = {"full": "mulmat_told", "baseline": "mulmat_lanes", "wide": "mulmat_vec"}[kind]
-    assert told in kernels
+    caps = executor.capabilities
+    of_rasterisers = "mulmat_told" if caps.telling_lanes else "mulmat_lanes"
+    assert (of_rasterisers if caps.software else "mulmat_vec") in kernels
     for name in keys:
         of_it = [m for m in found if m.key == name]
-        assert [m.tile for m in of_it] == list(candidates(name, executor.capabilities))
+        assert [m.tile for m in of_it] == list(candidates(name, caps))
         assert [m.default for m in of_it] == [True] + [False] * (len(of_it) - 1)
         assert sum(m.chosen for m in of_it) == 1
     assert all(isfinite(m.seconds) for m in found)  # every tile computes the same
@@ -53,11 +54,8 @@ def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind)
     assert seen[-1] == pytest.approx(1)
 
 
-def test_what_lies_in_images_is_measured_there(executors):
-    executor = executors("full")
-    if not executor.capabilities.telling_lanes:
-        pytest.skip("only rasterisers with lanes of eight keep weights in images")
-    found = {m.key for m in tune(executor, [Q4_0, F16], TINY).tiles}
+def test_what_lies_in_images_is_measured_there(telling):
+    found = {m.key for m in tune(telling, [Q4_0, F16], TINY).tiles}
     assert {"mulmat_q8_stream q4_0 many", "mulmat_told q4_0 one", "mulmat_tiled f16 one"} <= found
     assert not {name for name in found if name.startswith(("mulmat_q8_lanes", "mulmat_told f16"))}
 
@@ -120,6 +118,7 @@ def test_a_tile_that_is_not_clearly_faster_is_not_chosen():
     assert [m.chosen for m in tuning._judged(case, [1.0, inf])] == [True, False]
 
 
+@pytest.mark.usefixtures("telling")
 def test_what_is_remembered_changes_the_kernel(untuned, tmp_path):
     name = key("mulmat_told", Q4_0, 1)
     cache = remember(untuned, "full", entries(name), tmp_path / "t" / "tuned.json")

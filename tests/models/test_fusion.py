@@ -86,6 +86,7 @@ def test_rounding_without_one_rule(full, tmp_path, monkeypatch, off, architectur
         assert nmse(got, recorded(architecture, dtype)) <= ROUNDED
 
 
+@pytest.mark.any_width
 @pytest.mark.second_driver
 def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
     baseline: WgpuExecutor = executors("baseline")
@@ -94,6 +95,7 @@ def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
         assert nmse(got, recorded("llama", "q4_k")) <= ROUNDED
 
 
+@pytest.mark.any_width
 @pytest.mark.parametrize(
     ("architecture", "dtype"),
     [MODELS[1], *(pytest.param(*model, marks=pytest.mark.variants) for model in MODELS[2:])],

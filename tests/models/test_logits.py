@@ -43,12 +43,14 @@ def test_every_weight_type_in_numpy(tmp_path, architecture, dtype):
     assert_all_ways(tmp_path, NumpyExecutor(), case, architecture, dtype, (256, 7))
 
 
+@pytest.mark.any_width
 @pytest.mark.parametrize(("architecture", "dtype"), SOME)
 def test_the_default_limits_of_webgpu_do(executors, tmp_path, architecture, dtype):
     case = types(architecture)[dtype]
     assert_all_ways(tmp_path, executors("baseline"), case, architecture, dtype)
 
 
+@pytest.mark.any_width
 @pytest.mark.parametrize(("architecture", "dtype"), SOME)
 def test_kernels_for_hardware(executors, tmp_path, architecture, dtype):
     # Two of their kernels, tiles and vectors: each takes a software device seconds to compile.

@@ -42,6 +42,7 @@ def test_any_number_of_columns(gpu, check, rng, n):
     product(gpu, check, rng, Q8_0, 19, n, 64)
 
 
+@pytest.mark.any_width
 @pytest.mark.parametrize(
     "n", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.variants) for n in range(4, 9)), 9, 10]
 )

@@ -22,14 +22,6 @@ RULES = ("norm_weighted", "mulmat_add_weighted", "mulmat_gated")
 SIZES = [(1, 32, 1), (33, 96, 3), (64, 896, 8), (257, 96, 9), (64, 32, 33)]
 
 
-@pytest.fixture(scope="module")
-def telling(full):
-    """A rasteriser whose lanes tell each other values."""
-    if not full.capabilities.telling_lanes:
-        pytest.skip(f"needs a rasteriser as lavapipe is, not {full.info.name}")
-    return full
-
-
 def kept(ctx, values, dtype=F16):
     """A matrix as a model's weights are."""
     data = values.astype("f2" if dtype == F16 else "f4").tobytes()
@@ -177,12 +169,10 @@ def test_a_device_that_makes_no_norms_says_so(executors, rng):
             mulmat_add_weighted(matrix, ctx.zeros(2, 64), row, row, ctx.zeros(2, 96)).numpy()
 
 
-def test_weights_in_several_bindings_make_norms_but_do_not_share_squares(split, rng):
-    if not split.capabilities.telling_lanes:
-        pytest.skip("only rasterisers make norms")
+def test_weights_in_several_bindings_make_norms_but_do_not_share_squares(telling_split, rng):
     values, x = rng.standard_normal((1024, 64), "f4"), rng.standard_normal((2, 64), "f4")
     w, row = rng.standard_normal(64, "f4"), np.ones(1024, "f4")
-    with Context(split) as ctx:
+    with Context(telling_split) as ctx:
         matrix = kept(ctx, values, F32)
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
         want = matrix.mulmat(tensor(ctx, x).rms_norm(tensor(ctx, w), eps=EPS)).numpy()

@@ -47,6 +47,7 @@ def test_many_columns(any_gpu, check, rng, dtype, m, n):
     product(any_gpu, check, rng, dtype, m, n, 256)
 
 
+@pytest.mark.any_width
 @pytest.mark.parametrize("dtype", sampled(FORMATS), ids=str)
 def test_every_format_in_tiles(executors, check, rng, dtype):
     product(executors("wide"), check, rng, dtype, 65, 33, 256)

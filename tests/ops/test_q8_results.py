@@ -31,14 +31,6 @@ ONE_AND_THREE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def telling(full):
-    """A rasteriser whose lanes tell each other values."""
-    if not full.capabilities.telling_lanes:
-        pytest.skip(f"needs a rasteriser as lavapipe is, not {full.info.name}")
-    return full
-
-
 def assert_same(got, want):
     """Words but for squares, whose sum may have another order."""
     np.testing.assert_array_equal(got[..., :11], want[..., :11])
