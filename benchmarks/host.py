@@ -41,6 +41,7 @@ import numpy as np
 
 from tests.builders import Dims, tiny_model
 from tests.device.kernels import double, floats, shader
+from wgpu_backend.batch import BatchArrays
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
@@ -60,7 +61,7 @@ PARTS = ("inputs", "write", "encode", "finish")
 WATCHED: tuple[tuple[type, str, str], ...] = (
     (Runner, "run", "exposed"),
     (Program, "prepare", "ahead"),
-    (Runner, "_inputs", "inputs"),
+    (BatchArrays, "fill", "inputs"),
     (Queue, "write", "write"),
     (Native, "encode", "encode"),
     (Native, "finish", "finish"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,8 +15,6 @@ from wgpu_backend.ops.attention import Pages
 
 if TYPE_CHECKING:
     from wgpu_backend.kvcache.paged import PagedCache
-
-_NOBODY = -2  # a sequence that holds no blocks, for padded rows of the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +94,20 @@ class Batch:
 
 
 class BatchArrays:
-    """Values of the inputs of one shape of batch, filled anew for each pass.
+    """Values of the inputs of a batch's graph, filled anew for each pass.
 
     Parameters
     ----------
     shape : BatchShape
-    width : int
-        Blocks in a row of the block table.
-
-    Attributes
-    ----------
-    inputs : dict of str to ndarray
-        By the names of the graph's inputs, i32.
+    arrays : mapping of str to ndarray
+        By the names of the graph's inputs, i32; zeros at first. Others than `NAMES` are left alone.
     """
 
-    def __init__(self, shape: BatchShape, width: int) -> None:
+    NAMES = ("tokens", "positions", "slots", "sequences", "outputs", "table")
+
+    def __init__(self, shape: BatchShape, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._shape = shape
-        self._width = width
-        self._tokens = np.zeros(shape.tokens, np.int32)
-        self._positions = np.full(shape.tokens, -1, np.int32)
-        self._slots = np.full(shape.tokens, -1, np.int32)
-        self._sequences = np.zeros(shape.tokens, np.int32)
-        self._outputs = np.zeros(shape.outputs, np.int32)
-        self.inputs: dict[str, NDArray[Any]] = {
-            "tokens": self._tokens, "positions": self._positions, "slots": self._slots,
-            "sequences": self._sequences,
-        }  # fmt: skip
-        if not shape.whole:
-            self.inputs["outputs"] = self._outputs
+        self._arrays = arrays
 
     def fill(self, works: Sequence[Work], cache: PagedCache) -> None:
         """Take slots for the tokens of a pass and write down what its graph is given.
@@ -137,28 +121,30 @@ class BatchArrays:
             self._one(works[0], cache)
         else:
             self._several(works, cache)
-        rows = [work.sequence for work in works]
-        rows += [_NOBODY] * (self._shape.sequences - len(works))
-        self.inputs["table"] = cache.table(rows, self._width)
+        cache.fill_table(self._arrays["table"], [work.sequence for work in works])
 
     def _one(self, work: Work, cache: PagedCache) -> None:
         """A single token, the step of a generation: scalars, and row 0 for all else."""
-        self._positions[0] = cache.length(work.sequence)
-        self._slots[0] = cache.extend(work.sequence, 1)[0]
-        self._tokens[0] = work.tokens[0]
+        arrays = self._arrays
+        arrays["positions"][0] = cache.length(work.sequence)
+        arrays["slots"][0] = cache.extend(work.sequence, 1)[0]
+        arrays["tokens"][0] = work.tokens[0]
 
     def _several(self, works: Sequence[Work], cache: PagedCache) -> None:
-        at = wanted = 0
+        arrays, outputs = self._arrays, list[int]()
+        at = 0
         for row, work in enumerate(works):
             count, first = len(work.tokens), cache.length(work.sequence)
             here = slice(at, at + count)
-            self._slots[here] = cache.extend(work.sequence, count)
-            self._positions[here] = np.arange(first, first + count)
-            self._tokens[here] = work.tokens
-            self._sequences[here] = row
-            self._outputs[wanted : wanted + len(work.outputs)] = np.add(work.outputs, at)
-            at, wanted = at + count, wanted + len(work.outputs)
+            arrays["slots"][here] = cache.extend(work.sequence, count)
+            arrays["positions"][here] = np.arange(first, first + count)
+            arrays["tokens"][here] = work.tokens
+            arrays["sequences"][here] = row
+            outputs += [at + output for output in work.outputs]
+            at += count
         # Rows behind the last token may be left from a fuller batch.
-        self._slots[at:] = self._positions[at:] = -1
-        self._tokens[at:] = self._sequences[at:] = 0
-        self._outputs[wanted:] = 0
+        arrays["slots"][at:] = arrays["positions"][at:] = -1
+        arrays["tokens"][at:] = arrays["sequences"][at:] = 0
+        if not self._shape.whole:
+            arrays["outputs"][: len(outputs)] = outputs
+            arrays["outputs"][len(outputs) :] = 0

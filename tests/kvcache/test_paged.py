@@ -34,7 +34,7 @@ def exact(rng, shape):
 def fill(executor, cache, sequence, count, rng):
     """Append numbers that all types hold exactly; what was written: (count, all values)."""
     with Context(executor) as ctx:
-        slots = ctx.from_numpy(cache.extend(sequence, count))
+        slots = ctx.from_ints(cache.extend(sequence, count))
         written = []
         for layer, shape in enumerate(LAYERS):
             k, v = (exact(rng, (count, 2, n // 2)) for n in (shape.key, shape.value))
@@ -43,11 +43,17 @@ def fill(executor, cache, sequence, count, rng):
     return np.concatenate(written, axis=1)
 
 
+def table(cache, sequence):
+    """Blocks of a sequence."""
+    found = np.full((1, cache.positions // BLOCK), -1, np.int32)
+    cache.fill_table(found, [sequence])
+    return found[0]
+
+
 def contents(executor, cache, sequence):
     """All layers' keys and values at the positions of a sequence, through its block table."""
     positions = np.arange(cache.length(sequence))
-    table = cache.table([sequence], cache.positions // BLOCK)[0]
-    slots = table[positions // BLOCK] * BLOCK + positions % BLOCK
+    slots = table(cache, sequence)[positions // BLOCK] * BLOCK + positions % BLOCK
     states = [s for pair in zip(cache._keys, cache._values, strict=True) for s in pair]
     return np.concatenate([executor.read(s)[slots] for s in states], axis=1)
 
@@ -125,7 +131,7 @@ def test_a_copied_prefix_has_the_same_blocks(full, rng, dtype):
     """Reading blocks as floats and rounding those again changes nothing."""
     cache = PagedCache(full, [LayerShape(64, 128)], 4 * BLOCK, dtype)
     with Context(full) as ctx:
-        slots = ctx.from_numpy(cache.extend(0, 40))
+        slots = ctx.from_ints(cache.extend(0, 40))
         scale = np.exp(rng.normal(0, 3, (40, 1, 1)))
         k, v = (
             ctx.from_numpy((rng.standard_normal((40, 2, n)) * scale).astype("f4")) for n in (32, 64)
@@ -134,7 +140,7 @@ def test_a_copied_prefix_has_the_same_blocks(full, rng, dtype):
     cache.copy_prefix(0, 1, 40)
     for state in (cache._keys[0], cache._values[0]):
         values = full.read(state)
-        source, target = (cache.table([s], 2)[0, 1] * BLOCK for s in (0, 1))
+        source, target = (table(cache, s)[1] * BLOCK for s in (0, 1))
         assert source != target
         np.testing.assert_array_equal(values[source : source + 8], values[target : target + 8])
         assert values[source : source + 8].any()

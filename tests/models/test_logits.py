@@ -79,6 +79,6 @@ def test_long_contexts_split_attention(any_gpu, tmp_path, dtype):
     path, tokens = LONG.write(tmp_path / "model.gguf"), LONG.tokens
     with running(path, any_gpu, LONG.length, dtype) as model:
         got = np.concatenate([model.ask(tokens[:704]), model.ask(tokens[704:], 1)])
-        ops = {op for _, r in model.runner._recorded.values() for op, _, _ in r.timed()}
+        ops = {op for made in model.runner._passes.values() for op, _, _ in made.recorded.timed()}
     assert "attention_merge" in ops
     assert_recorded(got[list(LONG.rows)], "long", "llama-long", LIMITS[dtype])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from wgpu_backend.batch import Batch, BatchArrays, BatchShape, Work
 from wgpu_backend.dtypes import I32
@@ -20,7 +20,7 @@ from wgpu_backend.errors import ContextFull
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.executor import Array, Recorded, Result
+from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.model import Model
 from wgpu_backend.ops.attention import Pages
@@ -46,6 +46,25 @@ class Head:
 
     name: str
     build: Build = field(compare=False)
+
+
+class Pass(NamedTuple):
+    """A recorded graph and what each run of it is given.
+
+    Parameters
+    ----------
+    context : Context
+        Keeps what the graph is made of.
+    recorded : Recorded
+    batch : BatchArrays
+    extra : dict of str to ndarray
+        Inputs that the head declared.
+    """
+
+    context: Context
+    recorded: Recorded
+    batch: BatchArrays
+    extra: Mapping[str, Array]
 
 
 @dataclass(slots=True)
@@ -96,9 +115,8 @@ class Runner:
         self.clock = Clock()
         self._executor = model.backend.executor
         spec = Spec.dense((PLACES,), I32)
-        self._arrays: dict[BatchShape, BatchArrays] = {}
         self.kept = leaf(spec, self._executor.state(spec, "chosen tokens"))
-        self._recorded: dict[tuple[BatchShape, str], tuple[Context, Recorded]] = {}
+        self._passes: dict[tuple[BatchShape, str], Pass] = {}
 
     def prefill(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
@@ -143,11 +161,12 @@ class Runner:
             There is no room for all of it; every sequence is as it was, as after any failure.
         """
         begin = time.perf_counter()
-        shape = self._shape(works)
-        recorded = self.recorded(shape, head)
+        made = self._pass(self._shape(works), head)
         before = [(w.sequence, self.cache.length(w.sequence)) for w in works]
         try:
-            result = recorded.run({**self._inputs(works, shape), **extra})
+            made.batch.fill(works, self.cache)
+            write_inputs(made.extra, extra)
+            result = made.recorded.replay()
         except BaseException:
             for sequence, length in before:
                 self.cache.remove(sequence, length)
@@ -177,14 +196,23 @@ class Runner:
 
     def recorded(self, shape: BatchShape, head: Head) -> Recorded:
         """Graph of a shape, recorded the first time."""
+        return self._pass(shape, head).recorded
+
+    def _pass(self, shape: BatchShape, head: Head) -> Pass:
         key = (shape, head.name)  # a head itself would keep its first stream alive
-        if key not in self._recorded:
+        found = self._passes.get(key)
+        if found is None:
             self.clock.recorded += 1
-            context = Context(self._executor)
-            batch = self._batch(context, shape)
-            outputs = head.build(batch, self.model.hidden(batch))
-            self._recorded[key] = (context, context.record(*outputs))
-        return self._recorded[key][1]
+            found = self._passes[key] = self._record(shape, head)
+        return found
+
+    def _record(self, shape: BatchShape, head: Head) -> Pass:
+        context = Context(self._executor)
+        batch = self._batch(context, shape)
+        recorded = context.record(*head.build(batch, self.model.hidden(batch)))
+        arrays = BatchArrays(shape, recorded.arrays)
+        extra = {n: a for n, a in recorded.arrays.items() if n not in BatchArrays.NAMES}
+        return Pass(context, recorded, arrays, extra)
 
     def _batch(self, context: Context, shape: BatchShape) -> Batch:
         width = -(-shape.longest // self.cache.block)
@@ -206,21 +234,12 @@ class Runner:
             cache=self.cache,
         )
 
-    def _inputs(self, works: Sequence[Work], shape: BatchShape) -> Mapping[str, Array]:
-        """Arrays of a batch, with slots taken for its tokens; the next pass writes over them."""
-        arrays = self._arrays.get(shape)
-        if arrays is None:
-            width = -(-shape.longest // self.cache.block)
-            arrays = self._arrays[shape] = BatchArrays(shape, width)
-        arrays.fill(works, self.cache)
-        return arrays.inputs
-
     def close(self) -> None:
         """Release what recorded graphs hold; again is harmless."""
-        for context, recorded in self._recorded.values():
-            recorded.close()
-            context.close()
-        self._recorded.clear()
+        for made in self._passes.values():
+            made.recorded.close()
+            made.context.close()
+        self._passes.clear()
         self._executor.free(self.kept.storage)
 
 

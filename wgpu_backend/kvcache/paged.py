@@ -131,17 +131,16 @@ class PagedCache:
         """Positions in blocks that nobody holds."""
         return self._table.free * self.block
 
-    def extend(self, sequence: int, tokens: int) -> NDArray[np.int32]:
+    def extend(self, sequence: int, tokens: int) -> list[int]:
         """Slots for the next positions of a sequence; CacheFull where none are left."""
-        return np.array(self._table.extend(sequence, tokens), np.int32)
+        return self._table.extend(sequence, tokens)
 
-    def table(self, sequences: Sequence[int], width: int) -> NDArray[np.int32]:
-        """Block table of these sequences, `width` blocks each; unused entries are 0."""
-        table = np.zeros((len(sequences), width), np.int32)
+    def fill_table(self, table: NDArray[np.int32], sequences: Sequence[int]) -> None:
+        """Write the block table of these sequences, a row each; unused entries become 0."""
+        table[...] = 0
         for row, sequence in enumerate(sequences):
             blocks = self._table.blocks_of(sequence)
             table[row, : len(blocks)] = blocks
-        return table
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Share the first positions of one sequence with another.

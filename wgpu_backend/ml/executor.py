@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.cpu.values import dequantise, strided
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
-from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.memory import MemoryPlan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
@@ -39,14 +38,21 @@ class Recorded(Protocol):
         Of what is left after it.
     dispatches : int
         Dispatches one run encodes; 0 on the NumPy device.
+    arrays : mapping of str to ndarray
+        Values of the named inputs for `replay`, to be written over; `run` puts its own there.
     """
 
     scheduled: Sequence[Node]
     plan: MemoryPlan
     dispatches: int
+    arrays: dict[str, Array]
 
     def run(self, inputs: Mapping[str, Array]) -> Result:
         """Write the named inputs and run; does not wait."""
+        ...
+
+    def replay(self) -> Result:
+        """Run with what `arrays` hold now; does not wait."""
         ...
 
     def timed(self) -> list[tuple[str, str, float]]:
@@ -139,16 +145,20 @@ def sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     return total
 
 
-def checked_input(name: str, spec: Spec, values: Array) -> Array:
-    """`values` if they fit the input's spec.
+def write_inputs(arrays: Mapping[str, Array], inputs: Mapping[str, Array]) -> None:
+    """Copy values of all inputs into the arrays of a recorded graph.
 
     Raises
     ------
-    ShapeError, DTypeError
-        They do not; the message has both sides.
+    ContextError, ShapeError, DTypeError
+        They are not what the graph needs; the message has both sides, and nothing was copied.
     """
-    if values.shape != spec.shape:
-        raise ShapeError(f"input {name}: got {values.shape}, needs {spec.shape}")
-    if values.dtype != spec.dtype.numpy:
-        raise DTypeError(f"input {name}: got {values.dtype}, needs {spec.dtype.numpy}")
-    return np.ascontiguousarray(values)
+    if inputs.keys() != arrays.keys():
+        raise ContextError(f"run: inputs are {sorted(arrays)}, got {sorted(inputs)}")
+    for name, values in inputs.items():
+        if values.shape != arrays[name].shape:
+            raise ShapeError(f"input {name}: got {values.shape}, needs {arrays[name].shape}")
+        if values.dtype != arrays[name].dtype:
+            raise DTypeError(f"input {name}: got {values.dtype}, needs {arrays[name].dtype}")
+    for name, values in inputs.items():
+        arrays[name][...] = values

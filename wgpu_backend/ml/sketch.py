@@ -8,7 +8,7 @@ can be compiled in the meantime.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from wgpu_backend.device_info import Capabilities, DeviceInfo
@@ -113,6 +113,7 @@ class Sketched:
     scheduled: Sequence[Node]
     plan: MemoryPlan
     dispatches: int = 0
+    arrays: dict[str, Array] = field(default_factory=dict[str, Array])
 
     def run(self, inputs: Mapping[str, Array]) -> NoReturn:
         """Refuse.
@@ -123,6 +124,10 @@ class Sketched:
             Always.
         """
         raise ContextError(f"run: the graph of {sorted(inputs)} is only sketched")
+
+    def replay(self) -> NoReturn:
+        """Refuse, as `run`."""
+        self.run(self.arrays)
 
     def timed(self) -> list[tuple[str, str, float]]:
         """No dispatch ran."""

@@ -20,7 +20,7 @@ from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, checked_input
+from wgpu_backend.ml.executor import Array, write_inputs
 from wgpu_backend.ml.planes import aligned, plane_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
@@ -90,7 +90,7 @@ class WgpuRecorded:
         self.plan: MemoryPlan = plan(nodes, outputs)
         self._specs = tuple(n.spec for n in outputs)
         self._owned: list[Buffer] = []
-        self._named: dict[str, tuple[Spec, Array]] = {}
+        self.arrays: dict[str, Array] = {}
         self._parts: dict[Storage, tuple[Part, ...]] = {}
         try:
             self._place_intermediates(slots or self._own_slots)
@@ -141,9 +141,9 @@ class WgpuRecorded:
         if not storage.label:
             self._device.write(at.buffer, storage.handle, at.offset)
             return
-        spec = Spec.dense(storage.handle.shape, storage.handle.dtype)
+        spec: Spec = storage.handle
         room: Array = np.ndarray(spec.shape, spec.dtype.numpy, values.data, at.offset)
-        self._named[storage.label] = (spec, room)
+        self.arrays[storage.label] = room
 
     def _parts_of(self, node: Node) -> tuple[Part, ...]:
         if node.storage in self._parts:
@@ -219,11 +219,11 @@ class WgpuRecorded:
 
     def run(self, inputs: Mapping[str, Array]) -> WgpuResult:
         """Write the named inputs and run; does not wait."""
-        if inputs.keys() != self._named.keys():
-            raise ContextError(f"run: inputs are {sorted(self._named)}, got {sorted(inputs)}")
-        for name, values in inputs.items():
-            spec, room = self._named[name]
-            room[...] = checked_input(name, spec, values)
+        write_inputs(self.arrays, inputs)
+        return self.replay()
+
+    def replay(self) -> WgpuResult:
+        """Run with what `arrays` hold now; does not wait."""
         return WgpuResult(self.program.replay(), self._specs)
 
     def timed(self) -> list[tuple[str, str, float]]:
