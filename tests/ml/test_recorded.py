@@ -154,6 +154,26 @@ def test_inputs_are_checked_by_name_shape_and_type(executor):
         recorded.close()
 
 
+def test_a_replay_takes_what_its_arrays_hold(executor):
+    with Context(executor) as ctx:
+        recorded = ctx.record(ctx.input("x", (2, 3)).transpose() + ctx.input("y", (2,)))
+        recorded.arrays["x"][...] = [[1, 2, 3], [4, 5, 6]]
+        recorded.arrays["y"][...] = [10, 20]
+        first = recorded.replay()
+        recorded.arrays["y"][0] = 30  # what is under way keeps what it was given
+        np.testing.assert_array_equal(first.wait()[0], [[11, 24], [12, 25], [13, 26]])
+        np.testing.assert_array_equal(recorded.replay().wait()[0], [[31, 24], [32, 25], [33, 26]])
+
+
+def test_a_run_that_is_refused_leaves_the_arrays_alone(executor):
+    with Context(executor) as ctx:
+        recorded = ctx.record(ctx.input("x", (2,)) + ctx.input("y", (2,)))
+        recorded.run({"x": np.ones(2, "f4"), "y": np.ones(2, "f4")})
+        with pytest.raises(ShapeError, match=r"input y: got \(3,\), needs \(2,\)"):
+            recorded.run({"x": np.zeros(2, "f4"), "y": np.zeros(3, "f4")})
+        np.testing.assert_array_equal(recorded.replay().wait()[0], [2, 2])
+
+
 def test_inputs_of_a_run_that_was_refused_serve_other_graphs(executor):
     with Context(executor) as ctx:
         a, b = ctx.input("a", (3,)), ctx.input("b", (3,))
