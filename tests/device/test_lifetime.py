@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+from typing import Any
 
 import pytest
 import wgpu
@@ -10,6 +12,7 @@ import wgpu
 from tests.device.kernels import double, floats, numbers, shader
 from wgpu_backend.device import Binding, Device, native
 from wgpu_backend.device.queue import Queue
+from wgpu_backend.device.readback import Slot
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError, OutOfMemory
 
@@ -63,6 +66,63 @@ def test_closing_frees_what_somebody_still_holds(adapter: DeviceInfo):
         kind: before[kind] for kind in ("Buffer", "BindGroup", "ComputePipeline", "Queue")
     }
     del pending
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_closing_waits_for_who_reads(
+    adapter: DeviceInfo, fast: bool, monkeypatch: pytest.MonkeyPatch
+):
+    opened = Device.open(adapter, native=fast)
+    a, b = floats(opened, 64), floats(opened, 64)
+    program = opened.program([double(opened.pipeline(shader()), a, b)], reads=[Binding(b)])
+    finish, reading, go_on = Slot.finish, threading.Event(), threading.Event()
+    found: list[float] = []
+
+    def slow(*args: Any) -> bytes:
+        reading.set()
+        assert go_on.wait(60)
+        return finish(*args)
+
+    monkeypatch.setattr(Slot, "finish", slow)
+    pending = program.replay()
+    reader = threading.Thread(target=lambda: found.extend(numbers(pending.wait()[0])))
+    reader.start()
+    assert reading.wait(60)
+    closer = threading.Thread(target=opened.close)
+    closer.start()
+    while not program._closed:
+        closer.join(0.01)
+    assert closer.is_alive()
+    with pytest.raises(DeviceError, match="closed"):
+        program.replay()
+    go_on.set()
+    closer.join(60)
+    reader.join(60)
+    assert found[3] == 6.0
+    assert opened.closed
+
+
+def test_a_finaliser_waits_for_nobody(fresh: Device):
+    a, b = floats(fresh, 64), floats(fresh, 64)
+    program = fresh.program([double(fresh.pipeline(shader()), a, b)], reads=[Binding(b)])
+    program.replay().wait()
+    gc.collect()
+    before = counts()["BindGroup"]
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with fresh._queue.entered("test"):
+            held.set()
+            assert go_on.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    del program  # would never end if it waited for the queue
+    assert counts()["BindGroup"] == before
+    go_on.set()
+    holder.join(60)
+    assert counts()["BindGroup"] == before - 1
 
 
 def test_a_program_leaks_nothing(fresh: Device):

@@ -335,19 +335,27 @@ class Device:
             self._queue.flush()
 
     def close(self) -> None:
-        """Free everything on the device; again is harmless, and a forked child leaves it be."""
+        """Free everything on the device; again is harmless, and a forked child leaves it be.
+
+        Threads that are reading results get them first.
+        """
         if self._queue.forked:
             return
-        self._pipelines.settle()  # a device that goes under a compiler takes the process with it
+        # A device that goes under a compiler or a reader takes the process with it.
+        self._pipelines.settle()
+        self._close_programs()
         with self._queue.lock:
             if self.closed:
                 return
-            for program in list(self._programs):
-                program.close()
+            self._close_programs()  # what another thread made meanwhile
             self._slot = None  # its copies keep buffers
             self._pool.close()
             self._pipelines.close()
             self._queue.close()
+
+    def _close_programs(self) -> None:
+        for program in list(self._programs):
+            program.close()
 
     def lose_for_test(self) -> None:
         """Make the driver give the device up, to try what then happens."""

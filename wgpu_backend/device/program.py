@@ -53,7 +53,7 @@ class Pending:
         self._label = program.label
         self._program = program if slot else None
         self._data: list[bytes] | None = None if slot else []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close what its thread is reading
 
     def wait(self) -> list[bytes]:
         """Return the bytes of each of the Program's reads, in order; again gives the same.
@@ -79,8 +79,9 @@ class Pending:
             return self._data
 
     def drop(self) -> None:
-        """Forget the slot; what has not been read never will be."""
-        self._slot = self._program = None
+        """Forget the slot, after the read that is under way; what is not read by then never is."""
+        with self._lock:
+            self._slot = self._program = None
 
 
 def split(data: bytes, sizes: Sequence[int]) -> list[bytes]:
@@ -157,7 +158,7 @@ class Program:
 
     def __del__(self) -> None:
         if hasattr(self, "_slots"):  # one that was refused has none
-            self.close()
+            self._queue.later(self.close)
 
     def __repr__(self) -> str:
         return f"Program({self.label}, {len(self.dispatches)} dispatches)"
@@ -241,22 +242,30 @@ class Program:
         return [Timing(d.name, d.pipeline.label, s) for d, s in named]
 
     def close(self) -> None:
-        """Drop bind groups and readback buffers; again is harmless."""
+        """Drop bind groups and readback buffers; again is harmless.
+
+        Another thread that is reading results gets them first.
+        """
         if self._queue.forked:
             return
         with self._queue.lock:
             self._closed = True
-            self._portions = []
-            if self._ahead is not None:
-                self._queue.drop(self._ahead[0])
-                self._ahead = None
-            self._binder.close()
-            for reference in self._under_way.values():
-                if (pending := reference()) is not None:
-                    pending.drop()
-            for slot in self._slots:
-                slot.release()
-            self._slots, self._under_way = [], {}
+            readers = [reader() for reader in self._under_way.values()]
+        for pending in readers:
+            if pending is not None:
+                pending.drop()
+        with self._queue.lock:
+            self._release()
+
+    def _release(self) -> None:
+        self._portions = []
+        if self._ahead is not None:
+            self._queue.drop(self._ahead[0])
+            self._ahead = None
+        self._binder.close()
+        for slot in self._slots:
+            slot.release()
+        self._slots, self._under_way = [], {}
 
     def _copied(self, what: str, binding: Binding) -> Range:
         """Check what is read or given; copies start and end at multiples of 4."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Queue:
         self.counters = Counters()
         self.lost = False
         self.closed = False
+        self._later: deque[Callable[[], None]] = deque()
         self._report = report
         self._pid = os.getpid()
         leave_to_parents()
@@ -84,6 +86,23 @@ class Queue:
     def entered(self, subject: str) -> AbstractContextManager[None]:
         """Hold the lock on a device that `guard` lets through."""
         return _Entered(self, subject)
+
+    def later(self, act: Callable[[], None]) -> None:
+        """Do what needs the lock now if it is free, else when who holds it lets go.
+
+        For finalisers: they run on any thread at any time, where waiting could be for ever.
+        """
+        self._later.append(act)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do what was left for later, unless another thread holds the lock and will."""
+        while self._later and self.lock.acquire(blocking=False):
+            try:
+                if self._later:
+                    self._later.popleft()()
+            finally:
+                self.lock.release()
 
     def guard(self, subject: str) -> None:
         """Refuse to go on with a device that cannot be used.
@@ -294,6 +313,8 @@ class _Entered:
 
     def __exit__(self, *_: object) -> None:
         self._queue.lock.release()
+        if self._queue._later:  # pyright: ignore[reportPrivateUsage]
+            self._queue.catch_up()
 
 
 class _Watched(Translated):
