@@ -12,7 +12,7 @@ struct Params {
     heads: u32, kv_heads: u32, group: u32, block: u32, rows: u32, step: u32, splits: u32, k_quads: u32, v_quads: u32,
     table_width: u32, table_rows: u32, k_rows: u32, window: u32, q_offset: u32, q_token_stride: u32,
     q_head_stride: u32, positions_offset: u32, positions_stride: u32, sequences_offset: u32,
-    sequences_stride: u32, table_offset: u32, scale: f32, softcap: f32,
+    sequences_stride: u32, table_offset: u32, scale: f32, softcap: f32, eps: f32,
 }
 
 @group(0) @binding(1) var<storage, read> table: array<i32>;

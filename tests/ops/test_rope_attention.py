@@ -1,5 +1,6 @@
 """Rotation, cache write and attention of one token in one op, and the rules that make it."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention import Scores
-from wgpu_backend.ops.rope_attention import rope_attention
+from wgpu_backend.ops.rope_attention import NORMS, rope_attention
 
 BLOCK = 32
 
@@ -81,16 +82,20 @@ class Operands:
     keys: Tensor
     values: Tensor
     places: list[Tensor]
+    norms: list[Tensor]
 
-    def fused(self, heads, interleaved, **changes):
+    def fused(self, heads, interleaved, *, eps=None, **changes):
         first = (self.q, self.key, self.value, self.angles, self.slot, self.keys, self.values)
+        norms = {} if eps is None else {"eps": eps, **dict(zip(NORMS, self.norms, strict=True))}
         scores = heads.scores(**changes)
-        return rope_attention(*first, *self.places, interleaved=interleaved, scores=scores)
+        return rope_attention(*first, *self.places, interleaved=interleaved, scores=scores, **norms)
 
-    def apart(self, heads, interleaved, **changes):
+    def apart(self, heads, interleaved, *, eps=None, **changes):
         """The same by the ops that models call."""
-        tokens = len(self.slot.numpy())
-        q, key = (x.rope(self.angles, interleaved=interleaved) for x in (self.q, self.key))
+        tokens, q, key = len(self.slot.numpy()), self.q, self.key
+        if eps is not None:
+            q, key = (x.rms_norm(w, eps=eps) for x, w in zip((q, key), self.norms, strict=True))
+        q, key = (x.rope(self.angles, interleaved=interleaved) for x in (q, key))
         value = self.value.contiguous().reshape(tokens, -1)
         keys = self.keys.set_rows(key.reshape(tokens, -1), self.slot)
         values = self.values.set_rows(value, self.slot)
@@ -122,7 +127,9 @@ def operands(context, seed, heads, dtype, position, *, tokens=1, slot=None, fill
         ]
     slots = context.from_ints(own if slot is None else [slot])
     places = [positions, context.from_ints([0] * tokens), context.from_ints(table, 1, blocks)]
-    return Operands(*parts, positions.rope_table(frequencies), slots, *caches, places)
+    angles = positions.rope_table(frequencies)
+    norms = [context.from_numpy(rng.uniform(0.2, 3, heads.cols).astype("f4")) for _ in NORMS]
+    return Operands(*parts, angles, slots, *caches, places, norms)
 
 
 def both(executor, seed, heads, dtype, position, *, interleaved=False, slot=None, **changes):
@@ -138,10 +145,21 @@ def both(executor, seed, heads, dtype, position, *, interleaved=False, slot=None
 
 
 @pytest.mark.any_width
-def test_the_kernel_for_hardware(executors, seed):
-    got, want = both(executors("wide"), seed, SHAPES[2], F16, 70)
+@pytest.mark.parametrize("eps", [None, 0.1])
+def test_the_kernel_for_hardware(executors, seed, eps):
+    got, want = both(executors("wide"), seed, SHAPES[2], F16, 70, eps=eps)
     for a, b in zip(got, want, strict=True):
-        np.testing.assert_array_equal(a, b)
+        # Another order of a norm's sum may take a half of the cache to its neighbour.
+        np.testing.assert_allclose(a, b, rtol=0 if eps is None else 2**-10)
+
+
+@pytest.mark.parametrize(
+    ("heads", "dtype"), list(zip(SHAPES, [F16, F32, F32, F32], strict=True)), ids=str
+)
+def test_norms_of_heads_come_first(lanes_or_tiles, seed, heads, dtype):
+    got, want = both(lanes_or_tiles, seed, heads, dtype, 40, eps=0.1, interleaved=heads.cols > 32)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == F32 else 2**-10, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -168,13 +186,13 @@ def test_options(lanes_or_tiles, seed, changes):
 
 
 @pytest.mark.parametrize("heads", SHAPES[:2], ids=str)
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_twin(lanes_or_tiles, seed, heads, interleaved):
+@pytest.mark.parametrize(("interleaved", "eps"), [(False, None), (True, None), (False, 0.1)])
+def test_twin(lanes_or_tiles, seed, heads, interleaved, eps):
     made = []
     for executor in (lanes_or_tiles, NumpyExecutor()):
         with Context(executor) as context:
             given = operands(context, seed, heads, F32, 40)
-            y = given.fused(heads, interleaved).numpy()
+            y = given.fused(heads, interleaved, eps=eps).numpy()
             made.append((y, given.keys.numpy(), given.values.numpy()))
     for a, b in zip(*made, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5)
@@ -190,6 +208,15 @@ def test_refuses_what_is_not_one_token_of_one_tensor(lanes_or_tiles, seed):
         with pytest.raises(ShapeError, match=r"angles and slot begin at 0 and 4 of .* need 0"):
             given.fused(SHAPES[0], False)
         given.slot = slot
+        norms, given.norms = given.norms, [given.norms[0], context.zeros(32)]
+        with pytest.raises(
+            ShapeError,
+            match=r"key_norm is \(32,\) f32, heads have 64 values; needs weights for both",
+        ):
+            given.fused(SHAPES[0], False, eps=0.1)
+        given.norms = [norms[0], None]
+        with pytest.raises(ShapeError, match=r"query_norm is .*; needs weights for both"):
+            given.fused(SHAPES[0], False, eps=0.1)
         given.key = given.key.contiguous()
         with pytest.raises(ShapeError, match=r"rope_attention: .* needs one token, and parts of"):
             given.fused(SHAPES[0], False)
@@ -205,10 +232,11 @@ def test_a_device_without_the_kernel_says_so(executors, seed):
 RULES = ["rope_put", "rope_attention"]
 
 
-def layer(seed, *, tokens=1, wanted=()):
+def layer(seed, *, tokens=1, wanted=(), eps=None, norms=list):
     def build(context):
         given = operands(context, seed, SHAPES[0], F16, 40, tokens=tokens, filled=False)
-        y, keys, _ = given.apart(SHAPES[0], False)
+        given.norms = norms(given.norms)
+        y, keys, _ = given.apart(SHAPES[0], False, eps=eps)
         others = {"queries": given.q.tanh(), "keys": keys.tanh()}
         return [y, *(others[name] for name in wanted)]
 
@@ -222,6 +250,42 @@ def test_a_step_of_one_token_is_one_op(lanes_or_tiles, seed, monkeypatch):
     assert not {"rope", "rope_put", "paged_attention"} & set(fused)
     assert {"rope", "set_rows", "paged_attention"} <= set(apart)
     np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_a_step_with_norms_of_heads_is_one_op(lanes_or_tiles, seed, monkeypatch):
+    fused, got = ran(lanes_or_tiles, monkeypatch, RULES, layer(seed, eps=0.1))
+    apart, want = ran(lanes_or_tiles, monkeypatch, [], layer(seed, eps=0.1))
+    assert fused.count("rope_attention") == 1
+    assert not {"rms_norm", "rope", "rope_put", "paged_attention"} & set(fused)
+    assert apart.count("rms_norm") == 2
+    np.testing.assert_allclose(got[0], want[0], rtol=2**-10, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "norms",
+    [
+        lambda both: [both[0].cast(dtype=F16), both[1]],
+        lambda both: [both[0], None],
+        lambda both: [w.concat(w, axis=0).slice(0, 64, 128) for w in both],
+    ],
+)
+def test_norms_that_the_kernel_does_not_make_stay_apart(able, seed, monkeypatch, norms):
+    fused, got = ran(able, monkeypatch, RULES, layer(seed, eps=0.1, norms=norms))
+    _, want = ran(able, monkeypatch, [], layer(seed, eps=0.1, norms=norms))
+    assert fused.count("rms_norm") == 2
+    assert "rope_put" in fused
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_a_device_that_shows_too_few_buffers_makes_norms_apart(able, seed, monkeypatch):
+    few = dataclasses.replace(able.capabilities, max_storage_bindings=10)
+    monkeypatch.setattr(able.device, "capabilities", few)
+    fused, _ = ran(able, monkeypatch, RULES, layer(seed, eps=0.1))
+    assert "rope_attention" not in fused
+    with Context(able) as context:
+        given = operands(context, seed, SHAPES[0], F16, 5)
+        with pytest.raises(DeviceError, match=r"shows 10 buffers at once, needs 11, "):
+            given.fused(SHAPES[0], False, eps=0.1).numpy()
 
 
 @pytest.mark.parametrize("kwargs", [{"tokens": 2}, {"wanted": ["queries"]}, {"wanted": ["keys"]}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wgpu_backend.cpu.attention import paged_attention, paged_attention_q8
+from wgpu_backend.cpu.normalization import rms_norm
 from wgpu_backend.cpu.rope_put import rope_put
 from wgpu_backend.cpu.twin import Array, twin
 from wgpu_backend.ops.attention import Scores
@@ -20,12 +21,18 @@ def rope_attention(
     positions: Array,
     sequences: Array,
     table: Array,
+    query_norm: Array | None = None,
+    key_norm: Array | None = None,
     *,
     interleaved: bool,
     scores: Scores,
+    eps: float = 0.0,
     rounds: bool = False,
 ) -> Array:
-    """`rope_put`, and attention to what it leaves in the cache."""
+    """Norms of heads, `rope_put`, and attention to what it leaves in the cache."""
+    if query_norm is not None:
+        q[...] = rms_norm(q, query_norm, eps=eps)
+        key = rms_norm(key, key_norm, eps=eps)
     q[...] = rope_put(q, key, value, angles, slot, k, v, interleaved=interleaved)
     attend = paged_attention_q8 if rounds else paged_attention
     return attend(q, k, v, positions, sequences, table, scores=scores)

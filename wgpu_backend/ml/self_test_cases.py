@@ -67,6 +67,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
     yield "rope_attention", LARGEST_ERROR, _next_token
+    yield "rope_attention", LARGEST_ERROR, lambda c, r: _next_token(c, r, norms=True)
     yield "route", LARGEST_ERROR, _routed
     yield "mulmat_id_add", LARGEST_ERROR, _by_expert
     yield "mulmat_id_tiles", LARGEST_ERROR, _by_expert
@@ -169,11 +170,13 @@ def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
     )
 
 
-def _next_token(context: Context, rng: np.random.Generator) -> Tensor:
+def _next_token(context: Context, rng: np.random.Generator, *, norms: bool = False) -> Tensor:
     """A token whose queries, key and value are parts of one tensor, behind two others."""
     wide = _normal(context, rng, 1, 256).tanh()
     ends = ((0, 128), (128, 192), (192, 256))
     q, k, v = (wide.slice(1, start, stop).reshape(1, -1, 32) for start, stop in ends)
+    if norms:
+        q, k = (x.rms_norm(_normal(context, rng, 32), eps=1e-5) for x in (q, k))
     positions, slot = context.from_ints([2]), context.from_ints([34])
     table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
     keys = context.zeros(64, 64).set_rows(k.rope(table).reshape(1, -1), slot)

@@ -208,6 +208,7 @@ def paged_launch(
             "splits": splits,
             "table_width": table_width,
             **_strides(operands),
+            "eps": 0.0,  # of norms that are made first
         },
         choices=_choices(operands, capped=scores.softcap > 0),
         shader="attention",

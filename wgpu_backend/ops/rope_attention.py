@@ -1,11 +1,13 @@
-"""Rotation, cache write and attention of one token, in one op."""
+"""Norms, rotation, cache write and attention of one token, in one op."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
@@ -13,9 +15,11 @@ from wgpu_backend.ops.attention import Scores, paged_launch
 from wgpu_backend.ops.attention_kernels import select_tiles
 from wgpu_backend.ops.attention_q8 import fits_rounded, rounded
 from wgpu_backend.ops.check import require
+from wgpu_backend.ops.normalization import select_team
 from wgpu_backend.ops.op import op
 
-BINDINGS = 9  # with positions and sequences apart
+BINDINGS = 9  # with positions and sequences apart, and without norms
+NORMS = ("query_norm", "key_norm")
 
 
 def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -26,19 +30,21 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
     DeviceError
         The device's kernel is the plain one of rasterisers, or it shows too few buffers.
     """
-    if not has_kernel(capabilities):
+    norms = sum(name in launch.operands for name in NORMS)
+    if not has_kernel(capabilities, norms):
         raise DeviceError(
             f"rope_attention: the device shows {capabilities.max_storage_bindings} buffers at "
-            f"once, needs {BINDINGS}, and lanes that tell each other values if it is a rasteriser; "
-            "use rope_put, and paged_attention"
+            f"once, needs {BINDINGS + norms}, and lanes that tell each other values if it is a "
+            "rasteriser; use rope_put, and paged_attention"
         )
-    return select_tiles(launch, capabilities)
+    launch = select_tiles(launch, capabilities)
+    return select_team(launch, capabilities) if norms else launch
 
 
-def has_kernel(capabilities: Capabilities) -> bool:
+def has_kernel(capabilities: Capabilities, norms: int = 0) -> bool:
     """Whether a device shows enough buffers, and its kernel of attention is not the plain one."""
     lanes = capabilities.telling_lanes or not capabilities.software
-    return lanes and capabilities.max_storage_bindings >= BINDINGS
+    return lanes and capabilities.max_storage_bindings >= BINDINGS + norms
 
 
 @op(shader="attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
@@ -53,15 +59,19 @@ def rope_attention(
     positions: Node,
     sequences: Node,
     table: Node,
+    query_norm: Node | None = None,
+    key_norm: Node | None = None,
     *,
     interleaved: bool,
     scores: Scores,
+    eps: float = 0.0,
     rounds: bool = False,
 ) -> Launch:
     """Rotate a token's queries and key, put key and value into the cache, and attend to it.
 
-    Made by fusion rules alone, of a `rope_put` and the attention that reads what it gives. A work
-    group turns the queries it needs where they lie, so that none needs what others write.
+    Made by fusion rules alone, of a `rope_put` and the attention that reads what it gives, and of
+    the `rms_norm` of each head in front of them where models have those. A work group turns the
+    queries it needs where they lie, so that none needs what others write.
 
     Parameters
     ----------
@@ -77,8 +87,12 @@ def rope_attention(
     k, v : states, f32 or f16; written
     positions, sequences, table, scores
         See `paged_attention`.
+    query_norm, key_norm : (cols,), f32, or None
+        Weights of a norm of each head, both or none, behind which it turns.
     interleaved : bool
         See `rope`.
+    eps : float
+        Of the norms.
     rounds : bool
         Give what `paged_attention_q8` gives.
 
@@ -89,7 +103,8 @@ def rope_attention(
     Raises
     ------
     ShapeError
-        There are several tokens, the three lie apart, or angles or slot are parts of a tensor.
+        There are several tokens, the three lie apart, angles or slot are parts of a tensor, or
+        norms do not fit heads.
     DeviceError
         When it is run: the device has no kernel for it.
     """
@@ -107,13 +122,41 @@ def rope_attention(
     )
     launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
     new = {"new_key": key, "new_value": value, "angles": angles, "slot": slot}
+    norms = _norms(q, query_norm, key_norm)
     launch = replace(
         launch,
-        operands={**launch.operands, **new},
-        choices={**launch.choices, **_prepared(launch, new), "INTERLEAVED": interleaved},
+        operands={**launch.operands, **new, **norms},
+        params={**launch.params, "eps": eps},
+        choices={
+            **launch.choices,
+            **_prepared(launch, new),
+            "before": "before/norm_rope_put" if norms else "before/rope_put",
+            "INTERLEAVED": interleaved,
+        },
         writes=("q", "k", "v"),
     )
     return rounded("rope_attention", launch) if rounds else launch
+
+
+def _norms(q: Node, *weights: Node | None) -> dict[str, Node]:
+    """Operands of a kernel that makes norms first, none where it does not."""
+    norms = {name: w for name, w in zip(NORMS, weights, strict=True) if w is not None}
+    for name, weight in norms.items():
+        require(
+            len(norms) == len(NORMS) and weight_fits(weight, q),
+            ShapeError,
+            f"rope_attention: {name} is {weight.spec.shape} {weight.spec.dtype}, heads have "
+            f"{q.spec.shape[2]} values; needs weights for both norms, f32 and dense",
+        )
+    return norms
+
+
+def weight_fits(weight: Node, q: Node) -> bool:
+    """Whether this is what the kernel reads as the weight of a norm of heads."""
+    spec = weight.spec
+    return (
+        spec.dtype == F32 and spec.shape == q.spec.shape[2:] and spec.is_dense and not spec.offset
+    )
 
 
 def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
@@ -121,7 +164,6 @@ def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
     states = {name: f"state4/{launch.operands[name].spec.dtype}" for name in "kv"}
     return {
         **states,
-        "before": "before/rope_put",
         "q": "store/f32",
         "new_key": "=q",
         "new_value": "=q",
@@ -149,21 +191,41 @@ def with_rotation_and_write(node: Made, graph: Graph) -> Node | None:
     if put is None or put.spec.shape[0] != 1 or not has_kernel(graph.capabilities):
         return None
     q, key, value, angles, slot, keys, values = put.call.args
+    norms = [norm for x in (q, key) if (norm := graph.sole(x, "rms_norm"))]
+    behind = _behind(norms, graph.capabilities)
+    if behind is None:
+        return None
+    q, key = (norm.operands["x"] for norm in norms) if norms else (q, key)
     fits = lie_together(q, key, value) and q.storage.kind == "intermediate"
     fits = fits and not angles.spec.offset and not slot.spec.offset
     same = (
         keys.storage is node.operands["k"].storage and values.storage is node.operands["v"].storage
     )
-    if not fits or not same or not graph.read_by(q.storage, put) or not graph.absorb(put, node):
+    if not fits or not same or not graph.read_by(q.storage, put, *norms):
+        return None
+    if not graph.absorb(put, node):
         return None
     return graph.call(
         rope_attention,
         *(q, key, value, angles, slot, keys, values),
         *(node.operands[name] for name in ("positions", "sequences", "table")),
         **put.call.kwargs,
+        **behind,
         scores=node.call.kwargs["scores"],
         rounds=node.op == "paged_attention_q8",
     )
+
+
+def _behind(norms: Sequence[Made], capabilities: Capabilities) -> dict[str, Any] | None:
+    """Arguments for the norms that were found; None where there is no kernel for them."""
+    if not norms:
+        return {}
+    epsilons = {norm.options["eps"] for norm in norms}
+    weights = [norm.operands["weight"] for norm in norms]
+    fit = all(weight_fits(w, n.node) for w, n in zip(weights, norms, strict=True))
+    if len(norms) != 2 or len(epsilons) != 1 or not fit or not has_kernel(capabilities, 2):
+        return None
+    return {**dict(zip(NORMS, weights, strict=True)), "eps": epsilons.pop()}
 
 
 @rope_attention.fuses("q8_activations", exact=False)
