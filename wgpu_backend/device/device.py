@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import wgpu
-from numpy.typing import NDArray
 
 from wgpu_backend.device.adapters import Devices, adapters
 from wgpu_backend.device.binds import Binder, Dispatch, padded, resolved
 from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image, Pool
+from wgpu_backend.device.host_bytes import Data, bytes_of
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
@@ -24,8 +22,6 @@ from wgpu_backend.device.readback import Slot
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.shader import Shader
-
-Data = bytes | bytearray | memoryview | NDArray[Any]
 
 # Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that
 # after a submit, so more than this would hold a second copy of a model on the host.
@@ -169,7 +165,7 @@ class Device:
         DeviceError
             The buffer is released, too small, or the offset not a multiple of 4.
         """
-        view = _bytes_of(data)
+        view = bytes_of(data)
         if not view.nbytes:
             return
         subject = f"write {buffer.label or buffer.purpose}"
@@ -214,7 +210,7 @@ class Device:
         DeviceError
             The image is released, or `data` leaves it or ends within a line.
         """
-        view = _bytes_of(data)
+        view = bytes_of(data)
         subject = f"write {image.label or image.purpose}"
         if view.nbytes % LINE_NBYTES:
             raise DeviceError(f"{subject}: {view.nbytes} bytes, lines have {LINE_NBYTES}")
@@ -396,12 +392,3 @@ class Device:
             self._slot.take([(buffer, offset, nbytes)])
             self._slot.start(self._queue.run([], self._slot.copies), size)
         return self._slot.finish(subject)[:nbytes]
-
-
-def _bytes_of(data: Data) -> memoryview:
-    """View contiguous data as bytes; other data is copied."""
-    if isinstance(data, np.ndarray):
-        flat: NDArray[Any] = np.ascontiguousarray(data).reshape(-1)
-        return memoryview(flat.view(np.uint8).data)
-    view = memoryview(data)
-    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())

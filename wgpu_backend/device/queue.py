@@ -313,8 +313,7 @@ class _Entered:
 
     def __exit__(self, *_: object) -> None:
         self._queue.lock.release()
-        if self._queue._later:  # pyright: ignore[reportPrivateUsage]
-            self._queue.catch_up()
+        self._queue.catch_up()
 
 
 class _Watched(Translated):

@@ -108,18 +108,8 @@ def rope_attention(
     DeviceError
         When it is run: the device has no kernel for it.
     """
-    require(
-        not angles.spec.offset and not slot.spec.offset,
-        ShapeError,
-        f"rope_attention: angles and slot begin at {angles.spec.offset} and {slot.spec.offset} of "
-        "their tensors, need 0; call contiguous()",
-    )
-    require(
-        q.spec.shape[0] == 1 and lie_together(q, key, value),
-        ShapeError,
-        f"rope_attention: q, key and value are {q.spec}, {key.spec}, {value.spec}; needs one "
-        "token, and parts of one tensor",
-    )
+    _require_places(angles, slot)
+    _require_one_token(q, key, value)
     launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
     new = {"new_key": key, "new_value": value, "angles": angles, "slot": slot}
     norms = _norms(q, query_norm, key_norm)
@@ -136,6 +126,24 @@ def rope_attention(
         writes=("q", "k", "v"),
     )
     return rounded("rope_attention", launch) if rounds else launch
+
+
+def _require_places(angles: Node, slot: Node) -> None:
+    require(
+        not angles.spec.offset and not slot.spec.offset,
+        ShapeError,
+        f"rope_attention: angles and slot begin at {angles.spec.offset} and {slot.spec.offset} of "
+        "their tensors, need 0; call contiguous()",
+    )
+
+
+def _require_one_token(q: Node, key: Node, value: Node) -> None:
+    require(
+        q.spec.shape[0] == 1 and lie_together(q, key, value),
+        ShapeError,
+        f"rope_attention: q, key and value are {q.spec}, {key.spec}, {value.spec}; needs one "
+        "token, and parts of one tensor",
+    )
 
 
 def _norms(q: Node, *weights: Node | None) -> dict[str, Node]:
