@@ -7,8 +7,9 @@
     python benchmarks/host.py --model model.gguf
 
 The models are tiny ones of several layer counts, so that the device is done at once and the host
-is what takes time; ``--model`` measures files instead. Times are those of the median step, waiting
-for the device left out. What a step is made of:
+is what takes time; ``--model`` measures files instead. Each has a row for steps that are submitted
+one by one and one for bursts, as generations submit brief steps. Times are those of a step in the
+median submit, waiting for the device left out. What a step is made of:
 
     exposed  of all, what comes before the submit: the device waits for that, the rest is hidden
     floor    what wgpu takes to record and submit as many dispatches of one small kernel, measured
@@ -21,13 +22,14 @@ for the device left out. What a step is made of:
     rest     checks, and handing out the result
 
 The last columns count buffers, pipelines and bind groups made by all these steps, and by a greedy
-generation that keeps steps under way.
+generation that keeps as many under way.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -47,19 +49,22 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Queue
+from wgpu_backend.engine import ahead
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
-from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.engine.runner import Burst, Head, Runner, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.sample import SamplingOptions
 
 SEQUENCE = 0
 WARM = 8
-RUN = 10  # steps between two measurements of the floor, which would leave the next one cold caches
+RUN = 12  # steps of a kind in turn: what comes between two of a kind leaves the next cold caches
 MADE = ("buffers", "pipelines", "bind_groups")
 PARTS = ("inputs", "write", "encode", "finish")
 WATCHED: tuple[tuple[type, str, str], ...] = (
-    (Runner, "run", "exposed"),
+    (Runner, "burst", "exposed"),
+    (Burst, "add", "exposed"),
+    (Burst, "submit", "exposed"),
     (Program, "prepare", "ahead"),
     (BatchArrays, "fill", "inputs"),
     (Queue, "write", "write"),
@@ -75,12 +80,14 @@ class Measured:
     Parameters
     ----------
     model : str
-    layers, dispatches, submits : int
+    layers, dispatches : int
         Of one step.
+    together : int
+        Steps of one submit.
     microseconds, least : float
-        Host time of the median step and of the fastest.
+        Host time of a step in the median submit and in the fastest.
     exposed, processor : float
-        Of the median step: what the device waits for, and processor time.
+        Of the median: what the device waits for, and processor time.
     floor : float
         Host time of recording and submitting as many dispatches of one small kernel.
     parts : dict of str to float
@@ -94,7 +101,7 @@ class Measured:
     model: str
     layers: int
     dispatches: int
-    submits: int
+    together: int
     microseconds: float
     least: float
     exposed: float
@@ -137,43 +144,75 @@ class Stopwatch:
         with ExitStack() as stack:
             for owner, method, part in WATCHED:
                 stack.enter_context(self.on(owner, method, part))
-            for owner, method in ((Runner, "run"), (Program, "prepare")):
-                stack.enter_context(self.on(owner, method, "processor", time.thread_time))
+            for owner, method, part in WATCHED:
+                if part in ("exposed", "ahead"):
+                    stack.enter_context(self.on(owner, method, "processor", time.thread_time))
             yield
 
 
-def measured(model: LanguageModel, name: str, steps: int) -> Measured:
-    """Time decode steps that all replay one recorded graph."""
+class Steps:
+    """Decode steps that all replay one recorded graph.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    together : int
+        Steps of one submit.
+    """
+
+    def __init__(self, model: LanguageModel, together: int) -> None:
+        self._runner = model.runner
+        self.together = together
+        self._head = Head(
+            f"host {together}",
+            lambda _, hidden: [model.model.logits(hidden).argmax()],
+            together,
+        )
+        self.rows: list[dict[str, float]] = []
+        for _ in range(WARM):
+            self.submit()
+
+    def submit(self) -> None:
+        """Submit steps once and wait for them."""
+        burst = self._runner.burst(self._head, self.together)
+        for _ in range(self.together):
+            burst.add([Work(SEQUENCE, (1,), (0,))], {})
+        for result in burst.submit():
+            result.wait()
+        self._runner.cache.remove(SEQUENCE)
+
+    def run(self, steps: int, watch: Stopwatch) -> None:
+        """Measure steps."""
+        for _ in range(0, steps, self.together):
+            watch.seconds = {}
+            self.submit()
+            self.rows.append(_row({k: s / self.together for k, s in watch.seconds.items()}))
+
+
+def measured(model: LanguageModel, name: str, steps: int) -> list[Measured]:
+    """Time decode steps submitted one by one and in bursts, in turns."""
     executor = model.backend.executor
     if not isinstance(executor, WgpuExecutor):
         sys.exit("host.py: needs a GPU adapter or a software rasteriser")
-    device, runner, watch = executor.device, model.runner, Stopwatch()
-    head = Head("host", lambda _, hidden: [model.model.logits(hidden).argmax()])
-
-    def step(token: int) -> int:
-        result = runner.run([Work(SEQUENCE, (token,), (0,))], head, {})
-        return int(result.wait()[0][0])
-
-    token = 1
-    for _ in range(WARM):
-        token = step(token)
+    device, watch = executor.device, Stopwatch()
+    kinds = [Steps(model, 1), Steps(model, ahead.TOGETHER)]
     before = asdict(device.counters)
-    token = step(token)
-    once = growth(before, device)
-    floor = same_dispatches(device, once["dispatches"])
+    kinds[0].submit()
+    dispatches = growth(before, device)["dispatches"]
+    floor = same_dispatches(device, dispatches)
     before = asdict(device.counters)
-    rows: list[dict[str, float]] = []
     floors: list[float] = []
     with watch.on_all():
-        for number in range(steps):
-            watch.seconds = {}
-            token = step(token)
-            rows.append(_row(watch.seconds))
-            if number % RUN == RUN - 1 or number == steps - 1:
-                floors += [_floor(floor, watch) for _ in range(RUN)]
+        for done in range(0, steps, RUN):
+            for kind in kinds:
+                kind.run(min(RUN, steps - done), watch)
+            floors += [_floor(floor, watch) for _ in range(RUN)]
     made = growth(before, device)
     floor.close()
-    return _summary(model, name, rows, floors, once, made, generated(model, device, steps))
+    return [
+        _summary(model, name, kind, floors, dispatches, made, generated(model, device, steps, kind))
+        for kind in kinds
+    ]
 
 
 def _floor(program: Program, watch: Stopwatch) -> float:
@@ -200,10 +239,10 @@ def _row(seconds: Mapping[str, float]) -> dict[str, float]:
     return {**parts, "rest": total - sum(parts.values()), **known}
 
 
-def generated(model: LanguageModel, device: Device, tokens: int) -> dict[str, int]:
+def generated(model: LanguageModel, device: Device, tokens: int, kind: Steps) -> dict[str, int]:
     """Objects that a generation makes whose graphs were recorded by another."""
     before: dict[str, int] = {}
-    count = 0
+    count, ahead.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
     for _ in range(2):
         before = asdict(device.counters)
         count = sum(1 for _ in model.tokens([1], SamplingOptions(temperature=0), tokens))
@@ -218,20 +257,20 @@ def growth(before: dict[str, int], device: Device) -> dict[str, int]:
 def _summary(
     model: LanguageModel,
     name: str,
-    rows: Sequence[dict[str, float]],
+    kind: Steps,
     floors: Sequence[float],
-    once: dict[str, int],
+    dispatches: int,
     made: dict[str, int],
     made_generating: dict[str, int],
 ) -> Measured:
-    ordered = sorted(rows, key=lambda row: row["total"])
-    parts = {part: seconds * 1e6 for part, seconds in ordered[len(rows) // 2].items()}
+    ordered = sorted(kind.rows, key=lambda row: row["total"])
+    parts = {part: seconds * 1e6 for part, seconds in ordered[len(ordered) // 2].items()}
     total, exposed, processor = (parts.pop(key) for key in ("total", "exposed", "processor"))
     return Measured(
         name,
         len(model.model.cache_layers()),
-        once["dispatches"],
-        once["submits"],
+        dispatches,
+        kind.together,
         total,
         ordered[0]["total"] * 1e6,
         exposed,
@@ -260,7 +299,7 @@ def table(results: Sequence[Measured]) -> str:
         "model",
         "layers",
         "dispatches",
-        "submits",
+        "a submit",
         "µs",
         "least",
         "exposed",
@@ -273,7 +312,7 @@ def table(results: Sequence[Measured]) -> str:
     rows = [
         [
             each.model,
-            *(str(n) for n in (each.layers, each.dispatches, each.submits)),
+            *(str(n) for n in (each.layers, each.dispatches, each.together)),
             *(
                 f"{n:.0f}"
                 for n in (
@@ -307,20 +346,25 @@ def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:
 
 def findings(results: Sequence[Measured]) -> list[str]:
     """What the results say together."""
-    layers = [float(each.layers) for each in results]
-    dispatches = [float(each.dispatches) for each in results]
     made = sum(each.made[key] + each.generated[key] for each in results for key in MADE)
     lines = [f"buffers, pipelines and bind groups made by all steps: {made}"]
+    for together in sorted({each.together for each in results}):
+        kind = [each for each in results if each.together == together]
+        lines += [f"{together} in a submit: {line}" for line in _lines(kind)]
+    return lines
+
+
+def _lines(results: Sequence[Measured]) -> Iterator[str]:
+    """What results of one kind say together."""
+    layers = [float(each.layers) for each in results]
+    dispatches = [float(each.dispatches) for each in results]
     largest = max(results, key=lambda each: each.dispatches)
     ratio, count = largest.microseconds / largest.floor, largest.dispatches
-    lines.append(f"{ratio:.1f} times what wgpu takes for {count} dispatches of one small kernel")
+    yield f"{ratio:.1f} times what wgpu takes for {count} dispatches of one small kernel"
     if line := fit(layers, dispatches):
-        lines.append(f"{line[1]:.2f} dispatches a layer and {line[0]:.1f} besides")
+        yield f"{line[1]:.2f} dispatches a layer and {line[0]:.1f} besides"
     if line := fit(dispatches, [each.least for each in results]):
-        lines.append(
-            f"{line[0]:.0f} µs a step and {line[1]:.2f} µs a dispatch, by the fastest steps"
-        )
-    return lines
+        yield f"{line[0]:.0f} µs a step and {line[1]:.2f} µs a dispatch, by the fastest steps"
 
 
 def arguments() -> argparse.Namespace:
@@ -340,11 +384,11 @@ def main() -> None:
         counts = [int(each) for each in options.layers.split(",")]
         paths = options.model or [synthetic(Path(name), count) for count in counts]
         for path in paths:
-            room = WARM + options.steps + 2
-            with load(path, device=options.device or None, num_ctx=min(room, 256)) as model:
+            room = min(options.steps + 2, 256)
+            with load(path, device=options.device or None, num_ctx=room) as model:
                 if not results:
                     print(f"{model.device.name}, {model.device.driver}")
-                results.append(measured(model, path.stem, options.steps))
+                results += measured(model, path.stem, options.steps)
     print(f"median of {options.steps} steps\n\n{table(results)}")
     print("\n" + "\n".join(findings(results)))
     if options.json:

@@ -31,15 +31,30 @@ def test_lines_are_drawn_through_layers_and_through_the_fastest_steps():
     one = {**none, "buffers": 1}
     results = [
         Measured(
-            "m", n, 7 * n + 6, 1, 900.0, 100 + 2.0 * (7 * n + 6), 400.0, 800.0, 450.0, {}, one, none
+            "m",
+            n,
+            7 * n + 6,
+            k,
+            900 / k,
+            100 / k + 2.0 * (7 * n + 6),
+            4.0,
+            8.0,
+            450.0,
+            {},
+            one,
+            none,
         )
         for n in (1, 4, 24)
+        for k in (1, 2)
     ]
     assert findings(results) == [
-        "buffers, pipelines and bind groups made by all steps: 3",
-        "2.0 times what wgpu takes for 174 dispatches of one small kernel",
-        "7.00 dispatches a layer and 6.0 besides",
-        "100 µs a step and 2.00 µs a dispatch, by the fastest steps",
+        "buffers, pipelines and bind groups made by all steps: 6",
+        "1 in a submit: 2.0 times what wgpu takes for 174 dispatches of one small kernel",
+        "1 in a submit: 7.00 dispatches a layer and 6.0 besides",
+        "1 in a submit: 100 µs a step and 2.00 µs a dispatch, by the fastest steps",
+        "2 in a submit: 1.0 times what wgpu takes for 174 dispatches of one small kernel",
+        "2 in a submit: 7.00 dispatches a layer and 6.0 besides",
+        "2 in a submit: 50 µs a step and 2.00 µs a dispatch, by the fastest steps",
     ]
     assert len(findings(results[:1])) == 2
 
@@ -58,9 +73,10 @@ def test_a_step_makes_nothing_and_its_parts_add_up(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    small, large = json.loads(out.read_text("utf-8"))
-    assert small["dispatches"] < large["dispatches"]
-    for each in (small, large):
+    results = json.loads(out.read_text("utf-8"))
+    assert [each["together"] for each in results] == [1, 2, 1, 2]
+    assert results[0]["dispatches"] < results[2]["dispatches"]
+    for each in results:
         assert each["made"] == dict.fromkeys(MADE, 0)
         assert each["generated"].pop("tokens") > 0
         assert set(each["generated"].values()) == {0}

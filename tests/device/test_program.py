@@ -11,7 +11,8 @@ from tests.device.kernels import body, double, floats, numbers, shader
 from wgpu_backend.device import Binding, Buffer, Device, Dispatch, Program
 from wgpu_backend.device import program as program_module
 from wgpu_backend.device.native import Native
-from wgpu_backend.device.program import READBACK_SLOTS, Pending, portions, split
+from wgpu_backend.device.pending import Pending, split
+from wgpu_backend.device.program import READBACK_SLOTS, portions
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.shader import BindingDecl

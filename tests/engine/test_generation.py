@@ -1,6 +1,7 @@
 """Generation with steps under way gives what one step after another gives, however it ends."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ from tests.builders import tiny_model
 from wgpu_backend.dtypes import F32
 from wgpu_backend.engine import ahead
 from wgpu_backend.engine.generation import Session, TokenStream, pieces
-from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.engine.runner import Burst, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
-from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError
+from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError, OutOfMemory
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.numpy_executor import NumpyExecutor, NumpyRecorded
+from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
 from wgpu_backend.model import model_class
 from wgpu_backend.sample import Sampler, SamplingOptions
 
@@ -90,6 +92,14 @@ def empty(request):
         request.getfixturevalue("talk").forget()
 
 
+@pytest.fixture(autouse=True, params=[0, math.inf], ids=["one by one", "in pairs"])
+def brief(request, monkeypatch):
+    """Whether all steps count as brief; they go together from the second token on then."""
+    monkeypatch.setattr(ahead, "BRIEF_SECONDS", request.param)
+    monkeypatch.setattr(ahead, "TIMED", 1 if request.param else 8)
+    return bool(request.param)
+
+
 def seeded(name, seed):
     return SamplingOptions(**OPTIONS[name], seed=seed)
 
@@ -137,13 +147,14 @@ def test_steps_that_nobody_reads_keep_no_place_for_their_results(talk):
         pytest.skip("results of NumPy are there at once")
     counters = talk.model.backend.executor.device.counters
     made = []
-    for seed in range(6):
+    for seed in range(7):
         talk.forget()
         stream = talk.stream(4, seeded("greedy", seed)).run(PROMPT)
         next(stream)
         stream.close()
         made.append(counters.buffers)
-    assert made[1:] == made[:1] * 5
+    # Only the second may need another, for what is recorded ahead.
+    assert made[2:] == made[1:2] * 5
 
 
 @pytest.mark.parametrize("depth", [1, *DEPTHS])
@@ -235,25 +246,102 @@ def read_into(tokens, run):
 
 @pytest.mark.parametrize("depth", [1, *DEPTHS])
 def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeypatch):
-    wait, place = talk.runner.run, 0
+    submit, place = Burst.submit, 0
 
     class Broken:
         def wait(self):
             return [np.full(256, -1, np.int32)]
 
-    def run(works, head, extra):
+    def breaking(burst):
         nonlocal place
-        place += 1
-        result = wait(works, head, extra)
-        return Broken() if place == 4 else result
+        results = submit(burst)
+        place += len(results)
+        if place - len(results) < 4 <= place:
+            results[4 - place - 1] = Broken()
+        return results
 
-    monkeypatch.setattr(talk.runner, "run", run)
+    monkeypatch.setattr(Burst, "submit", breaking)
     tokens = []
     with pytest.raises(BackendError, match="not finite"):
         read_into(tokens, talk.stream(depth, seeded("greedy", 1)).run(PROMPT))
 
     assert len(tokens) == 3
     assert talk.left() == (PROMPT + tokens[:-1], len(PROMPT) + 2)
+
+
+def bursts_of(monkeypatch):
+    """How many steps each burst had, as they are submitted."""
+    counts, submit = [], Burst.submit
+
+    def counting(burst):
+        results = submit(burst)
+        counts.append(len(results))
+        return results
+
+    monkeypatch.setattr(Burst, "submit", counting)
+    return counts
+
+
+@pytest.mark.parametrize(("depth", "pairs"), [(1, False), (2, True), (4, True)])
+def test_an_end_is_seen_a_few_steps_late(talk, depth, pairs, brief, monkeypatch):
+    counts, ahead_of_it = bursts_of(monkeypatch), []
+    stream = talk.stream(depth, seeded("sampled", 2), limit=40)
+    for number, _ in enumerate(stream.run(PROMPT)):
+        ahead_of_it.append(talk.cache.length(0) - len(PROMPT) - number)
+    together = 2 if brief and pairs else 1
+    assert max(ahead_of_it) == (max(depth, 2 * together) - 1 if depth > 1 else 0)
+    assert ahead_of_it[-1] == 0
+    assert sum(counts) == 40  # the prompt's among them
+    assert set(counts[1:-2]) <= {1, together}
+    assert counts.count(2) >= (15 if together == 2 else 0)
+
+
+def test_steps_go_together_where_they_are_brief(talk, brief, monkeypatch):
+    counts, now = bursts_of(monkeypatch), 100.0
+    monkeypatch.setattr(ahead, "TIMED", 4)
+    monkeypatch.setattr(ahead, "BRIEF_SECONDS", 0.01)
+    monkeypatch.setattr(ahead.time, "perf_counter", lambda: now)
+    run = talk.stream(2, seeded("greedy", 1), limit=64).run(PROMPT)
+    seen = []
+    for seconds in (0.02, 0.009, 0.009, 0.011):
+        for _ in range(16):
+            next(run)
+            now += seconds
+        seen.append(set(counts[-3:]))
+        counts.clear()
+    assert seen == [{1}, {2}, {2}, {1}]
+
+
+def test_a_submit_that_fails_shows_after_the_tokens_before_it(talk, brief, monkeypatch):
+    expected, _, _ = talk.made(1, seeded("sampled", 6), limit=9)
+    talk.forget()
+    submit, calls = recorded_class(talk).replays, 0
+
+    def failing(recorded, count):
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise OutOfMemory("no room", "")
+        return submit(recorded, count)
+
+    monkeypatch.setattr(recorded_class(talk), "replays", failing)
+    tokens = []
+    with pytest.raises(OutOfMemory, match="no room"):
+        read_into(tokens, talk.stream(4, seeded("sampled", 6)).run(PROMPT))
+
+    assert calls == 5
+    assert expected[: len(tokens)] == tokens
+    assert len(tokens) >= 4
+    assert talk.left() == (PROMPT + tokens[:-1], len(PROMPT) + len(tokens) - 1)
+    monkeypatch.undo()
+    again = talk.stream(4, seeded("greedy", 6), limit=3)
+    assert len(list(again.run(PROMPT + tokens))) == 3
+
+
+def recorded_class(talk):
+    """Class of the graphs that the model's executor records."""
+    numpy = isinstance(talk.model.backend.executor, NumpyExecutor)
+    return NumpyRecorded if numpy else WgpuRecorded
 
 
 class Letters:

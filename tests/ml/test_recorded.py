@@ -165,6 +165,25 @@ def test_a_replay_takes_what_its_arrays_hold(executor):
         np.testing.assert_array_equal(recorded.replay().wait()[0], [[31, 24], [32, 25], [33, 26]])
 
 
+def test_replays_in_one_submit_have_inputs_of_their_own(executor):
+    with Context(executor) as ctx:
+        total, x = ctx.zeros(1, 4), ctx.input("x", (1, 4))
+        recorded = ctx.record(total.set_rows(x + total, ctx.from_ints([0])), times=3)
+        expected = 0.0
+        for count in (3, 1, 2, 3, 3):
+            for turn, value in zip(recorded.turns[:count], range(count), strict=True):
+                turn["x"][...] = 1 + value
+            results = recorded.replays(count)
+            recorded.turns[0]["x"][...] = 99  # what is under way keeps what it was given
+            for value, result in enumerate(results):
+                expected += 1 + value
+                assert result.wait()[0].tolist() == [[expected] * 4]
+        for count in (0, 4):
+            with pytest.raises(ContextError, match=f"{count} at once, the graph was recorded"):
+                recorded.replays(count)
+        recorded.close()
+
+
 def test_a_run_that_is_refused_leaves_the_arrays_alone(executor):
     with Context(executor) as ctx:
         recorded = ctx.record(ctx.input("x", (2,)) + ctx.input("y", (2,)))

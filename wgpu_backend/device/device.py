@@ -293,6 +293,7 @@ class Device:
         reads: Sequence[Binding] = (),
         given: Given | None = None,
         label: str = "",
+        times: int = 1,
     ) -> Program:
         """Record dispatches for replay.
 
@@ -302,9 +303,12 @@ class Device:
         reads : sequence of Binding
             What each replay copies to the host at its end.
         given : tuple of Binding and memoryview, or None
-            Bytes of the host that each replay copies to the device at its start, as they are then.
+            Bytes of the host that each replay copies to the device at its start, as they are then;
+            for each of `times` replays.
         label : str
             Name for messages.
+        times : int
+            Replays that may go in one submit, see `Program.replays`.
 
         Raises
         ------
@@ -313,7 +317,7 @@ class Device:
         """
         with self._queue.entered(label or "program"):
             binder = Binder(self._queue, self._pool, self.capabilities)
-            program = Program(binder, dispatches, reads, given, label)
+            program = Program(binder, dispatches, reads, given, label, times)
             self._programs.add(program)
             return program
 
@@ -390,5 +394,5 @@ class Device:
             self._slot = Slot(self._queue, self._pool, size)
         with self._queue.translated(subject):
             self._slot.take([(buffer, offset, nbytes)])
-            self._slot.start(self._queue.run([], self._slot.copies), size)
+            self._slot.start(self._queue.run([], self._slot.copies[0]), size)
         return self._slot.finish(subject)[:nbytes]

@@ -91,17 +91,18 @@ class Native:
         return (source._internal, offset, target._internal, at, size)
 
     def record(
-        self, gpu: Any, commands: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]]
+        self, gpu: Any, *passes: tuple[Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
     ) -> Any:
-        """Encoder of a pass of dispatches and copies behind it, for `send` or `drop`.
+        """Encoder of passes of dispatches, each with copies behind it, for `send` or `drop`.
 
         No call raises before the encoder is finished, which tells of errors in all of them.
         """
         encoder = self.lib.wgpuDeviceCreateCommandEncoder(gpu._internal, self._encoder)
-        if commands:
-            self.encode(encoder, commands)
-        for copy in copies:
-            self.lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
+        for commands, copies in passes:
+            if commands:
+                self.encode(encoder, commands)
+            for copy in copies:
+                self.lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
         return encoder
 
     def send(self, gpu: Any, encoder: Any) -> Any:

@@ -5,18 +5,24 @@ Pipelines and bind groups are ready when the Program is; a replay encodes the fl
 (wgpu's command buffers can be used once), submits it in bounded portions, and has what was asked
 for copied into host-visible buffers that stay. From the third replay on, the list is encoded ahead,
 while the host waits for the replay before.
+
+Several replays may go in one submit, which costs the host less than one each; what they are given
+is written to a ring in one go, and each fetches its own::
+
+    write ring ─ submit (fetch 0, dispatches, copy reads ─ fetch 1, dispatches, copy reads) ─ map
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 
 from wgpu_backend.device.binds import Binder, Dispatch, Range, padded, resolved
-from wgpu_backend.device.buffers import Binding
-from wgpu_backend.device.queue import Recording
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.pending import Pending, Reading
+from wgpu_backend.device.queue import Copy, Pass, Recording
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
@@ -28,70 +34,10 @@ MAX_DISPATCHES_PER_SUBMIT = 1024
 # Bytes moved plus operations done by one submit: a third of a second at 100 G/s, a slow GPU.
 MAX_WORK_PER_SUBMIT = 1 << 35
 Given = tuple[Binding, memoryview]
-"""Bytes of the host, a multiple of 4, and where on the device every replay puts them."""
+"""Bytes of the host, a multiple of 4 for each replay, and where on the device it puts them."""
 
-# Replays whose results may be under way at once; the next one first takes the oldest's.
+# Submissions whose results may be under way at once; the next one first takes the oldest's.
 READBACK_SLOTS = 8
-
-
-class Pending:
-    """What a replay will have read, some time.
-
-    Parameters
-    ----------
-    slot : Slot or None
-        Where the bytes arrive; None when the Program reads nothing.
-    sizes : sequence of int
-        Bytes of each read.
-    program : Program
-        Whose slot it is, and who lives until the bytes are there.
-    """
-
-    def __init__(self, slot: Slot | None, sizes: Sequence[int], program: Program) -> None:
-        self._slot = slot
-        self._sizes = sizes
-        self._label = program.label
-        self._program = program if slot else None
-        self._data: list[bytes] | None = None if slot else []
-        self._lock = threading.RLock()  # a signal handler may close what its thread is reading
-
-    def wait(self) -> list[bytes]:
-        """Return the bytes of each of the Program's reads, in order; again gives the same.
-
-        Without reads there is nothing to wait for: the list is empty at once.
-
-        Raises
-        ------
-        DeviceLost
-            The device was lost before they were there.
-        DeviceError
-            The Program or the device was closed before.
-        """
-        if (program := self._program) is not None:
-            program.prepare()  # not under the lock below, which a replay that holds the queue takes
-        with self._lock:
-            if self._data is None:
-                if self._slot is None:
-                    raise DeviceError(f"{self._label}: closed before its results were read")
-                data = self._slot.finish(self._label)
-                self._slot = self._program = None
-                self._data = split(data, self._sizes)
-            return self._data
-
-    def drop(self) -> None:
-        """Forget the slot, after the read that is under way; what is not read by then never is."""
-        with self._lock:
-            self._slot = self._program = None
-
-
-def split(data: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """Cut what lies in a slot into the reads; each starts at a multiple of 4."""
-    parts: list[bytes] = []
-    at = 0
-    for size in sizes:
-        parts.append(data[at : at + size])
-        at += padded(size)
-    return parts
 
 
 def portions(dispatches: Sequence[Dispatch]) -> list[list[Dispatch]]:
@@ -121,9 +67,12 @@ class Program:
     reads : sequence of Binding
         Ranges copied to the host after the last dispatch.
     given : tuple of Binding and memoryview, or None
-        Bytes of the host copied to the device before the first, as they are at each replay.
+        Bytes of the host copied to the device before the first, as they are at each replay: for
+        each of `times` replays, one after the other.
     label : str
         Name for messages.
+    times : int
+        Replays that may go in one submit.
     """
 
     def __init__(
@@ -133,8 +82,10 @@ class Program:
         reads: Sequence[Binding] = (),
         given: Given | None = None,
         label: str = "",
+        times: int = 1,
     ) -> None:
         self.label = label or "program"
+        self.times = times
         self.dispatches = tuple(dispatches)
         # Native commands are bare handles: what keeps the groups alive is the binder.
         self._binder = binder
@@ -142,6 +93,7 @@ class Program:
         self._reads = [self._copied("read", binding) for binding in reads]
         self._given = given and self._placed(*given)
         self._sizes = tuple(nbytes for _, _, nbytes in self._reads)
+        self._stride = sum(padded(size) for size in self._sizes)
         self._portions = [
             [self._queue.command(d.pipeline.raw, binder.group(d), d.groups) for d in portion]
             for portion in portions(self.dispatches)
@@ -150,10 +102,13 @@ class Program:
         copied = [*self._reads, *(self._given[:1] if self._given else ())]
         self._buffers = {*bound, *(buffer for buffer, _, _ in copied)}
         self._epoch = -1
+        self._together = self._alike()
+        self._ring, self._fetches = self._room()
         self._slots: list[Slot] = []
-        self._under_way: dict[Slot, weakref.ref[Pending]] = {}  # the oldest first
+        self._under_way: dict[Slot, weakref.ref[Reading]] = {}  # the oldest first
         self._replays = 0
-        self._ahead: tuple[Recording, Slot] | None = None  # the next replay's, and where it reads
+        self._count = 1  # of the last replay; the next is taken to be as many
+        self._ahead: tuple[Recording, Slot, int] | None = None  # the next, and where it reads
         self._closed = False
 
     def __del__(self) -> None:
@@ -174,7 +129,7 @@ class Program:
         Returns
         -------
         Pending
-            Gives the reads; when `READBACK_SLOTS` replays are unread, the oldest is read first.
+            Gives the reads; when `READBACK_SLOTS` submissions are unread, the oldest is read first.
 
         Raises
         ------
@@ -183,18 +138,44 @@ class Program:
         DeviceLost
             The driver gave the device up.
         """
+        return self.replays(1)[0]
+
+    def replays(self, count: int) -> list[Pending]:
+        """`replay` several times, in one submit unless a driver might give up over it.
+
+        Parameters
+        ----------
+        count : int
+            1 to `times`.
+
+        Returns
+        -------
+        list of Pending
+            One of each replay; their reads arrive together.
+
+        Raises
+        ------
+        DeviceError, DeviceLost
+            As `replay`; none of them was run.
+        """
+        if not 1 <= count <= self.times:
+            raise DeviceError(f"{self.label}: {count} replays at once, 1 to {self.times} are there")
         with self._queue.entered(self.label):
             self._check()
             with self._queue.translated(self.label):
-                self._give()
-                index, slot = self._submit()
+                self._give(count)
+                index, slot = self._submit(count)
                 if slot is not None:
-                    slot.start(index, slot.nbytes)
-            pending = Pending(slot, self._sizes, self)
-            if slot is not None:
-                self._under_way.pop(slot, None)
-                self._under_way[slot] = weakref.ref(pending)
-            return pending
+                    slot.start(index, count * self._stride)
+            return self._pending(slot, count)
+
+    def _pending(self, slot: Slot | None, count: int) -> list[Pending]:
+        if slot is None:
+            return [Pending(None, 0, ())] * count
+        reading = Reading(slot, self)
+        self._under_way.pop(slot, None)
+        self._under_way[slot] = weakref.ref(reading)
+        return [Pending(reading, turn * self._stride, self._sizes) for turn in range(count)]
 
     @property
     def prepared(self) -> bool:
@@ -213,9 +194,10 @@ class Program:
             return
         try:
             with suppress(DeviceError), queue.entered(self.label), queue.translated(self.label):
-                slot = self._idle_slot() if len(self._portions) == 1 and not self._ahead else None
+                whole = self._count <= self._together and not self._ahead
+                slot = self._idle_slot() if whole else None
                 if slot is not None:
-                    self._ahead = self._record(slot), slot
+                    self._ahead = self._record(slot, self._count), slot, self._count
         finally:
             queue.lock.release()
 
@@ -251,21 +233,47 @@ class Program:
         with self._queue.lock:
             self._closed = True
             readers = [reader() for reader in self._under_way.values()]
-        for pending in readers:
-            if pending is not None:
-                pending.drop()
+        for reading in readers:
+            if reading is not None:
+                reading.drop()
         with self._queue.lock:
             self._release()
 
     def _release(self) -> None:
-        self._portions = []
-        if self._ahead is not None:
-            self._queue.drop(self._ahead[0])
-            self._ahead = None
+        self._portions, self._fetches = [], []
+        self._forget_ahead()
         self._binder.close()
         for slot in self._slots:
             slot.release()
         self._slots, self._under_way = [], {}
+        if self._ring is not None:
+            self._ring.release()
+            self._ring = None
+
+    def _forget_ahead(self) -> None:
+        if self._ahead is not None:
+            self._queue.drop(self._ahead[0])
+            self._ahead = None
+
+    def _alike(self) -> int:
+        """How many replays fit one submit; 0 where one takes several."""
+        if len(self._portions) > 1:
+            return 0
+        work = sum(dispatch.work for dispatch in self.dispatches)
+        most = MAX_DISPATCHES_PER_SUBMIT // max(len(self.dispatches), 1)
+        return max(1, min(most, MAX_WORK_PER_SUBMIT // max(work, 1)))
+
+    def _room(self) -> tuple[Buffer | None, list[list[Copy]]]:
+        """Where several replays are given theirs, and the copies that fetch it from there."""
+        if self.times == 1 or self._given is None:
+            return None, [[] for _ in range(self.times)]
+        (buffer, offset, nbytes), _ = self._given
+        ring = self._pool.acquire(self.times * nbytes, "inputs", f"{self.label} ring")
+        copying = self._queue.copying
+        return ring, [
+            [copying(ring.raw, turn * nbytes, buffer.raw, offset, nbytes)]
+            for turn in range(self.times)
+        ]
 
     def _copied(self, what: str, binding: Binding) -> Range:
         """Check what is read or given; copies start and end at multiples of 4."""
@@ -278,11 +286,13 @@ class Program:
     def _placed(self, binding: Binding, data: memoryview) -> tuple[Range, memoryview]:
         """Check what is given."""
         place = self._copied("given", binding)
-        if data.nbytes != place[2] or data.nbytes % 4:
+        if data.nbytes != self.times * place[2] or place[2] % 4:
+            times = f"{self.times} times " if self.times > 1 else ""
             raise DeviceError(
-                f"{self.label}: given {data.nbytes} bytes for {place[2]}, a multiple of 4 is needed"
+                f"{self.label}: given {data.nbytes} bytes for {times}{place[2]}, "
+                "a multiple of 4 is needed"
             )
-        return place, data
+        return place, data.cast("B")
 
     def _check(self) -> None:
         """Refuse to replay what would abort the process.
@@ -302,11 +312,11 @@ class Program:
         if (idle := self._idle_slot()) is not None:
             return idle
         oldest = next(iter([*self._abandoned(), *self._under_way]))
-        pending = self._under_way[oldest]()
-        if pending is None:
+        reading = self._under_way[oldest]()
+        if reading is None:
             oldest.finish(self.label)
         else:
-            pending.wait()
+            reading.wait()
         return oldest
 
     def _idle_slot(self) -> Slot | None:
@@ -323,30 +333,49 @@ class Program:
         return [slot for slot, reader in self._under_way.items() if reader() is None]
 
     def _new_slot(self) -> Slot:
-        slot = Slot(self._queue, self._pool, sum(padded(size) for size in self._sizes))
-        slot.take(self._reads)
+        slot = Slot(self._queue, self._pool, self.times * self._stride)
+        slot.take(self._reads, self.times)
         self._slots.append(slot)
         return slot
 
-    def _give(self) -> None:
-        """Copy what is given to the device."""
-        if self._given is not None:
-            (buffer, offset, _), data = self._given
-            self._queue.write(buffer.raw, offset, data)
+    def _give(self, count: int) -> None:
+        """Copy what is given to the device: to its place, or for several replays to the ring."""
+        if self._given is None:
+            return
+        (buffer, offset, nbytes), data = self._given
+        if count > 1 and self._ring is not None:
+            buffer, offset = self._ring, 0
+        self._queue.write(buffer.raw, offset, data[: count * nbytes])
 
-    def _record(self, slot: Slot | None) -> Recording:
-        """Commands of the last portion, and the copies behind it."""
-        return self._queue.record(self._portions[-1], slot.copies if slot else ())
+    def _submits_of(self, slot: Slot | None, turn: int, count: int) -> list[list[Pass]]:
+        """What one of several replays consists of, a list for each of its portions."""
+        submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
+        if slot is not None:
+            submits[-1] = [(self._portions[-1], slot.copies[turn])]
+        if count > 1 and self._given is not None:
+            submits[0].insert(0, ((), self._fetches[turn]))
+        return submits
 
-    def _submit(self) -> tuple[object, Slot | None]:
-        """Submit every portion; returns what to wait for, and where the reads will be."""
+    def _record(self, slot: Slot | None, count: int) -> Recording:
+        """Commands of replays that fit one submit."""
+        turns = [self._submits_of(slot, turn, count)[0] for turn in range(count)]
+        return self._queue.record(*chain.from_iterable(turns))
+
+    def _submit(self, count: int) -> tuple[object, Slot | None]:
+        """Submit all of it; returns what to wait for, and where the reads will be."""
         queue, ahead = self._queue, self._ahead
-        queue.counters.dispatches += len(self.dispatches)
+        queue.counters.dispatches += count * len(self.dispatches)
         self._replays += 1
-        if ahead is not None:
+        self._count = count
+        if ahead is not None and ahead[2] == count:
             self._ahead = None
             return queue.send(ahead[0]), ahead[1]
+        self._forget_ahead()
         slot = self._free_slot() if self._reads else None
-        for portion in self._portions[:-1]:
-            queue.run(portion)
-        return queue.send(self._record(slot)), slot
+        if count <= self._together:
+            return queue.send(self._record(slot, count)), slot
+        index: object = None
+        for turn in range(count):
+            for passes in self._submits_of(slot, turn, count):
+                index = queue.send(queue.record(*passes))
+        return index, slot

@@ -33,6 +33,8 @@ Command = tuple[Any, ...]
 """One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""
 Copy = tuple[Any, ...]
 """One copy between buffers: source, offset, target, offset, bytes."""
+Pass = tuple[Sequence[Command], Sequence[Copy]]
+"""Dispatches, and copies behind them."""
 Recording = Any
 """Commands in an encoder, to be submitted once."""
 
@@ -187,19 +189,20 @@ class Queue:
         object or None
             What `wait` takes to wait for this submission alone.
         """
-        return self.send(self.record(commands, copies))
+        return self.send(self.record((commands, copies)))
 
-    def record(self, commands: Sequence[Command], copies: Sequence[Copy] = ()) -> Recording:
+    def record(self, *passes: Pass) -> Recording:
         """Dispatches, and copies behind them, for `send`, once, or `drop`.
 
         They are not finished: wgpu-native never frees what is finished and not submitted.
         """
         if self.native is not None:
-            return self.native.record(self.gpu, commands, copies)
+            return self.native.record(self.gpu, *passes)
         encoder = self.encoder()
-        self.encode(encoder, commands)
-        for copy in copies:
-            encoder.copy_buffer_to_buffer(*copy)
+        for commands, copies in passes:
+            self.encode(encoder, commands)
+            for copy in copies:
+                encoder.copy_buffer_to_buffer(*copy)
         return encoder
 
     def send(self, recorded: Recording) -> object:

@@ -24,7 +24,7 @@ class Slot:
 
     Attributes
     ----------
-    copies : list of Copy
+    copies : list of list of Copy
         For `Queue.run`, see `take`.
     busy : bool
         Whether it was started and is not finished.
@@ -34,20 +34,23 @@ class Slot:
         self._queue = queue
         self.nbytes = nbytes
         self.buffer = pool.acquire(nbytes, "readback")
-        self.copies: list[Copy] = []
+        self.copies: list[list[Copy]] = []
         self.busy = False
         self._wanted = 0
         self._index: object = None
         self._mapping: Mapping | None = None
 
-    def take(self, ranges: Sequence[Range]) -> None:
-        """Make the copies that bring ranges into the slot, one after the other."""
-        self.copies = list[Copy]()
+    def take(self, ranges: Sequence[Range], times: int = 1) -> None:
+        """Make the copies that bring ranges into the slot, one after the other, so many times."""
+        self.copies = []
         at = 0
-        for buffer, offset, nbytes in ranges:
-            size = padded(nbytes)
-            self.copies.append(self._queue.copying(buffer.raw, offset, self.buffer.raw, at, size))
-            at += size
+        for _ in range(times):
+            copies: list[Copy] = []
+            for buffer, offset, nbytes in ranges:
+                size = padded(nbytes)
+                copies.append(self._queue.copying(buffer.raw, offset, self.buffer.raw, at, size))
+                at += size
+            self.copies.append(copies)
 
     def start(self, index: object, nbytes: int) -> None:
         """Ask for the first `nbytes` bytes as they are after a submission."""

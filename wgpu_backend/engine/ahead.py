@@ -8,16 +8,30 @@
 Positions, slots and block tables are known in advance, and the tokens wait on the device, so the
 device goes on while the host looks at what it made. The host sees an end some steps late; what was
 made beyond it is thrown away, and who ran the steps cuts the cache back.
+
+Brief steps, of which the host's part is most, are submitted in pairs, which costs it less; while
+one pair is read the next one runs::
+
+    submit 0+1 ─ 2+3               4+5
+                     read 0 ─ 1 ─▶     read 2 ─ 3
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Sequence
 
 from wgpu_backend.engine.runner import Head, Runner, TimedResult, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
-from wgpu_backend.errors import BackendError, OptionError
+from wgpu_backend.errors import BackendError, CacheFull, OptionError
+
+TOGETHER = 2  # steps of a burst: with two under way, an end is seen 3 steps late at most
+# Steps are brief where two of them take no longer than a screen shows one picture: nobody sees
+# that their tokens come together.
+BRIEF_SECONDS = 1 / 120
+TIMED = 8  # steps between two looks at the clock
 
 
 class StepsAhead:
@@ -29,9 +43,10 @@ class StepsAhead:
     sequence : int
     sampler : StepSampler
     head : Head
-        What `sampler` builds.
+        What `sampler` builds; its `times` are the steps that may go together.
     depth : int
-        Steps under way at most; 1 reads each before the next.
+        Steps under way at most; 1 reads each before the next. With more, two bursts of brief steps
+        may be under way even if those are more steps.
     room : int
         Positions of the sequence at most.
 
@@ -59,6 +74,10 @@ class StepsAhead:
         self._depth = 1 if sampler.on_host else depth
         self._room = room
         self._under_way: deque[TimedResult] = deque()
+        self._together = 1
+        self._read = 0
+        self._looked = -math.inf
+        self._failure: BackendError | None = None
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Submit what is left of a prompt; the first token follows it."""
@@ -79,26 +98,62 @@ class StepsAhead:
         BackendError
             The step failed, or could not be submitted.
         """
-        self._submit(self._depth if wanted < 0 else min(self._depth, wanted))
-        return self._sampler.token(self._under_way.popleft().wait())
+        if self._read and (self._read - 1) % TIMED == 0:  # the first token is a prompt's
+            self._look()
+        self._submit(wanted)
+        token = self._sampler.token(self._under_way.popleft().wait())
+        self._read += 1
+        return token
 
     def forget(self) -> None:
         """Give up the steps that have not been read."""
         self._under_way.clear()
 
-    def _submit(self, count: int) -> None:
-        """Submit steps until so many are under way; what fails shows when none is left."""
-        while len(self._under_way) < count:
-            if self._under_way and self._runner.cache.length(self._sequence) >= self._room:
-                return
+    def _look(self) -> None:
+        """Decide by the time of the last steps how many go together from now on."""
+        now = time.perf_counter()
+        brief = now - self._looked < TIMED * BRIEF_SECONDS
+        self._together = self._head.times if brief and self._depth > 1 else 1
+        self._looked = now
+
+    def _submit(self, wanted: int) -> None:
+        """Submit steps while a burst is missing; what fails shows when none is left."""
+        while count := self._missing(wanted):
             try:
-                self._step()
+                self._burst(count)
             except BackendError:
                 if not self._under_way:
                     raise
                 return
 
-    def _step(self) -> None:
-        work = Work(self._sequence, (self._sampler.newest,), (0,))
-        self._under_way.append(self._runner.run([work], self._head, self._sampler.inputs()))
-        self._sampler.advance()
+    def _missing(self, wanted: int) -> int:
+        """Steps to submit now: a burst, the last ones, or 0; never 0 while none is under way."""
+        under_way = len(self._under_way)
+        left = self._room - self._runner.cache.length(self._sequence)
+        if wanted >= 0:
+            left = min(left, wanted - under_way)
+        count = min(self._together, left)
+        if not under_way:
+            return max(count, 1)
+        most = self._depth if self._together == 1 else max(self._depth, 2 * self._together)
+        return count if count > 0 and under_way + count <= most else 0
+
+    def _burst(self, count: int) -> None:
+        """Submit steps together: as many as the cache has room for, and one at least."""
+        if self._failure is not None:
+            raise self._failure
+        burst = self._runner.burst(self._head, count)
+        for number in range(count):
+            work = Work(self._sequence, (self._sampler.newest,), (0,))
+            try:
+                burst.add([work], self._sampler.inputs())
+            except CacheFull:
+                if not number:
+                    raise
+                break
+            self._sampler.advance()
+        try:
+            self._under_way += burst.submit()
+        except BackendError as error:
+            self._failure = error  # the sampler has gone ahead, nothing can follow
+            raise

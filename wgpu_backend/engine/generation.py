@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.engine.ahead import StepsAhead
+from wgpu_backend.engine.ahead import TOGETHER, StepsAhead
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import BackendError, ContextFull
@@ -86,8 +86,8 @@ class TokenStream:
     limit : int
         Most tokens to make; negative for as many as the context holds.
     depth : int
-        Steps under way at most: with more than one, the device goes on while the host looks at
-        what it made. The tokens are the same.
+        Steps under way at most, see `StepsAhead`: with more than one, the device goes on while the
+        host looks at what it made. The tokens are the same.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TokenStream:
         self._room = room
         self._limit = limit
         self.stats = Stats()
-        head = Head(f"sample:{sampler.kind}", self._build)
+        head = Head(f"sample:{sampler.kind}", self._build, 1 if sampler.on_host else TOGETHER)
         self._steps = StepsAhead(runner, session.sequence, sampler, head, depth, room)
 
     def _build(self, batch: Batch, hidden: Tensor) -> Sequence[Tensor]:

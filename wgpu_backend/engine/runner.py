@@ -4,7 +4,7 @@ The runner knows token ids, sequences and the cache; it knows nothing of text. A
 has been seen fills a few arrays, writes them with one call and replays; no op code runs.
 
 A token may be a reference to a place of `Runner.kept` that a pass before puts it into, so passes
-can be submitted before the tokens they go on from are known on the host.
+can be submitted before the tokens they go on from are known on the host, several at once.
 """
 
 from __future__ import annotations
@@ -42,10 +42,13 @@ class Head:
     name : str
     build : callable
         From the batch and (outputs, cols) states to the tensors that are read back.
+    times : int
+        Passes that a `Burst` may submit together; equal for equal names.
     """
 
     name: str
     build: Build = field(compare=False)
+    times: int = 1
 
 
 class Pass(NamedTuple):
@@ -56,15 +59,33 @@ class Pass(NamedTuple):
     context : Context
         Keeps what the graph is made of.
     recorded : Recorded
-    batch : BatchArrays
-    extra : dict of str to ndarray
-        Inputs that the head declared.
+    turns : list of Turn
+        Inputs of each of the runs that are submitted together.
     """
 
     context: Context
     recorded: Recorded
+    turns: list[Turn]
+
+
+class Turn(NamedTuple):
+    """Inputs of one run.
+
+    Parameters
+    ----------
+    batch : BatchArrays
+    extra : mapping of str to ndarray
+        Those that the head declared.
+    """
+
     batch: BatchArrays
     extra: Mapping[str, Array]
+
+    @classmethod
+    def of(cls, shape: BatchShape, arrays: Mapping[str, Array]) -> Turn:
+        """Tell a batch's arrays from those of its head."""
+        extra = {n: a for n, a in arrays.items() if n not in BatchArrays.NAMES}
+        return cls(BatchArrays(shape, arrays), extra)
 
 
 @dataclass(slots=True)
@@ -160,43 +181,41 @@ class Runner:
         CacheFull
             There is no room for all of it; every sequence is as it was, as after any failure.
         """
-        begin = time.perf_counter()
-        made = self._pass(self._shape(works), head)
-        before = [(w.sequence, self.cache.length(w.sequence)) for w in works]
-        try:
-            made.batch.fill(works, self.cache)
-            write_inputs(made.extra, extra)
-            result = made.recorded.replay()
-        except BaseException:
-            for sequence, length in before:
-                self.cache.remove(sequence, length)
-            raise
-        self.clock.steps += 1
-        self.clock.host += time.perf_counter() - begin
-        return TimedResult(result, self.clock)
+        burst = self.burst(head, 1)
+        burst.add(works, extra)
+        return burst.submit()[0]
 
-    def _shape(self, works: Sequence[Work]) -> BatchShape:
+    def burst(self, head: Head, count: int) -> Burst:
+        """Begin passes that are submitted together, at most `head.times` of them."""
+        return Burst(self, head, count)
+
+    def restore(self, lengths: Sequence[tuple[int, int]]) -> None:
+        """Cut sequences back to the lengths that go with them."""
+        for sequence, length in lengths:
+            self.cache.remove(sequence, length)
+
+    def recorded(self, shape: BatchShape, head: Head) -> Recorded:
+        """Graph of a shape, recorded the first time."""
+        return self._pass(shape, head).recorded
+
+    def made_for(self, works: Sequence[Work], head: Head, count: int) -> Pass:
+        """Graph for so many passes of the size of these works, recorded the first time.
+
+        It is that of the last pass, whose cache is longest.
+        """
         tokens = outputs = longest = 0
         for work in works:
-            count = len(work.tokens)
-            tokens += count
+            size = len(work.tokens)
+            tokens += size
             outputs += len(work.outputs)
-            longest = max(longest, self.cache.length(work.sequence) + count)
+            longest = max(longest, self.cache.length(work.sequence) + size * count)
         if tokens > self.chunk:
             raise ContextFull(f"run: {tokens} tokens in one pass, at most {self.chunk}")
         rows, results = bucket(tokens), bucket(outputs)
         if results == rows and not all(work.whole for work in works):
             results *= 2  # as many as rows would say that all are wanted
-        return BatchShape(
-            rows,
-            results,
-            bucket(len(works)),
-            min(bucket(longest, SHORTEST), self.cache.positions),
-        )
-
-    def recorded(self, shape: BatchShape, head: Head) -> Recorded:
-        """Graph of a shape, recorded the first time."""
-        return self._pass(shape, head).recorded
+        longest = min(bucket(longest, SHORTEST), self.cache.positions)
+        return self._pass(BatchShape(rows, results, bucket(len(works)), longest), head)
 
     def _pass(self, shape: BatchShape, head: Head) -> Pass:
         key = (shape, head.name)  # a head itself would keep its first stream alive
@@ -209,10 +228,9 @@ class Runner:
     def _record(self, shape: BatchShape, head: Head) -> Pass:
         context = Context(self._executor)
         batch = self._batch(context, shape)
-        recorded = context.record(*head.build(batch, self.model.hidden(batch)))
-        arrays = BatchArrays(shape, recorded.arrays)
-        extra = {n: a for n, a in recorded.arrays.items() if n not in BatchArrays.NAMES}
-        return Pass(context, recorded, arrays, extra)
+        times = head.times if shape.tokens == shape.sequences else 1  # steps of a generation
+        recorded = context.record(*head.build(batch, self.model.hidden(batch)), times=times)
+        return Pass(context, recorded, [Turn.of(shape, arrays) for arrays in recorded.turns])
 
     def _batch(self, context: Context, shape: BatchShape) -> Batch:
         width = -(-shape.longest // self.cache.block)
@@ -241,6 +259,72 @@ class Runner:
             made.context.close()
         self._passes.clear()
         self._executor.free(self.kept.storage)
+
+
+class Burst:
+    """Passes of the same sequences that are submitted together.
+
+    Parameters
+    ----------
+    runner : Runner
+    head : Head
+    count : int
+        Passes there will be at most.
+    """
+
+    def __init__(self, runner: Runner, head: Head, count: int) -> None:
+        self._runner = runner
+        self._head = head
+        self._count = count
+        self._pass: Pass | None = None
+        self._before: list[tuple[int, int]] = []
+        self._filled = 0
+
+    def add(self, works: Sequence[Work], extra: Mapping[str, Array]) -> None:
+        """Take slots in the cache and write down the inputs of one more pass.
+
+        Parameters
+        ----------
+        works : sequence of Work
+            With as many tokens as in the passes before.
+        extra : mapping
+            Values of the inputs that the head declared; they may be written over afterwards.
+
+        Raises
+        ------
+        CacheFull
+            There is no room for all of it; every sequence is as it was, as after any failure.
+        """
+        begin = time.perf_counter()
+        runner, cache = self._runner, self._runner.cache
+        if self._pass is None:
+            self._pass = runner.made_for(works, self._head, self._count)
+        before = [(w.sequence, cache.length(w.sequence)) for w in works]
+        turn = self._pass.turns[self._filled]
+        try:
+            turn.batch.fill(works, cache)
+            write_inputs(turn.extra, extra)
+        except BaseException:
+            runner.restore(before)
+            raise
+        self._before = self._before or before
+        self._filled += 1
+        runner.clock.host += time.perf_counter() - begin
+
+    def submit(self) -> list[TimedResult]:
+        """Submit the passes without waiting; after a failure sequences are as before the first."""
+        begin = time.perf_counter()
+        if self._pass is None:
+            return []
+        clock = self._runner.clock
+        try:
+            results = self._pass.recorded.replays(self._filled)
+        except BaseException:
+            self._runner.restore(self._before)
+            raise
+        clock.steps += self._filled
+        clock.host += time.perf_counter() - begin
+        return [TimedResult(result, clock) for result in results]
 
 
 @dataclass(frozen=True, slots=True)

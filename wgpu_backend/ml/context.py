@@ -211,11 +211,18 @@ class Context:
         self._forward += tensors
         return self
 
-    def record(self, *outputs: Tensor) -> Recorded:
-        """Graph of these outputs, ready to run many times with other values of its inputs."""
+    def record(self, *outputs: Tensor, times: int = 1) -> Recorded:
+        """Graph of these outputs, ready to run many times with other values of its inputs.
+
+        Parameters
+        ----------
+        *outputs : Tensor
+        times : int
+            How often one submit may run it, see `Recorded.replays`.
+        """
         self._check()
         whole = [t if _is_whole(t) else t.contiguous() for t in outputs]
-        return self._executor.record([*whole, *self._taken(whole)])
+        return self._executor.record([*whole, *self._taken(whole)], times=times)
 
     def compute(self, *tensors: Tensor) -> None:
         """Run the graph of these tensors; their values stay until the context closes."""

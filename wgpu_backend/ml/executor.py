@@ -38,14 +38,22 @@ class Recorded(Protocol):
         Of what is left after it.
     dispatches : int
         Dispatches one run encodes; 0 on the NumPy device.
+    turns : sequence of mapping of str to ndarray
+        Values of the named inputs for each of several `replays`, to be written over; as many as
+        the graph was recorded for.
     arrays : mapping of str to ndarray
-        Values of the named inputs for `replay`, to be written over; `run` puts its own there.
+        Those of the first, which `replay` takes; `run` puts its own there.
     """
 
     scheduled: Sequence[Node]
     plan: MemoryPlan
     dispatches: int
-    arrays: dict[str, Array]
+    turns: list[dict[str, Array]]
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Values of the named inputs for `replay`."""
+        ...
 
     def run(self, inputs: Mapping[str, Array]) -> Result:
         """Write the named inputs and run; does not wait."""
@@ -53,6 +61,10 @@ class Recorded(Protocol):
 
     def replay(self) -> Result:
         """Run with what `arrays` hold now; does not wait."""
+        ...
+
+    def replays(self, count: int) -> list[Result]:
+        """Run with what the first `turns` hold now, one after the other; does not wait."""
         ...
 
     def timed(self) -> list[tuple[str, str, float]]:
@@ -96,8 +108,11 @@ class Executor(Protocol):
         """Release the bytes of a state, or of a weight that is alone; again is harmless."""
         ...
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> Recorded:
-        """Make a graph ready to run; with `shared`, intermediates lie in memory all share."""
+    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> Recorded:
+        """Make a graph ready to run, up to so many times in one submit.
+
+        With `shared`, intermediates lie in memory that all graphs share.
+        """
         ...
 
     def read(self, node: Node) -> Array:
@@ -162,3 +177,15 @@ def write_inputs(arrays: Mapping[str, Array], inputs: Mapping[str, Array]) -> No
             raise DTypeError(f"input {name}: got {values.dtype}, needs {arrays[name].dtype}")
     for name, values in inputs.items():
         arrays[name][...] = values
+
+
+def require_turns(turns: Sequence[Mapping[str, Array]], count: int) -> None:
+    """Refuse more runs in one submit than a graph has inputs for.
+
+    Raises
+    ------
+    ContextError
+        There are fewer turns, or none is wanted.
+    """
+    if not 1 <= count <= len(turns):
+        raise ContextError(f"replays: {count} at once, the graph was recorded for {len(turns)}")

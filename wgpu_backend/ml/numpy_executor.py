@@ -19,7 +19,15 @@ from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, Pieces, in_one, sums, write_inputs
+from wgpu_backend.ml.executor import (
+    Array,
+    Pieces,
+    Result,
+    in_one,
+    require_turns,
+    sums,
+    write_inputs,
+)
 from wgpu_backend.ml.planes import nonfinite_blocks, require_finite
 
 NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="numpy", api="NumPy")
@@ -65,9 +73,11 @@ class NumpyExecutor:
             self._nbytes[owner] -= storage.nbytes
         storage.handle = None
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> NumpyRecorded:
+    def record(
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+    ) -> NumpyRecorded:
         """Make a graph ready to run; intermediates live only while it runs."""
-        return NumpyRecorded(outputs)
+        return NumpyRecorded(outputs, times)
 
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""
@@ -185,7 +195,7 @@ class NumpyRecorded:
 
     dispatches = 0
 
-    def __init__(self, outputs: Sequence[Node]) -> None:
+    def __init__(self, outputs: Sequence[Node], times: int) -> None:
         self.scheduled: Sequence[Node] = schedule(outputs)
         self.plan: MemoryPlan = plan(self.scheduled, outputs, reuse=False)
         self._outputs = tuple(outputs)
@@ -196,10 +206,16 @@ class NumpyRecorded:
             if n.storage.kind == "input" and n.storage.label
         }
         self._specs: dict[str, Spec] = {name: s.handle for name, s in self._inputs.items()}
-        self.arrays: dict[str, Array] = {
-            name: np.zeros(spec.shape, spec.dtype.numpy) for name, spec in self._specs.items()
-        }
+        self.turns: list[dict[str, Array]] = [
+            {name: np.zeros(spec.shape, spec.dtype.numpy) for name, spec in self._specs.items()}
+            for _ in range(times)
+        ]
         self._last = self._last_uses()
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Values of the named inputs for `replay`."""
+        return self.turns[0]
 
     def _last_uses(self) -> dict[int, list[Storage]]:
         """Storages that nothing needs after each step."""
@@ -221,7 +237,12 @@ class NumpyRecorded:
 
     def replay(self) -> NumpyResult:
         """Run with what `arrays` hold now."""
-        return NumpyResult(self._run())
+        return NumpyResult(self._run(self.arrays))
+
+    def replays(self, count: int) -> list[Result]:
+        """Run with what the first `turns` hold now, one after the other."""
+        require_turns(self.turns, count)
+        return [NumpyResult(self._run(arrays)) for arrays in self.turns[:count]]
 
     def timed(self) -> list[tuple[str, str, float]]:
         """Run with a clock, with what `arrays` hold now."""
@@ -234,13 +255,15 @@ class NumpyRecorded:
             timings.append((call.op.name, "numpy", now - start))
             start = now
 
-        self._run(done)
+        self._run(self.arrays, done)
         return timings
 
-    def _run(self, done: Callable[[Call], None] = lambda call: None) -> list[Array]:
+    def _run(
+        self, arrays: Mapping[str, Array], done: Callable[[Call], None] = lambda call: None
+    ) -> list[Array]:
         """Values of the outputs; `done` is told of each op after it ran."""
         try:
-            for name, values in self.arrays.items():
+            for name, values in arrays.items():
                 self._inputs[name].handle = values.reshape(-1)
             self._execute(done)
             return [

@@ -8,7 +8,7 @@ can be compiled in the meantime.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
 from wgpu_backend.device_info import Capabilities, DeviceInfo
@@ -61,11 +61,11 @@ class Sketch:
     def free(self, storage: Storage) -> None:
         """Nothing to release."""
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> Sketched:
+    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> Sketched:
         """Tell the shaders of a graph."""
         scheduled = schedule(outputs)
         nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
-        sketched = Sketched(scheduled, plan(nodes, outputs))
+        sketched = Sketched(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
         for node, launch in sketched.plan.steps:
             assert node.call is not None
             for kernel in kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE):
@@ -112,8 +112,13 @@ class Sketched:
 
     scheduled: Sequence[Node]
     plan: MemoryPlan
+    turns: list[dict[str, Array]]
     dispatches: int = 0
-    arrays: dict[str, Array] = field(default_factory=dict[str, Array])
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """No value is wanted."""
+        return self.turns[0]
 
     def run(self, inputs: Mapping[str, Array]) -> NoReturn:
         """Refuse.
@@ -128,6 +133,10 @@ class Sketched:
     def replay(self) -> NoReturn:
         """Refuse, as `run`."""
         self.run(self.arrays)
+
+    def replays(self, count: int) -> NoReturn:
+        """Refuse, as `run`."""
+        self.run(self.turns[count - 1])
 
     def timed(self) -> list[tuple[str, str, float]]:
         """No dispatch ran."""

@@ -128,10 +128,12 @@ class WgpuExecutor:
                 binding.buffer.release()
         storage.handle = None
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True) -> WgpuRecorded:
-        """Make a graph ready to run."""
+    def record(
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+    ) -> WgpuRecorded:
+        """Make a graph ready to run, up to so many times in one submit."""
         slots = self._slots.take if shared else None
-        return WgpuRecorded(self.device, outputs, self.rules, self.bound, slots)
+        return WgpuRecorded(self.device, outputs, self.rules, self.bound, slots, times)
 
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""

@@ -20,7 +20,7 @@ from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, write_inputs
+from wgpu_backend.ml.executor import Array, Result, require_turns, write_inputs
 from wgpu_backend.ml.planes import aligned, plane_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
@@ -73,6 +73,8 @@ class WgpuRecorded:
         What a kernel binds of a part of a storage, see `WgpuExecutor.bound`.
     slots : callable or None
         Gives buffers of these sizes for the slots of the plan; None for the graph's own.
+    times : int
+        How often one submit may run it.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class WgpuRecorded:
         rules: Mapping[str, Sequence[Rule]],
         bound: Bound,
         slots: Slots | None,
+        times: int = 1,
     ) -> None:
         self._device = device
         self._bound = bound
@@ -90,7 +93,7 @@ class WgpuRecorded:
         self.plan: MemoryPlan = plan(nodes, outputs)
         self._specs = tuple(n.spec for n in outputs)
         self._owned: list[Buffer] = []
-        self.arrays: dict[str, Array] = {}
+        self.turns: list[dict[str, Array]] = [{} for _ in range(times)]
         self._parts: dict[Storage, tuple[Part, ...]] = {}
         try:
             self._place_intermediates(slots or self._own_slots)
@@ -98,6 +101,11 @@ class WgpuRecorded:
         except BaseException:
             self._release()
             raise
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Values of the named inputs for `replay`."""
+        return self.turns[0]
 
     def _own(self, nbytes: int, purpose: Purpose, label: str) -> Buffer:
         """Make a buffer that closing releases."""
@@ -128,22 +136,22 @@ class WgpuRecorded:
             return None
         sizes = {s: aligned(s.nbytes + SLACK) for s in storages}
         named = sum(size for s, size in sizes.items() if s.label)
-        values = np.zeros(named, np.uint8)
+        values = np.zeros((len(self.turns), named), np.uint8)
         buffer, offset = self._own(sum(sizes.values()), "inputs", "inputs"), 0
         for storage, size in sizes.items():
             self._place_input(storage, Binding(buffer, offset, size), values)
             offset += size
-        return (Binding(buffer, 0, named), values.data) if named else None
+        return (Binding(buffer, 0, named), values.reshape(-1).data) if named else None
 
     def _place_input(self, storage: Storage, at: Binding, values: Bytes) -> None:
-        """Give an input its place: of a named one in what a run writes, too, else write it now."""
+        """Give an input its place: of a named one in what runs write, too, else write it now."""
         self._parts[storage] = (Part(0, 1, {"": at}),)
         if not storage.label:
             self._device.write(at.buffer, storage.handle, at.offset)
             return
         spec: Spec = storage.handle
-        room: Array = np.ndarray(spec.shape, spec.dtype.numpy, values.data, at.offset)
-        self.arrays[storage.label] = room
+        for turn, row in zip(self.turns, values, strict=True):
+            turn[storage.label] = np.ndarray(spec.shape, spec.dtype.numpy, row.data, at.offset)
 
     def _parts_of(self, node: Node) -> tuple[Part, ...]:
         if node.storage in self._parts:
@@ -166,7 +174,10 @@ class WgpuRecorded:
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
         self.dispatches = len(dispatches)
         reads = [read for node in outputs for read in self._readings(node)]
-        return self._device.program(dispatches, reads=reads, given=given, label="graph")
+        times = len(self.turns)
+        return self._device.program(
+            dispatches, reads=reads, given=given, label="graph", times=times
+        )
 
     def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
         """Equal parameter blocks share a place in one uniform buffer."""
@@ -225,6 +236,11 @@ class WgpuRecorded:
     def replay(self) -> WgpuResult:
         """Run with what `arrays` hold now; does not wait."""
         return WgpuResult(self.program.replay(), self._specs)
+
+    def replays(self, count: int) -> list[Result]:
+        """Run with what the first `turns` hold now, in one submit if it fits; does not wait."""
+        require_turns(self.turns, count)
+        return [WgpuResult(pending, self._specs) for pending in self.program.replays(count)]
 
     def timed(self) -> list[tuple[str, str, float]]:
         """Run with a clock: op, shader and seconds of each dispatch."""
