@@ -293,47 +293,33 @@ def synthetic(folder: Path, layers: int) -> Path:
 
 
 def table(results: Sequence[Measured]) -> str:
-    """Results in columns, and a line through their host times."""
-    parts = list(results[0].parts)
-    heads = [
-        "model",
-        "layers",
-        "dispatches",
-        "a submit",
-        "µs",
-        "least",
-        "exposed",
-        "cpu",
-        "floor",
-        *parts,
-        "made",
-        "made generating",
-    ]
-    rows = [
-        [
-            each.model,
-            *(str(n) for n in (each.layers, each.dispatches, each.together)),
-            *(
-                f"{n:.0f}"
-                for n in (
-                    each.microseconds,
-                    each.least,
-                    each.exposed,
-                    each.processor,
-                    each.floor,
-                    *each.parts.values(),
-                )
-            ),
-            str(sum(each.made.values())),
-            str(sum(each.generated[key] for key in MADE)),
-        ]
-        for each in results
-    ]
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    texts = [
-        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [heads, *rows]
-    ]
+    """Results in columns."""
+    lines = [_cells(each) for each in results]
+    rows = [list(lines[0]), *(list(line.values()) for line in lines)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    texts = ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(texts)
+
+
+def _cells(each: Measured) -> dict[str, str]:
+    """One line of the table, by its heads."""
+    times = {
+        "µs": each.microseconds,
+        "least": each.least,
+        "exposed": each.exposed,
+        "cpu": each.processor,
+        "floor": each.floor,
+        **each.parts,
+    }
+    return {
+        "model": each.model,
+        "layers": str(each.layers),
+        "dispatches": str(each.dispatches),
+        "a submit": str(each.together),
+        **{head: f"{microseconds:.0f}" for head, microseconds in times.items()},
+        "made": str(sum(each.made.values())),
+        "made generating": str(sum(each.generated[key] for key in MADE)),
+    }
 
 
 def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:

@@ -170,10 +170,11 @@ def test_closing_drops_what_was_recorded_and_not_read(either: Device):
         check(program, data, 2, 0.0)
     assert program.prepared
     pending = program.replays(2)
-    ring = program._ring
+    assert program._ring is not None
+    buffer = program._ring._buffer
     program.close()
-    assert ring is not None
-    assert not ring.alive
+    assert buffer is not None
+    assert not buffer.alive
     for each in pending:
         with pytest.raises(DeviceError, match="counting: closed before its results were read"):
             each.wait()

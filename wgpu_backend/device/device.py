@@ -16,9 +16,10 @@ from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
 from wgpu_backend.device.profiles import capabilities_of, request
-from wgpu_backend.device.program import Given, Program
+from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Counters, Queue
 from wgpu_backend.device.readback import Slot
+from wgpu_backend.device.ring import Given
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.shader import Shader

@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 
-from wgpu_backend.device.binds import Binder, Dispatch, Range, padded, resolved
-from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.binds import Binder, Dispatch, padded
+from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.pending import Pending, Reading
-from wgpu_backend.device.queue import Copy, Pass, Recording
+from wgpu_backend.device.queue import Pass, Recording
 from wgpu_backend.device.readback import Slot
+from wgpu_backend.device.ring import Given, Ring, copied
 from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
 
@@ -33,8 +34,6 @@ from wgpu_backend.errors import DeviceError
 MAX_DISPATCHES_PER_SUBMIT = 1024
 # Bytes moved plus operations done by one submit: a third of a second at 100 G/s, a slow GPU.
 MAX_WORK_PER_SUBMIT = 1 << 35
-Given = tuple[Binding, memoryview]
-"""Bytes of the host, a multiple of 4 for each replay, and where on the device it puts them."""
 
 # Submissions whose results may be under way at once; the next one first takes the oldest's.
 READBACK_SLOTS = 8
@@ -90,20 +89,19 @@ class Program:
         # Native commands are bare handles: what keeps the groups alive is the binder.
         self._binder = binder
         self._queue, self._pool = binder.queue, binder.pool
-        self._reads = [self._copied("read", binding) for binding in reads]
-        self._given = given and self._placed(*given)
+        self._reads = [copied(f"{self.label}: read", binding, binder) for binding in reads]
         self._sizes = tuple(nbytes for _, _, nbytes in self._reads)
         self._stride = sum(padded(size) for size in self._sizes)
         self._portions = [
             [self._queue.command(d.pipeline.raw, binder.group(d), d.groups) for d in portion]
             for portion in portions(self.dispatches)
         ]
+        self._ring = Ring(self.label, binder, given, times) if given else None
         bound = [b.buffer for d in self.dispatches for b in d.bindings]
-        copied = [*self._reads, *(self._given[:1] if self._given else ())]
-        self._buffers = {*bound, *(buffer for buffer, _, _ in copied)}
+        ranges = [*self._reads, *([self._ring.place] if self._ring else [])]
+        self._buffers = {*bound, *(buffer for buffer, _, _ in ranges)}
         self._epoch = -1
         self._together = self._alike()
-        self._ring, self._fetches = self._room()
         self._slots: list[Slot] = []
         self._under_way: dict[Slot, weakref.ref[Reading]] = {}  # the oldest first
         self._replays = 0
@@ -163,7 +161,8 @@ class Program:
         with self._queue.entered(self.label):
             self._check()
             with self._queue.translated(self.label):
-                self._give(count)
+                if self._ring is not None:
+                    self._ring.write(count)
                 index, slot = self._submit(count)
                 if slot is not None:
                     slot.start(index, count * self._stride)
@@ -240,7 +239,7 @@ class Program:
             self._release()
 
     def _release(self) -> None:
-        self._portions, self._fetches = [], []
+        self._portions = []
         self._forget_ahead()
         self._binder.close()
         for slot in self._slots:
@@ -248,7 +247,6 @@ class Program:
         self._slots, self._under_way = [], {}
         if self._ring is not None:
             self._ring.release()
-            self._ring = None
 
     def _forget_ahead(self) -> None:
         if self._ahead is not None:
@@ -262,37 +260,6 @@ class Program:
         work = sum(dispatch.work for dispatch in self.dispatches)
         most = MAX_DISPATCHES_PER_SUBMIT // max(len(self.dispatches), 1)
         return max(1, min(most, MAX_WORK_PER_SUBMIT // max(work, 1)))
-
-    def _room(self) -> tuple[Buffer | None, list[list[Copy]]]:
-        """Where several replays are given theirs, and the copies that fetch it from there."""
-        if self.times == 1 or self._given is None:
-            return None, [[] for _ in range(self.times)]
-        (buffer, offset, nbytes), _ = self._given
-        ring = self._pool.acquire(self.times * nbytes, "inputs", f"{self.label} ring")
-        copying = self._queue.copying
-        return ring, [
-            [copying(ring.raw, turn * nbytes, buffer.raw, offset, nbytes)]
-            for turn in range(self.times)
-        ]
-
-    def _copied(self, what: str, binding: Binding) -> Range:
-        """Check what is read or given; copies start and end at multiples of 4."""
-        subject = f"{self.label}: {what}"
-        buffer, offset, nbytes = resolved(subject, binding, self._pool)
-        if offset % 4:
-            raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
-        return buffer, offset, nbytes
-
-    def _placed(self, binding: Binding, data: memoryview) -> tuple[Range, memoryview]:
-        """Check what is given."""
-        place = self._copied("given", binding)
-        if data.nbytes != self.times * place[2] or place[2] % 4:
-            times = f"{self.times} times " if self.times > 1 else ""
-            raise DeviceError(
-                f"{self.label}: given {data.nbytes} bytes for {times}{place[2]}, "
-                "a multiple of 4 is needed"
-            )
-        return place, data.cast("B")
 
     def _check(self) -> None:
         """Refuse to replay what would abort the process.
@@ -338,22 +305,13 @@ class Program:
         self._slots.append(slot)
         return slot
 
-    def _give(self, count: int) -> None:
-        """Copy what is given to the device: to its place, or for several replays to the ring."""
-        if self._given is None:
-            return
-        (buffer, offset, nbytes), data = self._given
-        if count > 1 and self._ring is not None:
-            buffer, offset = self._ring, 0
-        self._queue.write(buffer.raw, offset, data[: count * nbytes])
-
     def _submits_of(self, slot: Slot | None, turn: int, count: int) -> list[list[Pass]]:
         """What one of several replays consists of, a list for each of its portions."""
         submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
         if slot is not None:
             submits[-1] = [(self._portions[-1], slot.copies[turn])]
-        if count > 1 and self._given is not None:
-            submits[0].insert(0, ((), self._fetches[turn]))
+        if self._ring is not None:
+            submits[0].insert(0, ((), self._ring.fetch(turn, count)))
         return submits
 
     def _record(self, slot: Slot | None, count: int) -> Recording:

@@ -13,7 +13,9 @@ from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.memory import Purpose
-from wgpu_backend.device.program import Given, Pending, Program
+from wgpu_backend.device.pending import Pending
+from wgpu_backend.device.program import Program
+from wgpu_backend.device.ring import Given
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan

@@ -1,0 +1,89 @@
+"""Bytes of the host that replays are given, each its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wgpu_backend.device.binds import Binder, Range, resolved
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.queue import Copy
+from wgpu_backend.errors import DeviceError
+
+Given = tuple[Binding, memoryview]
+"""Where every replay wants bytes of the host, and those of each replay of a submit, in order."""
+
+
+class Ring:
+    """Brings what replays are given to its place: one's by a write, several's by one and a fetch.
+
+    A write comes before all that is submitted next, so what several replays of a submit are given
+    is written to a buffer of its own, from where commands of each copy its part.
+
+    Parameters
+    ----------
+    subject : str
+        Name for messages.
+    binder : Binder
+        Of the program.
+    given : tuple of Binding and memoryview
+        Offset and bytes are multiples of 4.
+    times : int
+        Replays of a submit at most.
+
+    Raises
+    ------
+    DeviceError
+        The place is not in a live buffer of the device, or the bytes do not fill it `times` times.
+    """
+
+    def __init__(self, subject: str, binder: Binder, given: Given, times: int) -> None:
+        self._queue = binder.queue
+        binding, data = given
+        self.place = copied(f"{subject}: given", binding, binder)
+        target, offset, nbytes = self.place
+        if data.nbytes != times * nbytes or nbytes % 4:
+            needed = f"{times} times {nbytes}" if times > 1 else nbytes
+            raise DeviceError(
+                f"{subject}: given {data.nbytes} bytes for {needed}, a multiple of 4 is needed"
+            )
+        self._data = data.cast("B")
+        self._buffer: Buffer | None = None
+        self._fetches: list[Copy] = []
+        if times > 1:
+            self._buffer = binder.pool.acquire(data.nbytes, "inputs", f"{subject} ring")
+            self._fetches = [
+                self._queue.copying(self._buffer.raw, turn * nbytes, target.raw, offset, nbytes)
+                for turn in range(times)
+            ]
+
+    def write(self, count: int) -> None:
+        """Write what the next replays are given, as it is now."""
+        buffer, offset, nbytes = self.place
+        if count > 1 and self._buffer is not None:
+            buffer, offset = self._buffer, 0
+        self._queue.write(buffer.raw, offset, self._data[: count * nbytes])
+
+    def fetch(self, turn: int, count: int) -> Sequence[Copy]:
+        """Copies that one of several replays begins with."""
+        return self._fetches[turn : turn + 1] if count > 1 else ()
+
+    def release(self) -> None:
+        """Give the buffer back."""
+        self._fetches = []
+        if self._buffer is not None:
+            self._buffer.release()
+            self._buffer = None
+
+
+def copied(subject: str, binding: Binding, binder: Binder) -> Range:
+    """Check what is read or given; copies start at multiples of 4.
+
+    Raises
+    ------
+    DeviceError
+        It does not, or is not in a live buffer of the device.
+    """
+    buffer, offset, nbytes = resolved(subject, binding, binder.pool)
+    if offset % 4:
+        raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
+    return buffer, offset, nbytes
