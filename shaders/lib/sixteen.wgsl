@@ -1,8 +1,6 @@
 // Four-bit quants that stand for 16 numbers, i8 in four words.
 
 const IQ4_NUMBERS: vec4<u32> = vec4<u32>(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
-// FP4, a sign, two bits of exponent and one of mantissa, doubled: 0, 1, 2, 3, 4, 6, 8, 12, and less.
-const FP4_NUMBERS: vec4<u32> = vec4<u32>(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
 
 // Numbers of four quants, a byte each.
 fn sixteen(numbers: vec4<u32>, quants: u32) -> vec4<f32> {

@@ -1,6 +1,6 @@
 // MXFP4: value = number · 2^(exponent - 128), an FP4 number (doubled, hence 128) and a byte of
 // exponent per 32. Quants lie as in Q4_0.
-// @import lib/sixteen
+// @import lib/fp4
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<u32>;
@@ -12,11 +12,11 @@ fn buf_scale(group: u32) -> f32 {
 }
 
 fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
-    let words = buf_quants[group];
+    let above = fp4_above(buf_quants[group]);
     let scale = buf_scale(group);
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        (*values)[i] = sixteen(FP4_NUMBERS, words[i] & 0x0f0f0f0fu) * scale;
-        (*values)[i + 4u] = sixteen(FP4_NUMBERS, (words[i] >> 4u) & 0x0f0f0f0fu) * scale;
+        (*values)[i] = fp4_doubled(above.low[i]) * scale;
+        (*values)[i + 4u] = fp4_doubled(above.high[i]) * scale;
     }
 }

@@ -1,6 +1,6 @@
 // NVFP4: value = number · scale / 2, an FP4 number (doubled) and per 16 an FP8 scale: four bits of
 // exponent, three of mantissa, no sign. Quants lie as in Q4_0.
-// @import lib/sixteen
+// @import lib/fp4
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<u32>;
@@ -13,13 +13,13 @@ fn buf_half_scale(byte: u32) -> f32 {
 }
 
 fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
-    let words = buf_quants[group];
+    let above = fp4_above(buf_quants[group]);
     let pair = buf_scales[group / 2u] >> ((group & 1u) * 16u);
     let first = buf_half_scale(pair & 255u);
     let second = buf_half_scale((pair >> 8u) & 255u);
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        (*values)[i] = sixteen(FP4_NUMBERS, words[i] & 0x0f0f0f0fu) * first;
-        (*values)[i + 4u] = sixteen(FP4_NUMBERS, (words[i] >> 4u) & 0x0f0f0f0fu) * second;
+        (*values)[i] = fp4_doubled(above.low[i]) * first;
+        (*values)[i + 4u] = fp4_doubled(above.high[i]) * second;
     }
 }
