@@ -26,7 +26,7 @@ fn sum16(weights: vec4<u32>, x: vec4<u32>, pairs: u32) -> i32 {
     return upper(both.x) + upper(both.y) + upper(both.z) + upper(both.w);
 }
 
+// A lower half from -2^15 to 2^15 - 1 is nothing or takes one from the upper half; a half makes up for that.
 fn upper(sum: i32) -> i32 {
-    let low = (sum << 16u) >> 16u;
-    return (sum - low) >> 16u;
+    return (sum + 32768) >> 16u;
 }
