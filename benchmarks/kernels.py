@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, U32, DType, named
 from wgpu_backend.graph.node import Launch, Node
@@ -124,9 +125,9 @@ class Bench:
         self.rng = np.random.default_rng(1)
 
     def weight(self, m: int, k: int, dtype: DType, *, rounded: bool = False) -> Tensor:
-        """Random bytes, of which any two are a finite f16; what they are worth does not matter."""
-        data = self.rng.integers(0, 128, dtype.nbytes(m * k), np.uint8) & np.uint8(0x3B)
+        """A matrix of random bytes."""
         spec = Spec.dense((m, k), dtype)
+        data = self._bytes(spec)
         # Where a weight lies may hang on whether products round activations.
         self.executor.rules = fusions(["mulmat_q8"] if rounded else [], exact=False)
         try:
@@ -153,8 +154,15 @@ class Bench:
     def experts(self, dtype: DType) -> Tensor:
         """Weights of all experts, (experts, m, k)."""
         spec = Spec.dense((EXPERTS, *EXPERT), dtype)
+        data = memoryview(self._bytes(spec))
+        return leaf(spec, self.executor.weight(spec, data, "experts", alone=True))
+
+    def _bytes(self, spec: Spec) -> NDArray[np.uint8]:
+        """Random bytes, of which any two are a finite f16; what they are worth does not matter."""
         data = self.rng.integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
-        return leaf(spec, self.executor.weight(spec, memoryview(data), "experts", alone=True))
+        if spec.dtype == MXFP4:  # small exponents would make subnormal sums, dear for a core
+            data.reshape(-1, MXFP4.block_nbytes)[:, 0] |= np.uint8(64)
+        return data
 
     def expert_case(self, weights: Tensor, tokens: int, *rules: str) -> Case:
         """Record a product of tokens with the experts they chose, with some fusion rules."""

@@ -1,32 +1,40 @@
 // Sum of 16 products of bytes where no instruction takes packed bytes, two products by one
 // multiplication of words: (a + b · 2^16) · (y + x · 2^16) has a · x + b · y in its upper half.
 //
-// The lower half has a · y, whose sum the upper one is cleared of at the end. `pairs` of them fit into
-// 16 bits before that, by how large weights of a format are; for signed weights it is 0, and the
-// products are made one by one.
+// The lower half has a · y, whose sum the upper one is cleared of at the end. So many `pairs` fit into the
+// halves before that, by how large weights of a format are; 0 is for weights with a sign, of which one does.
 
 fn sum16(weights: vec4<u32>, x: vec4<u32>, pairs: u32) -> i32 {
-    if pairs == 0u {
-        return dot4I8Packed(weights.x, x.x) + dot4I8Packed(weights.y, x.y)
-            + dot4I8Packed(weights.z, x.z) + dot4I8Packed(weights.w, x.w);
-    }
     let x_even = (bitcast<vec4<i32>>(x << vec4<u32>(24u)) >> vec4<u32>(8u))
         + (bitcast<vec4<i32>>(x << vec4<u32>(8u)) >> vec4<u32>(24u));
     let x_odd = ((bitcast<vec4<i32>>(x << vec4<u32>(16u)) >> vec4<u32>(24u)) << vec4<u32>(16u))
         + (bitcast<vec4<i32>>(x) >> vec4<u32>(24u));
-    let even = bitcast<vec4<i32>>(weights & vec4<u32>(0x00ff00ffu)) * x_even;
-    let odd = bitcast<vec4<i32>>((weights >> vec4<u32>(8u)) & vec4<u32>(0x00ff00ffu)) * x_odd;
+    let even = even_bytes(weights, pairs) * x_even;
+    let odd = even_bytes(weights >> vec4<u32>(8u), pairs) * x_odd;
+    if pairs == 0u {
+        let sums = upper(even) + upper(odd);
+        return sums.x + sums.y + sums.z + sums.w;
+    }
     let both = even + odd;
     if pairs == 8u {
-        return upper(both.x + both.y + both.z + both.w);
+        return upper(vec4<i32>(both.x + both.y + both.z + both.w)).x;
     }
     if pairs == 4u {
-        return upper(both.x + both.y) + upper(both.z + both.w);
+        let sums = upper(vec4<i32>(both.xz + both.yw, 0, 0));
+        return sums.x + sums.y;
     }
-    return upper(both.x) + upper(both.y) + upper(both.z) + upper(both.w);
+    let sums = upper(both);
+    return sums.x + sums.y + sums.z + sums.w;
 }
 
-// A lower half from -2^15 to 2^15 - 1 is nothing or takes one from the upper half; a half makes up for that.
-fn upper(sum: i32) -> i32 {
-    return (sum + 32768) >> 16u;
+// The first and third byte of words in halves of their own; a sign takes 256 off.
+fn even_bytes(words: vec4<u32>, pairs: u32) -> vec4<i32> {
+    let bytes = words & vec4<u32>(0x00ff00ffu);
+    let signs = (words & vec4<u32>(0x00800080u)) << vec4<u32>(1u);
+    return bitcast<vec4<i32>>(bytes - select(vec4<u32>(0u), signs, pairs == 0u));
+}
+
+// A lower half from -2^15 to 2^15 - 1 takes nothing or one from the upper half; a half makes up for that.
+fn upper(sums: vec4<i32>) -> vec4<i32> {
+    return (sums + 32768) >> vec4<u32>(16u);
 }

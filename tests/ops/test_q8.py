@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.blocks import sampled
+from tests.blocks import random_blocks, sampled
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
 from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
@@ -45,6 +45,35 @@ def test_every_format_times_few_columns(any_gpu, check, rng, dtype, m, n):
 @pytest.mark.parametrize("dtype", [Q4_0, Q6_K, Q8_0], ids=str)
 def test_many_columns(any_gpu, check, rng, dtype, m, n):
     product(any_gpu, check, rng, dtype, m, n, 256)
+
+
+class Same:
+    """A generator whose bytes are all one, for blocks whose quants are."""
+
+    def __init__(self, rng, byte):
+        self.uniform = rng.uniform
+        self._byte = byte
+
+    def integers(self, _low, _high, shape, dtype):
+        return np.full(shape, self._byte, dtype)
+
+
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_the_largest_sums_fit_their_integers(any_gpu, check, rng, dtype, n):
+    rows = [0x00, 0xFF, 0x7F, 0x80, 0x81, 0x88, 0x77, 0x0F, 0xF0, 0x08, 0x5A, 0xBF]
+    count = 256 // dtype.block
+    data = b"".join(random_blocks(Same(rng, byte), dtype, count, 1.0).tobytes() for byte in rows)
+    ones = np.ones(256, "f4")
+    signs = [ones, -ones, *(np.tile(np.repeat([1, -1], k), 128 // k).astype("f4") for k in (1, 2))]
+    for first in range(len(signs)):
+        x = np.resize(signs[first:] + signs[:first], (n, 256))
+
+        def multiplied(ctx, x=x):
+            weights = weight(ctx._executor, len(rows), 256, dtype, data)
+            return mulmat_q8(weights, q8_activations(tensor(ctx, x)))
+
+        check(any_gpu, multiplied, limit=LIMIT)
 
 
 @pytest.mark.any_width
