@@ -26,7 +26,10 @@ struct Params {
 
 // Three vectors of words each: quants twice, then scales. Rows of four vectors would meet in banks.
 var<workgroup> tile_w: array<vec4<u32>, 192>;
-var<workgroup> tile_x: array<vec4<u32>, 96>;
+// Of a column the factors twice, then scale and sums.
+var<workgroup> tile_low: array<Factors, TILE_N>;
+var<workgroup> tile_high: array<Factors, TILE_N>;
+var<workgroup> tile_sums: array<vec4<f32>, TILE_N>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -77,16 +80,15 @@ fn load_x(first_col: u32, g: u32, lane: u32) {
     if lane < TILE_N {
         let col = min(first_col + lane, params.n - 1u);
         let values = x_column(params.x_offset / 12u + col * params.groups + g, lane);
-        tile_x[lane * 3u] = values.low;
-        tile_x[lane * 3u + 1u] = values.high;
-        let sums = vec4<f32>(values.scale, values.sum, values.first, values.squares);
-        tile_x[lane * 3u + 2u] = bitcast<vec4<u32>>(sums);
+        tile_low[lane] = values.low;
+        tile_high[lane] = values.high;
+        tile_sums[lane] = vec4<f32>(values.scale, values.sum, values.first, values.squares);
     }
 }
 
 fn column_at(col: u32) -> Column {
-    let tail = bitcast<vec4<f32>>(tile_x[col * 3u + 2u]);
-    return Column(tile_x[col * 3u], tile_x[col * 3u + 1u], tail.x, tail.y, tail.z, tail.w);
+    let sums = tile_sums[col];
+    return Column(tile_low[col], tile_high[col], sums.x, sums.y, sums.z, sums.w);
 }
 
 fn multiply(rows: u32, cols: u32, sums: ptr<function, array<vec4<f32>, 9>>) {

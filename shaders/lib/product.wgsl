@@ -1,5 +1,6 @@
 // Sum of the products of 32 weights and 32 values of a column. The importing file has `weights`.
 // @import sums/packed as sums
+// @import lib/column
 // @import lib/group
 
 fn product(w: Group, x: Column) -> f32 {

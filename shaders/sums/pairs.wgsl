@@ -4,13 +4,21 @@
 // The lower half has a · y, whose sum the upper one is cleared of at the end. So many `pairs` fit into the
 // halves before that, by how large weights of a format are; 0 is for weights with a sign, of which one does.
 
-fn sum16(weights: vec4<u32>, x: vec4<u32>, pairs: u32) -> i32 {
-    let x_even = (bitcast<vec4<i32>>(x << vec4<u32>(24u)) >> vec4<u32>(8u))
-        + (bitcast<vec4<i32>>(x << vec4<u32>(8u)) >> vec4<u32>(24u));
-    let x_odd = ((bitcast<vec4<i32>>(x << vec4<u32>(16u)) >> vec4<u32>(24u)) << vec4<u32>(16u))
-        + (bitcast<vec4<i32>>(x) >> vec4<u32>(24u));
-    let even = even_bytes(weights, pairs) * x_even;
-    let odd = even_bytes(weights >> vec4<u32>(8u), pairs) * x_odd;
+// Of each word of 16 values y + x · 2^16: for its first and third byte, and for its second and fourth.
+struct Factors { even: vec4<i32>, odd: vec4<i32> }
+
+fn factors(words: vec4<u32>) -> Factors {
+    return Factors(
+        (bitcast<vec4<i32>>(words << vec4<u32>(24u)) >> vec4<u32>(8u))
+            + (bitcast<vec4<i32>>(words << vec4<u32>(8u)) >> vec4<u32>(24u)),
+        ((bitcast<vec4<i32>>(words << vec4<u32>(16u)) >> vec4<u32>(24u)) << vec4<u32>(16u))
+            + (bitcast<vec4<i32>>(words) >> vec4<u32>(24u)),
+    );
+}
+
+fn sum16(weights: vec4<u32>, x: Factors, pairs: u32) -> i32 {
+    let even = even_bytes(weights, pairs) * x.even;
+    let odd = even_bytes(weights >> vec4<u32>(8u), pairs) * x.odd;
     if pairs == 0u {
         let sums = upper(even) + upper(odd);
         return sums.x + sums.y + sums.z + sums.w;
