@@ -52,8 +52,9 @@ class LanguageModel:
     runner : Runner
         Runs passes; its clock tells host time.
     depth : int
-        Steps of a generation that are under way at most, 1 to 8. With 1 the device waits while the
-        host looks at each token; the tokens are the same.
+        Steps of a generation that are under way at most, 1 to 8; of brief ones, which go in pairs,
+        up to two pairs. With 1 the device waits while the host looks at each token; the tokens are
+        the same.
     stats : Stats
         Of the last generation.
     """
