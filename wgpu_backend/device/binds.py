@@ -80,6 +80,20 @@ def resolved(subject: str, binding: Binding, pool: Pool) -> Range:
     return buffer, offset, nbytes
 
 
+def copied(subject: str, binding: Binding, pool: Pool) -> Range:
+    """Check what is read or given; copies start at multiples of 4.
+
+    Raises
+    ------
+    DeviceError
+        It does not, or is not in a live buffer of the device.
+    """
+    buffer, offset, nbytes = resolved(subject, binding, pool)
+    if offset % 4:
+        raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
+    return buffer, offset, nbytes
+
+
 def _resource(buffer: Buffer, offset: int, nbytes: int) -> object:
     if isinstance(buffer, Image):
         return buffer.view

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 
-from wgpu_backend.device.binds import Binder, Dispatch, padded
+from wgpu_backend.device.binds import Binder, Dispatch, copied, padded
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.pending import Pending, Reading
 from wgpu_backend.device.queue import Pass, Recording
 from wgpu_backend.device.readback import Slot
-from wgpu_backend.device.ring import Given, Ring, copied
+from wgpu_backend.device.ring import Given, Ring
 from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
 
@@ -89,7 +89,7 @@ class Program:
         # Native commands are bare handles: what keeps the groups alive is the binder.
         self._binder = binder
         self._queue, self._pool = binder.queue, binder.pool
-        self._reads = [copied(f"{self.label}: read", binding, binder) for binding in reads]
+        self._reads = [copied(f"{self.label}: read", binding, binder.pool) for binding in reads]
         self._sizes = tuple(nbytes for _, _, nbytes in self._reads)
         self._stride = sum(padded(size) for size in self._sizes)
         self._portions = [
@@ -154,7 +154,7 @@ class Program:
         Raises
         ------
         DeviceError, DeviceLost
-            As `replay`; none of them was run.
+            As `replay`; of several submits some may have been made.
         """
         if not 1 <= count <= self.times:
             raise DeviceError(f"{self.label}: {count} replays at once, 1 to {self.times} are there")
@@ -310,8 +310,8 @@ class Program:
         submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
         if slot is not None:
             submits[-1] = [(self._portions[-1], slot.copies[turn])]
-        if self._ring is not None:
-            submits[0].insert(0, ((), self._ring.fetch(turn, count)))
+        if count > 1 and self._ring is not None:
+            submits[0].insert(0, ((), self._ring.fetch(turn)))
         return submits
 
     def _record(self, slot: Slot | None, count: int) -> Recording:

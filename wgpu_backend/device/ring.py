@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wgpu_backend.device.binds import Binder, Range, resolved
+from wgpu_backend.device.binds import Binder, copied
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.queue import Copy
 from wgpu_backend.errors import DeviceError
@@ -39,7 +39,7 @@ class Ring:
     def __init__(self, subject: str, binder: Binder, given: Given, times: int) -> None:
         self._queue = binder.queue
         binding, data = given
-        self.place = copied(f"{subject}: given", binding, binder)
+        self.place = copied(f"{subject}: given", binding, binder.pool)
         target, offset, nbytes = self.place
         if data.nbytes != times * nbytes or nbytes % 4:
             needed = f"{times} times {nbytes}" if times > 1 else nbytes
@@ -63,9 +63,9 @@ class Ring:
             buffer, offset = self._buffer, 0
         self._queue.write(buffer.raw, offset, self._data[: count * nbytes])
 
-    def fetch(self, turn: int, count: int) -> Sequence[Copy]:
+    def fetch(self, turn: int) -> Sequence[Copy]:
         """Copies that one of several replays begins with."""
-        return self._fetches[turn : turn + 1] if count > 1 else ()
+        return self._fetches[turn : turn + 1]
 
     def release(self) -> None:
         """Give the buffer back."""
@@ -73,17 +73,3 @@ class Ring:
         if self._buffer is not None:
             self._buffer.release()
             self._buffer = None
-
-
-def copied(subject: str, binding: Binding, binder: Binder) -> Range:
-    """Check what is read or given; copies start at multiples of 4.
-
-    Raises
-    ------
-    DeviceError
-        It does not, or is not in a live buffer of the device.
-    """
-    buffer, offset, nbytes = resolved(subject, binding, binder.pool)
-    if offset % 4:
-        raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
-    return buffer, offset, nbytes
