@@ -288,7 +288,7 @@ def main() -> None:
     with load(options.model, device=options.device or None, num_ctx=room) as model:
         device = f"{model.device.name}, {model.device.driver}"
         work = Model(model, options.longest, options.sequences)
-        software = model.device.kind in ("cpu", "numpy")
+        software = model.device.kind in ("software", "cpu")
         meter = Meter(time.process_time if software else time.perf_counter, work.host_seconds)
         clock = "processor time" if software else "wall clock"
         print(f"{options.model.name} on {device}, {clock}")

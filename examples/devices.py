@@ -16,7 +16,7 @@ def main() -> None:
     width = max(len(info.name) for info in devices)
     for info in devices:
         print(f"{info.id:<10} {info.name:<{width}}  {info.kind:<10} {info.api:<7}", info.driver)
-        if info.kind != "numpy":
+        if info.kind != "cpu":
             print(" " * 10, abilities(info))
     print(f"\nwgpu_backend.load() takes {devices[0].id}; device='cpu' takes NumPy.")
 

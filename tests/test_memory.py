@@ -17,7 +17,7 @@ def test_bytes_go_to_the_layers_their_names_have() -> None:
 def test_a_report_of_numpy_counts_for_the_cpu() -> None:
     weights = {"token_embd.weight": 7, "blk.0.x": 1}
     gpu = backend_memory(DeviceInfo("vulkan:0", "A GPU", kind="discrete"), weights, {}, 5)
-    cpu = backend_memory(DeviceInfo("cpu", "NumPy", kind="numpy"), weights, {"cache.0.key": 2}, 0)
+    cpu = backend_memory(DeviceInfo("cpu", "NumPy", kind="cpu"), weights, {"cache.0.key": 2}, 0)
 
     assert (gpu.size, gpu.cpu.size, gpu.gpus[0].weights, gpu.input_weights) == (13, 0, (1, 7), 7)
     assert (cpu.size, cpu.cpu.cache, cpu.gpus) == (10, (2, 0), ())

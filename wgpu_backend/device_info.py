@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-Kind = Literal["discrete", "integrated", "virtual", "cpu", "unknown", "numpy"]
+Kind = Literal["discrete", "integrated", "virtual", "software", "unknown", "cpu"]
 Profile = Literal["full", "baseline"]
 
 
@@ -116,8 +116,8 @@ class DeviceInfo:
     vendor : str
         Vendor in words where known.
     kind : str
-        ``discrete``, ``integrated``, ``virtual``, ``cpu`` (a software rasteriser), ``unknown``,
-        or ``numpy`` (no GPU API at all).
+        ``discrete``, ``integrated``, ``virtual``, ``software`` (a rasteriser), ``unknown``,
+        or ``cpu`` (NumPy, no GPU API at all).
     api : str
         ``Vulkan``, ``Metal``, ``D3D12``, ``OpenGL`` or ``NumPy``.
     driver : str

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from wgpu_backend.device import Device, DeviceList, Devices
-from wgpu_backend.device.adapters import folded
+from wgpu_backend.device.adapters import describe, folded
 from wgpu_backend.device_info import DeviceInfo, Kind
 from wgpu_backend.errors import DeviceError
 
@@ -18,8 +18,8 @@ LIST = DeviceList(
         entry("vulkan:1", "GeForce RTX 4090"),
         entry("vulkan:2", "GeForce RTX 2070"),
         entry("vulkan:0", "UHD Graphics 620", "integrated"),
-        entry("vulkan:3", "llvmpipe (LLVM 15)", "cpu"),
-        entry("cpu", "NumPy", "numpy", "NumPy"),
+        entry("vulkan:3", "llvmpipe (LLVM 15)", "software"),
+        entry("cpu", "NumPy", "cpu", "NumPy"),
     ]
 )
 
@@ -39,6 +39,7 @@ LIST = DeviceList(
         ("llvmpipe", "vulkan:3"),
         ("software", "vulkan:3"),
         ("software:0", "vulkan:3"),
+        ("cpu:0", "cpu"),
         ("cpu", "cpu"),
         ("numpy", "cpu"),
     ],
@@ -77,13 +78,24 @@ def test_a_card_that_only_a_lesser_api_sees_is_kept():
 
 
 def test_gpus_come_before_software():
-    seen = [entry("vulkan:0", "llvmpipe", "cpu"), entry("opengl:0", "Radeon", "unknown", "OpenGL")]
+    seen = [
+        entry("vulkan:0", "llvmpipe", "software"),
+        entry("opengl:0", "Radeon", "unknown", "OpenGL"),
+    ]
     assert [info.id for info in folded(seen)] == ["opengl:0", "vulkan:0"]
 
 
 def test_the_numpy_device_is_always_last():
-    assert Devices()[-1].kind == "numpy"
-    assert sum(info.kind == "numpy" for info in Devices()) == 1
+    assert Devices()[-1].kind == "cpu"
+    assert sum(info.kind == "cpu" for info in Devices()) == 1
+
+
+def test_a_kind_has_one_name_wherever_it_is_said():
+    rasteriser, numpy = LIST[3], LIST[4]
+    assert LIST.find(rasteriser.kind) is rasteriser
+    assert LIST.find(numpy.kind) is numpy
+    assert describe(rasteriser) == "vulkan:3 llvmpipe (LLVM 15) (software, Vulkan)"
+    assert describe(numpy) == "cpu NumPy (cpu, NumPy)"
 
 
 def test_the_numpy_device_is_not_opened():

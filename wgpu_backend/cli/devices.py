@@ -19,14 +19,6 @@ _PACKAGES = {
     "arch": "pacman -S vulkan-icd-loader vulkan-swrast",
     "alpine": "apk add mesa-vulkan-swrast vulkan-loader",
 }
-_KINDS = {  # each is what `--device` takes
-    "discrete": "discrete",
-    "integrated": "integrated",
-    "virtual": "virtual",
-    "cpu": "software",
-    "unknown": "unknown",
-    "numpy": "CPU",
-}
 
 
 def print_devices(*, as_json: bool) -> None:
@@ -37,7 +29,7 @@ def print_devices(*, as_json: bool) -> None:
         return
     columns = ("id", "name", "kind", "API", "driver", "memory")
     print_table(columns, [_row(info) for info in devices], right=("memory",))
-    if devices[0].kind == "numpy":
+    if devices[0].kind == "cpu":
         note(f"no GPU adapter; {driver_hint()}")
 
 
@@ -62,4 +54,4 @@ def _distribution() -> Sequence[str]:
 
 def _row(info: DeviceInfo) -> tuple[str, ...]:
     memory = human_bytes(info.total_memory) if info.total_memory else ""
-    return info.id, info.name, _KINDS[info.kind], info.api, info.driver, memory
+    return info.id, info.name, info.kind, info.api, info.driver, memory

@@ -40,7 +40,7 @@ def open_model(path: Path, settings: Settings) -> LanguageModel:
     except (DeviceLost, OutOfMemory):
         raise
     except DeviceError as error:
-        if settings.device or info.kind == "numpy":
+        if settings.device or info.kind == "cpu":
             raise
         note(f"{one_line(str(error))}; using the CPU with NumPy, which is slow")
         return _load(path, choose_device(NUMPY)[1], settings)
@@ -73,9 +73,9 @@ def find_device(settings: Settings) -> DeviceInfo:
             said = f"{DEVICE_VARIABLE}: {error}" if asked else str(error)
             raise UsageError(said) from None
     info = choose_device(None)[1]
-    if info.kind == "numpy":
+    if info.kind == "cpu":
         note(f"no GPU adapter, using the CPU with NumPy, which is slow; {driver_hint()}")
-    elif info.kind == "cpu" and (settings.verbose or is_terminal(sys.stderr)):
+    elif info.kind == "software" and (settings.verbose or is_terminal(sys.stderr)):
         note(f"no GPU, using the software rasteriser {info.id} {info.name}")
     return info
 

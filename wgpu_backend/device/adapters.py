@@ -14,8 +14,12 @@ from wgpu_backend.device.memory import host_memory
 from wgpu_backend.device_info import DeviceInfo, Kind
 from wgpu_backend.errors import DeviceError
 
-_KINDS: dict[str, Kind] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "cpu"}
-_RANK: tuple[Kind, ...] = ("discrete", "integrated", "virtual", "unknown", "cpu", "numpy")
+_KINDS: dict[str, Kind] = {
+    "DiscreteGPU": "discrete",
+    "IntegratedGPU": "integrated",
+    "CPU": "software",
+}
+_RANK: tuple[Kind, ...] = ("discrete", "integrated", "virtual", "unknown", "software", "cpu")
 _APIS = ("Vulkan", "Metal", "D3D12", "D3D11", "OpenGL", "OpenGLES")
 _VENDORS = {
     0x1002: "AMD",
@@ -29,16 +33,13 @@ _VENDORS = {
     0x10005: "Mesa",
 }
 _ALIASES = {"lavapipe": "llvmpipe"}
-_SOFTWARE = "software"  # as people call the kind `cpu`, which is the id of NumPy
 
 
 def _numpy_device() -> DeviceInfo:
     """Return the entry of the device that needs no GPU API."""
     memory = host_memory()
     total, free = memory or (None, None)
-    return DeviceInfo(
-        "cpu", "NumPy", kind="numpy", api="NumPy", total_memory=total, free_memory=free
-    )
+    return DeviceInfo("cpu", "NumPy", kind="cpu", api="NumPy", total_memory=total, free_memory=free)
 
 
 def _info(adapter: wgpu.GPUAdapter, number: int) -> DeviceInfo:
@@ -47,7 +48,7 @@ def _info(adapter: wgpu.GPUAdapter, number: int) -> DeviceInfo:
     api = str(info["backend_type"])
     kind = _KINDS.get(str(info["adapter_type"]), "unknown")
     # A software rasteriser's memory is the host's; what a GPU has, wgpu does not tell.
-    total, free = (host_memory() if kind == "cpu" else None) or (None, None)
+    total, free = (host_memory() if kind == "software" else None) or (None, None)
     vendor_id, device_id = int(info["vendor_id"]), int(info["device_id"])
     return DeviceInfo(
         id=f"{api.lower()}:{number}",
@@ -164,7 +165,6 @@ class DeviceList(Sequence[DeviceInfo]):
 
     def _by_kind(self, wanted: str) -> list[DeviceInfo]:
         kind, _, number = wanted.partition(":")
-        kind = "cpu" if kind == _SOFTWARE else kind
         matching = [i for i in self._infos if kind in (i.kind, i.api.casefold())]
         if not number:
             return matching
@@ -182,8 +182,8 @@ class DeviceList(Sequence[DeviceInfo]):
 def Devices() -> DeviceList:
     """List what this machine can compute on, best first.
 
-    Discrete GPUs come before integrated ones, a software rasteriser (kind ``cpu``) after every
-    GPU, and the NumPy device (id ``cpu``, kind ``numpy``) last. An adapter that two APIs show is
+    Discrete GPUs come before integrated ones, a rasteriser (kind ``software``) after every
+    GPU, and the NumPy device (id and kind ``cpu``) last. An adapter that two APIs show is
     listed once.
     """
     return DeviceList([*folded([info for info, _ in adapters()]), _numpy_device()])

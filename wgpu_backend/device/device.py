@@ -91,7 +91,7 @@ class Device:
             info = Devices()[0]
         else:
             info = Devices().find(which) if isinstance(which, str) else which
-        if info.kind == "numpy":
+        if info.kind == "cpu":
             raise DeviceError(
                 "device cpu: it computes with NumPy and is not opened, a GPU or a software "
                 "rasteriser is needed; install a Vulkan driver, Mesa's lavapipe for example"

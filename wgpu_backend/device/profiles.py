@@ -75,7 +75,7 @@ def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         limits["min-uniform-buffer-offset-alignment"],
     )
     return Capabilities(
-        software=info.kind == "cpu",
+        software=info.kind == "software",
         subgroups="subgroup" in gpu.features,
         f16="shader-f16" in gpu.features,
         int64="shader-int64" in gpu.features,

@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 
 def _depth(device: DeviceInfo) -> int:
     """Steps under way that suit a device: NumPy computes at once, a rasteriser's submit blocks."""
-    return {"numpy": 1, "cpu": 2}.get(device.kind, 4)
+    return {"cpu": 1, "software": 2}.get(device.kind, 4)
 
 
 class LanguageModel:

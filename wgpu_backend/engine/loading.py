@@ -108,4 +108,4 @@ def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
     else:
         devices = Devices()
         info = devices[0] if which is None else devices.find(which)
-    return ("cpu" if info.kind == "numpy" else "wgpu"), info
+    return ("cpu" if info.kind == "cpu" else "wgpu"), info

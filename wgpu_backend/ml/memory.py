@@ -99,6 +99,6 @@ def backend_memory(
     device = DeviceMemory(info.id, info.name, by_layer(weights), by_layer(cache), graph)
     embedding = weights.get("token_embd.weight", 0)
     none = DeviceMemory("cpu", "NumPy")
-    if info.kind == "numpy":
+    if info.kind == "cpu":
         return BackendMemory(embedding, device)
     return BackendMemory(embedding, none, (device,))

@@ -30,7 +30,7 @@ from wgpu_backend.ml.executor import (
 )
 from wgpu_backend.ml.planes import nonfinite_blocks, require_finite
 
-NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="numpy", api="NumPy")
+NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="cpu", api="NumPy")
 
 
 class NumpyExecutor:
