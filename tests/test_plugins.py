@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from wgpu_backend import Context, op, plugins
+from wgpu_backend.config import Config
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import BackendError, ShaderError
+from wgpu_backend.errors import BackendError, ModelError, PluginError, ShaderError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.model import architectures
+from wgpu_backend.model import architectures, model_class
 from wgpu_backend.ops.op import REGISTRY, find
 from wgpu_backend.testing import check_op, forget, trials_of
 
@@ -111,6 +112,20 @@ def test_an_op_of_a_package_is_found_by_its_name_and_imported_only_then():
         assert found(context.from_numpy([3.0])).numpy().tolist() == [1.5]
 
 
+def test_a_broken_package_is_one_warning_that_names_it_and_the_rest_works():
+    # Before any device is opened in this process: that asks for all ops, and says it, too.
+    with pytest.warns(plugins.PluginWarning) as found:
+        plugins.load("wgpu_backend.ops")
+    assert [str(w.message) for w in found] == [
+        "plugin plugin-parts: wgpu_backend.ops plugin_broken = plugin_parts.broken cannot be "
+        "used, RuntimeError: out of cheese"
+    ]
+    assert find("plugin_halve").name == "plugin_halve"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plugins.load("wgpu_backend.ops")
+
+
 def test_an_op_of_a_package_passes_the_battery(full):
     cases = check_op(find("plugin_halve"), "rows cols", executors={"full": full})
     assert len(cases) == 3 * (5 * 8 + 3)
@@ -133,19 +148,6 @@ def test_an_architecture_of_a_package_is_known():
 
 def test_a_backend_of_a_package_is_made():
     assert isinstance(make_executor("plugin-kind", BackendParams()), NumpyExecutor)
-
-
-def test_a_broken_package_is_one_warning_that_names_it_and_the_rest_works():
-    with pytest.warns(plugins.PluginWarning) as found:
-        plugins.load("wgpu_backend.ops")
-    assert [str(w.message) for w in found] == [
-        "plugin plugin-parts: wgpu_backend.ops plugin_broken = plugin_parts.broken cannot be "
-        "used, RuntimeError: out of cheese"
-    ]
-    assert find("plugin_halve").name == "plugin_halve"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        plugins.load("wgpu_backend.ops")
 
 
 def test_the_command_line_says_of_a_broken_package_in_one_line(tmp_path, site):
@@ -319,3 +321,55 @@ def test_an_op_that_needs_options_says_how_to_try_it():
 def test_the_battery_takes_an_op_of_the_package_with_two_operands_that_broadcast(full):
     cases = check_op(find("add"), "rows cols", "rows cols", broadcast=True, executors={"f": full})
     assert {shape for case in cases for shape in case.shapes} >= {(1, 1), (33,), (257, 1)}
+
+
+def file_model(folder: Path, name: str) -> Path:
+    path = folder / "my_model.py"
+    (folder / "beside.py").write_text(f"NAME = {name!r}\n", encoding="utf-8")
+    text = MODEL.replace('"plugin-arch"', "beside.NAME")
+    path.write_text(f"import beside\n{text}", encoding="utf-8")
+    return path
+
+
+def test_a_file_is_imported_by_its_path_once_and_finds_modules_beside_it(tmp_path):
+    path = file_model(tmp_path, "file-arch")
+    module = plugins.import_file(path)
+    assert architectures()["file-arch"] is module.PluginModel
+    assert sys.modules[module.__name__] is module
+    assert plugins.import_file(str(path)) is module
+    assert str(tmp_path) not in sys.path
+    sys.modules.pop("beside")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\ny = (2\n", r"own.py:2: '\(' was never closed\n2 │ y = \(2\n +\^$"),
+        ("a = 0\nb = 1 / a\n", r"own.py:2: ZeroDivisionError: division by zero\n2 │ b = 1 / a$"),
+        ("x = 1\n", r"own.py: it registers nothing, needs a class under @wgpu_backend.architec"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_an_error_with_the_place(tmp_path, text, message):
+    path = tmp_path / "own.py"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PluginError, match=message):
+        plugins.import_file(path)
+
+
+def test_what_is_no_python_file_is_named_as_what_it_is(tmp_path):
+    (tmp_path / "model.gguf").touch()
+    for name, message in (
+        ("gone.py", "gone.py: no such file"),
+        (".", "a directory, needs a Python file"),
+        ("model.gguf", "the name ends in '.gguf', needs .py"),
+    ):
+        with pytest.raises(PluginError, match=message):
+            plugins.import_file(tmp_path / name)
+
+
+def test_an_unknown_architecture_says_how_one_of_ones_own_becomes_known():
+    config = Config("x.gguf", {"general.architecture": "nobodys"})
+    with pytest.raises(ModelError, match=r"'nobodys' is unknown; known are .*llama") as found:
+        model_class(config)
+    assert "`import my_model`" in str(found.value)
+    assert "`wgpu-backend run --import my_model.py MODEL`" in str(found.value)

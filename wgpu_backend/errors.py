@@ -15,6 +15,7 @@
      ├ TokenizerError(ValueError)   tokenizer unknown or inconsistent
      ├ TemplateError(ValueError)    a chat template failed or exceeded its caps
      ├ OptionError(ValueError)      an option is out of its range
+     ├ PluginError                  a file of one's own that cannot be imported
      ├ ContextFull(ValueError)      the prompt is longer than the context
      └ CacheFull                    no free cache block: wait or shift
 """
@@ -84,6 +85,10 @@ class TemplateError(BackendError, ValueError):
 
 class OptionError(BackendError, ValueError):
     """An option that is out of its range or not a number."""
+
+
+class PluginError(BackendError):
+    """A Python file of one's own that cannot be imported, or registers nothing."""
 
 
 class ContextFull(BackendError, ValueError):

@@ -104,6 +104,7 @@ def architecture(*names: str) -> Callable[[M], M]:
             if name in _ARCHITECTURES:
                 raise ValueError(f"architecture {name}: registered already")
             _ARCHITECTURES[name] = model
+            plugins.note(f"architecture {name}")
         return model
 
     return register
@@ -131,6 +132,8 @@ def model_class(config: Config) -> type[Model]:
     if config.architecture not in known:
         raise ModelError(
             f"{config.source}: architecture {config.architecture!r} is unknown; "
-            f"known are {', '.join(known)}"
+            f"known are {', '.join(known)}; one of your own is known when the module with its "
+            "@wgpu_backend.architecture class is imported before load(): `import my_model`, or "
+            "`wgpu-backend run --import my_model.py MODEL`"
         )
     return known[config.architecture]

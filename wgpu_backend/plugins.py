@@ -1,4 +1,4 @@
-"""What installed packages add: ops, architectures and kinds of backend, by entry points.
+"""What installed packages and files of one's own add: ops, architectures, kinds of backend.
 
 A package names in its metadata what it brings and where::
 
@@ -13,17 +13,28 @@ A package names in its metadata what it brings and where::
 
 Nothing is imported before somebody asks for a name that is not known, or for all: then once.
 Opening a device asks for all ops, since an op may bring a fusion rule.
-A package that cannot be imported is one warning, and the others work.
+A package that cannot be imported is one warning, and the others work. A file that is no package is
+imported by its path (`import_file`), and what is wrong with it is an error.
 """
 
 from __future__ import annotations
 
+import sys
+import traceback
 import warnings
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Literal
+
+from wgpu_backend.errors import PluginError
 
 Group = Literal["wgpu_backend.ops", "wgpu_backend.architectures", "wgpu_backend.backends"]
 _done: set[EntryPoint] = set()
+_registered: list[str] = []  # "op NAME", "architecture NAME", "backend NAME", as they come
+_files: dict[Path, ModuleType] = {}
 
 
 class PluginWarning(UserWarning):
@@ -62,3 +73,99 @@ def _load(point: EntryPoint) -> None:
             PluginWarning,
             stacklevel=3,
         )
+
+
+def note(what: str) -> None:
+    """Remember that something was registered, so that a file that registers nothing is told.
+
+    Parameters
+    ----------
+    what : str
+        Kind and name: ``op snake``.
+    """
+    _registered.append(what)
+
+
+def import_file(path: str | Path) -> ModuleType:
+    """Import a Python file that registers ops, architectures or kinds of backend.
+
+    Modules beside the file can be imported by it, as ``python FILE`` has it. A file that was
+    imported before is not run again.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Raises
+    ------
+    PluginError
+        There is no such file, it is no Python, it fails, or it registers nothing; the message
+        says where.
+    """
+    path = Path(path)
+    _require_python(path)
+    whole = path.resolve()
+    if whole not in _files:
+        before = len(_registered)
+        module = execute(path, f"wgpu_backend_file_{len(_files)}_{path.stem}")
+        if len(_registered) == before:
+            del sys.modules[module.__name__]
+            raise PluginError(
+                f"{path}: it registers nothing, needs a class under @wgpu_backend.architecture(…) "
+                "or a function under @wgpu_backend.op"
+            )
+        _files[whole] = module
+    return _files[whole]
+
+
+def _require_python(path: Path) -> None:
+    if path.is_dir():
+        raise PluginError(f"{path}: a directory, needs a Python file")
+    if not path.exists():
+        raise PluginError(f"{path}: no such file")
+    if not path.is_file():
+        raise PluginError(f"{path}: not a regular file, needs a Python file")
+    if path.suffix != ".py":
+        raise PluginError(f"{path}: the name ends in {path.suffix!r}, needs .py")
+
+
+def execute(path: Path, name: str) -> ModuleType:
+    """Run a Python file as a module of this name, as it is on disk now.
+
+    Raises
+    ------
+    PluginError
+        It fails; the message shows file, line and the line itself.
+    """
+    spec = spec_from_file_location(name, path)
+    assert isinstance(spec, ModuleSpec)
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # annotations of classes are looked up there
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        # Not through the loader: it would take compiled bytes that are as old as the second.
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    except BaseException as error:
+        del sys.modules[name]
+        if not isinstance(error, Exception):
+            raise
+        raise _told(path, error) from (None if isinstance(error, SyntaxError) else error)
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    return module
+
+
+def _told(path: Path, error: Exception) -> PluginError:
+    """What a file raised when it was run, at the line."""
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        text = (error.text or "").rstrip("\n")
+        gutter = f"{error.lineno} │ "
+        caret = " " * (len(gutter) + (error.offset or 1) - 1) + "^"
+        where = f"{error.filename or path}:{error.lineno}"
+        return PluginError(f"{where}: {error.msg}\n{gutter}{text}\n{caret}")
+    what = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = next((f for f in reversed(frames) if f.filename == str(path)), None)
+    if mine is None or mine.lineno is None:
+        return PluginError(f"{path}: {what}")
+    return PluginError(f"{path}:{mine.lineno}: {what}\n{mine.lineno} │ {mine.line}")

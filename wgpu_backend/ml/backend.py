@@ -91,6 +91,7 @@ def register_backend(name: str, make: MakeExecutor) -> None:
     if name in _BACKENDS:
         raise ValueError(f"backend {name}: registered already")
     _BACKENDS[name] = make
+    plugins.note(f"backend {name}")
 
 
 def make_executor(name: str, params: BackendParams) -> Executor:

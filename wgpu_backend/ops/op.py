@@ -274,6 +274,7 @@ def op(
         wgsl = Inline(name, source) if source else shader or name
         made = Op(record, name=name, shader=wgsl, select=select, dense=dense, trusted=trusted)
         REGISTRY[name] = cast("Op[Any]", made)
+        plugins.note(f"op {name}")
         return made
 
     return make if record is None else make(record)
