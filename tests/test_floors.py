@@ -23,6 +23,7 @@ FLOORS = (
         "wgsl_source",
         "wgsl_composer",
         "shader",
+        "file_bytes",
         "gguf_header",
         "gguf_file",
         "tokenizer",

@@ -15,7 +15,6 @@ are, the result is a header whose tensors lie inside the file and apart from eac
 from __future__ import annotations
 
 import math
-import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +28,9 @@ from wgpu_backend import dtypes
 from wgpu_backend.config import Value
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import GGUFError
+from wgpu_backend.file_bytes import FileBytes
 
+_FIRST_NBYTES = 1 << 20  # of a file are read at first, then always twice as many
 _MAX_KEYS = 65_536
 _MAX_TENSORS = 65_536
 _MAX_KEY_NBYTES = 65_535
@@ -113,8 +114,8 @@ class Header:
     tensors: Mapping[str, TensorInfo]
 
 
-def parse_header(buffer: bytes | mmap.mmap, source: str, check_types: bool) -> Header:
-    """Parse the header of the whole file in `buffer`; `source` is its name in messages.
+def parse_header(buffer: bytes | FileBytes, source: str, check_types: bool) -> Header:
+    """Parse the header of a file, or of one that is in memory; `source` is its name in messages.
 
     Raises
     ------
@@ -134,15 +135,18 @@ def parse_header(buffer: bytes | mmap.mmap, source: str, check_types: bool) -> H
 class _Cursor:
     """A position in the header; no read goes past the end.
 
-    `subject` is what is being read, for messages.
+    `subject` is what is being read, for messages; `buffer` is as much of the file as was needed
+    so far.
     """
 
-    def __init__(self, source: str, buffer: bytes | mmap.mmap) -> None:
+    def __init__(self, source: str, data: bytes | FileBytes) -> None:
         self.source = source
-        self.buffer = buffer
-        self.size = len(buffer)
+        self._file = None if isinstance(data, bytes) else data
+        self.buffer = data if isinstance(data, bytes) else b""
+        self.size = len(data) if isinstance(data, bytes) else data.nbytes
         self.position = 0
         self.subject = "header"
+        self.fetch(4)
 
     def fail(self, message: str) -> NoReturn:
         raise GGUFError(f"{self.source}: {self.subject}: {message}")
@@ -153,7 +157,16 @@ class _Cursor:
         if nbytes > self.size - start:
             self.fail(f"needs {nbytes} bytes at offset {start}, {self.size - start} are left")
         self.position = start + nbytes
+        self.fetch(self.position)
         return start
+
+    def fetch(self, end: int) -> bytes:
+        """Have the bytes up to `end` in the buffer, as far as the file goes, and return it."""
+        here = len(self.buffer)
+        if here < min(end, self.size) and self._file is not None:
+            wanted = min(max(end, 2 * here, _FIRST_NBYTES), self.size)
+            self.buffer += self._file.read(self.subject, here, wanted - here)
+        return self.buffer
 
     def u32(self) -> int:
         return _U32.unpack_from(self.buffer, self.advance(4))[0]
@@ -188,7 +201,7 @@ class _Cursor:
     def numbers(self, kind: int, count: int) -> npt.NDArray[np.generic]:
         dtype = _NUMBERS[kind]
         start = self.advance(count * dtype.itemsize)
-        # Slicing copies, so that the array outlives the mapping.
+        # Slicing copies, so that the array does not keep the whole header.
         values = np.frombuffer(self.buffer[start : self.position], dtype)
         if kind == _BOOL:
             values = values != 0
@@ -200,20 +213,27 @@ class _Cursor:
         if count * 8 > self.size - self.position:
             self.advance(count * 8)
         buffer, position, size = self.buffer, self.position, self.size
+        here = len(buffer)
         length_at = _U64.unpack_from
         strings: list[str] = []
         append = strings.append
         for _ in range(count):
-            if position + 8 > size:
-                self.fail(f"ends after {len(strings)} strings, {count} are announced")
+            if position + 8 > here:
+                if position + 8 > size:
+                    self.fail(f"ends after {len(strings)} strings, {count} are announced")
+                buffer = self.fetch(position + 8)
+                here = len(buffer)
             (length,) = length_at(buffer, position)
             start = position + 8
             position = start + length
-            if position > size or length > _MAX_STRING_NBYTES:
-                self.fail(
-                    f"string {len(strings)} has {length} bytes, {size - start} are left "
-                    f"and at most {_MAX_STRING_NBYTES} may be"
-                )
+            if position > here or length > _MAX_STRING_NBYTES:
+                if position > size or length > _MAX_STRING_NBYTES:
+                    self.fail(
+                        f"string {len(strings)} has {length} bytes, {size - start} are left "
+                        f"and at most {_MAX_STRING_NBYTES} may be"
+                    )
+                buffer = self.fetch(position)
+                here = len(buffer)
             # Tokens may be pieces of characters. Two that differ must not become the same text, as
             # with "replace"; these surrogates give the file's bytes back on encoding.
             append(buffer[start:position].decode("utf-8", "surrogateescape"))

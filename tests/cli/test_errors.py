@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty.gguf").write_bytes(b"")
     (folder / "text.gguf").write_text("Once upon a time, there was a text.")
     (folder / "folder").mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(folder / "pipe.gguf")
     tiny_model(folder / "unknown.gguf", "unheard-of")
     (folder / "pre.gguf").write_bytes(good.replace(b"gpt-2", b"odd-2"))
     tiny_model(folder / "keyless.gguf", extra={"llama.block_count": None})
@@ -47,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run {}/template.gguf hi", FAILED, "template"),
         ("show {}/text.gguf", FAILED, "text.gguf: header: starts with b'Once'"),
         ("tokenize {}/pre.gguf hi", FAILED, "pre-tokenizer is 'odd-2'"),
-        ("run {}/folder hi", USAGE, "folder: a directory, needs a GGUF file"),
+        ("run {}/folder hi", USAGE, "folder: a directory, needs a regular file"),
         ("run {}/missing.gguf", USAGE, "missing.gguf: no such file"),
         ("run {}/missing hi", USAGE, "missing: no such file"),
         ("bench {}/good.gguf {}/missing.gguf", USAGE, "missing.gguf: no such file"),
@@ -87,6 +90,17 @@ def test_bad_input_is_one_line_and_an_exit_code(
     [line] = done.err.splitlines()
     assert line.startswith("wgpu-backend: ")
     assert said in line
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+@pytest.mark.parametrize(
+    "command", ["show {}", "run {} hi", "tokenize {} hi", "bench {}", "embed {} hi", "graph {}"]
+)
+def test_a_pipe_is_no_model_and_does_not_block(cli: Cli, folder: Path, command: str) -> None:
+    path = folder / "pipe.gguf"
+    done = cli(*(word.replace("{}", str(path)) for word in command.split()))
+    said = f"wgpu-backend: {path}: a pipe, needs a regular file\n"
+    assert (done.code, done.out, done.err) == (USAGE, "", said)
 
 
 @pytest.mark.parametrize("words", [(), ("op",)])

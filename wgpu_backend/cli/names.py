@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wgpu_backend.cli.failures import UsageError, message_of
+from wgpu_backend.errors import GGUFError
+from wgpu_backend.file_bytes import FileBytes
 
 BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
 STORY = "story"
@@ -32,18 +34,14 @@ def model_path(name: str) -> Path:
     Raises
     ------
     UsageError
-        It is not there, no file, or not readable.
+        It is not there, no regular file, or not readable.
     """
     path = BUNDLED if name == STORY else Path(name)
     try:
-        if path.is_dir():
-            raise UsageError(f"{path}: a directory, needs a GGUF file")
-        with path.open("rb"):
-            return path
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
+        FileBytes(path).close()
+    except GGUFError as error:
         raise UsageError(message_of(error)) from None
+    return path
 
 
 def save(path: Path, write: Callable[[BinaryIO], object]) -> None:

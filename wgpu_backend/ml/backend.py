@@ -10,7 +10,7 @@ from wgpu_backend import plugins
 from wgpu_backend.config import Config
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import DType
-from wgpu_backend.errors import BackendError, ContextError, ModelError
+from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError
 from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
@@ -215,6 +215,8 @@ class Backend:
         ------
         LoadCancelled
             `cancelled` said so.
+        GGUFError
+            The file was cut or written to since it was opened.
         OutOfMemory
             The weights do not fit.
         """
@@ -233,11 +235,11 @@ class Backend:
     def _upload(self, infos: Sequence[TensorInfo]) -> None:
         """Put weights side by side; each is a view of what they make together."""
         spec = stack_spec(infos)
-        data = [self.file.data(info.name) for info in infos]
+        data = [self.file.source(info.name) for info in infos]
         try:
-            storage = self.executor.weight(
-                spec, data if len(data) > 1 else data[0], "+".join(info.name for info in infos)
-            )
+            storage = self.executor.weight(spec, data, "+".join(info.name for info in infos))
+        except GGUFError:  # of the file, which it names
+            raise
         except ModelError as error:
             raise ModelError(f"{self.file.path}: {error}") from None
         stack, offset = Weight(spec, storage, self.executor), 0
@@ -245,7 +247,6 @@ class Backend:
             part = Spec(info.shape, spec.dtype, spec.strides, offset)
             self._weights[info.name] = stack if len(infos) == 1 else stack.beside(part)
             offset += part.size
-            self.file.forget(info.name)
 
     def get(self, name: str) -> Tensor | None:
         """Weight by name, or None where the model has none."""

@@ -11,12 +11,14 @@ from wgpu_backend.cpu.values import dequantise, strided
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
+from wgpu_backend.file_bytes import Source
 from wgpu_backend.graph.memory import MemoryPlan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 
 Array = NDArray[Any]
-Pieces = memoryview | list[memoryview]
+Pieces = memoryview | list[Source]
+"""Bytes of a weight: in memory, or to be read, one piece behind the other."""
 
 
 class Result(Protocol):
@@ -141,8 +143,14 @@ class Executor(Protocol):
 
 
 def in_one(data: Pieces) -> memoryview:
-    """Bytes that may lie in several pieces, copied only where they do."""
-    return memoryview(b"".join(data)) if isinstance(data, list) else data
+    """All bytes of a weight, read where they are not in memory."""
+    if isinstance(data, memoryview):
+        return data
+    whole, at = memoryview(bytearray(sum(piece.nbytes for piece in data))), 0
+    for piece in data:
+        piece.read_into(whole[at : at + piece.nbytes], 0)
+        at += piece.nbytes
+    return whole.toreadonly()
 
 
 def weight_values(dtype: DType, data: Pieces, spec: Spec) -> Array:

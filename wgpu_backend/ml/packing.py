@@ -14,6 +14,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml import halves, streams, tiled
+from wgpu_backend.ml.rows import Rows
 from wgpu_backend.ml.super_blocks import Bytes
 
 _GROUP = 32  # values that products take at once
@@ -33,8 +34,8 @@ class Packing:
         A slice of the weight begins at a multiple of so many rows, if kernels are to read it there.
     pack : callable
         (rows, row bytes) to the bytes of whole tiles.
-    fits : callable
-        Whether rows can be packed so.
+    fits : callable or None
+        Whether rows can be packed so; None for all that can be.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Packing:
     tile_nbytes: int
     slice_rows: int
     pack: Callable[[Bytes], Bytes]
-    fits: Callable[[Bytes], bool] = lambda _: True
+    fits: Callable[[Bytes], bool] | None = None
 
     @property
     def step_rows(self) -> int:
@@ -59,14 +60,16 @@ class Packing:
         tiles = -(-rows // self.tile_rows)
         return -(-tiles * self.tile_nbytes // LINE_NBYTES)
 
-    def chunks(self, rows: Bytes, chunk_nbytes: int) -> Iterator[tuple[Bytes, int, Bytes]]:
+    def chunks(
+        self, rows: Rows, first: int, count: int, chunk_nbytes: int
+    ) -> Iterator[tuple[Bytes, int, Bytes]]:
         """Yield rows of about so many bytes, and the first line and whole lines they make."""
         step = max(1, chunk_nbytes // (rows.shape[1] * self.step_rows)) * self.step_rows
-        for first in range(0, len(rows), step):
-            chunk = rows[first : first + step]
+        for start in range(0, count, step):
+            chunk = rows[first + start : first + min(start + step, count)]
             packed = self.pack(chunk).reshape(-1)
             odd = -len(packed) % LINE_NBYTES
-            yield chunk, self.lines(first), np.pad(packed, (0, odd)) if odd else packed
+            yield chunk, self.lines(start), np.pad(packed, (0, odd)) if odd else packed
 
 
 def packing(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> Packing | None:

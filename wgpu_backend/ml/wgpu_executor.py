@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.values import decode, strided
 from wgpu_backend.device.buffers import Binding
@@ -17,12 +15,14 @@ from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.executor import Array, Pieces, in_one, sums, weight_values
+from wgpu_backend.ml.executor import Array, Pieces, sums, weight_values
 from wgpu_backend.ml.packing import Packing, packing
 from wgpu_backend.ml.planes import aligned, stored_nbytes
+from wgpu_backend.ml.rows import Rows
 from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
 from wgpu_backend.ml.wgpu_storage import (
+    CHUNK_NBYTES,
     Part,
     SharedSlots,
     WeightStore,
@@ -66,12 +66,12 @@ class WgpuExecutor:
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
-        whole_data = in_one(data)
-        packed = self._packing(spec, whole_data)
+        rows = Rows(data, spec.dtype.nbytes(spec.shape[-1] if len(spec.shape) > 1 else spec.size))
+        packed = self._packing(spec, rows)
         storage = _weight(spec, label, packed)
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
-            storage.handle = store.add(spec, whole_data, label, packed)
+            storage.handle = store.add(spec, rows, label, packed)
         except BaseException:
             if alone:
                 store.close()
@@ -83,13 +83,14 @@ class WgpuExecutor:
         """Storage of a weight that is nowhere yet, but is to be in an image where it may."""
         return _weight(spec, label, packing(spec, self.capabilities, rounded=self._rounds()))
 
-    def _packing(self, spec: Spec, data: memoryview) -> Packing | None:
+    def _packing(self, spec: Spec, rows: Rows) -> Packing | None:
         """How a weight lies in an image; None for one that does not go into any."""
         found = packing(spec, self.capabilities, rounded=self._rounds())
-        if found is None:
-            return None
-        rows = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.nbytes(spec.shape[-1]))
-        return found if found.fits(rows) else None
+        if found is None or found.fits is None:
+            return found
+        step = max(1, CHUNK_NBYTES // rows.shape[1])
+        starts = range(0, len(rows), step)
+        return found if all(found.fits(rows[at : at + step]) for at in starts) else None
 
     def _rounds(self) -> bool:
         """Whether products of graphs recorded from now on round activations to eight bits."""
@@ -105,9 +106,8 @@ class WgpuExecutor:
             return part.images[plane]
         if plane not in part.planes and part.images:
             dtype, pieces = self._sources[storage]
-            row_nbytes = dtype.nbytes(storage.image_cols)
-            data = in_one(pieces)[part.first_row * row_nbytes :][: part.rows * row_nbytes]
-            WeightStore(self.device, shared=False).unfold(dtype, data, part, storage.label)
+            rows = Rows(pieces, dtype.nbytes(storage.image_cols))
+            WeightStore(self.device, shared=False).unfold(dtype, rows, part, storage.label)
         return part.planes[plane]
 
     def state(self, spec: Spec, label: str) -> Storage:

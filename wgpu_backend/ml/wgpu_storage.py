@@ -26,6 +26,7 @@ from wgpu_backend.ml.planes import (
     require_finite,
     stored_nbytes,
 )
+from wgpu_backend.ml.rows import Rows
 from wgpu_backend.ml.super_blocks import Bytes
 
 # Shared buffers double from the first to the second: small models stay small.
@@ -115,7 +116,7 @@ class WeightStore:
         self._codebooks: dict[DType, Binding] = {}
 
     def add(
-        self, spec: Spec, data: memoryview, label: str, packed: Packing | None = None
+        self, spec: Spec, source: Rows, label: str, packed: Packing | None = None
     ) -> tuple[Part, ...]:
         """Upload one weight, in as many parts as the device's bindings need, or into images.
 
@@ -128,28 +129,25 @@ class WeightStore:
         """
         if not spec.size:
             return (self._part(spec.dtype, 0, 0, 0, label),)
-        rows, cols = (1, spec.size) if len(spec.shape) < 2 else (-1, spec.shape[-1])
-        row_nbytes = spec.dtype.nbytes(cols)
-        rows = len(data) // row_nbytes if rows < 0 else rows
-        source = np.frombuffer(data, np.uint8).reshape(rows, row_nbytes)
+        rows, row_nbytes = source.shape
         parts: list[Part] = []
         bad = 0
         for first, stop in self._ranges(rows, row_nbytes, label, packed):
             if packed is None:
                 part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
-                bad += self._fill(spec.dtype, source[first:stop], part)
+                bad += self._fill(spec.dtype, source, part)
             else:
                 part = self._in_image(packed, first, stop - first, label)
-                bad += self._fill_image(spec.dtype, source[first:stop], packed, part)
+                bad += self._fill_image(spec.dtype, source, packed, part)
             parts.append(part)
-        require_finite(label, bad, len(data) // spec.dtype.block_nbytes)
+        require_finite(label, bad, rows * row_nbytes // spec.dtype.block_nbytes)
         return tuple(parts)
 
-    def unfold(self, dtype: DType, data: memoryview, part: Part, label: str) -> None:
+    def unfold(self, dtype: DType, source: Rows, part: Part, label: str) -> None:
         """Put rows of an image into planes, too, for an op that knows no images."""
-        row_nbytes = len(data) // part.rows
-        part.planes.update(self._part(dtype, row_nbytes, 0, part.rows, label).planes)
-        self._fill(dtype, np.frombuffer(data, np.uint8).reshape(part.rows, row_nbytes), part)
+        made = self._part(dtype, source.shape[1], part.first_row, part.rows, label)
+        self._fill(dtype, source, made)
+        part.planes.update(made.planes)
 
     def _ranges(
         self, rows: int, row_nbytes: int, label: str, packed: Packing | None
@@ -181,12 +179,12 @@ class WeightStore:
         self._buffers.append(image)
         return Part(first, rows, {}, {packed.name: Binding(image, 0, image.nbytes)})
 
-    def _fill_image(self, dtype: DType, source: Bytes, packed: Packing, part: Part) -> int:
-        """Write rows into an image, see `_fill`."""
+    def _fill_image(self, dtype: DType, source: Rows, packed: Packing, part: Part) -> int:
+        """Write rows of a part into its image, see `_fill`."""
         image = part.images[packed.name].buffer
         assert isinstance(image, Image)
         bad = 0
-        for rows, line, lines in packed.chunks(source, CHUNK_NBYTES):
+        for rows, line, lines in packed.chunks(source, part.first_row, part.rows, CHUNK_NBYTES):
             bad += nonfinite_blocks(dtype, rows.reshape(-1, dtype.block_nbytes))
             self._device.write_lines(image, lines, line)
         return bad
@@ -201,14 +199,15 @@ class WeightStore:
             self._device.write(at.buffer, book, at.offset)
         return {"grid": self._codebooks[dtype]}
 
-    def _fill(self, dtype: DType, source: Bytes, part: Part) -> int:
-        """Write rows chunk by chunk, and count the blocks that are not finite on the way."""
-        rows, row_nbytes = source.shape
+    def _fill(self, dtype: DType, source: Rows, part: Part) -> int:
+        """Write a part's rows chunk by chunk, and count the blocks that are not finite."""
+        rows, row_nbytes = part.rows, source.shape[1]
         blocks = row_nbytes // dtype.block_nbytes
         step = max(ROW_STEP, CHUNK_NBYTES // row_nbytes // ROW_STEP * ROW_STEP)
         bad = 0
         for start in range(0, rows, step):
-            chunk = source[start : start + step].reshape(-1, dtype.block_nbytes)
+            first, stop = part.first_row + start, part.first_row + min(start + step, rows)
+            chunk = source[first:stop].reshape(-1, dtype.block_nbytes)
             bad += nonfinite_blocks(dtype, chunk)
             for name, plane in planes(dtype, chunk).items():
                 at = part.planes[name]

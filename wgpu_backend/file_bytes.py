@@ -1,0 +1,225 @@
+"""Bytes of a file, read where and when they are wanted.
+
+Files are read and not mapped: a mapping of a file that somebody cuts ends the process with a
+signal, where a read comes back short and can be told. Every read compares the file with what it
+was when it was opened, so what is written over meanwhile is not taken for weights.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Protocol
+
+from wgpu_backend.errors import GGUFError, ModelError
+
+# Windows would change line ends; a pipe that takes a file's place would block; a terminal that does
+# would become the process's own.
+_FLAGS = ("O_BINARY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_NOINHERIT")
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class Source(Protocol):
+    """Bytes that are read when they are wanted."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many there are."""
+        ...
+
+    def read_into(self, out: memoryview, offset: int) -> None:
+        """Fill `out` with the bytes from `offset` on."""
+        ...
+
+
+def require_regular(path: Path, mode: int) -> None:
+    """Refuse what is no regular file: it could block, or never end.
+
+    Parameters
+    ----------
+    path : Path
+        For the message.
+    mode : int
+        As `os.stat` gives it.
+
+    Raises
+    ------
+    GGUFError
+        Naming what it is.
+    """
+    if not stat.S_ISREG(mode):
+        kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "no file")
+        raise GGUFError(f"{path}: {kind}, needs a regular file")
+
+
+class FileBytes:
+    """An open regular file.
+
+    Threads may share it, and a signal handler may close what its thread is reading.
+
+    Parameters
+    ----------
+    path : Path
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes it had when it was opened.
+
+    Raises
+    ------
+    GGUFError
+        There is no such file, it may not be read, or it is no regular one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._descriptor: int | None = None
+        try:
+            require_regular(path, path.stat().st_mode)  # opening alone may wind a tape
+            self._descriptor = os.open(path, _flags())
+            self._opened = os.fstat(self._descriptor)
+            require_regular(path, self._opened.st_mode)
+        except GGUFError:
+            self.close()
+            raise
+        except FileNotFoundError:
+            raise GGUFError(f"{path}: no such file") from None
+        except OSError as error:
+            raise GGUFError(f"{path}: {error.strerror}") from error
+        except ValueError as error:
+            raise GGUFError(f"{str(path)!r}: {error}") from error
+        self.nbytes = self._opened.st_size
+
+    def __del__(self) -> None:
+        # Nobody else is left, so there is no lock to wait for.
+        if getattr(self, "_descriptor", None) is not None:
+            self._close()
+
+    def read(self, subject: str, offset: int, nbytes: int) -> bytes:
+        """Bytes from `offset` on, as `read_into` reads them."""
+        out = bytearray(nbytes)
+        self.read_into(subject, memoryview(out), offset)
+        return bytes(out)
+
+    def read_into(self, subject: str, out: memoryview, offset: int) -> None:
+        """Fill `out` with the bytes from `offset` on.
+
+        Parameters
+        ----------
+        subject : str
+            What is read, for messages.
+        out : memoryview
+            Of bytes.
+        offset : int
+            With as many bytes as `out` behind it, by the size that the file had.
+
+        Raises
+        ------
+        GGUFError
+            The file was cut or written to since it was opened, or cannot be read.
+        ModelError
+            It was closed.
+        """
+        with self._lock:
+            if self._descriptor is None:
+                raise ModelError(f"{self.path}: {subject} asked of a closed file, open it again")
+            try:
+                got = _filled(self._descriptor, out, offset)
+                now = os.fstat(self._descriptor)
+            except OSError as error:
+                raise GGUFError(f"{self.path}: {subject}: {error.strerror}") from error
+        before = self._opened
+        if got < out.nbytes or now.st_size != before.st_size:
+            raise GGUFError(
+                f"{self.path}: {subject}: the file has {now.st_size} bytes, it had "
+                f"{before.st_size} when it was opened; it was changed meanwhile, open it again"
+            )
+        if now.st_mtime_ns != before.st_mtime_ns:
+            late = (now.st_mtime_ns - before.st_mtime_ns) * 1e-9
+            raise GGUFError(
+                f"{self.path}: {subject}: the file was written to after it was opened, by its "
+                f"times {late:.3f} s later; open it again"
+            )
+
+    def close(self) -> None:
+        """Close the file, after the read that is under way; again is harmless."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class FileRange:
+    """A range of an open file, with a name for messages.
+
+    Parameters
+    ----------
+    file : FileBytes
+    subject : str
+    offset, nbytes : int
+    """
+
+    __slots__ = ("_file", "_offset", "_subject", "nbytes")
+
+    def __init__(self, file: FileBytes, subject: str, offset: int, nbytes: int) -> None:
+        self._file, self._subject, self._offset, self.nbytes = file, subject, offset, nbytes
+
+    def read_into(self, out: memoryview, offset: int) -> None:
+        """Fill `out` with the bytes from `offset` of the range on; raises as `FileBytes` does."""
+        self._file.read_into(self._subject, out, self._offset + offset)
+
+
+class HeldRange:
+    """Bytes that are in memory already."""
+
+    __slots__ = ("_view", "nbytes")
+
+    def __init__(self, view: memoryview) -> None:
+        self._view, self.nbytes = view, view.nbytes
+
+    def read_into(self, out: memoryview, offset: int) -> None:
+        """Fill `out` with the bytes from `offset` on."""
+        out[:] = self._view[offset : offset + out.nbytes]
+
+
+def _flags() -> int:
+    flags = os.O_RDONLY
+    for name in _FLAGS:
+        flags |= getattr(os, name, 0)
+    return flags
+
+
+def _filled(descriptor: int, out: memoryview, offset: int) -> int:
+    """Fill `out` as far as the file goes, and say how far; a read alone may come back shorter."""
+    done = 0
+    while done < out.nbytes:
+        got = _read_once(descriptor, out[done:], offset + done)
+        if not got:
+            break
+        done += got
+    return done
+
+
+def _read_once(descriptor: int, out: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):  # which leaves alone where a forked child reads
+        return os.preadv(descriptor, [out], offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    data = os.read(descriptor, min(out.nbytes, _AT_ONCE))
+    out[: len(data)] = data
+    return len(data)
+
+
+_AT_ONCE = 1 << 20
