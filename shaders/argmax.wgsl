@@ -1,28 +1,27 @@
-// y[row] = index of the largest value of the row, the first of equals: one work group a row.
+// y[row] = index of the largest value of the row, NaN above all, the first of equals: one work group a row.
 // @import load/f32 as x
 // @import lib/group_row
-
-const LOWEST: f32 = -3.4028234e38;
+// @import lib/order
 
 struct Params { rows: u32, cols: u32, x_offset: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<i32>;
 
-var<workgroup> values: array<f32, WG>;
+var<workgroup> keys: array<u32, WG>;
 var<workgroup> places: array<u32, WG>;
 
 fn group_row(row: u32, lane: u32) {
     let start = params.x_offset + row * params.cols;
-    var best = x_load(start + min(lane, params.cols - 1u));
+    var best = key_of_f32(x_load(start + min(lane, params.cols - 1u)));
     var place = min(lane, params.cols - 1u);
     for (var i = lane + WG; i < params.cols; i += WG) {
-        let value = x_load(start + i);
-        if value > best {
-            best = value;
+        let key = key_of_f32(x_load(start + i));
+        if key > best {
+            best = key;
             place = i;
         }
     }
-    values[lane] = best;
+    keys[lane] = best;
     places[lane] = place;
     workgroupBarrier();
     for (var half = WG / 2u; half > 0u; half /= 2u) {
@@ -37,9 +36,9 @@ fn group_row(row: u32, lane: u32) {
 }
 
 fn take_better(left: u32, right: u32) {
-    let better = values[right] > values[left];
-    if better || (values[right] == values[left] && places[right] < places[left]) {
-        values[left] = values[right];
+    let better = keys[right] > keys[left];
+    if better || (keys[right] == keys[left] && places[right] < places[left]) {
+        keys[left] = keys[right];
         places[left] = places[right];
     }
 }

@@ -2,6 +2,7 @@
 // @import load/f32 as x
 // @import store/f32 as y
 // @import lib/grid
+// @import lib/nan
 
 const WG: u32 = 64u;
 const TURNS: u32 = 1u;
@@ -19,7 +20,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
             let low = vec4<f32>(params.low);
             let high = vec4<f32>(params.high);
             let above = select(x, low, x < low);
-            y_store4(i, select(above, high, above > high));
+            y_store4(i, keep_nan(x, select(above, high, above > high)));
         }
     }
 }

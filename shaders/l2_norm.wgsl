@@ -1,6 +1,7 @@
 // y = x / max(√(sum x²), eps), row by row: a team a row.
 // @import load/f32 as x
 // @import lib/each_row
+// @import lib/nan
 
 struct Params { rows: u32, cols: u32, x_offset: u32, eps: f32 }
 
@@ -13,7 +14,8 @@ fn compute_row(row: u32, lane: u32, width: u32) {
         let value = x_load(start + i);
         sum += value * value;
     }
-    let inverse = 1.0 / max(sqrt(team_sum(sum, lane)), params.eps);
+    let length = sqrt(team_sum(sum, lane));
+    let inverse = 1.0 / keep_nan_of(length, max(length, params.eps));
     for (var i = lane; i < params.cols; i += width) {
         y[row * params.cols + i] = x_load(start + i) * inverse;
     }

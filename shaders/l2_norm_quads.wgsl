@@ -1,6 +1,7 @@
 // As l2_norm.wgsl, for rows of whole vectors of four.
 // @import vec4/f32 as x
 // @import lib/each_row
+// @import lib/nan
 
 struct Params { rows: u32, cols: u32, x_offset: u32, eps: f32 }
 
@@ -14,7 +15,8 @@ fn compute_row(row: u32, lane: u32, width: u32) {
         let values = x_load4(start + i);
         sum += dot(values, values);
     }
-    let inverse = 1.0 / max(sqrt(team_sum(sum, lane)), params.eps);
+    let length = sqrt(team_sum(sum, lane));
+    let inverse = 1.0 / keep_nan_of(length, max(length, params.eps));
     for (var i = lane; i < quads; i += width) {
         y[row * quads + i] = x_load4(start + i) * inverse;
     }

@@ -3,6 +3,7 @@
 // @import load/f32 as up
 // @import store/f32 as y
 // @import lib/grid
+// @import lib/nan
 
 const WG: u32 = 64u;
 
@@ -17,10 +18,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let x = x_load4(params.x_offset + i);
         let up = up_load4(params.up_offset + i);
         let limit = vec4<f32>(params.limit);
-        // Comparisons rather than min and max: NaN stays NaN.
-        let gate = select(x, limit, x > limit);
+        let gate = keep_nan(x, select(x, limit, x > limit));
         let above = select(up, -limit, up < -limit);
-        let linear = select(above, limit, above > limit);
+        let linear = keep_nan(up, select(above, limit, above > limit));
         y_store4(i, gate / (1.0 + exp(-params.alpha * gate)) * (linear + 1.0));
     }
 }

@@ -96,7 +96,7 @@ def quick_gelu(x: Node) -> Launch:
 
 @op(trusted=True)
 def relu(x: Node) -> Launch:
-    """Larger of the value and zero.
+    """Larger of the value and zero; NaN where it is NaN.
 
     Parameters
     ----------

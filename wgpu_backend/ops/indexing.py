@@ -147,7 +147,7 @@ def _require_fitting(dst: Node, x: Node, ids: Node) -> None:
 
 @op(dense=("x",), trusted=True)
 def argmax(x: Node) -> Launch:
-    """Index of the largest value of each row, the first of equals.
+    """Index of the largest value of each row, NaN above all, the first of equals.
 
     Parameters
     ----------
