@@ -1,6 +1,7 @@
 // y = x, element by element into a dense tensor of another type.
 // @import load/f32 as x
 // @import store/f32 as y
+// @import number/same as number
 // @import lib/grid
 // @import lib/strided
 
@@ -9,6 +10,7 @@ alias Out = f32;     // and what y is
 const WG: u32 = 64u;
 const TURNS: u32 = 1u;
 const TRUTH: bool = false;
+const SIGNED_ZERO: bool = true;
 
 struct Params { size: u32, x_offset: u32, shape: vec4<u32>, x_strides: vec4<u32> }
 
@@ -20,9 +22,12 @@ fn out_values(i: u32) -> vec4<Out> {
     let inside = select(vec4<u32>(0u), at, lanes < vec4<u32>(params.size));
     let value = vec4<Value>(x_gather4(vec4<u32>(params.x_offset) + inside));
     if TRUTH {
-        return vec4<Out>(value != vec4<Value>(Value(0)));
+        // By its bits: NaN is true, the smallest number is, and zero of either sign is not.
+        let bits = bitcast<vec4<u32>>(value);
+        let magnitude = bits << vec4<u32>(select(0u, 1u, SIGNED_ZERO));
+        return vec4<Out>(magnitude != vec4<u32>(0u));
     }
-    return vec4<Out>(value);
+    return number_of(value);
 }
 
 @compute @workgroup_size(WG)

@@ -22,7 +22,7 @@ SNIPPETS = {
 }
 FLOATS = ["bf16", "f16", "f32"]
 # Imports of kernels that read plain weights: which go together is what ops choose.
-TOGETHER = {"source", "own", "before"}
+TOGETHER = {"source", "own", "before", "number"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
 PREPARED = {
     "before": "before/rope_put",
@@ -68,6 +68,7 @@ def merges():
 
 CASES = [(kernel, choices) for kernel in KERNELS for choices in variants(kernel)]
 CASES += merges()
+CASES += [("cast", {"Out": kind, "number": f"number/{kind}"}) for kind in ("i32", "u32")]
 CASES += [
     ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")
 ]

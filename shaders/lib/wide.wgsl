@@ -15,11 +15,14 @@ fn wide_to_f32(words: vec2<u32>) -> f32 {
     return f32(top | u32(rest != 0u)) * exp2(f32(32u - shift));
 }
 
-// Unsigned number nearest to zero of the magnitude of an f32; 2⁶⁴ and more become the largest.
+// Magnitude of an f32 without its fraction; 2⁶⁴ and more become the largest number, NaN becomes 0.
 fn f32_to_wide(value: f32) -> vec2<u32> {
     let bits = bitcast<u32>(value);
     let exponent = i32((bits >> 23u) & 0xffu) - 150;
     let mantissa = (bits & 0x7fffffu) | 0x800000u;
+    if (bits & 0x7fffffffu) > 0x7f800000u {
+        return vec2<u32>(0u, 0u);
+    }
     if exponent >= 41 {
         return vec2<u32>(0xffffffffu, 0xffffffffu);
     }

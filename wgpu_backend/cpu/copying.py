@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.dtypes import DType
+from wgpu_backend.cpu.values import whole
+from wgpu_backend.dtypes import BF16, BOOL, DType
 
 
 @twin
@@ -16,8 +17,15 @@ def contiguous(x: Array) -> Array:
 
 @twin
 def cast(x: Array, *, dtype: DType) -> Array:
-    """Return the values; the executor converts them to the dtype of the result."""
-    return x
+    """Values by way of what they are in a register of a device, which floats leave as f32."""
+    if dtype.numpy is None or x.dtype in (dtype.numpy, np.complex64):
+        return x
+    to_float = dtype == BF16 or dtype.numpy.kind in "fc"
+    if to_float or x.dtype.kind == "f":
+        x = x.astype(np.float32)
+    if dtype == BOOL:
+        return x != 0
+    return x if to_float else whole(x, dtype.numpy)
 
 
 @twin

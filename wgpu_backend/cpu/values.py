@@ -43,6 +43,17 @@ def narrowed(values: Array) -> NDArray[np.uint16]:
     return np.where(is_nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
+def whole(values: Array, kind: np.dtype[np.generic]) -> Array:
+    """Integers of a type: integers keep their low bits, floats saturate, and NaN becomes 0."""
+    if values.dtype.kind in "biu":
+        return values.astype(kind)
+    low, high = np.iinfo(kind.name).min, np.iinfo(kind.name).max
+    numbers = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0)
+    inside = (numbers > low) & (numbers < high)  # the largest of 64 bits is no f64
+    ends = np.where(numbers > 0, np.array(high, kind), np.array(low, kind))
+    return np.where(inside, np.where(inside, numbers, 0).astype(kind), ends)
+
+
 def dequantise(dtype: DType, data: bytes | memoryview, spec: Spec) -> Array:
     """Values of a weight as f32, from its bytes in a GGUF file."""
     raw = np.frombuffer(data, np.uint8)

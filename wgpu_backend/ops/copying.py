@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -62,8 +64,9 @@ def contiguous(x: Node) -> Launch:
 def cast(x: Node, *, dtype: DType) -> Launch:
     """Convert to another element type.
 
-    Floating-point numbers are rounded to nearest even. To integers they lose their fraction, and
-    numbers beyond 32 bits become the nearest that fits; integers keep their low bits, as in NumPy.
+    Floating-point numbers are rounded to nearest even. To integers they lose their fraction, what
+    is beyond the type becomes the nearest number that it holds, infinities too, and NaN becomes 0.
+    Integers keep their low bits in narrower integers and their value in wider ones, as in NumPy.
     To bool, everything but zero is true. f64 has the digits of f32 on the way.
 
     Parameters
@@ -95,13 +98,36 @@ def cast(x: Node, *, dtype: DType) -> Launch:
     )
     if source == dtype:
         return replace(contiguous.record(x), shader="contiguous")
+    if {source, dtype} == {I64, U64}:
+        return replace(_moved("cast", x, dtype, moving(dtype, "x")), shader="contiguous")
+    return _moved("cast", x, dtype, _conversion(source, dtype))
+
+
+def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
+    """Choices of the shader that converts values of one type to another."""
     register, target = _register(source), _register(dtype)
-    choices: dict[str, str | bool] = {"Value": register, "Out": target, "TRUTH": dtype == BOOL}
-    if source in (I64, U64) and target == "f32":
-        choices |= {"x": f"convert/{source}_as_f32", "Value": "f32"}
-    if dtype in (I64, U64) and register == "f32":
-        choices |= {"y": f"convert/{dtype}_of_f32", "Out": "f32"}
-    return _moved("cast", x, dtype, choices)
+    choices: dict[str, str | bool] = {}
+    if source in (I64, U64) and (target == "f32" or dtype == BOOL):
+        choices, register = {"x": f"convert/{source}_as_f32"}, "f32"
+    if dtype == BOOL:
+        choices |= {"TRUTH": True, "SIGNED_ZERO": register == "f32"}
+    elif dtype in (I64, U64) and register == "f32":
+        choices, target = {"y": f"convert/{dtype}_of_f32"}, "f32"
+    elif dtype in (I64, U64):
+        # The sign of what is widened, and not of the result, says what the high words are.
+        choices, target = {"y": f"store/{'i64' if register == 'i32' else 'u64'}"}, register
+    elif register == "f32" and target != "f32":
+        choices |= {"number": f"number/{target}", **_bounds(dtype)}
+    return {"Value": register, "Out": target, **choices}
+
+
+def _bounds(dtype: DType) -> dict[str, str]:
+    """Choices that keep numbers within an integer type."""
+    assert dtype.numpy is not None
+    info = np.iinfo(dtype.numpy)
+    if dtype.block_nbytes == 4:
+        return {}
+    return {"MOST": f"{info.max}"} | ({"LEAST": f"{info.min}"} if info.min else {})
 
 
 @op(dense=("a", "b"), trusted=True)
