@@ -2,11 +2,26 @@
 
 ::
 
-    import wgpu_backend
+    import wgpu_backend as wb
 
-    with wgpu_backend.load("model.gguf") as model:
+    with wb.load("model.gguf") as model:                # a language model
         for piece in model.generate("Why is the sky blue?", stream=True):
             print(piece, end="", flush=True)
+
+    with wb.context() as ctx:                           # tensors, without a model
+        x = ctx.from_numpy([[1.0, 2.0], [3.0, 4.0]])
+        print((x @ x).softmax().numpy())
+
+====================  ===============================================================
+devices and models    Devices load LanguageModel SamplingOptions open_gguf
+tensors               context Context Tensor DType dtype f32 f16 i32 … (types by name)
+backends              Backend BackendParams new_backend register_backend
+ops of one's own      op Op Node Spec Launch grid_for ceil_div require_… testing
+fusion rules          Graph OpNode
+models of one's own   Model architecture nn weight Batch CacheLayer Config models
+passes of a model     Runner Head Work BatchShape PagedCache
+errors                BackendError and its kinds
+====================  ===============================================================
 
 Names are imported when they are first used, so that importing the package costs nothing.
 """
@@ -18,10 +33,31 @@ from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wgpu_backend import models, nn, testing
+    from wgpu_backend.batch import Batch, BatchShape, Work
+    from wgpu_backend.config import Config
+    from wgpu_backend.cpu.twin import Array
     from wgpu_backend.device.adapters import Devices
-    from wgpu_backend.device_info import DeviceInfo
+    from wgpu_backend.device_info import Capabilities, DeviceInfo
+    from wgpu_backend.dtypes import BF16 as bf16
+    from wgpu_backend.dtypes import BOOL as bool_
+    from wgpu_backend.dtypes import COMPLEX64 as complex64
+    from wgpu_backend.dtypes import F16 as f16
+    from wgpu_backend.dtypes import F32 as f32
+    from wgpu_backend.dtypes import F64 as f64
+    from wgpu_backend.dtypes import I8 as i8
+    from wgpu_backend.dtypes import I16 as i16
+    from wgpu_backend.dtypes import I32 as i32
+    from wgpu_backend.dtypes import I64 as i64
+    from wgpu_backend.dtypes import U8 as u8
+    from wgpu_backend.dtypes import U16 as u16
+    from wgpu_backend.dtypes import U32 as u32
+    from wgpu_backend.dtypes import U64 as u64
+    from wgpu_backend.dtypes import DType
+    from wgpu_backend.dtypes import named as dtype
     from wgpu_backend.engine.language_model import LanguageModel
     from wgpu_backend.engine.loading import load
+    from wgpu_backend.engine.runner import Head, Runner
     from wgpu_backend.errors import (
         BackendError,
         CacheFull,
@@ -32,58 +68,115 @@ if TYPE_CHECKING:
         DTypeError,
         GGUFError,
         ModelError,
+        OptionError,
         OutOfMemory,
+        PluginError,
         ShaderError,
         ShapeError,
         TemplateError,
         TokenizerError,
     )
     from wgpu_backend.gguf_file import open_gguf
-    from wgpu_backend.ml.backend import Backend, BackendParams, new_backend, register_backend
+    from wgpu_backend.graph.fusion import Graph
+    from wgpu_backend.graph.fusion import Made as OpNode
+    from wgpu_backend.graph.node import Launch, Node
+    from wgpu_backend.graph.spec import Spec, broadcast_strides
+    from wgpu_backend.graph.spec import broadcast as broadcast_shape
+    from wgpu_backend.kvcache.paged import LayerShape as CacheLayer
+    from wgpu_backend.kvcache.paged import PagedCache
+    from wgpu_backend.ml.backend import (
+        Backend,
+        BackendParams,
+        LoadCancelled,
+        new_backend,
+        register_backend,
+    )
     from wgpu_backend.ml.context import Context
+    from wgpu_backend.ml.executor import Recorded
+    from wgpu_backend.ml.opening import context
+    from wgpu_backend.ml.self_test import LeftOutWarning
     from wgpu_backend.ml.tensor import Tensor
     from wgpu_backend.model import Model, architecture
-    from wgpu_backend.ops.op import op
+    from wgpu_backend.nn.module import weight
+    from wgpu_backend.ops.check import FLOATS, ceil_div, require, require_dtype, require_rank
+    from wgpu_backend.ops.check import spread as grid_for
+    from wgpu_backend.ops.op import Op, op
+    from wgpu_backend.plugins import PluginWarning, import_file
     from wgpu_backend.sample import SamplingOptions
+    from wgpu_backend.shader import forget as reload_shaders
 
 # In a checkout `shaders/` and `models/` stand beside the package; in a wheel they are inside it.
 __path__ += [str(p) for p in (_Path(__file__).parent.parent,) if (p / "shaders").is_dir()]
 
 __version__ = "0.1.0"
 
+# Public names by the module they live in; `name=inner` where that module calls it otherwise.
 _HOMES = {
-    "device.adapters": ("Devices",),
-    "device_info": ("DeviceInfo",),
-    "engine.language_model": ("LanguageModel",),
-    "engine.loading": ("load",),
-    "errors": (
-        "BackendError", "CacheFull", "ContextError", "ContextFull", "DTypeError", "DeviceError",
-        "DeviceLost", "GGUFError", "ModelError", "OutOfMemory", "ShaderError", "ShapeError",
-        "TemplateError", "TokenizerError",
+    "": "models nn testing",
+    "batch": "Batch BatchShape Work",
+    "config": "Config",
+    "cpu.twin": "Array",
+    "device.adapters": "Devices",
+    "device_info": "Capabilities DeviceInfo",
+    "dtypes": (
+        "DType dtype=named bf16=BF16 bool_=BOOL complex64=COMPLEX64 f16=F16 f32=F32 f64=F64 i8=I8 "
+        "i16=I16 i32=I32 i64=I64 u8=U8 u16=U16 u32=U32 u64=U64"
     ),
-    "gguf_file": ("open_gguf",),
-    "ml.backend": ("Backend", "BackendParams", "new_backend", "register_backend"),
-    "ml.context": ("Context",),
-    "ml.tensor": ("Tensor",),
-    "model": ("Model", "architecture"),
-    "ops.op": ("op",),
-    "sample": ("SamplingOptions",),
-}  # fmt: skip
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+    "engine.language_model": "LanguageModel",
+    "engine.loading": "load",
+    "engine.runner": "Head Runner",
+    "errors": (
+        "BackendError CacheFull ContextError ContextFull DTypeError DeviceError DeviceLost "
+        "GGUFError ModelError OptionError OutOfMemory PluginError ShaderError ShapeError "
+        "TemplateError TokenizerError"
+    ),
+    "gguf_file": "open_gguf",
+    "graph.fusion": "Graph OpNode=Made",
+    "graph.node": "Launch Node",
+    "graph.spec": "Spec broadcast_shape=broadcast broadcast_strides",
+    "kvcache.paged": "CacheLayer=LayerShape PagedCache",
+    "ml.backend": "Backend BackendParams LoadCancelled new_backend register_backend",
+    "ml.context": "Context",
+    "ml.executor": "Recorded",
+    "ml.opening": "context",
+    "ml.self_test": "LeftOutWarning",
+    "ml.tensor": "Tensor",
+    "model": "Model architecture",
+    "nn.module": "weight",
+    "ops.check": "FLOATS ceil_div grid_for=spread require require_dtype require_rank",
+    "ops.op": "Op op",
+    "plugins": "PluginWarning import_file",
+    "sample": "SamplingOptions",
+    "shader": "reload_shaders=forget",
+}
+_HOME_OF = {
+    entry.partition("=")[0]: (home, entry.rpartition("=")[2])
+    for home, entries in _HOMES.items()
+    for entry in entries.split()
+}
 __all__ = [
-    "Backend", "BackendError", "BackendParams", "CacheFull", "Context", "ContextError",
-    "ContextFull", "DTypeError", "DeviceError", "DeviceInfo", "DeviceLost", "Devices", "GGUFError",
-    "LanguageModel", "Model", "ModelError", "OutOfMemory", "SamplingOptions", "ShaderError",
-    "ShapeError", "TemplateError", "Tensor", "TokenizerError", "architecture", "load",
-    "new_backend", "op", "open_gguf", "register_backend",
+    "FLOATS", "Array", "Backend", "BackendError", "BackendParams", "Batch", "BatchShape",
+    "CacheFull", "CacheLayer", "Capabilities", "Config", "Context", "ContextError", "ContextFull",
+    "DType", "DTypeError", "DeviceError", "DeviceInfo", "DeviceLost", "Devices", "GGUFError",
+    "Graph", "Head", "LanguageModel", "Launch", "LeftOutWarning", "LoadCancelled", "Model",
+    "ModelError", "Node", "Op", "OpNode", "OptionError", "OutOfMemory", "PagedCache",
+    "PluginError", "PluginWarning", "Recorded", "Runner", "SamplingOptions", "ShaderError",
+    "ShapeError", "Spec", "TemplateError", "Tensor", "TokenizerError", "Work", "architecture",
+    "bf16", "bool_", "broadcast_shape", "broadcast_strides", "ceil_div", "complex64", "context",
+    "dtype", "f16", "f32", "f64", "grid_for", "i8", "i16", "i32", "i64", "import_file", "load",
+    "models", "new_backend", "nn", "op", "open_gguf", "register_backend", "reload_shaders",
+    "require", "require_dtype", "require_rank", "testing", "u8", "u16", "u32", "u64", "weight",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    home, inner = _HOME_OF[name]
+    if not home:
+        return _import_module(f"{__name__}.{inner}")
+    return getattr(_import_module(f"{__name__}.{home}"), inner)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])

@@ -10,6 +10,7 @@ from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.preparing import preparing
 from wgpu_backend.ml.backend import Backend, BackendParams, Progress, new_backend
+from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.model import model_class
 
 
@@ -91,21 +92,3 @@ def _loaded(
     with preparing(backend, kind, dtype):
         backend.load(progress, cancelled, stacks=kind.stacks)
     return LanguageModel(backend, num_ctx, dtype)
-
-
-def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
-    """Kind of backend and device for what a user named; the best there is for None.
-
-    Raises
-    ------
-    DeviceError
-        Nothing goes by that name.
-    """
-    from wgpu_backend.device.adapters import Devices
-
-    if isinstance(which, DeviceInfo):
-        info = which
-    else:
-        devices = Devices()
-        info = devices[0] if which is None else devices.find(which)
-    return ("cpu" if info.kind == "cpu" else "wgpu"), info

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
@@ -51,6 +52,20 @@ class Context:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def executor(self) -> Executor:
+        """What holds the tensors' bytes and runs graphs."""
+        return self._executor
+
+    @property
+    def device(self) -> DeviceInfo:
+        """Device the tensors lie on."""
+        return self._executor.info
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return f"Context({self._executor.info.id}, {self._nodes} ops made{state})"
 
     # What ops call: see `wgpu_backend.graph.node.Builder`.
 

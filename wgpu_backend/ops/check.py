@@ -50,16 +50,34 @@ def four(values: Shape, fill: int) -> tuple[int, int, int, int]:
 
 
 def spread(groups: int) -> Groups:
-    """Grid over x and y for that many work groups: one dimension holds at most 65,535."""
+    """Grid over x and y for that many work groups: one dimension holds at most 65,535.
+
+    The shader asks ``group_index(group_id, groups)`` of ``lib/grid`` for the number of its work
+    group; what is beyond the last has nothing to do.
+
+    Parameters
+    ----------
+    groups : int
+
+    Returns
+    -------
+    (int, int, int)
+        ``groups=`` of a Launch.
+    """
     if groups <= MAX_GROUPS:
         return (max(groups, 1), 1, 1)
     rows = -(-groups // MAX_GROUPS)
     return (-(-groups // rows), rows, 1)
 
 
+def ceil_div(count: int, each: int) -> int:
+    """How many groups of `each` hold `count`: the quotient, rounded up."""
+    return -(-count // each)
+
+
 def quads(size: int) -> int:
     """Threads for a kernel that takes four values each."""
-    return -(-size // 4)
+    return ceil_div(size, 4)
 
 
 def row_count(spec: Spec) -> int:

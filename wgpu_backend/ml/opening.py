@@ -1,0 +1,88 @@
+"""A context of its own, on a device that somebody names: tensors without a model's file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from wgpu_backend.device_info import DeviceInfo, Profile
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Executor
+
+
+def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
+    """Kind of backend and device for what a user named; the best there is for None.
+
+    Raises
+    ------
+    DeviceError
+        Nothing goes by that name.
+    """
+    from wgpu_backend.device.adapters import Devices
+
+    if isinstance(which, DeviceInfo):
+        info = which
+    else:
+        devices = Devices()
+        info = devices[0] if which is None else devices.find(which)
+    return ("cpu" if info.api == "NumPy" else "wgpu"), info
+
+
+def open_executor(
+    device: str | DeviceInfo | None = None,
+    *,
+    profile: Profile = "full",
+    fusion: bool | Collection[str] = True,
+    exact: bool = True,
+) -> Executor:
+    """Executor on a device by name; see `context`."""
+    kind, info = choose_device(device)
+    return make_executor(kind, BackendParams(info, profile, fusion=fusion, exact=exact))
+
+
+class DeviceContext(Context):
+    """A context that closes its device, too."""
+
+    def close(self) -> None:
+        """Give back what tensors hold, and the device; again is harmless."""
+        super().close()
+        self.executor.close()
+
+
+def context(
+    device: str | DeviceInfo | None = None,
+    *,
+    profile: Profile = "full",
+    fusion: bool | Collection[str] = True,
+    exact: bool = True,
+) -> Context:
+    """Open a device, without a model, and make a context on it.
+
+    ::
+
+        with wgpu_backend.context() as ctx:
+            print((ctx.from_numpy([1.0, 2.0]) + 1).numpy())
+
+    Parameters
+    ----------
+    device : str, DeviceInfo or None
+        What ``Devices().find`` understands: an id, a kind, or a part of a name, as the command
+        takes it; ``"cpu"`` is NumPy. None for the best there is.
+    profile : str
+        ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
+    fusion : bool or collection of str
+        Which ops fusion rules may make: all, none, or those of these names.
+    exact : bool
+        Keep activations in f32 where products with block formats would be faster with eight bits.
+
+    Returns
+    -------
+    Context
+        Close it, or use it as a context manager: that closes the device, too.
+
+    Raises
+    ------
+    DeviceError
+        There is no such device.
+    """
+    return DeviceContext(open_executor(device, profile=profile, fusion=fusion, exact=exact))
