@@ -9,7 +9,8 @@ import re
 
 import pytest
 
-from wgpu_backend.ml.backend import Backend
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.ml.backend import Backend, new_backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 
@@ -22,6 +23,7 @@ BACKEND = [
     "NewContext",
     "NewContextSize",
     "BackendDevices",
+    "Devices",
     "CacheConfig",
 ]
 CONTEXT = [
@@ -139,7 +141,6 @@ TENSOR = [
     "Dump",
 ]
 RENAMED = {
-    "BackendGet": "numpy",  # reads a weight; every tensor is read the same way
     "ToString": "dump",  # what is printed of the values; repr() is one line
     "SigmoidOut": "sigmoid",  # nothing is in place by name, so there is no other
 }
@@ -149,6 +150,7 @@ ATTRIBUTES = {"Shape", "DType"}  # values, not calls
 def snake(name: str) -> str:
     """Name in snake_case: words begin at capitals, runs of capitals are one word."""
     special = {
+        "Devices": "Devices",  # keeps its name, as the function does
         "GELU_ERF": "gelu_erf",
         "QuickGELU": "quick_gelu",
         "RoPE": "rope",
@@ -197,3 +199,11 @@ def test_nothing_takes_a_context_argument() -> None:
         record = getattr(method, "record", method)
         if callable(record):
             assert not {"ctx", "context"} & set(inspect.signature(record).parameters), name
+
+
+def test_a_weight_is_read_by_both_names_and_devices_are_those_of_the_backend() -> None:
+    with new_backend(bundled(), name="cpu") as backend:
+        backend.load()
+        weight = backend.require("output_norm.weight")
+        assert weight.backend_get().tolist() == weight.numpy().tolist()
+        assert backend.Devices() == backend.backend_devices() == [backend.device]

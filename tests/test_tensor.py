@@ -1,9 +1,12 @@
 """Operators, views and indexing of a Tensor are those of NumPy, on NumPy and on the adapter."""
 
+import inspect
+import pydoc
+
 import numpy as np
 import pytest
 
-from wgpu_backend import Context, ShapeError
+from wgpu_backend import Context, ShapeError, Tensor
 from wgpu_backend.dtypes import F16
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 
@@ -107,3 +110,29 @@ def test_a_tensor_tells_what_it_is(context: Context):
     assert repr(x.transpose()).startswith("Tensor((3, 2), f16")
     with pytest.raises(ShapeError, match="dim: axis 2"):
         x.dim(2)
+
+
+def test_an_op_shows_itself_as_a_method_of_a_tensor():
+    assert inspect.isfunction(Tensor.add)
+    assert str(inspect.signature(Tensor.add)).startswith("(self, b: 'Tensor'")
+    assert Tensor.add.__qualname__ == "Tensor.add"
+    assert Tensor.add.__module__ == Tensor.__module__
+    shown = pydoc.plain(pydoc.render_doc(Tensor.add))
+    assert "add(self, b: 'Tensor') -> 'Tensor'\n    Sum of two tensors" in shown
+    assert shown.rstrip().endswith("The tensor itself is `a`.")
+
+
+def test_a_bound_op_shows_what_it_takes_beside_the_tensor():
+    with Context(NumpyExecutor()) as context:
+        x = context.from_numpy([1.0])
+        assert list(inspect.signature(x.clamp).parameters) == ["low", "high"]
+        assert inspect.signature(x.sum).parameters["keep_dims"].default is False
+        assert x.add.__self__ is x
+
+
+def test_every_method_of_a_tensor_is_documented_and_has_its_own_signature():
+    for name, found in vars(Tensor).items():
+        if inspect.isfunction(found) and not name.startswith("_"):
+            assert found.__doc__, name
+            assert next(iter(inspect.signature(found).parameters)) == "self", name
+            assert "args" not in inspect.signature(found).parameters, name

@@ -192,6 +192,14 @@ class Backend:
         """Devices this backend uses."""
         return [self.executor.info]
 
+    def Devices(self) -> list[DeviceInfo]:
+        """Devices this backend uses: `backend_devices`, by the name that keeps its capital."""
+        return self.backend_devices()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else f", {len(self._weights)} weights loaded"
+        return f"Backend({str(self.file.path)!r} on {self.device.id}{state})"
+
     def load(
         self,
         progress: Progress | None = None,

@@ -90,6 +90,10 @@ class HostView(Node):
         """
         return self.owner().values(self)
 
+    def backend_get(self) -> Array:
+        """Values on the host: `numpy`, by the name that Ollama's interface has for weights."""
+        return self.numpy()
+
     def floats(self) -> list[float]:
         """Values on the host, in row-major order."""
         return [float(v) for v in self.numpy().reshape(-1)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
 
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
@@ -16,6 +16,7 @@ from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ml.host_view import HostView, Owner
+from wgpu_backend.ml.methods import function_of
 from wgpu_backend.ops import (
     activation,
     attention,
@@ -52,20 +53,17 @@ class Method(Generic[P]):
 
     def __init__(self, op: Callable[Concatenate[Node, P], Node]) -> None:
         self._op = op
-        self.__doc__ = op.__doc__
 
-    @overload
-    def __get__(self, tensor: None, owner: type) -> Callable[Concatenate[Node, P], Node]: ...
-    @overload
-    def __get__(self, tensor: Tensor, owner: type) -> Callable[P, Tensor]: ...
-    def __get__(self, tensor: Tensor | None, owner: type) -> Any:
-        if tensor is None:
-            return self._op
+    def __set_name__(self, owner: type, name: str) -> None:
+        setattr(owner, name, function_of(self._op, owner, name))  # which stands here from now on
 
-        def bound(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-            return cast("Tensor", self._op(tensor, *args, **kwargs))
+    if TYPE_CHECKING:
 
-        return bound
+        @overload
+        def __get__(self, tensor: None, owner: type) -> Callable[Concatenate[Node, P], Node]: ...
+        @overload
+        def __get__(self, tensor: Tensor, owner: type) -> Callable[P, Tensor]: ...
+        def __get__(self, tensor: Tensor | None, owner: type) -> Any: ...
 
 
 class Tensor(HostView):
