@@ -18,12 +18,7 @@ from numpy.typing import NDArray
 from picture.colours import signed
 from picture.window import BACKGROUND, Pictures, add_options, show
 
-import wgpu_backend
-from wgpu_backend import LanguageModel, SamplingOptions, Tensor
-from wgpu_backend.batch import Batch
-from wgpu_backend.engine.runner import Head, Runner, Work
-from wgpu_backend.kvcache.paged import PagedCache
-from wgpu_backend.models.llama import Llama
+import wgpu_backend as wb
 
 PROMPT = "Tell me a story about a fox named Pip and a lantern."
 TOKENS = 160
@@ -33,18 +28,18 @@ SIZE = (992, 800)
 
 def main() -> None:
     args = arguments()
-    with wgpu_backend.load(args.model, device=args.device) as model:
+    with wb.load(args.model, device=args.device) as model:
         show(pictures(model, args), args, SIZE, "Activations")
     print()
 
 
-def pictures(model: LanguageModel, args: argparse.Namespace) -> Pictures:
+def pictures(model: wb.LanguageModel, args: argparse.Namespace) -> Pictures:
     watcher = Watcher(model)
     prompt = model.prompter.chat([{"role": "user", "content": args.prompt}])
     history = [watcher.states(token) for token in prompt]
     stream = model.tokenizer.stream()
     told = ""
-    for token in model.tokens(prompt, SamplingOptions(seed=1), num_predict=TOKENS - len(prompt)):
+    for token in model.tokens(prompt, wb.SamplingOptions(seed=1), num_predict=TOKENS - len(prompt)):
         history.append(watcher.states(token))
         piece = stream.push(token)
         told += piece
@@ -56,23 +51,24 @@ def pictures(model: LanguageModel, args: argparse.Namespace) -> Pictures:
 class Watcher:
     """Computes the states after each layer, token by token, with a cache of its own."""
 
-    def __init__(self, model: LanguageModel) -> None:
-        assert isinstance(model.model, Llama), f"{model.model.config.architecture} has other parts"
+    def __init__(self, model: wb.LanguageModel) -> None:
+        kind = model.model.config.architecture
+        assert isinstance(model.model, wb.models.Llama), f"{kind} has other parts"
         self._model = model.model
         layers, executor = self._model.cache_layers(), model.backend.executor
-        self._cache = PagedCache(executor, layers, TOKENS)
-        self._runner = Runner(self._model, self._cache)
-        self._head = Head("states", lambda batch, _: self._states(batch))
+        self._cache = wb.PagedCache(executor, layers, TOKENS)
+        self._runner = wb.Runner(self._model, self._cache)
+        self._head = wb.Head("states", lambda batch, _: self._states(batch))
 
     def states(self, token: int) -> NDArray[np.float32]:
         """States after each layer for the next token: (layers, width)."""
-        result = self._runner.run([Work(0, (token,), (0,))], self._head, {})
+        result = self._runner.run([wb.Work(0, (token,), (0,))], self._head, {})
         return np.concatenate(result.wait())
 
-    def _states(self, batch: Batch) -> list[Tensor]:
+    def _states(self, batch: wb.Batch) -> list[wb.Tensor]:
         model = self._model
         x = model.token_embedding(batch.tokens)
-        states: list[Tensor] = []
+        states: list[wb.Tensor] = []
         for i, layer in enumerate(model.layers):
             x = layer.forward(i, x, batch, model.options, model.rotary)
             states.append(batch.wanted(x))

@@ -20,12 +20,7 @@ from numpy.typing import NDArray
 from picture.colours import glowing
 from picture.window import BACKGROUND, Pictures, add_options, show
 
-import wgpu_backend
-from wgpu_backend import LanguageModel, SamplingOptions, Tensor
-from wgpu_backend.batch import Batch
-from wgpu_backend.engine.runner import Head, Runner, Work, bucket
-from wgpu_backend.kvcache.paged import PagedCache
-from wgpu_backend.models.llama import Llama
+import wgpu_backend as wb
 
 PROMPT = "Tell me a story about a fox named Pip and a lantern."
 TOKENS = 96  # that the squares have room for
@@ -34,17 +29,17 @@ SIZE = (1024, 704)
 
 def main() -> None:
     args = arguments()
-    with wgpu_backend.load(args.model, device=args.device) as model:
+    with wb.load(args.model, device=args.device) as model:
         show(pictures(model, args), args, SIZE, "Attention")
     print()
 
 
-def pictures(model: LanguageModel, args: argparse.Namespace) -> Pictures:
+def pictures(model: wb.LanguageModel, args: argparse.Namespace) -> Pictures:
     watcher = Watcher(model, args.layer)
     tokens = model.prompter.chat([{"role": "user", "content": args.prompt}])
     stream = model.tokenizer.stream()
     told = ""
-    for token in model.tokens(tokens, SamplingOptions(seed=1), num_predict=TOKENS - len(tokens)):
+    for token in model.tokens(tokens, wb.SamplingOptions(seed=1), num_predict=TOKENS - len(tokens)):
         tokens = [*tokens, token]
         piece = stream.push(token)
         told += piece
@@ -64,27 +59,28 @@ class Watcher:
         May be negative, from the last.
     """
 
-    def __init__(self, model: LanguageModel, layer: int) -> None:
-        assert isinstance(model.model, Llama), f"{model.model.config.architecture} has other parts"
+    def __init__(self, model: wb.LanguageModel, layer: int) -> None:
+        kind = model.model.config.architecture
+        assert isinstance(model.model, wb.models.Llama), f"{kind} has other parts"
         self._model = model.model
         self.layer = range(len(self._model.layers))[layer]
         layers, executor = self._model.cache_layers(), model.backend.executor
-        self._cache = PagedCache(executor, layers, bucket(TOKENS))
-        self._runner = Runner(self._model, self._cache)
-        self._head = Head("attention", self._build)
+        self._cache = wb.PagedCache(executor, layers, padded(TOKENS))
+        self._runner = wb.Runner(self._model, self._cache)
+        self._head = wb.Head("attention", self._build)
 
     def weights(self, tokens: list[int]) -> NDArray[np.float32]:
         """Where each token looks: (heads, tokens, tokens), rows add up to 1."""
         count = len(tokens)
-        mask = np.triu(np.full((bucket(count),) * 2, -1e9, np.float32), 1)
+        mask = np.triu(np.full((padded(count),) * 2, -1e9, np.float32), 1)
         self._cache.remove(0)
-        result = self._runner.run([Work(0, tokens, range(count))], self._head, {"mask": mask})
+        result = self._runner.run([wb.Work(0, tokens, range(count))], self._head, {"mask": mask})
         return result.wait()[0][:, :count, :count]
 
-    def _build(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
+    def _build(self, batch: wb.Batch, hidden: wb.Tensor) -> list[wb.Tensor]:
         return [self._weights(batch)]
 
-    def _weights(self, batch: Batch) -> Tensor:
+    def _weights(self, batch: wb.Batch) -> wb.Tensor:
         model, tokens = self._model, batch.shape.tokens
         x = model.token_embedding(batch.tokens)
         for i, layer in enumerate(model.layers[: self.layer]):
@@ -92,7 +88,7 @@ class Watcher:
         layer = model.layers[self.layer]
         normed = layer.attention_norm(x, model.options.eps)
 
-        def heads(projected: Tensor, count: int) -> Tensor:
+        def heads(projected: wb.Tensor, count: int) -> wb.Tensor:
             apart = projected.reshape(tokens, count, model.options.head)
             return model.rotary(apart, batch.positions).permute(1, 0, 2)
 
@@ -108,6 +104,11 @@ class Watcher:
         """Release the device memory."""
         self._runner.close()
         self._cache.close()
+
+
+def padded(count: int) -> int:
+    """Rows of a batch of so many tokens: batches come in powers of two."""
+    return 1 << (count - 1).bit_length()
 
 
 def side_by_side(weights: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -16,16 +16,15 @@ A device as the only argument (``cpu``) runs it there.
 
 import sys
 
-import wgpu_backend
-from wgpu_backend import SamplingOptions
+import wgpu_backend as wb
 
 QUESTIONS = ("Tell me a story about a fox named Pip and a lantern.", "Tell me another one.")
 
 
 def main(device: str | None = None) -> None:
     messages: list[dict[str, str]] = []
-    options = SamplingOptions(seed=1)
-    with wgpu_backend.load(device=device) as model:
+    options = wb.SamplingOptions(seed=1)
+    with wb.load(device=device) as model:
         for question in QUESTIONS:
             print(">", question)
             messages.append({"role": "user", "content": question})

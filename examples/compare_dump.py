@@ -20,9 +20,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-import wgpu_backend
-from wgpu_backend import Context, LanguageModel, Tensor
-from wgpu_backend.models.llama import Llama
+import wgpu_backend as wb
 
 TOKENS = range(1, 13)
 
@@ -31,14 +29,14 @@ def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
         dump = args.dump or written(args.model, Path(folder) / "story.safetensors")
-        with wgpu_backend.load(args.model, device=args.device) as model:
+        with wb.load(args.model, device=args.device) as model:
             compare(model, dump)
 
 
 def written(model_path: str | None, dump: Path) -> Path:
     """Write a dump with what the NumPy device computes."""
     with (
-        wgpu_backend.load(model_path, device="cpu") as model,
+        wb.load(model_path, device="cpu") as model,
         model.backend.new_context() as context,
     ):
         arrays = {
@@ -50,7 +48,7 @@ def written(model_path: str | None, dump: Path) -> Path:
     return dump
 
 
-def compare(model: LanguageModel, dump: Path) -> None:
+def compare(model: wb.LanguageModel, dump: Path) -> None:
     """Print what `Context.compare_with` finds, and a verdict."""
     there = load_file(dump)
     with model.backend.new_context() as context:
@@ -62,10 +60,10 @@ def compare(model: LanguageModel, dump: Path) -> None:
     print(f"{alike} of {len(report)} are alike on {model.device.name}")
 
 
-def first_layer(model: LanguageModel, context: Context) -> dict[str, Tensor]:
+def first_layer(model: wb.LanguageModel, context: wb.Context) -> dict[str, wb.Tensor]:
     """Tensors on the way through the first layer, by the names of the weights that made them."""
     llama = model.model
-    assert isinstance(llama, Llama), f"{llama.config.architecture} has other parts"
+    assert isinstance(llama, wb.models.Llama), f"{llama.config.architecture} has other parts"
     layer, eps = llama.layers[0], llama.options.eps
     x = llama.token_embedding(context.from_ints(TOKENS))
     normed = layer.attention_norm(x, eps)

@@ -19,32 +19,28 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-import wgpu_backend
-from wgpu_backend import SamplingOptions, Tensor, architecture, nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.models.llama import MLP, Llama, Options, SelfAttention
-from wgpu_backend.nn import weight
+import wgpu_backend as wb
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD, FEED_FORWARD, EPS = 2, 64, 4, 2, 16, 128, 1e-5
 
 
-class ParallelLayer(nn.Module):
+class ParallelLayer(wb.nn.Module):
     """``x + attention(norm(x)) + mlp(norm(x))``."""
 
-    norm: nn.RMSNorm = weight("attn_norm")
-    attention: SelfAttention = weight("")
-    mlp: MLP = weight("")
+    norm: wb.nn.RMSNorm = wb.weight("attn_norm")
+    attention: wb.models.SelfAttention = wb.weight("")
+    mlp: wb.models.MLP = wb.weight("")
 
     def forward(
         self,
         layer: int,
-        x: Tensor,
-        batch: Batch,
-        options: Options,
-        rotary: nn.Rotary,
+        x: wb.Tensor,
+        batch: wb.Batch,
+        options: wb.models.Options,
+        rotary: wb.nn.Rotary,
         *,
         last: bool = False,
-    ) -> Tensor:
+    ) -> wb.Tensor:
         """One block; behind the attention of the last, only the wanted rows go on."""
         normed = self.norm(x, options.eps)
         y = self.attention.forward(layer, normed, batch, options, rotary)
@@ -53,21 +49,21 @@ class ParallelLayer(nn.Module):
         return self.mlp.forward(normed, self.attention.output(y, x))
 
 
-@architecture("story-parallel")
-class StoryParallel(Llama):
+@wb.architecture("story-parallel")
+class StoryParallel(wb.models.Llama):
     """Llama made of parallel layers; everything else is inherited."""
 
-    layers: list[ParallelLayer] = weight("blk")
+    layers: list[ParallelLayer] = wb.weight("blk")
 
 
 def main(device: str | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "story-parallel.gguf"
         weights = write(path)
-        with wgpu_backend.load(path, device=device, kv_dtype="f32") as model:
+        with wb.load(path, device=device, kv_dtype="f32") as model:
             tokens = list(b"Once upon a ")
             got, wanted = model.logits(tokens), forward(weights, tokens)
-            greedy = SamplingOptions(temperature=0)
+            greedy = wb.SamplingOptions(temperature=0)
             made = list(model.tokens(tokens, greedy, num_predict=8))
             print(
                 f"{path.name}: {LAYERS} layers, {WIDTH} wide, {model.vocabulary} tokens,", end=" "

@@ -14,18 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from wgpu_backend import BackendParams, Context, op
-from wgpu_backend.cpu.twin import Array
-from wgpu_backend.engine.loading import choose_device
-from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.backend import make_executor
-from wgpu_backend.ops.check import FLOATS, quads, require_dtype
-from wgpu_backend.testing import check_graph, trial
+import wgpu_backend as wb
 
 
-@op(shader=Path(__file__).with_name("snake.wgsl"), dense=("x",))
-def snake(x: Node, *, alpha: float) -> Launch:
+@wb.op(shader=Path(__file__).with_name("snake.wgsl"), dense=("x",))
+def snake(x: wb.Node, *, alpha: float) -> wb.Launch:
     """Value plus a wave of it: ``x + sin²(alpha · x) / alpha``.
 
     Source: Ziyin, Hartwig & Ueda 2020, "Neural Networks Fail to Learn Periodic Functions", eq. 3.
@@ -40,30 +33,31 @@ def snake(x: Node, *, alpha: float) -> Launch:
     -------
     Like `x`, dense.
     """
-    require_dtype("snake", "x", x, FLOATS)
-    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    wb.require_dtype("snake", "x", x, wb.FLOATS)
+    out = wb.Spec.dense(x.spec.shape, x.spec.dtype)
     params = {"size": out.size, "alpha": alpha}
-    return Launch(out, {"x": x}, threads=quads(out.size), params=params, in_place=("x",))
+    threads = wb.ceil_div(out.size, 4)
+    return wb.Launch(out, {"x": x}, threads=threads, params=params, in_place=("x",))
 
 
 @snake.twin
-def numpy_snake(x: Array, *, alpha: float) -> Array:
+def numpy_snake(x: wb.Array, *, alpha: float) -> wb.Array:
     return x + np.sin(alpha * x) ** 2 / alpha
 
 
-trial(snake, "rows cols", options={"alpha": 0.5}, limit=1e-5)  # for `wgpu-backend op check`
+# How `wgpu-backend op check` tries it.
+wb.testing.trial(snake, "rows cols", options={"alpha": 0.5}, limit=1e-5)
 
 
 def main(device: str | None = None) -> None:
-    kind, info = choose_device(device)
-    executor = make_executor(kind, BackendParams(info))
     values = np.linspace(-4, 4, 10_007, dtype=np.float32)
-    with Context(executor) as context:
+    with wb.context(device) as context:
         y = snake(context.from_numpy([2.0]), alpha=0.5).numpy()
         print(f"snake(2.00) = {y[0]:.3f}, NumPy has {numpy_snake(2.0, alpha=0.5):.3f}")
-    found = check_graph(executor, lambda ctx: snake(ctx.from_numpy(values), alpha=0.5), limit=1e-5)
-    print(f"NMSE of {values.size} values: {found:.1e}")
-    executor.close()
+        found = wb.testing.check_graph(
+            context, lambda ctx: snake(ctx.from_numpy(values), alpha=0.5), limit=1e-5
+        )
+        print(f"NMSE of {values.size} values: {found:.1e}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-import wgpu_backend
+import wgpu_backend as wb
 
 SENTENCES = (
     "A fox found a lantern in the forest.",
@@ -28,7 +28,7 @@ SENTENCES = (
 
 
 def main(device: str | None = None) -> None:
-    with wgpu_backend.load(device=device) as model:
+    with wb.load(device=device) as model:
         vectors = model.embed(SENTENCES)
     vectors -= vectors.mean(axis=0)  # what all sentences share tells none apart
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -12,16 +12,15 @@ Options: ``--model file.gguf``, ``--device cpu``, ``--tokens 60``, ``--temperatu
 
 import argparse
 
-import wgpu_backend
-from wgpu_backend import SamplingOptions
+import wgpu_backend as wb
 
 PROMPT = "Tell me a story about a fox named Pip and a lantern."
 
 
 def main() -> None:
     args = arguments()
-    options = SamplingOptions(temperature=args.temperature, seed=1)
-    with wgpu_backend.load(args.model, device=args.device) as model:
+    options = wb.SamplingOptions(temperature=args.temperature, seed=1)
+    with wb.load(args.model, device=args.device) as model:
         answer = model.generate(args.prompt, stream=True, options=options, num_predict=args.tokens)
         for piece in answer:
             print(piece, end="", flush=True)

@@ -21,14 +21,9 @@ from typing import cast
 import numpy as np
 from picture.window import Pictures, add_options, show
 
-from wgpu_backend import BackendParams, Context, ShaderError, Tensor, op, shader
-from wgpu_backend.dtypes import U32
-from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.backend import make_executor
-from wgpu_backend.ml.executor import Executor, Recorded
+import wgpu_backend as wb
 
-Graph = Callable[[Context], Recorded]
+Graph = Callable[[wb.Context], wb.Recorded]
 DEFAULT = Path(__file__).parent / "playground" / "reaction.wgsl"
 NUMBERS = 8  # of a pixel: red, green, blue, alpha, and four of its own
 
@@ -36,28 +31,27 @@ NUMBERS = 8  # of a pixel: red, green, blue, alpha, and four of its own
 def main() -> None:
     args = arguments()
     print(f"{args.shader}: edit it while the window is open", flush=True)
-    executor = make_executor("wgpu", BackendParams(args.device))
-    graph = Reloading(executor, args.shader, graph_of(args.shader, args.side, args.steps))
-    show(painted(graph, args), args, (args.window, args.window), args.shader.stem)
-    graph.close()
-    executor.close()
+    with wb.context(args.device) as context:
+        graph = Reloading(context, args.shader, graph_of(args.shader, args.side, args.steps))
+        show(painted(graph, args), args, (args.window, args.window), args.shader.stem)
+        graph.close()
 
 
 def graph_of(path: Path, side: int, steps: int) -> Graph:
     """What records several steps of a shader's picture in one go."""
 
-    @op(shader=path)
-    def paint(x: Node, clock: Node, *, step: int) -> Launch:
+    @wb.op(shader=path)
+    def paint(x: wb.Node, clock: wb.Node, *, step: int) -> wb.Launch:
         """The picture after `x`: (side, side, 8), f32; `clock` is (1,), u32."""
-        out = Spec.dense(x.spec.shape, x.spec.dtype)
+        out = wb.Spec.dense(x.spec.shape, x.spec.dtype)
         params = {"side": side, "step": step}
-        return Launch(out, {"x": x, "clock": clock}, threads=side * side, params=params)
+        return wb.Launch(out, {"x": x, "clock": clock}, threads=side * side, params=params)
 
-    def graph(context: Context) -> Recorded:
+    def graph(context: wb.Context) -> wb.Recorded:
         pixels = context.input("pixels", (side, side, NUMBERS))
-        clock = context.input("clock", (1,), U32)
+        clock = context.input("clock", (1,), wb.u32)
         for step in range(steps):
-            pixels = cast("Tensor", paint(pixels, clock, step=step))
+            pixels = cast("wb.Tensor", paint(pixels, clock, step=step))
         return context.record(pixels)
 
     return graph
@@ -66,37 +60,33 @@ def graph_of(path: Path, side: int, steps: int) -> Graph:
 class Reloading:
     """A recorded graph that is recorded again whenever a file of the shader's folder changes."""
 
-    def __init__(self, executor: Executor, path: Path, graph: Graph) -> None:
-        self._executor, self._folder, self._graph = executor, path.parent, graph
+    def __init__(self, context: wb.Context, path: Path, graph: Graph) -> None:
+        self._context, self._folder, self._graph = context, path.parent, graph
         self._seen: dict[Path, int] = {}
-        self._context: Context | None = None
-        self._recorded: Recorded | None = None
+        self._recorded: wb.Recorded | None = None
 
-    def get(self) -> Recorded | None:
+    def get(self) -> wb.Recorded | None:
         """Newest graph that compiles; None before the first."""
         now = {path: path.stat().st_mtime_ns for path in self._folder.glob("*.wgsl")}
         if now != self._seen:
             self._seen = now
-            shader.forget()
+            wb.reload_shaders()
             self._reload()
         return self._recorded
 
     def _reload(self) -> None:
-        context = Context(self._executor)
         try:
-            recorded = self._graph(context)
-        except ShaderError as error:
-            context.close()
+            recorded = self._graph(self._context)
+        except wb.ShaderError as error:
             print(error, file=sys.stderr, flush=True)
             return
         self.close()
-        self._context, self._recorded = context, recorded
+        self._recorded = recorded
 
     def close(self) -> None:
         """Release what the graph holds."""
-        if self._context is not None and self._recorded is not None:
+        if self._recorded is not None:
             self._recorded.close()
-            self._context.close()
 
 
 def painted(graph: Reloading, args: argparse.Namespace) -> Pictures:

@@ -15,21 +15,20 @@ import sys
 from collections import Counter
 from statistics import median
 
-import wgpu_backend
-from wgpu_backend.batch import BatchShape
-from wgpu_backend.engine.runner import SHORTEST, Head, Work
+import wgpu_backend as wb
 
 RUNS = 5
+CONTEXT = 256  # positions: the shortest that a graph is made for
 
 
 def main(device: str | None = None) -> None:
-    with wgpu_backend.load(device=device, num_ctx=SHORTEST) as model:
-        head = Head("argmax", lambda _, hidden: [model.model.logits(hidden).argmax()])
+    with wb.load(device=device, num_ctx=CONTEXT) as model:
+        head = wb.Head("argmax", lambda _, hidden: [model.model.logits(hidden).argmax()])
         prompt = model.tokenizer.encode("Once upon a time there was a fox.")
         model.runner.prefill(0, prompt, head, {})
         # A step of one token fills the inputs of its recorded graph, which then runs with a clock.
-        model.runner.run([Work(0, prompt[-1:], (0,))], head, {}).wait()
-        step = model.runner.recorded(BatchShape(1, 1, 1, longest=SHORTEST), head)
+        model.runner.run([wb.Work(0, prompt[-1:], (0,))], head, {}).wait()
+        step = model.runner.recorded(wb.BatchShape(1, 1, 1, longest=CONTEXT), head)
         runs = [step.timed() for _ in range(RUNS)]
     calls = Counter(op for op, _, _ in runs[0])
     seconds: Counter[str] = Counter()

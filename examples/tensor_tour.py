@@ -15,22 +15,16 @@ import sys
 
 import numpy as np
 
-from wgpu_backend import BackendParams, Context, Tensor
-from wgpu_backend.dtypes import F16
-from wgpu_backend.engine.loading import choose_device
-from wgpu_backend.ml.backend import make_executor
+import wgpu_backend as wb
 
 
 def main(device: str | None = None) -> None:
-    kind, info = choose_device(device)
-    executor = make_executor(kind, BackendParams(info))
-    print("on", executor.info.name)
-    with Context(executor) as context:
+    with wb.context(device) as context:
+        print("on", context.device.name)
         tour(context)
-    executor.close()
 
 
-def tour(context: Context) -> None:
+def tour(context: wb.Context) -> None:
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     x = context.from_numpy(a)
     show("x + 1", x + 1, a + 1)
@@ -47,7 +41,7 @@ def tour(context: Context) -> None:
     show("w.mulmat(x)", w.mulmat(x), a @ a[:2].T)
     show("x @ w.transpose()", x @ w.transpose(), a @ a[:2].T)
     show("x.softmax()", x.softmax(), softmax(a))
-    show("x.cast(dtype=F16)", x.cast(dtype=F16), a.astype(np.float16))
+    show("x.cast(dtype=wb.f16)", x.cast(dtype=wb.f16), a.astype(np.float16))
 
     # One run for several tensors; both see the same x.
     up, down = x.scale(factor=2.0), x.scale(factor=0.5)
@@ -60,7 +54,7 @@ def softmax(a: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def show(text: str, tensor: Tensor, wanted: np.ndarray) -> None:
+def show(text: str, tensor: wb.Tensor, wanted: np.ndarray) -> None:
     same = np.allclose(tensor.numpy(), wanted, rtol=1e-6) and tensor.shape == wanted.shape
     print(f"{text:<33} {tensor.shape!s:<10} {'equal' if same else 'DIFFERENT'}")
 

@@ -77,13 +77,13 @@ def nmse(got: Array, want: Array) -> float:
     return error / (float(np.sum(b[finite] ** 2)) or 1.0)
 
 
-def check_graph(executor: Executor, build: Build, *, limit: float = 1e-7) -> float:
+def check_graph(where: Context | Executor, build: Build, *, limit: float = 1e-7) -> float:
     """Compare what a device computes with what the ops' NumPy twins compute.
 
     Parameters
     ----------
-    executor : Executor
-        Device under test.
+    where : Context or Executor
+        On the device under test.
     build : callable
         From a context to the tensor; called once on the device and once on NumPy.
     limit : float
@@ -99,6 +99,7 @@ def check_graph(executor: Executor, build: Build, *, limit: float = 1e-7) -> flo
     AssertionError
         The results differ more; the message has the worst place and both values there.
     """
+    executor = where.executor if isinstance(where, Context) else where
     got, want = values_of(executor, build), values_of(NumpyExecutor(), build)
     assert got.dtype == want.dtype, f"{executor.info.id} gives {got.dtype}, NumPy {want.dtype}"
     found = nmse(got, want)

@@ -1,10 +1,13 @@
 """CONTRIBUTING.md shows code that is in the tree, and names only what is there."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import wgpu_backend as wb
 
 ROOT = Path(__file__).parent.parent.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -55,6 +58,49 @@ def test_files_that_are_named_exist():
     named = {name for name in named if "NAME" not in name}
     assert len(named) > 15
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+PYTHON = [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples" / "picture").glob("*.py")]
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.name)
+def test_examples_import_nothing_from_inside_the_package(path: Path):
+    assert inner_imports(path.read_text(encoding="utf-8")) == []
+
+
+def test_recipes_import_nothing_from_inside_the_package():
+    assert [inner_imports(block) for block in BLOCKS] == [[]] * len(BLOCKS)
+    assert not re.search(r"\b(import|from) +wgpu_backend\.", TEXT)
+
+
+def inner_imports(text: str) -> list[str]:
+    """What a text imports from below the package's own face."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(ragged(text))):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name.startswith("wgpu_backend.")]
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wgpu_backend"):
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def ragged(text: str) -> str:
+    """Only the lines of imports where an excerpt is no whole program."""
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        lines = [line.strip() for line in text.splitlines()]
+        return "\n".join(line for line in lines if re.match(r"(import|from) [\w.]+", line))
+    return text
+
+
+@pytest.mark.parametrize("text", [TEXT, *(p.read_text(encoding="utf-8") for p in PYTHON)])
+def test_every_name_that_is_shown_is_public(text: str):
+    for chain in set(re.findall(r"\bwb((?:\.\w+)+)", text)):
+        found = wb
+        for name in chain[1:].split("."):
+            assert found is not wb or name in wb.__all__, f"wb{chain}"
+            found = getattr(found, name)
 
 
 def test_make_targets_that_are_named_exist():

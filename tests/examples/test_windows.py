@@ -252,7 +252,8 @@ def test_a_shader_is_read_again_when_it_changes_and_a_mistake_leaves_the_picture
         return recorded.run(inputs).wait()[0][1, 1, :3].tolist()
 
     file.write_text(SOLID.replace("RED", "1.0, 0.0, 0.0"))
-    graph = playground.Reloading(full, file, playground.graph_of(file, 4, 1))
+    context = Context(full)
+    graph = playground.Reloading(context, file, playground.graph_of(file, 4, 1))
     try:
         assert painted() == [1, 0, 0]
         file.write_text(SOLID.replace("RED", "0.0, 0.5, 1.0"))
@@ -266,6 +267,7 @@ def test_a_shader_is_read_again_when_it_changes_and_a_mistake_leaves_the_picture
         assert capsys.readouterr().err == ""
     finally:
         graph.close()
+        context.close()
         forget(REGISTRY["paint"])
 
 

@@ -25,7 +25,7 @@ def choose_device(which: str | DeviceInfo | None) -> tuple[str, DeviceInfo]:
     else:
         devices = Devices()
         info = devices[0] if which is None else devices.find(which)
-    return ("cpu" if info.api == "NumPy" else "wgpu"), info
+    return ("cpu" if info.kind == "cpu" else "wgpu"), info
 
 
 def open_executor(
