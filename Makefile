@@ -50,7 +50,7 @@ setup: $(DEV_STAMP) ## Make .venv with all that development needs
 
 .PHONY: run
 run: $(RUN_STAMP) ## Tell a story with the bundled model (PROMPT="…")
-	@$(BIN)/wgpu-backend run "$$PROMPT" </dev/null
+	@$(BIN)/wgpu-backend run story "$$PROMPT" </dev/null
 
 # llvmpipe with one thread per process is faster for small dispatches, and the processes fill the cores.
 # Mesa's cache does not tell code for four lanes from code for eight, so each has one of its own.

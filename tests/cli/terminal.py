@@ -21,13 +21,14 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of this process without what would colour or steer the command."""
     dropped = ("WGPU_BACKEND_DEVICE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
+    quiet = {"PYTHONPATH": str(ROOT), "WGPU_BACKEND_NO_HISTORY": "1"}
+    return {**kept, **quiet, **more}
 
 
 class Terminal:
     """A running command; what it wrote is in `text`, without escape sequences."""
 
-    def __init__(self, *words: str, columns: int = 100) -> None:
+    def __init__(self, *words: str, columns: int = 100, **more: str) -> None:
         self._ours, theirs = os.openpty()
         termios.tcsetwinsize(theirs, (40, columns))
         self.process = subprocess.Popen(
@@ -35,7 +36,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=environment(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1"),
+            env=environment(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1", **more),
             # The terminal has to control the process, or Ctrl-C is no signal.
             preexec_fn=_take_terminal,
             start_new_session=True,
@@ -55,6 +56,10 @@ class Terminal:
     @property
     def text(self) -> str:
         return ESCAPES.sub("", self._raw.decode(errors="replace"))
+
+    def resize(self, columns: int) -> None:
+        """Change the width of the window; the kernel sends SIGWINCH."""
+        termios.tcsetwinsize(self._ours, (40, columns))
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())

@@ -92,7 +92,9 @@ def test_piped_text_comes_before_the_prompt() -> None:
         )
         return int(done.stderr.split("prompt eval count:")[1].split()[0])
 
-    assert count("a fox\n", "Tell me a story.") > count("", "Tell me a story.")
+    alone = count("", "Tell me a story.")
+    assert count("a fox\n", "Tell me a story.") > alone
+    assert count("Tell me a story.\n", "") == alone
 
 
 def test_a_terminal_sees_whole_words_in_its_width() -> None:

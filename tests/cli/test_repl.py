@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,11 @@ def test_parameters_are_set_and_shown(chat: Terminal) -> None:
     chat.expect(r"stop is \['fox', 'the end'\]")
     chat.line("/show parameters")
     chat.expect("top_k +7")
+    chat.line("/set parameter num_ctx 100")
+    chat.expect("num_ctx is 100")
+    chat.line("/set parameter")
+    chat.expect("top_k +7 +0 or more +Choose among")
+    chat.expect("num_ctx +100 ")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_parameters_are_set_and_shown(chat: Terminal) -> None:
         ("/set parameter nonsense 1", "parameter 'nonsense': known are temperature"),
         ("/set parameter stop ''", "stop: '', needs at least one character"),
         ("/set parameter seed x", "seed: 'x', needs a whole number"),
-        ("/set parameter temperature -1", r"temperature: -1.0, needs 0.0 to 100.0"),
+        ("/set parameter temperature -1", "temperature: '-1', needs a number from 0 to 100"),
         ("/show nonsense", "/show: needs info"),
         ("/help", "/set parameter NAME VALUE"),
         ("/?", "/bye"),
@@ -127,6 +133,32 @@ def test_the_system_message_is_kept(chat: Terminal) -> None:
     chat.expect("the system message is set")
     chat.line("/show system")
     chat.expect("You tell stories.\n")
+
+
+def test_what_was_typed_is_there_in_the_next_chat(tmp_path: Path) -> None:
+    kept = tmp_path / "wgpu-backend" / "history"
+    kept.parent.mkdir()
+    kept.write_text("\n# an earlier chat\n+/bye\n", encoding="utf-8")
+    homes = {"XDG_STATE_HOME": str(tmp_path), "WGPU_BACKEND_NO_HISTORY": ""}
+    with Terminal("run", "story", *OPTIONS, **homes) as chat:
+        chat.line("/set quiet")
+        chat.expect(">>> ")
+        chat.type("\x1b[A\x1b[A")  # up, twice
+        chat.expect("/bye")
+        chat.type("\r")
+        assert chat.leave() == 0
+    assert "+/set quiet\n" in kept.read_text(encoding="utf-8")
+
+
+def test_an_answer_follows_a_window_that_changes() -> None:
+    with Terminal("run", "story", *OPTIONS[:4], columns=90) as chat:
+        chat.line("Tell me a story.")
+        wide = chat.expect(r"\n(\S+ ){5,}[^\n]*\n")
+        chat.resize(30)
+        rest = chat.expect(">>> ")
+    assert max(map(len, wide.splitlines())) > 60
+    # The line that was begun, and what the window had no part in, may be longer.
+    assert max(map(len, rest.splitlines()[2:-1])) <= 30
 
 
 def test_a_conversation_longer_than_the_context_is_one_line() -> None:

@@ -8,7 +8,7 @@ TEXT = "the quick  brown fox\n\njumps over the extraordinarily lazy dog and 狐�
 
 
 def wrapped(text: str, width: int, size: int) -> str:
-    wrapper = Wrapper(width)
+    wrapper = Wrapper((lambda: width) if width else None)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     return "".join(map(wrapper.push, pieces)) + wrapper.flush()
 
@@ -35,6 +35,23 @@ def test_a_word_that_fits_exactly_stays_on_its_line() -> None:
 
 def test_wide_characters_count_twice() -> None:
     assert wrapped("abc 狐狸", 7, 1) == "abc\n狐狸"
+
+
+@pytest.mark.parametrize(("before", "after"), [(40, 12), (12, 40)])
+def test_lines_follow_a_window_that_changes(before: int, after: int) -> None:
+    width = before
+    wrapper = Wrapper(lambda: width)
+    text = "the quick brown fox jumps over the lazy dog and runs away again. " * 3
+    shown = ""
+    for number, word in enumerate(text.split()):
+        width = before if number < 18 else after
+        shown += wrapper.push(f"{word} ")
+        if number == 17:
+            at = len(shown)
+    shown += wrapper.flush()
+    first, last = shown[:at].split("\n"), shown[at:].split("\n")[1:]
+    assert before - 8 < max(map(len, first)) <= before
+    assert after - 8 < max(map(len, last)) <= after
 
 
 def test_without_a_width_text_passes_as_it_is() -> None:

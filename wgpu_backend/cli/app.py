@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from wgpu_backend.cli.op import op_app
 from wgpu_backend.cli.options import (
-    MAX_CONTEXT,
+    HISTORY_VARIABLE,
     Debug,
     Device,
     Json,
@@ -18,8 +19,10 @@ from wgpu_backend.cli.options import (
     OutFile,
     Profile,
     Settings,
+    makes_answers,
     opens_a_model,
 )
+from wgpu_backend.cli.parameters import MAX_CONTEXT, Value
 
 app = typer.Typer(
     help="Run GGUF language models on any GPU: every tensor op a WGSL compute shader.",
@@ -50,6 +53,7 @@ def _root(
 
 @app.command()
 @opens_a_model
+@makes_answers
 def run(
     model: Annotated[
         str | None,
@@ -59,38 +63,25 @@ def run(
         str | None, typer.Argument(metavar="PROMPT", help="What to answer; a chat if left out.")
     ] = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="0 always takes the most likely token.")
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", help="Choose among this many; 0 for all.")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", help="… that together reach this probability.")
-    ] = None,
-    min_p: Annotated[
-        float | None, typer.Option("--min-p", help="… at least this probable beside the best.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Same seed, same answer.")] = None,
-    num_predict: Annotated[
-        int, typer.Option("--num-predict", help="Most tokens to make; -1 for no limit.")
-    ] = -1,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write the answer and what it took as JSON.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say what it took.")] = False,
+    no_history: Annotated[
+        bool,
+        typer.Option(
+            "--no-history", envvar=HISTORY_VARIABLE, help="Keep nothing that is typed in a chat."
+        ),
+    ] = False,
     *,
+    parameters: Mapping[str, Value],
     settings: Settings,
 ) -> int:
     """Answer a prompt, or chat where none is given; piped text comes before the prompt."""
     from wgpu_backend.cli.run import Wanted, run
 
-    sampling = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-    }
-    wanted = Wanted(system, sampling, num_predict, raw)
+    wanted = Wanted(system, parameters, raw=raw, as_json=as_json, history=not no_history)
     return run((model, prompt), wanted, replace(settings, verbose=verbose))
 
 

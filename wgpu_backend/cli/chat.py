@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
+from wgpu_backend.cli.failures import brief
+from wgpu_backend.cli.parameters import PARAMETERS, SAMPLING
 from wgpu_backend.cli.reply import Reply, say
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import OptionError
 from wgpu_backend.sample import SamplingOptions
-
-SAMPLING = tuple(f.name for f in fields(SamplingOptions))
-_WHOLE = ("top_k", "repeat_last_n", "seed", "num_predict")
 
 
 @dataclass(slots=True)
@@ -35,6 +34,10 @@ class Chat:
         Say after each answer what it took.
     messages : list
         What was said so far, without the system message.
+    echo : bool
+        Write answers to stdout.
+    reopen : callable
+        Loads the model again with a context of so many positions.
     """
 
     model: LanguageModel
@@ -45,6 +48,8 @@ class Chat:
     raw: bool = False
     verbose: bool = False
     messages: list[Message] = field(default_factory=list[Message])
+    echo: bool = True
+    reopen: Callable[[int], LanguageModel] = field(default=lambda num_ctx: _fixed(num_ctx))
 
     @property
     def templated(self) -> bool:
@@ -54,10 +59,10 @@ class Chat:
     def ask(self, prompt: str) -> Reply:
         """Answer a prompt on stdout; both become part of the conversation."""
         if not self.templated:
-            return say(self._continued(prompt))
+            return say(self._continued(prompt), echo=self.echo)
         asked: Message = {"role": "user", "content": prompt}
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
-        reply = say(self._answered([*system, *self.messages, asked]))
+        reply = say(self._answered([*system, *self.messages, asked]), echo=self.echo)
         self.messages += [asked, {"role": "assistant", "content": reply.text}]
         return reply
 
@@ -83,7 +88,9 @@ class Chat:
     def parameters(self) -> dict[str, object]:
         """Values of all parameters by name."""
         values: dict[str, object] = {name: getattr(self.options, name) for name in SAMPLING}
-        return {**values, "num_predict": self.num_predict, "stop": list(self.stop)}
+        values["seed"] = "random" if self.options.seed in (None, -1) else self.options.seed
+        rest = {"num_predict": self.num_predict, "stop": list(self.stop)}
+        return {**values, **rest, "num_ctx": self.model.num_ctx}
 
     def set_parameter(self, name: str, words: list[str]) -> None:
         """Set a parameter from what a user typed.
@@ -93,25 +100,20 @@ class Chat:
         OptionError
             There is no such parameter, or the value does not suit it.
         """
-        if name == "stop":
-            if not all(words):
-                raise OptionError("stop: '', needs at least one character")
-            self.stop = tuple(words)
+        parameter = PARAMETERS.get(name)
+        if parameter is None:
+            raise OptionError(f"parameter {brief(name)}: known are {', '.join(PARAMETERS)}")
+        if parameter.kind == "texts":
+            self.stop = parameter.texts(words)
+            return
+        value = parameter.number(" ".join(words))
+        if name == "num_ctx":
+            self.model = self.reopen(int(value))
         elif name == "num_predict":
-            self.num_predict = int(_number(name, words))
-        elif name in SAMPLING:
-            self.options = replace(self.options, **{name: _number(name, words)})
+            self.num_predict = int(value)
         else:
-            known = ", ".join(self.parameters())
-            raise OptionError(f"parameter {name!r}: known are {known}")
+            self.options = replace(self.options, **{name: value})
 
 
-def _number(name: str, words: list[str]) -> float:
-    """Number of a parameter, whole where it has to be."""
-    kind = int if name in _WHOLE else float
-    try:
-        [word] = words
-        return kind(word)
-    except ValueError:
-        needs = "a whole number" if kind is int else "a number"
-        raise OptionError(f"{name}: {' '.join(words)!r}, needs {needs}") from None
+def _fixed(num_ctx: int) -> LanguageModel:
+    raise OptionError(f"num_ctx: {num_ctx}, cannot change while the model is loaded")

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 
 from wgpu_backend.cli.chat import Chat
-from wgpu_backend.cli.console import answer, print_facts, remark
+from wgpu_backend.cli.console import answer, print_facts, print_table, remark
+from wgpu_backend.cli.parameters import PARAMETERS
 from wgpu_backend.cli.reply import write_stats
 from wgpu_backend.cli.show import facts, template_of
 
@@ -79,7 +80,9 @@ def _set(chat: Chat, rest: str) -> None:
 
 def _set_parameter(chat: Chat, words: list[str]) -> None:
     if not words:
-        _show_parameters(chat)
+        values = chat.parameters()
+        rows = [(p.name, str(values[p.name]), p.range, p.help) for p in PARAMETERS.values()]
+        print_table(("name", "value", "range", "what it does"), rows)
         return
     chat.set_parameter(words[0], words[1:])
     remark(f"{words[0]} is {chat.parameters()[words[0]]}")

@@ -66,6 +66,11 @@ def message_of(error: Exception) -> str:
     return f"internal error: {type(error).__name__}: {error}; --debug shows where"
 
 
+def brief(text: str, most: int = 60) -> str:
+    """Text that a user typed, in quotes; only its beginning where it is long."""
+    return repr(text if len(text) <= most else f"{text[:most]}…")
+
+
 def one_line(text: str) -> str:
     """Fold a text into one line."""
     return " ".join(text.split())

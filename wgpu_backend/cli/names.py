@@ -3,27 +3,59 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import stat
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import BinaryIO
 
+from wgpu_backend.cli.console import PROGRAM
 from wgpu_backend.cli.failures import UsageError, message_of
-from wgpu_backend.errors import GGUFError
-from wgpu_backend.file_bytes import FileBytes
 
 BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
 STORY = "story"
+# A path, or a model as libraries name them: `llama3`, `qwen2.5:7b`, `hf.co/x/y`. One word without
+# a sentence's marks, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
+_NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
+_TELLING = 3  # characters that say something of a name
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
-def known_model(name: str) -> bool:
-    """Whether a word names a model: the bundled one, a file, or what can only be meant as one."""
+def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
+    """Model and prompt out of one or two words; a lone text that can name no model is a prompt.
+
+    Raises
+    ------
+    UsageError
+        A lone word may name a model, and there is no such file.
+    """
+    if first is None:
+        return STORY, None
+    if second is not None or _names_a_file(first):
+        return first, second
+    if _NAME.fullmatch(first):
+        hint = f"; to give the word as a prompt: {PROGRAM} run {STORY} {shlex.quote(first)}"
+        raise UsageError(_missing(first) + hint)
+    return STORY, first
+
+
+def _names_a_file(name: str) -> bool:
+    """Whether a word is the bundled model, a file, or what can only be meant as one."""
     return name == STORY or name.endswith(".gguf") or _exists(name)
 
 
 def _exists(name: str) -> bool:
     try:
-        return Path(name).exists()
+        return bool(name) and Path(name).exists()
     except (OSError, ValueError):  # too long for a path, or with a NUL: a prompt
         return False
 
@@ -34,14 +66,61 @@ def model_path(name: str) -> Path:
     Raises
     ------
     UsageError
-        It is not there, no regular file, or not readable.
+        It is not there, no file, or not readable.
     """
+    if not name:
+        raise UsageError(f"MODEL is empty, needs a GGUF file or `{STORY}`")
     path = BUNDLED if name == STORY else Path(name)
     try:
-        FileBytes(path).close()
-    except GGUFError as error:
+        kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
+        if kind:  # opening a FIFO would wait for somebody who writes to it
+            raise UsageError(f"{path}: {kind}, needs a GGUF file")
+        with path.open("rb"):
+            return path
+    except FileNotFoundError:
+        raise UsageError(_missing(name)) from None
+    except (OSError, ValueError) as error:
         raise UsageError(message_of(error)) from None
-    return path
+
+
+def _missing(name: str) -> str:
+    """What to say of a file that is not there, with those that may be meant."""
+    parent = Path(name).parent
+    folder = parent if parent.is_dir() else Path()
+    meant = " or ".join(str(folder / file) for file in near(name, folder))
+    offer = f"; did you mean {meant}?" if meant else f"; MODEL is a GGUF file or `{STORY}`"
+    return f"{name}: no such file{offer}"
+
+
+def near(name: str, folder: Path) -> list[str]:
+    """GGUF files in a folder whose names hold, or resemble, the last part of a name.
+
+    Parameters
+    ----------
+    name : str
+        As it was typed: a path, or a model as a library names it (``qwen2.5:7b``).
+    folder : Path
+
+    Returns
+    -------
+    list of str
+        Names of three files at most.
+    """
+    try:
+        files = sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
+    except OSError:  # a folder that may not be read
+        return []
+    wanted = _bare(name)
+    plain = {file: _bare(file) for file in files}
+    holding = [file for file in files if len(wanted) >= _TELLING and wanted in plain[file]]
+    alike = get_close_matches(wanted, plain.values(), cutoff=0.75)
+    return (holding or [file for file in files if plain[file] in alike])[:3]
+
+
+def _bare(name: str) -> str:
+    """Letters and digits of the last part of a path, in lower case."""
+    last = re.split(r"[/\\]", name.rstrip("/\\"))[-1].removesuffix(".gguf")
+    return re.sub(r"[^a-z0-9]", "", last.lower())
 
 
 def save(path: Path, write: Callable[[BinaryIO], object]) -> None:

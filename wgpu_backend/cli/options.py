@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from wgpu_backend.cli.failures import Debugging, UsageError
-
-MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
+from wgpu_backend.cli.failures import Debugging
+from wgpu_backend.cli.parameters import PARAMETERS, chosen
+from wgpu_backend.cli.parameters import options as parameter_options
 
 DEVICE_VARIABLE = "WGPU_BACKEND_DEVICE"
+HISTORY_VARIABLE = "WGPU_BACKEND_NO_HISTORY"
 
 ProfileName = Literal["full", "baseline"]
 CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
@@ -26,12 +27,6 @@ def _debug(context: typer.Context, value: bool) -> bool:
     debugging = context.find_root().obj
     if value and isinstance(debugging, Debugging):
         debugging.on = True
-    return value
-
-
-def _context(value: int | None) -> int | None:
-    if value is not None and not 1 <= value <= MAX_CONTEXT:
-        raise UsageError(f"--num-ctx: {value}, needs 1 to {MAX_CONTEXT}")
     return value
 
 
@@ -48,18 +43,23 @@ Device = Annotated[
 ]
 Profile = Annotated[
     ProfileName,
-    typer.Option("--profile", help="`baseline` uses WebGPU's default limits and no features."),
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="full, or baseline with WebGPU's default limits and no features.",
+    ),
 ]
-Cache = Annotated[CacheType, typer.Option("--kv", help="Type of the cache of keys and values.")]
+Cache = Annotated[
+    CacheType,
+    typer.Option("--kv", metavar="TYPE", help="Cache of keys and values: f16, f32, q8_0 or q4_0."),
+]
 Exact = Annotated[
     bool,
     typer.Option("--exact", help="Keep activations in f32 where eight bits would be faster."),
 ]
+_CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
-    int | None,
-    typer.Option(
-        "--num-ctx", callback=_context, metavar="TOKENS", help="Positions of the context."
-    ),
+    str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.described)
 ]
 Debug = Annotated[
     bool,
@@ -104,20 +104,38 @@ def _settings(
     exact: Exact = False,
     debug: Debug = False,
 ) -> Settings:
-    return Settings(device, profile, kv, num_ctx, exact=exact)
+    positions = None if num_ctx is None else int(_CONTEXT.number(num_ctx, _CONTEXT.option))
+    return Settings(device, profile, kv, positions, exact=exact)
 
 
 def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorator: a command gets the options of `Settings` in the place of its `settings`."""
-    made: Callable[..., Settings] = _settings
+    shared = inspect.signature(_settings, eval_str=True).parameters
+    return _gathered(command, "settings", list(shared.values()), _settings)
+
+
+def makes_answers(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorator: a command gets an option for each parameter in the place of `parameters`."""
+    return _gathered(command, "parameters", parameter_options(), chosen)
+
+
+def _gathered(
+    command: Callable[..., Result],
+    place: str,
+    parts: Sequence[inspect.Parameter],
+    make: Callable[..., object],
+) -> Callable[..., Result]:
+    """Command with options in the place of one argument, which is made of their values."""
     own = inspect.signature(command, eval_str=True).parameters
-    shared = inspect.signature(made, eval_str=True).parameters
-    offered = [p for p in own.values() if p.name != "settings"] + list(shared.values())
+    offered = [p for p in own.values() if p.name != place]
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    at = next((i for i, p in enumerate(offered) if p.kind == keyword_only), len(offered))
+    offered[at:at] = parts
 
     @wraps(command)
     def with_options(**given: object) -> Result:
-        settings = made(**{name: given.pop(name) for name in shared})
-        return command(**given, settings=settings)
+        made = make(**{part.name: given.pop(part.name) for part in parts})
+        return command(**given, **{place: made})
 
     # Typer reads what a command takes here.
     with_options.__signature__ = inspect.Signature(offered)  # pyright: ignore[reportAttributeAccessIssue]

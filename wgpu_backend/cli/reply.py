@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import cast
 
 from wgpu_backend.cli.console import answer, human_seconds, is_terminal
@@ -23,35 +25,77 @@ class Reply:
     interrupted: bool
 
 
-def say(pieces: Iterator[str]) -> Reply:
+def say(pieces: Iterator[str], *, echo: bool = True) -> Reply:
     """Write pieces to stdout as they come; Ctrl-C ends it in good order, twice at once.
 
     Parameters
     ----------
     pieces : iterator of str
         Closed at the end.
+    echo : bool
+        Write them; else they are only gathered.
 
     Returns
     -------
     Reply
     """
-    seen = is_terminal(sys.stdout)
-    wrapper = Wrapper(shutil.get_terminal_size().columns if seen else 0)
+    wrapper = Wrapper(_columns if is_terminal(sys.stdout) else None)
+    write = answer if echo else _nowhere
     said: list[str] = []
     generator = cast("Generator[str]", pieces)
     try:
         with Interrupts() as interrupts, closing(generator):
             for piece in generator:
                 said.append(piece)
-                answer(wrapper.push(piece))
+                write(wrapper.push(piece))
                 if interrupts.asked:
                     break
     except BaseException:
         if said:
-            answer(wrapper.flush() + "\n")
+            write(wrapper.flush() + "\n")
         raise
-    answer(wrapper.flush() + "\n")
+    write(wrapper.flush() + "\n")
     return Reply("".join(said), interrupts.asked)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _nowhere(text: str) -> None:
+    """Write nothing."""
+
+
+def as_json(name: str, reply: Reply, stats: Stats, load_seconds: float) -> str:
+    """Answer and what it took as one JSON object with Ollama's fields; durations in nanoseconds.
+
+    Parameters
+    ----------
+    name : str
+        Model, as the user named it.
+    reply : Reply
+    stats : Stats
+    load_seconds : float
+    """
+    total = load_seconds + stats.prompt_seconds + stats.seconds
+    answered = {
+        "model": name,
+        "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "response": reply.text,
+        "done": not reply.interrupted,
+        "done_reason": stats.reason or "interrupted",
+        "total_duration": _nanoseconds(total),
+        "load_duration": _nanoseconds(load_seconds),
+        "prompt_eval_count": stats.prompt_tokens,
+        "prompt_eval_duration": _nanoseconds(stats.prompt_seconds),
+        "eval_count": stats.tokens,
+        "eval_duration": _nanoseconds(stats.seconds),
+    }
+    return json.dumps(answered, indent=2) + "\n"
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
 
 
 def write_stats(stats: Stats, load_seconds: float | None = None) -> None:

@@ -6,15 +6,20 @@ import os
 import stat
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
 
 from wgpu_backend.cli.chat import Chat
-from wgpu_backend.cli.console import is_terminal
+from wgpu_backend.cli.console import answer, is_terminal
 from wgpu_backend.cli.failures import INTERRUPTED, UsageError
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import STORY, known_model, model_path
+from wgpu_backend.cli.names import model_path, sort_out
 from wgpu_backend.cli.options import Settings
-from wgpu_backend.cli.reply import write_stats
+from wgpu_backend.cli.parameters import Value
+from wgpu_backend.cli.reply import as_json, write_stats
+from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.sample import SamplingOptions
 
 
@@ -25,22 +30,67 @@ class Wanted:
     Parameters
     ----------
     system : str
-    sampling : dict
-        Sampling options that were given, by name; None for those that were not.
-    num_predict : int
+    parameters : mapping
+        Those of `PARAMETERS` that were given.
     raw : bool
+    as_json : bool
+        Write the answer and what it took as JSON.
+    history : bool
+        Keep what is typed in a chat for the next one.
     """
 
     system: str = ""
-    sampling: dict[str, float | None] = field(default_factory=dict[str, float | None])
-    num_predict: int = -1
+    parameters: Mapping[str, Value] = field(default_factory=dict[str, Value])
     raw: bool = False
+    as_json: bool = False
+    history: bool = True
 
-    @property
-    def options(self) -> SamplingOptions:
-        """Sampling options, with defaults for what was not given."""
-        given = {name: value for name, value in self.sampling.items() if value is not None}
-        return SamplingOptions(**given)  # pyright: ignore[reportArgumentType] checked by itself
+    def chat(self, opened: Opened, *, verbose: bool) -> Chat:
+        """Conversation with a model that is open."""
+        given = dict(self.parameters)
+        return Chat(
+            opened.model,
+            self.system,
+            num_predict=cast("int", given.pop("num_predict", -1)),
+            stop=cast("tuple[str, ...]", given.pop("stop", ())),
+            options=SamplingOptions(**given),  # pyright: ignore[reportArgumentType] checked by itself
+            raw=self.raw,
+            verbose=verbose,
+            echo=not self.as_json,
+            reopen=opened.reopen,
+        )
+
+
+class Opened:
+    """A model that can be opened again with another context, which a chat may ask for.
+
+    Parameters
+    ----------
+    path : Path
+    settings : Settings
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self._path = path
+        self._settings = settings
+        self.model = open_model(path, settings)
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.model.close()
+
+    def reopen(self, num_ctx: int) -> LanguageModel:
+        """Load the model with another context; where that fails, as it was, and raise."""
+        self.model.close()  # first: there may not be room for two
+        try:
+            self.model = open_model(self._path, replace(self._settings, num_ctx=num_ctx))
+        except BaseException:
+            self.model = open_model(self._path, self._settings)
+            raise
+        self._settings = replace(self._settings, num_ctx=num_ctx)
+        return self.model
 
 
 def run(words: tuple[str | None, str | None], wanted: Wanted, settings: Settings) -> int:
@@ -58,38 +108,28 @@ def run(words: tuple[str | None, str | None], wanted: Wanted, settings: Settings
     int
         Exit code.
     """
-    name, prompt = sorted_out(*words)
-    path, options = model_path(name), wanted.options
+    name, prompt = sort_out(*words)
+    path = model_path(name)
     prompt = _with_stdin(prompt)
+    if prompt is None and wanted.as_json:
+        raise UsageError("run: --json needs a prompt")
+    if prompt is not None and not (prompt if wanted.raw else prompt.strip()):
+        raise UsageError("run: the prompt is empty; leave it out to chat")
     begin = time.perf_counter()
-    with open_model(path, settings) as model:
+    with Opened(path, settings) as opened:
         load_seconds = time.perf_counter() - begin
-        chat = Chat(
-            model,
-            wanted.system,
-            options,
-            wanted.num_predict,
-            raw=wanted.raw,
-            verbose=settings.verbose,
-        )
+        chat = wanted.chat(opened, verbose=settings.verbose)
         if prompt is None:
             from wgpu_backend.cli.repl import converse
 
-            converse(chat)
+            converse(chat, keep=wanted.history)
             return 0
         reply = chat.ask(prompt)
+        if wanted.as_json:
+            answer(as_json(name, reply, opened.model.stats, load_seconds))
         if settings.verbose:
-            write_stats(model.stats, load_seconds)
+            write_stats(opened.model.stats, load_seconds)
         return INTERRUPTED if reply.interrupted else 0
-
-
-def sorted_out(first: str | None, second: str | None) -> tuple[str, str | None]:
-    """Model and prompt out of one or two words; a lone word that is no model is a prompt."""
-    if first is None:
-        return STORY, None
-    if second is None and not known_model(first):
-        return STORY, first
-    return first, second
 
 
 def _with_stdin(prompt: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from rich.cells import cell_len
 
@@ -14,11 +15,12 @@ class Wrapper:
 
     Parameters
     ----------
-    width : int
-        Columns of the terminal; 0 leaves lines as they are.
+    width : callable or None
+        Asked for the columns of the terminal with each piece, since its window may change; None
+        leaves lines as they are.
     """
 
-    def __init__(self, width: int = 0) -> None:
+    def __init__(self, width: Callable[[], int] | None = None) -> None:
         self._width = width
         self._column = 0
         self._space = ""
@@ -26,7 +28,7 @@ class Wrapper:
 
     def push(self, text: str) -> str:
         """Take text, give what of it can be shown."""
-        if not self._width:
+        if self._width is None:
             return text
         words: list[str] = _WORDS.findall(self._word + text)
         self._word = words.pop() if words and not words[-1].isspace() else ""
@@ -45,7 +47,8 @@ class Wrapper:
             self._space += word
             return ""
         before, self._space = self._space, ""
-        if self._column + len(before) + cell_len(word) > self._width and self._column:
+        width = self._width() if self._width else 0
+        if self._column + len(before) + cell_len(word) > width and self._column:
             before, self._column = "\n", 0
         else:
             self._column += len(before)

@@ -1,0 +1,167 @@
+"""How answers are made: the one table behind the options of `run` and `/set parameter`.
+
+It names what the engine's `SamplingOptions` have, with the same ranges and defaults, and what else
+a user may choose; a test compares the two. Help is made from it without NumPy being imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from wgpu_backend.cli.failures import brief
+from wgpu_backend.errors import OptionError
+
+MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
+_ENDLESS = 1 << 24  # what nobody reaches
+
+PANEL = "How answers are made"
+Value = int | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What a user may choose of how an answer is made.
+
+    Parameters
+    ----------
+    name : str
+        In a chat; as an option it is spelled with hyphens.
+    kind : str
+        ``whole`` or ``real`` numbers, or ``texts``.
+    low, high : int or float
+        Smallest and largest value of a number.
+    default : int, float, tuple or None
+        None where something else decides.
+    help : str
+    """
+
+    name: str
+    kind: Literal["whole", "real", "texts"]
+    low: float
+    high: float
+    default: Value | None
+    help: str
+
+    @property
+    def option(self) -> str:
+        """Spelling on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def needs(self) -> str:
+        """What a value has to be."""
+        if self.kind == "texts":
+            return "at least one character"
+        return f"a {'whole ' if self.kind == 'whole' else ''}number from {self.low} to {self.high}"
+
+    @property
+    def range(self) -> str:
+        """Values for people's eyes."""
+        if self.kind == "texts":
+            return "texts"
+        return f"{self.low} to {self.high}" if self.high < _ENDLESS else f"{self.low} or more"
+
+    @property
+    def described(self) -> str:
+        """Help with the range and the default."""
+        if self.kind == "texts":
+            return self.help
+        default = "" if self.default is None else f"; default {self.default}"
+        return f"{self.help} [dim]\\[{self.range}{default}][/dim]"
+
+    def number(self, text: str, label: str = "") -> float:
+        """Value that a user typed.
+
+        Parameters
+        ----------
+        text : str
+        label : str
+            What the user calls the parameter; its name if left out.
+
+        Raises
+        ------
+        OptionError
+            It is no number, or out of range.
+        """
+        kind = int if self.kind == "whole" else float
+        try:
+            value = kind(text if text.isascii() and "_" not in text else "no number")
+        except ValueError:
+            value = math.nan
+        if not self.low <= value <= self.high:  # nor is NaN
+            raise OptionError(f"{label or self.name}: {brief(text)}, needs {self.needs}")
+        return value
+
+    def texts(self, words: Sequence[str], label: str = "") -> tuple[str, ...]:
+        """Values that a user typed.
+
+        Raises
+        ------
+        OptionError
+            One is empty.
+        """
+        if not all(words):
+            raise OptionError(f"{label or self.name}: '', needs {self.needs}")
+        return tuple(words)
+
+
+_TABLE = (
+    Parameter("temperature", "real", 0, 100, 0.8, "0 always takes the most likely token."),
+    Parameter("top_k", "whole", 0, _ENDLESS, 40, "Choose among this many tokens; 0 for all."),
+    Parameter("top_p", "real", 0, 1, 0.9, "… that together reach this probability."),
+    Parameter("min_p", "real", 0, 1, 0.0, "… at least this probable beside the best."),
+    Parameter("typical_p", "real", 0, 1, 1.0, "… whose surprise is closest to the expected one."),
+    Parameter("repeat_penalty", "real", 0.01, 100, 1.0, "Above 1, tokens seen lately are rarer."),
+    Parameter("repeat_last_n", "whole", -1, _ENDLESS, 64, "Tokens that penalties see; -1 for all."),
+    Parameter("presence_penalty", "real", -100, 100, 0.0, "Subtracted for a token seen lately."),
+    Parameter("frequency_penalty", "real", -100, 100, 0.0, "… each time it was seen."),
+    Parameter("seed", "whole", -1, 2**64 - 1, None, "Same seed, same answer; -1 draws one."),
+    Parameter("num_predict", "whole", -1, _ENDLESS, -1, "Most tokens to make; -1 for no limit."),
+    Parameter("stop", "texts", 0, 0, (), "Text that ends the answer; may be given several times."),
+    Parameter("num_ctx", "whole", 1, MAX_CONTEXT, None, "Positions of the context."),
+)
+PARAMETERS = {parameter.name: parameter for parameter in _TABLE}
+# What the sampler knows; the engine and the model have the others.
+SAMPLING = tuple(p.name for p in _TABLE if p.name not in ("num_predict", "stop", "num_ctx"))
+
+
+def options() -> list[inspect.Parameter]:
+    """Options of a command that makes answers; `num_ctx` has one wherever a model is opened."""
+    return [_option(parameter) for parameter in _TABLE if parameter.name != "num_ctx"]
+
+
+def _option(parameter: Parameter) -> inspect.Parameter:
+    number, several = parameter.kind != "texts", list[str] | None
+    made = typer.Option(
+        parameter.option,
+        metavar="NUMBER" if number else "TEXT",
+        help=parameter.described,
+        rich_help_panel=PANEL,
+    )
+    kind = Annotated[str | None, made] if number else Annotated[several, made]
+    return inspect.Parameter(
+        parameter.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind
+    )
+
+
+def chosen(**given: str | list[str] | None) -> Mapping[str, Value]:
+    """Values of the options that were given.
+
+    Raises
+    ------
+    OptionError
+        One does not suit its option.
+    """
+    return {
+        name: PARAMETERS[name].number(words, PARAMETERS[name].option)
+        if isinstance(words, str)
+        else PARAMETERS[name].texts(words, PARAMETERS[name].option)
+        for name, words in given.items()
+        if words is not None
+    }
