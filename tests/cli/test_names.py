@@ -18,7 +18,7 @@ CPU = ("--device", "cpu", "--num-predict", "2")
     "word",
     [
         "llama3", "qwen2.5:7b", "hf.co/x/y", "mistral-7b-instruct", "hello", "story2", "./missing",
-        "models/llama", "models/", "~/llama", "42", "C:\\models\\llama", "meta-llama/Llama-3.1-8B@main",
+        "models/llama", "models/", "~/llama", "42", "C:\\models\\llama", "org/Llama-3.1-8B@main",
     ],
 )  # fmt: skip
 def test_a_lone_word_that_may_name_a_model_is_no_prompt(
