@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import CHAT_TEMPLATE
+from tests.builders import CHAT_TEMPLATE, tiny_model
 from tests.cli.conftest import Cli
 from wgpu_backend import __version__
-from wgpu_backend.cli import devices, loading, names
+from wgpu_backend.cli import bench, devices, loading, names, profiling
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.engine.loading import bundled
 
@@ -57,7 +57,7 @@ def test_devices_are_a_table(cli: Cli) -> None:
     lines = cli("devices").out.splitlines()
     assert lines[0].split() == ["id", "name", "kind", "API", "driver", "memory"]
     assert max(map(len, lines)) <= 100
-    assert re.match(r"cpu +NumPy +CPU +NumPy", lines[-1])
+    assert re.match(r"cpu +NumPy +cpu +NumPy", lines[-1])
 
 
 def test_devices_as_json_have_limits_and_features(cli: Cli) -> None:
@@ -236,6 +236,7 @@ def test_profile_times_every_dispatch_and_writes_a_trace(
     passes = [e for e in events if e.get("cat") == "pass"]
     dispatches = [e for e in events if e.get("cat") == "dispatch"]
     assert len(passes) == 2
+    assert re.search(r"^mulmat\w* +[a-z]\w+ +\d+ ", out, re.MULTILINE)  # no constants by default
     totals = [int(n) for n in re.findall(r"^all +(\d+)", out, re.MULTILINE)]
     assert sum(totals) == len(dispatches)
     assert sum(e["dur"] for e in dispatches) == pytest.approx(sum(e["dur"] for e in passes))
@@ -245,3 +246,57 @@ def test_profile_times_every_dispatch_and_writes_a_trace(
 def test_profile_works_without_a_device(cli: Cli, tiny: Path) -> None:
     out = cli("profile", str(tiny), "-p", "8", *CPU).out
     assert re.search(r"^mulmat +numpy", out, re.MULTILINE)
+
+
+def test_profile_tells_constants_only_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    shaders = ("rows(WG=8u, x=f32)", "rows(WG=64u, x=f32)", "argmax(WG=8u)", "numpy")
+    step = profiling.Step("a step", ("a", "a", "b", "c"), shaders, (4.0, 3.0, 2.0, 1.0))
+    profiling.print_step(step, full=False)
+    assert re.findall(r"^(\w) +(\S+) +(\d)", capsys.readouterr().out, re.MULTILINE) == [
+        ("a", "rows", "2"), ("b", "argmax", "1"), ("c", "numpy", "1"),
+    ]  # fmt: skip
+    profiling.print_step(step, full=True)
+    shown = capsys.readouterr().out
+    assert re.findall(r"WG=\d+u", shown) == ["WG=8u", "WG=64u", "WG=8u"]
+
+
+def test_bench_measures_lists_of_lengths_and_models_as_llama_bench_has_them(
+    cli: Cli, tiny: Path
+) -> None:
+    lists = ("-p", "2,3", "-n", "0,2", "-p", "4", "-r", "1", "--json")
+    results = json.loads(cli("bench", "-m", f"{tiny},{tiny}", *lists, *CPU).out)
+    assert [r["test"] for r in results] == ["pp2", "pp3", "pp4", "tg2"] * 2
+    assert {r["model"] for r in results} == {str(tiny)}
+
+
+def test_a_comma_in_a_files_name_does_not_part_it(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a,b.gguf"
+    path.touch()
+    assert bench.model_names(["c"], [str(path), "d,e"]) == ["c", str(path), "d", "e"]
+
+
+def test_show_as_json_is_what_ollama_shows(cli: Cli, tiny: Path) -> None:
+    found = json.loads(cli("show", str(tiny), "--json").out)
+    details = {"format": "gguf", "family": "llama", "parameter_size": "96.3 K"}
+    assert found["details"] == {**details, "quantization_level": "F32"}
+    assert found["model_info"]["llama.context_length"] == 128
+    assert found["model_info"]["tokenizer.ggml.tokens"] is None  # too long to write
+    assert found["template"] == CHAT_TEMPLATE
+    assert found["size"] == tiny.stat().st_size
+    assert "tensors" not in found
+    tensors = json.loads(cli("show", str(tiny), "--json", "--tensors").out)["tensors"]
+    assert len(tensors) == 21
+    assert {"name": "token_embd.weight", "type": "F32", "shape": [270, 64]} in tensors
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_has_no_numbers_that_json_does_not_know(
+    cli: Cli, tmp_path: Path, value: float
+) -> None:
+    model = tiny_model(tmp_path / "odd.gguf", extra={"general.odd": value})
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    found = json.loads(cli("show", str(model), "--json").out, parse_constant=refuse)
+    assert found["model_info"]["general.odd"] == str(value)

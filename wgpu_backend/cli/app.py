@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from wgpu_backend.cli.completion import complete_model
 from wgpu_backend.cli.op import op_app
 from wgpu_backend.cli.options import (
     HISTORY_VARIABLE,
     Debug,
     Device,
+    Imports,
     Json,
     Model,
     OutFile,
@@ -57,7 +59,11 @@ def _root(
 def run(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="MODEL", help="GGUF file; the story model if left out."),
+        typer.Argument(
+            metavar="MODEL",
+            help="GGUF file; the story model if left out.",
+            autocompletion=complete_model,
+        ),
     ] = None,
     prompt: Annotated[
         str | None, typer.Argument(metavar="PROMPT", help="What to answer; a chat if left out.")
@@ -96,16 +102,18 @@ def devices(as_json: Json = False, debug: Debug = False) -> None:
 @app.command()
 def show(
     model: Model,
+    as_json: Json = False,
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
     template: Annotated[
         bool, typer.Option("--template", help="Write the chat template as it is.")
     ] = False,
+    imports: Imports = None,
     debug: Debug = False,
 ) -> None:
     """Show what a GGUF file holds."""
     from wgpu_backend.cli.show import print_model
 
-    print_model(model, tensors=tensors, template=template)
+    print_model(model, tensors=tensors, template=template, as_json=as_json)
 
 
 @app.command()
@@ -116,6 +124,7 @@ def tokenize(
     special: Annotated[
         bool, typer.Option("--special", help="Control tokens in the text are those tokens.")
     ] = False,
+    imports: Imports = None,
     debug: Debug = False,
 ) -> None:
     """Show text as the model sees it."""
@@ -161,23 +170,50 @@ def embed(
 @app.command()
 @opens_a_model
 def bench(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="GGUF files.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...", help="GGUF files, or `story`.", autocompletion=complete_model
+        ),
+    ] = None,
+    named: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-m", "--model", metavar="MODEL,…", help="The same.", autocompletion=complete_model
+        ),
+    ] = None,
     prompt: Annotated[
-        int, typer.Option("-p", "--n-prompt", min=0, max=MAX_CONTEXT, help="Tokens of a prompt.")
-    ] = 128,
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--n-prompt",
+            metavar="N,…",
+            help="Tokens of a prompt. [dim]\\[default: 128][/dim]",
+        ),
+    ] = None,
     generate: Annotated[
-        int, typer.Option("-n", "--n-gen", min=0, max=MAX_CONTEXT, help="Tokens to make.")
-    ] = 32,
-    repetitions: Annotated[int, typer.Option("-r", "--repetitions", min=1)] = 5,
+        list[str] | None,
+        typer.Option(
+            "-n", "--n-gen", metavar="N,…", help="Tokens to make. [dim]\\[default: 32][/dim]"
+        ),
+    ] = None,
+    repetitions: Annotated[
+        int,
+        typer.Option(
+            "-r", "--repetitions", metavar="N", min=1, max=1000, help="Runs of each test."
+        ),
+    ] = 5,
     as_json: Json = False,
     *,
     settings: Settings,
 ) -> None:
     """Measure tokens per second, dispatches and host time per token, and the bandwidth used."""
-    from wgpu_backend.cli.bench import Plan, bench
+    from wgpu_backend.cli.bench import Plan, bench, model_names, token_counts
 
-    plan = Plan(prompt, generate, repetitions)
-    bench(models, plan, settings, as_json=as_json)
+    plan = Plan(
+        token_counts("-p", prompt or ["128"]), token_counts("-n", generate or ["32"]), repetitions
+    )
+    bench(model_names(models or [], named or []), plan, settings, as_json=as_json)
 
 
 @app.command("profile")
@@ -191,13 +227,16 @@ def profile_(
     prompt: Annotated[
         int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
     ] = 128,
+    full: Annotated[
+        bool, typer.Option("--full", help="Tell shaders apart by their constants, too.")
+    ] = False,
     *,
     settings: Settings,
 ) -> None:
     """Show the time of each op and shader in a prompt and in the step after it."""
     from wgpu_backend.cli.profiling import profile as measure
 
-    measure(model, prompt, trace, settings)
+    measure(model, prompt, trace, settings, full=full)
 
 
 @app.command("graph")

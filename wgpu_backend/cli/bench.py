@@ -13,10 +13,11 @@ import numpy as np
 
 from wgpu_backend.batch import Batch
 from wgpu_backend.cli.console import answer, human_bytes, human_count, note, print_table
-from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.loading import open_model
 from wgpu_backend.cli.names import model_path
 from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.parameters import MAX_CONTEXT
 from wgpu_backend.cli.roof import read_roof
 from wgpu_backend.cli.show import parameters, quantisation, weight_nbytes
 from wgpu_backend.engine.generation import Session, TokenStream
@@ -29,6 +30,7 @@ from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.sample import SamplingOptions
 
 SEQUENCE = 0
+_DIGITS = 10  # of numbers that are looked at
 HOST_TOKENS = 16  # that host time is measured over
 
 
@@ -38,16 +40,21 @@ class Plan:
 
     Parameters
     ----------
-    prompt : int
-        Tokens of the prompt test; 0 leaves it out.
-    generate : int
-        Tokens of the generation test; 0 leaves it out.
+    prompts : tuple of int
+        Tokens of each prompt test; 0 leaves it out.
+    generates : tuple of int
+        Tokens of each generation test; 0 leaves it out.
     repetitions : int
     """
 
-    prompt: int
-    generate: int
+    prompts: tuple[int, ...]
+    generates: tuple[int, ...]
     repetitions: int
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest test."""
+        return max(*self.prompts, *self.generates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,39 @@ class Result:
     bandwidth_fraction: float | None
 
 
+def token_counts(option: str, lists: Sequence[str]) -> tuple[int, ...]:
+    """Numbers out of ``128,512``, which may be given several times, as llama-bench has it.
+
+    Raises
+    ------
+    UsageError
+        One is no number of tokens.
+    """
+    words = [word.strip() for words in lists for word in words.split(",")]
+    for word in words:
+        digits = word.isascii() and word.isdecimal() and len(word) < _DIGITS
+        if not digits or int(word) > MAX_CONTEXT:
+            raise UsageError(
+                f"{option}: {brief(word)}, needs whole numbers from 0 to {MAX_CONTEXT}"
+            )
+    return tuple(map(int, words))
+
+
+def model_names(words: Sequence[str], lists: Sequence[str]) -> list[str]:
+    """Models out of words and of lists like ``a.gguf,b.gguf``; a file's name may hold a comma.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    named = [[word] if Path(word).exists() else word.split(",") for word in lists]
+    names = [*words, *(name for each in named for name in each)]
+    if not names:
+        raise UsageError("bench: needs MODEL, or -m MODEL")
+    return names
+
+
 def bench(names: Sequence[str], plan: Plan, settings: Settings, *, as_json: bool) -> None:
     """Measure models and write a table, or JSON.
 
@@ -98,12 +138,12 @@ def bench(names: Sequence[str], plan: Plan, settings: Settings, *, as_json: bool
     UsageError
         Both tests are left out.
     """
-    if not plan.prompt and not plan.generate:
+    if not plan.longest:
         raise UsageError("bench: -p 0 and -n 0 leave nothing to measure")
     paths = [model_path(name) for name in names]  # a wrong name is told before minutes of work
     results: list[Result] = []
     for name, path in zip(names, paths, strict=True):
-        room = replace(settings, num_ctx=settings.num_ctx or max(plan.prompt, plan.generate))
+        room = replace(settings, num_ctx=settings.num_ctx or plan.longest)
         with open_model(path, room) as model:
             results += measured(model, name, plan)
     if as_json:
@@ -120,10 +160,10 @@ def measured(model: LanguageModel, name: str, plan: Plan) -> Iterator[Result]:
         roof = read_roof(executor.device)
         note(f"{model.device.id} reads {roof / 1e9:.1f} GB/s at best")
     bench = Bench(model, name, roof)
-    if plan.prompt:
-        yield bench.test(f"pp{plan.prompt}", plan.prompt, plan.repetitions, bench.read)
-    if plan.generate:
-        yield bench.test(f"tg{plan.generate}", plan.generate, plan.repetitions, bench.write)
+    for tokens in filter(None, plan.prompts):
+        yield bench.test(f"pp{tokens}", tokens, plan.repetitions, bench.read)
+    for tokens in filter(None, plan.generates):
+        yield bench.test(f"tg{tokens}", tokens, plan.repetitions, bench.write)
 
 
 class Bench:

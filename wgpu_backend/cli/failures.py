@@ -7,7 +7,7 @@ import traceback as traces
 from dataclasses import dataclass
 
 from wgpu_backend.cli.console import note
-from wgpu_backend.errors import BackendError, OptionError, OutOfMemory
+from wgpu_backend.errors import BackendError, OptionError, OutOfMemory, PluginError
 
 FAILED = 1
 USAGE = 2
@@ -49,7 +49,8 @@ def told(error: Exception, *, traceback: bool = False) -> int:
         if said:  # nothing to say where help was asked for by giving no command
             note(said)
         return error.exit_code
-    note(one_line(message_of(error)))
+    # What is wrong with a user's own program comes with the line it is in, and a mark below.
+    note(str(error) if isinstance(error, PluginError) else one_line(message_of(error)))
     if traceback and isinstance(error, OutOfMemory) and error.report:
         sys.stderr.write(f"{error.report}\n")
     return USAGE if isinstance(error, UsageError | OptionError) else FAILED

@@ -70,15 +70,40 @@ def model_path(name: str) -> Path:
     """
     if not name:
         raise UsageError(f"MODEL is empty, needs a GGUF file or `{STORY}`")
-    path = BUNDLED if name == STORY else Path(name)
+    try:
+        return regular(BUNDLED if name == STORY else Path(name), "a GGUF file")
+    except FileNotFoundError:
+        raise UsageError(_missing(name)) from None
+
+
+def regular(path: Path, what: str, suffix: str = "") -> Path:
+    """File that is one, and may be read.
+
+    Parameters
+    ----------
+    path : Path
+    what : str
+        That it has to be, for the error.
+    suffix : str
+        That its name has to end in.
+
+    Raises
+    ------
+    UsageError
+        It is a folder, a FIFO or the like, may not be read, or has another suffix.
+    FileNotFoundError
+        It is not there.
+    """
     try:
         kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
         if kind:  # opening a FIFO would wait for somebody who writes to it
-            raise UsageError(f"{path}: {kind}, needs a GGUF file")
+            raise UsageError(f"{path}: {kind}, needs {what}")
+        if not path.name.endswith(suffix):
+            raise UsageError(f"{path}: the name ends in {path.suffix!r}, needs {suffix}")
         with path.open("rb"):
             return path
     except FileNotFoundError:
-        raise UsageError(_missing(name)) from None
+        raise
     except (OSError, ValueError) as error:
         raise UsageError(message_of(error)) from None
 

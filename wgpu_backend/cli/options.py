@@ -11,7 +11,8 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from wgpu_backend.cli.failures import Debugging
+from wgpu_backend.cli.completion import complete_device, complete_model
+from wgpu_backend.cli.failures import Debugging, UsageError
 from wgpu_backend.cli.parameters import PARAMETERS, chosen
 from wgpu_backend.cli.parameters import options as parameter_options
 
@@ -30,7 +31,24 @@ def _debug(context: typer.Context, value: bool) -> bool:
     return value
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="GGUF file, or `story`.")]
+def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
+    """Import files of the user's own, so that what they register is there for the command."""
+    if files and not context.resilient_parsing:
+        from wgpu_backend.cli.names import regular
+        from wgpu_backend.plugins import import_file
+
+        for file in files:
+            try:
+                import_file(regular(file, "a Python file", ".py"))
+            except FileNotFoundError:
+                raise UsageError(f"--import: {file}: no such file") from None
+    return files or []
+
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="GGUF file, or `story`.", autocompletion=complete_model),
+]
 Device = Annotated[
     str | None,
     typer.Option(
@@ -39,6 +57,7 @@ Device = Annotated[
         metavar="NAME",
         envvar=DEVICE_VARIABLE,
         help="Id, kind, or part of a name, as `devices` lists them.",
+        autocompletion=complete_device,
     ),
 ]
 Profile = Annotated[
@@ -60,6 +79,15 @@ Exact = Annotated[
 _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
     str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.described)
+]
+Imports = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--import",
+        callback=_imports,
+        metavar="FILE.py",
+        help="Python file that registers an architecture or ops of your own.",
+    ),
 ]
 Debug = Annotated[
     bool,
@@ -102,6 +130,7 @@ def _settings(
     profile: Profile = "full",
     kv: Cache = "f16",
     exact: Exact = False,
+    imports: Imports = None,
     debug: Debug = False,
 ) -> Settings:
     positions = None if num_ctx is None else int(_CONTEXT.number(num_ctx, _CONTEXT.option))

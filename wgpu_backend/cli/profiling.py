@@ -45,7 +45,9 @@ class Step:
         return sum(self.seconds)
 
 
-def profile(name: str, prompt: int, trace: Path | None, settings: Settings) -> None:
+def profile(
+    name: str, prompt: int, trace: Path | None, settings: Settings, *, full: bool = False
+) -> None:
     """Time a prompt and the step after it; write a table each, and a trace for Perfetto.
 
     Parameters
@@ -57,6 +59,8 @@ def profile(name: str, prompt: int, trace: Path | None, settings: Settings) -> N
     trace : Path or None
         File for the trace.
     settings : Settings
+    full : bool
+        A row for each choice of a shader's constants, with their values.
     """
     path, trace = model_path(name), trace and writable(trace)
     with open_model(path, settings) as model:
@@ -68,7 +72,7 @@ def profile(name: str, prompt: int, trace: Path | None, settings: Settings) -> N
         note(f"{trace}: open it in https://ui.perfetto.dev or chrome://tracing")
     for number, step in enumerate(steps):
         answer("\n" if number else "")
-        _print(step)
+        print_step(step, full=full)
 
 
 def timed_steps(model: LanguageModel, prompt: int) -> list[Step]:
@@ -102,19 +106,28 @@ def _say_clock(model: LanguageModel) -> None:
         note("the device has no clock: times are the host's and include the way there and back")
 
 
-def by_shader(step: Step) -> list[tuple[str, str, int, float]]:
-    """Op, shader, calls and seconds, the most expensive first."""
+def by_shader(step: Step, *, full: bool) -> list[tuple[str, str, int, float]]:
+    """Op, shader, calls and seconds, the most expensive first.
+
+    Parameters
+    ----------
+    step : Step
+    full : bool
+        Tell shaders of other constants apart; else only by their names.
+    """
     sums: dict[tuple[str, str], list[float]] = {}
-    for op, shader, seconds in zip(step.ops, step.shaders, step.seconds, strict=True):
+    for op, called, seconds in zip(step.ops, step.shaders, step.seconds, strict=True):
+        shader = called if full else called.partition("(")[0]
         sums.setdefault((op, shader), []).append(seconds)
     rows = [(op, shader, len(each), sum(each)) for (op, shader), each in sums.items()]
     return sorted(rows, key=lambda row: -row[3])
 
 
-def _print(step: Step) -> None:
+def print_step(step: Step, *, full: bool) -> None:
+    """Write the table of a step; `full` tells shaders apart by their constants."""
     rows = [
         (op, shader, str(calls), human_seconds(s), f"{s / (step.total or 1.0):.1%}")
-        for op, shader, calls, s in by_shader(step)
+        for op, shader, calls, s in by_shader(step, full=full)
     ]
     rows.append(("all", "", str(len(step.ops)), human_seconds(step.total), ""))
     columns = ("op", "shader", "calls", "time", "share")

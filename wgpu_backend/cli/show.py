@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
 
 from wgpu_backend.cli.console import (
     answer,
@@ -14,16 +18,28 @@ from wgpu_backend.cli.console import (
     print_table,
 )
 from wgpu_backend.cli.names import model_path
-from wgpu_backend.config import Config
+from wgpu_backend.config import Config, Value
 from wgpu_backend.gguf_file import GGUFFile, open_gguf
 
 TEMPLATE = "tokenizer.chat_template"
+_SHORT = 64  # values of a list that are still written
 
 
-def print_model(name: str, *, tensors: bool, template: bool) -> None:
-    """Write what a file holds, or its tensors one by one, or its chat template as it is."""
+def print_model(name: str, *, tensors: bool, template: bool, as_json: bool = False) -> None:
+    """Write what a file holds, or its tensors one by one, or its chat template as it is.
+
+    Parameters
+    ----------
+    name : str
+        Model.
+    tensors, template : bool
+        Only these; in JSON, the tensors besides.
+    as_json : bool
+    """
     with open_gguf(model_path(name), check_types=False) as file:
-        if template:
+        if as_json:
+            answer(json.dumps(described(file, tensors=tensors), indent=2) + "\n")
+        elif template:
             answer(template_of(file.config) + "\n")
         elif tensors:
             print_tensors(file)
@@ -57,6 +73,51 @@ def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
         yield "license", config.string("general.license")
 
 
+def described(file: GGUFFile, *, tensors: bool) -> dict[str, object]:
+    """What a file holds, as Ollama's `show` has it.
+
+    Parameters
+    ----------
+    file : GGUFFile
+    tensors : bool
+        Name, type and shape of each, too.
+    """
+    config, nbytes = file.config, weight_nbytes(file)
+    found: dict[str, object] = {
+        "details": {
+            "format": "gguf",
+            "family": config.architecture,
+            "parameter_size": human_count(parameters(file)),
+            "quantization_level": main_type(file),
+        },
+        "parameters": parameters(file),
+        "bits_per_weight": 8 * nbytes / max(parameters(file), 1),
+        "size": file.path.stat().st_size,
+        "template": template_of(config),
+        "model_info": {key: _short(value) for key, value in config.metadata.items()},
+    }
+    if tensors:
+        found["tensors"] = [
+            {"name": i.name, "type": i.dtype.name.upper(), "shape": i.shape}
+            for i in file.tensors.values()
+        ]
+    return found
+
+
+def _short(value: Value) -> object:
+    """Value of a key; None for a long list, such as the tokens, as Ollama has it."""
+    plain = cast("object", value.tolist() if isinstance(value, np.ndarray) else value)
+    if isinstance(plain, list):
+        values = cast("list[object]", plain)
+        return None if len(values) > _SHORT else [_finite(each) for each in values]
+    return _finite(plain)
+
+
+def _finite(value: object) -> object:
+    """The value, in words where JSON has none for it."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def parameters(file: GGUFFile) -> int:
     """Weights of a model."""
     return sum(math.prod(info.shape) for info in file.tensors.values())
@@ -69,13 +130,18 @@ def weight_nbytes(file: GGUFFile) -> int:
 
 def quantisation(file: GGUFFile) -> str:
     """Type that most bytes of a model are of, and how many bits a weight takes."""
+    if not file.tensors:
+        return "no tensors"
+    bits = 8 * weight_nbytes(file) / max(parameters(file), 1)
+    return f"{main_type(file)}, {bits:.2f} bits a weight"
+
+
+def main_type(file: GGUFFile) -> str:
+    """Type that most bytes of a model are of; empty where it has no tensors."""
     nbytes: Counter[str] = Counter()
     for info in file.tensors.values():
         nbytes[info.dtype.name] += info.nbytes
-    if not nbytes:
-        return "no tensors"
-    bits = 8 * nbytes.total() / max(parameters(file), 1)
-    return f"{nbytes.most_common(1)[0][0].upper()}, {bits:.2f} bits a weight"
+    return nbytes.most_common(1)[0][0].upper() if nbytes else ""
 
 
 def tensor_summary(file: GGUFFile) -> str:

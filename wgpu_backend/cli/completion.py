@@ -1,0 +1,55 @@
+"""What a shell offers when a user presses Tab: models and devices. Files are the shell's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from wgpu_backend.cli.names import STORY
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """`story`, GGUF files, and folders that lead to more.
+
+    Parameters
+    ----------
+    incomplete : str
+        What was typed so far.
+    """
+    folder, _, beginning = incomplete.rpartition("/")
+    start = f"{folder}/" if "/" in incomplete else ""
+    found = [f"{start}{name}" for name in _models(Path(start)) if name.startswith(beginning)]
+    return [*(name for name in (STORY,) if name.startswith(incomplete)), *found]
+
+
+def _models(folder: Path) -> Iterator[str]:
+    """GGUF files of a folder; of one in it, its files where it has some, so that Tab goes on."""
+    for path in _listed(folder):
+        if path.is_dir() and not path.name.startswith("."):
+            inside = [each.name for each in _listed(path) if each.suffix == ".gguf"]
+            yield from (f"{path.name}/{name}" for name in inside or [""])
+        elif path.suffix == ".gguf":
+            yield path.name
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def complete_device(incomplete: str) -> list[tuple[str, str]]:
+    """Ids and kinds of the devices of this machine, with their names.
+
+    Parameters
+    ----------
+    incomplete : str
+        What was typed so far.
+    """
+    from wgpu_backend.device.adapters import Devices
+
+    devices = Devices()
+    kinds = {info.kind: info.name for info in reversed(devices)}
+    offers = {**{info.id: info.name for info in devices}, **kinds}
+    return [(word, name) for word, name in offers.items() if word.startswith(incomplete)]
