@@ -1,0 +1,96 @@
+"""A model of the user's own, brought by `--import FILE.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import tiny_model
+from tests.cli.conftest import Cli
+from wgpu_backend import model, plugins
+
+FAILED, USAGE = 1, 2
+OWN = """\
+from wgpu_backend import architecture
+from wgpu_backend.models.llama import Llama
+
+
+@architecture("cli-own")
+class Own(Llama):
+    pass
+"""
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Program of a model that is known only in this test, and that nobody imported."""
+    monkeypatch.setattr(model, "_ARCHITECTURES", dict(model.architectures()))
+    monkeypatch.setattr(plugins, "_files", {})
+    path = tmp_path / "own.py"
+    path.write_text(OWN, encoding="utf-8")
+    yield path
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("own") / "own.gguf", "cli-own")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run {} hi --num-predict 2 --device cpu",
+        "show {}",
+        "tokenize {} hi",
+        "logits {} --tokens 1,2 -o {}.npy --device cpu",
+        "embed {} hi --device cpu",
+        "bench {} -p 2 -n 0 -r 1 --device cpu",
+        "profile {} -p 2 --device cpu",
+        "graph {} -p 2 --device cpu",
+    ],
+)
+def test_every_command_takes_a_model_of_ones_own(
+    cli: Cli, own: Path, weights: Path, command: str
+) -> None:
+    words = [word.replace("{}", str(weights)) for word in command.split()]
+    done = cli(words[0], "--import", str(own), *words[1:])
+    assert done.code == 0, done.err
+    assert done.out or words[0] == "logits"
+
+
+def test_without_it_the_error_says_how(cli: Cli, weights: Path) -> None:
+    done = cli("run", str(weights), "hi", *CPU)
+    assert (done.code, done.out) == (FAILED, "")
+    [line] = done.err.splitlines()
+    assert "architecture 'cli-own' is unknown" in line
+    assert "`wgpu-backend run --import my_model.py MODEL`" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gone.py", "--import: {}/gone.py: no such file"),
+        (".", "{}: a directory, needs a Python file"),
+        ("own.txt", "{}/own.txt: the name ends in '.txt', needs .py"),
+    ],
+)
+def test_what_is_no_python_file_cannot_be_imported(
+    cli: Cli, tmp_path: Path, name: str, said: str
+) -> None:
+    (tmp_path / "own.txt").touch()
+    done = cli("run", "--import", str(tmp_path / name), "story", "hi", *CPU)
+    expected = f"wgpu-backend: {said.replace('{}', str(tmp_path))}\n"
+    assert (done.code, done.out, done.err) == (USAGE, "", expected)
+
+
+def test_a_slip_in_the_file_is_shown_with_its_line(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text("x = 1\ny = (2\n", encoding="utf-8")
+    done = cli("show", "story", "--import", str(path))
+    assert (done.code, done.out) == (FAILED, "")
+    assert done.err == (
+        f"wgpu-backend: {path}:2: '(' was never closed\n2 │ y = (2\n" + " " * 8 + "^\n"
+    )
