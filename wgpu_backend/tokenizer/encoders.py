@@ -1,7 +1,8 @@
 """Text to tokens, by the algorithm that the vocabulary was made with.
 
-Each builder rebuilds a Hugging Face tokenizer from the token table alone. Control tokens are left
-out of it, so that no text can become one, whatever it says; they come in by ``fragments.py``.
+Each builder rebuilds an encoder from the token table alone: a Hugging Face tokenizer where its
+algorithm is llama.cpp's, ``word_pieces.py`` for WordPiece. Control tokens are left out of it, so
+that no text can become one, whatever it says; they come in by ``fragments.py``.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, Protocol
 
-import numpy as np
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.tokenizer.pieces import SPACE
+from wgpu_backend.tokenizer.categories import pinned
+from wgpu_backend.tokenizer.charsmap import read_charsmap
+from wgpu_backend.tokenizer.pieces import ALPHABET, SPACE
 from wgpu_backend.tokenizer.pretokenizers import PreTokenizer
 from wgpu_backend.tokenizer.special import SpecialTokens
 from wgpu_backend.tokenizer.vocabulary import TokenType, Vocabulary, read_flag
+from wgpu_backend.tokenizer.word_pieces import WordPieces
 
 _log = logging.getLogger("wgpu_backend.tokenizer")
-
-_MAX_WORD_CHARS = 100  # WordPiece takes quadratic time in the length of a word
 
 Prepare = Callable[[str, bool], str]
 """Rewrites a stretch of text; the flag says that nothing or a special token stands before it."""
@@ -64,8 +66,16 @@ class Source:
         return token
 
 
-class TextEncoder:
-    """Encodes stretches of text that hold no special tokens.
+class TextEncoder(Protocol):
+    """Encodes stretches of text that hold no special tokens."""
+
+    def encode(self, text: str, first: bool) -> list[int]:
+        """Encode a stretch of text; `first` says that nothing or a special token is before it."""
+        ...
+
+
+class LibraryEncoder:
+    """Encodes with an algorithm of Hugging Face's library.
 
     Parameters
     ----------
@@ -73,11 +83,16 @@ class TextEncoder:
         The algorithm with its table.
     prepare : callable, optional
         Rewrites the text before.
+    tokens : int, optional
+        Number of tokens that the vocabulary has; ids from there on are left out.
     """
 
-    def __init__(self, backend: Tokenizer, prepare: Prepare | None = None) -> None:
+    def __init__(
+        self, backend: Tokenizer, prepare: Prepare | None = None, *, tokens: int | None = None
+    ) -> None:
         self._backend = backend
         self._prepare = prepare
+        self._tokens = tokens
 
     def encode(self, text: str, first: bool) -> list[int]:
         """Encode a stretch of text.
@@ -95,7 +110,8 @@ class TextEncoder:
         """
         if self._prepare is not None:
             text = self._prepare(text, first)
-        return self._backend.encode(text, add_special_tokens=False).ids
+        ids = self._backend.encode(text, add_special_tokens=False).ids
+        return ids if self._tokens is None else [token for token in ids if token < self._tokens]
 
 
 def build_encoder(source: Source) -> TextEncoder:
@@ -148,10 +164,14 @@ def is_library_failure(error: BaseException) -> bool:
 
 def _byte_pairs(source: Source) -> TextEncoder:
     rules = source.pretokenizer
-    vocab = source.typed_ids()
+    vocab, size = source.typed_ids(), len(source.vocabulary.texts)
+    if rules.byte_level:
+        # A byte without a token becomes nothing, but what stands on its two sides never merges.
+        vocab |= dict(zip(sorted(ALPHABET.keys() - vocab.keys()), count(size), strict=False))
     merges = _read_merges(source.vocabulary, vocab)
     cuts: list[Any] = [
-        pre_tokenizers.Split(Regex(expression), "isolated") for expression in rules.expressions
+        pre_tokenizers.Split(Regex(pinned(expression)), "isolated")
+        for expression in rules.expressions
     ]
     if rules.byte_level:
         cuts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
@@ -164,7 +184,7 @@ def _byte_pairs(source: Source) -> TextEncoder:
         )
     )
     backend.pre_tokenizer = pre_tokenizers.Sequence(cuts)
-    return TextEncoder(backend, None if rules.byte_level else _escape_spaces)
+    return LibraryEncoder(backend, None if rules.byte_level else _escape_spaces, tokens=size)
 
 
 def _read_merges(vocabulary: Vocabulary, vocab: dict[str, int]) -> list[tuple[str, str]]:
@@ -210,8 +230,8 @@ def _sentencepiece(source: Source) -> TextEncoder:
     )
     prefix = read_flag(source.metadata, "add_space_prefix")
     if prefix is False:
-        return TextEncoder(backend, _escape_spaces)
-    return TextEncoder(backend, _prefix_and_escape)
+        return LibraryEncoder(backend, _escape_spaces)
+    return LibraryEncoder(backend, _prefix_and_escape)
 
 
 def _prefix_and_escape(text: str, first: bool) -> str:
@@ -236,24 +256,14 @@ def _scored_merges(source: Source) -> list[tuple[str, str]]:
 
 def _word_pieces(source: Source) -> TextEncoder:
     unknown = source.role("unk")
-    texts = source.vocabulary.texts
-    vocab: dict[str, int] = {}
-    for text, token in source.typed_ids(keep=unknown).items():
-        # The file marks starts of words; the algorithm wants the continuations marked.
-        word = text[1:] if text.startswith(SPACE) else "##" + text
-        vocab[text if token == unknown else word] = token
-    backend = Tokenizer(
-        models.WordPiece(
-            vocab=vocab, unk_token=texts[unknown], max_input_chars_per_word=_MAX_WORD_CHARS
-        )
-    )
     lowercase = read_flag(source.metadata, "normalizer.lowercase") is not False
     accents = read_flag(source.metadata, "normalizer.strip_accents")
-    backend.normalizer = normalizers.BertNormalizer(
-        lowercase=lowercase, strip_accents=lowercase if accents is None else accents
+    return WordPieces(
+        source.typed_ids(),
+        unknown,
+        lowercase=lowercase,
+        strip_accents=lowercase if accents is None else accents,
     )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return TextEncoder(backend)
 
 
 def _unigram(source: Source) -> TextEncoder:
@@ -261,12 +271,12 @@ def _unigram(source: Source) -> TextEncoder:
     backend = Tokenizer(models.Unigram(_scored(source), unk_id=unknown, byte_fallback=False))
     prefix = read_flag(source.metadata, "add_space_prefix") is True
     collapse = read_flag(source.metadata, "remove_extra_whitespaces") is True
-    charsmap = _read_charsmap(source.metadata)
+    charsmap = read_charsmap(source.metadata)
 
     def prepare(text: str, first: bool) -> str:
         del first
         if charsmap is not None:
-            text = charsmap.normalize_str(text)
+            text = charsmap.normalize(text)
         if collapse:
             return "".join(SPACE + word for word in text.split(" ") if word)
         if prefix and text.strip(" "):
@@ -274,7 +284,7 @@ def _unigram(source: Source) -> TextEncoder:
             text = text[:spaces] + " " + text[spaces:]
         return text.replace(" ", SPACE)
 
-    return TextEncoder(backend, prepare)
+    return LibraryEncoder(backend, prepare)
 
 
 def _scored(source: Source) -> list[tuple[str, float]]:
@@ -289,23 +299,6 @@ def _scored(source: Source) -> list[tuple[str, float]]:
         else (f" {index}", best)
         for index, (text, score, kind) in enumerate(zip(texts, scores, types, strict=True))
     ]  # fmt: skip
-
-
-def _read_charsmap(metadata: Mapping[str, object]) -> normalizers.Precompiled | None:
-    value = metadata.get("tokenizer.ggml.precompiled_charsmap")
-    if value is None:
-        return None
-    charsmap = np.asarray(value)
-    if charsmap.dtype.kind not in "iu" or charsmap.ndim != 1:
-        raise TokenizerError("tokenizer: precompiled_charsmap is no byte array, needs one")
-    data = charsmap.astype(np.uint8).tobytes()
-    trie_bytes = int.from_bytes(data[:4], "little")
-    if trie_bytes % 4 or trie_bytes + 4 >= len(data):
-        raise TokenizerError(
-            f"tokenizer: precompiled_charsmap has {len(data)} bytes, its trie needs "
-            f"{trie_bytes} and 5 more"
-        )
-    return normalizers.Precompiled(data)
 
 
 _BUILDERS: dict[str, Callable[[Source], TextEncoder]] = {

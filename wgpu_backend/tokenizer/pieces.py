@@ -23,7 +23,8 @@ def _gpt2_alphabet() -> dict[str, int]:
     }
 
 
-_ALPHABET = _gpt2_alphabet()
+ALPHABET = _gpt2_alphabet()
+"""GPT-2's printable stand-ins, and the bytes that they mean."""
 
 
 class Pieces:
@@ -62,7 +63,7 @@ class Pieces:
             return b""
         if self._byte_level:
             return b"".join(
-                bytes([_ALPHABET[char]]) if char in _ALPHABET else char.encode() for char in text
+                bytes([ALPHABET[char]]) if char in ALPHABET else char.encode() for char in text
             )
         return text.replace(SPACE, " ").encode()
 

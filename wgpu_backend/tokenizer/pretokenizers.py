@@ -129,11 +129,12 @@ _DEEPSEEK_LETTERS = _ranges(
     "FF41-FF5A", "10400-1044F", "104B0-104D3", "104D8-104FB", "10C80-10CB2", "10CC0-10CF2",
     "118A0-118DF", "1E900-1E943",
 )  # fmt: skip
-_CJK_AND_HANGUL = f"[{_ranges('4E00-9FA5', '0800-4E00', 'AC00-D7FF')}]+"
+# The range from 0800 holds white space, which is none of it.
+_CJK_AND_HANGUL = f"[{_ranges('4E00-9FA5', '0800-4E00', 'AC00-D7FF')}&&\\S]+"
 _DEEPSEEK_LLM = (
     r"[\r\n]",
     rf"\s?[{_DEEPSEEK_LETTERS}]+",
-    rf"\s?[!-/:-~{_ranges('FF01-FF0F', 'FF1A-FF5E', '2018-201F', '3000-3002')}]+",
+    rf"\s?[!-/:-~{_ranges('FF01-FF0F', 'FF1A-FF5E', '2018-201F', '3001-3002')}]+",
     r"(?<!\s)\s+$",
     _CJK_AND_HANGUL,
     r"\p{N}+",

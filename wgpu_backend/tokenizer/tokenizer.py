@@ -221,13 +221,15 @@ class Tokenizer:
             When the vocabulary's tables turn out to be damaged.
         """
         splitter = self._parsing if parse_special else self._plain
+        text = _well_formed(text)
+        shielded = parse_special and self._is_shielded(text)
         ids: list[int] = []
         first = True
-        for fragment in splitter.split(_well_formed(text)):
+        for fragment in splitter.split(text):
             if isinstance(fragment, int):
                 ids.append(fragment)
             else:
-                ids += self._encode_text(fragment, first, shielded=parse_special)
+                ids += self._encode_text(fragment, first, shielded=shielded)
             first = isinstance(fragment, int)
         return self._wrapped(ids) if add_special else ids
 
@@ -306,6 +308,13 @@ class Tokenizer:
         Detokenizer
         """
         return Detokenizer(self._pieces, self._special.control if skip_special else frozenset())
+
+    def _is_shielded(self, text: str) -> bool:
+        """Whether `shield` has marked something here; otherwise the mark is somebody's text."""
+        return _SHIELD in text and any(
+            spelled[:1] + _SHIELD + spelled[1:] in text
+            for spelled, _ in self._control.present(text.replace(_SHIELD, ""))
+        )
 
     def _encode_text(self, text: str, first: bool, *, shielded: bool) -> list[int]:
         if shielded:
