@@ -152,6 +152,8 @@ class Llama(Model):
     output_norm: nn.RMSNorm = weight("output_norm")
     output: nn.Linear = weight("output", alt="token_embd")
     rope_factors: Tensor | None = weight("rope_freqs.weight")
+    rope_long: Tensor | None = weight("rope_factors_long.weight")
+    rope_short: Tensor | None = weight("rope_factors_short.weight")
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -161,15 +163,26 @@ class Llama(Model):
                 f"it has {len(self.layers)} layers, block_count says {self.options.layers}"
             )
         self.require_shapes(self._shapes())
-        factors = None
-        if self.rope_factors is not None:
-            factors = backend.executor.read(self.rope_factors)
-        self.rotary = nn.Rotary(
-            nn.RopeOptions.from_config(
-                self.config, self.options.head, interleaved=self.rope_interleaved
-            ),
-            factors,
+        self._rope = nn.RopeOptions.from_config(
+            self.config, self.options.head, interleaved=self.rope_interleaved
         )
+        self.fit_context(self.config.uint("context_length", self._rope.original_context))
+
+    def fit_context(self, positions: int) -> None:
+        """Rotate by what suits a context of so many positions: LongRoPE has two sets of factors."""
+        factors = self._factors(positions)
+        values = None if factors is None else self.backend.executor.read(factors)
+        self.rotary = nn.Rotary(self._rope, values)
+
+    def _factors(self, positions: int) -> Tensor | None:
+        if not self._rope.by_context:
+            return self.rope_factors
+        if self.rope_long is None or self.rope_short is None:
+            raise self.fail(
+                "rope.scaling.type is 'longrope', needs the tensors rope_factors_long.weight and "
+                "rope_factors_short.weight"
+            )
+        return self.rope_long if positions > self._rope.original_context else self.rope_short
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """What each weight has to be, by the keys of the file."""

@@ -56,6 +56,17 @@ class Model(Module, ABC):
         """Keys and values of the model's file."""
         return self.backend.config
 
+    def fit_context(self, positions: int) -> None:
+        """Take in how many positions a sequence may have; nothing, unless a model minds.
+
+        Called before the first pass. Until then a model is ready for the context its file names.
+
+        Parameters
+        ----------
+        positions : int
+            Most positions of a sequence.
+        """
+
     @abstractmethod
     def cache_layers(self) -> Sequence[LayerShape]:
         """What each layer keeps of a position."""

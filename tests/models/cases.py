@@ -46,6 +46,17 @@ def scaled(architecture: str, kind: str, factor: float, **keys: float) -> Case:
     return Case(architecture, options={"extra": extra})
 
 
+def by_context(architecture: str, original: int, **keys: float) -> Case:
+    """LongRoPE: the long factors for contexts beyond the original one, else the short ones."""
+    scaling = {"type": "longrope", "original_context_length": original, "attn_factor": 1.19, **keys}
+    extra = {f"{architecture}.rope.scaling.{key}": value for key, value in scaling.items()}
+    vectors = {
+        "rope_factors_long.weight": np.geomspace(1, 8, 8),
+        "rope_factors_short.weight": np.linspace(1, 1.3, 8),
+    }
+    return Case(architecture, options={"extra": extra, "vectors": vectors})
+
+
 def heads(group: int) -> Case:
     """Query heads in groups of `group`, whose values together are not the model's width."""
     kv_heads = 2 if group < 4 else 1
@@ -68,6 +79,9 @@ def variants() -> dict[str, Case]:
         "llama-linear": scaled("llama", "linear", 4.0),
         "llama-unscaled": scaled("llama", "none", 4.0),
         "llama-yarn": scaled("llama", "yarn", 4.0),
+        "llama-longrope-long": by_context("llama", 16),
+        "llama-longrope-short": by_context("llama", 2048),
+        "llama-longrope-stretched": by_context("llama", 16, factor=2.0),
         "qwen2-yarn": scaled("qwen2", "yarn", 8.0),
         "qwen3-yarn": scaled("qwen3", "yarn", 2.0, attn_factor=1.25),
     }

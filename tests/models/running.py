@@ -20,6 +20,7 @@ class Running:
 
     def __init__(self, backend: Backend, positions: int, dtype: DType) -> None:
         self.model = model_class(backend.config)(backend)
+        self.model.fit_context(positions)
         self.cache = PagedCache(backend.executor, self.model.cache_layers(), positions, dtype)
         self.runner = Runner(self.model, self.cache)
         self.head = Head("logits", lambda batch, hidden: [self.model.logits(hidden)])

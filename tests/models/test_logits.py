@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from tests.models.cases import ARCHITECTURES, LONG, Case, recorded, types, variants
+from tests.builders import tiny_model
+from tests.models.cases import ARCHITECTURES, LONG, Case, by_context, recorded, types, variants
 from tests.models.running import running
 from wgpu_backend.dtypes import F16, F32
+from wgpu_backend.engine.loading import load
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.testing import nmse
 
@@ -82,3 +84,19 @@ def test_long_contexts_split_attention(any_gpu, tmp_path, dtype):
         ops = {op for made in model.runner._passes.values() for op, _, _ in made.recorded.timed()}
     assert "attention_merge" in ops
     assert_recorded(got[list(LONG.rows)], "long", "llama-long", LIMITS[dtype])
+
+
+@pytest.mark.parametrize(("num_ctx", "factors"), [(64, "short"), (65, "long")])
+def test_longrope_goes_by_the_context_that_was_asked_for(tmp_path, num_ctx, factors):
+    both = by_context("llama", 64).options
+    one = {"rope_freqs.weight": both["vectors"][f"rope_factors_{factors}.weight"]}
+    plain = {**both["extra"], "llama.rope.scaling.type": "linear"}
+    paths = [
+        tiny_model(tmp_path / "longrope.gguf", **both),
+        tiny_model(tmp_path / "plain.gguf", extra=plain, vectors=one),
+    ]
+    rows = []
+    for path in paths:
+        with load(path, device="cpu", num_ctx=num_ctx, kv_dtype="f32") as model:
+            rows.append(model.logits(list(range(40))))
+    np.testing.assert_array_equal(*rows)

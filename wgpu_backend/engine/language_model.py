@@ -67,6 +67,7 @@ class LanguageModel:
         self.model: Model = model_class(backend.config)(backend)
         self._check_vocabulary()
         self.num_ctx = self._context(num_ctx)
+        self.model.fit_context(self.num_ctx)
         self.cache = self._cache(kv_dtype)
         self.prompter = Prompter(backend.config, self.tokenizer)
         self.runner = Runner(self.model, self.cache)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError, ShapeError
 
-SCALINGS = ("linear", "yarn", "none")
+SCALINGS = ("linear", "yarn", "longrope", "none")
 STREAMS = 4  # positions of a token where it has several: time, height, width, another
 Sectioning = Literal["blocks", "interleaved", "vision"]
 
@@ -31,7 +31,7 @@ class RopeOptions:
     interleaved : bool
         Pairs are neighbours; otherwise halves.
     original_context : int
-        Context the model was trained with, for YaRN.
+        Context the model was trained with, for YaRN and LongRoPE.
     extrapolation : float
         YaRN's mix, 0 (off) to 1.
     attention : float
@@ -45,6 +45,9 @@ class RopeOptions:
         ``"interleaved"`` first, second, third, first …, as Qwen3-VL; ``"vision"`` one after the
         other, each with frequencies of its own from the first on. For vision Ollama's `dim` is half
         of `dims`.
+    by_context : bool
+        LongRoPE (Ding et al. 2024, §3.2): a model has two sets of `factors` for `frequencies`, and
+        takes the second where its context is longer than `original_context`.
     """
 
     dims: int
@@ -58,6 +61,7 @@ class RopeOptions:
     beta_slow: float = 1.0
     sections: tuple[int, ...] = ()
     sectioning: Sectioning = "blocks"
+    by_context: bool = False
 
     def __post_init__(self) -> None:
         if self.dims < 2 or self.dims % 2:
@@ -83,7 +87,7 @@ class RopeOptions:
         return cls(
             dims=config.uint("rope.dimension_count", dims, at_most=dims),
             base=config.float("rope.freq_base", 10000.0),
-            scale=1 / factor if kind in ("linear", "yarn") else 1.0,
+            scale=1.0 if kind == "none" else 1 / factor,
             interleaved=interleaved,
             original_context=config.uint(
                 "rope.scaling.original_context_length", config.uint("context_length", 0)
@@ -92,6 +96,7 @@ class RopeOptions:
             attention=config.float("rope.scaling.attn_factor", 1.0),
             beta_fast=config.float("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=config.float("rope.scaling.yarn_beta_slow", 1.0),
+            by_context=kind == "longrope",
         )
 
     def frequencies(self, factors: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
