@@ -49,6 +49,7 @@ COUNTER: list[CaseCounter] = []  # the one of this run, where it was asked for
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--count-cases", action="store_true", help="table of cases by op and profile")
+    parser.addoption("--chat-templates", metavar="FOLDER", help="more templates to compare with")
     parser.addoption(
         "--share",
         choices=["second", "narrow", "rest"],

@@ -10,8 +10,7 @@ through the environment.
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any, cast
 
@@ -19,33 +18,38 @@ import jinja2
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, LoopControlExtension
+from jinja2.lexer import Token, TokenStream
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, markup_join
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
-from wgpu_backend.chat_template.budget import ESTIMATES, Budget
+from wgpu_backend.chat_template import estimates
+from wgpu_backend.chat_template.budget import Budget
+from wgpu_backend.chat_template.filters import metered_filters, metered_tests
+from wgpu_backend.chat_template.formatting import formatted
 from wgpu_backend.errors import TemplateError
 
 Value = Any
 """Whatever a template computes."""
 
-_MAX_INTEGER_BITS = 1 << 14
-_MAX_JSON_INDENT = 16
-_REMOVED_FILTERS = ("pprint", "urlize", "wordwrap", "xmlattr", "random")
-_REMOVED_METHODS = ("translate", "encode", "maketrans")
-_TEXT_FILTERS = frozenset(
-    (
-        *("capitalize", "e", "escape", "forceescape", "lower", "safe", "string", "striptags"),
-        *("title", "trim", "truncate", "upper", "urlencode", "wordcount"),
-        *("center", "indent", "replace", "format"),
-    )
-)
+_REMOVED_METHODS = ("translate", "encode", "maketrans", "striptags")
+_FROM_JINJA = ("_loop_vars", "_block_vars")  # what a loop or a block passes along with each call
+_PIECE_BYTES = 64
+_MAX_CODE_CHARS = 1 << 19  # Python compiles these in half a second; the longest known is an eighth
 
 
 class _Generation(Extension):
     """The tag around what the assistant says, which matters in training only."""
 
     tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Check the clock at each word while parsing."""
+        sandbox = cast("Sandbox", self.environment)
+        for token in stream:
+            sandbox.tick()
+            yield token
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -61,12 +65,33 @@ class _MeteredGenerator(CodeGenerator):
             return super()._output_child_to_const(node, frame, finalize)
         raise nodes.Impossible  # else filters run while compiling, and again at each level
 
+    def visit(self, node: nodes.Node, *args: Value, **kwargs: Value) -> Value:
+        cast("Sandbox", self.environment).tick()
+        return super().visit(node, *args, **kwargs)
+
+    def buffer(self, frame: Frame) -> None:
+        frame.buffer = self.temporary_identifier()
+        self.writeline(f"{frame.buffer} = environment.buffer()")
+
+    def signature(
+        self,
+        node: nodes.Call | nodes.Filter | nodes.Test,
+        frame: Frame,
+        extra_kwargs: Mapping[str, Value] | None = None,
+    ) -> None:
+        if node.dyn_args is not None:
+            node.dyn_args = _call("metered_items", node.dyn_args)
+        super().signature(node, frame, extra_kwargs)
+
+    def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:
+        super().visit_Operand(nodes.Operand(node.op, _call("metered_operand", node.expr)), frame)
+
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         node.iter = _call("metered_items", cast("nodes.Expr", node.iter))
         super().visit_For(node, frame)
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self.visit(_call("metered_concat", *node.nodes), frame)
+        self.visit(_call("metered_concat", nodes.ContextReference(), *node.nodes), frame)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         if isinstance(node.arg, nodes.Slice):
@@ -100,6 +125,55 @@ def _call(method: str, *arguments: nodes.Expr) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(method), list(arguments), [], None, None)
 
 
+class _Namespace(Namespace):
+    """A namespace without names that Python reads on its own, such as ``__html__``."""
+
+    def __init__(*args: Value, **kwargs: Value) -> None:  # pyright: ignore[reportSelfClsParameterName]
+        Namespace.__init__(*args, **kwargs)
+        for name in cast("dict[str, Value]", object.__getattribute__(args[0], "_Namespace__attrs")):
+            _check_name(name)
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise TemplateError(
+            f"chat template: namespace holds {name:.40}, needs names without a leading underscore"
+        )
+
+
+class _Dict:
+    """Python's ``dict`` as a template may use it: without methods that change another."""
+
+    def __call__(self, *args: Value, **kwargs: Value) -> dict[Value, Value]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, keys: Iterable[object], value: object = None) -> dict[Value, Value]:
+        return dict.fromkeys(keys, value)
+
+
+class _Buffer(list[str]):
+    """What a macro or a captured block wrote so far, never more than is allowed."""
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self._budget = budget
+        self._chars = 0
+
+    def append(self, piece: str, /) -> None:
+        self._chars += len(piece)
+        self._budget.allow(self._chars)
+        self._budget.take(_PIECE_BYTES)
+        super().append(piece)
+
+    def extend(self, pieces: Iterable[str], /) -> None:
+        for piece in pieces:
+            self.append(piece)
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment for one rendering of a chat template.
 
@@ -110,7 +184,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     """
 
     code_generator_class = _MeteredGenerator
-    intercepted_binops = frozenset(("+", "*", "**", "%"))
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(
@@ -122,33 +196,43 @@ class Sandbox(ImmutableSandboxedEnvironment):
             cache_size=0,
         )
         self._budget = budget
-        self.globals.pop("lipsum")  # pyright: ignore[reportUnknownMemberType]
-        filters = cast(
-            "dict[str, Callable[..., Value]]",
-            self.filters,  # pyright: ignore[reportUnknownMemberType]
-        )
-        filters["tojson"] = self._to_json
-        filters["sum"] = self._sum
-        filters["join"] = self._join_filter(filters["join"])
-        for name in _REMOVED_FILTERS:
-            filters.pop(name)
-        for name, function in filters.items():
-            filters[name] = self._metered_filter(name, function)
+        names = cast("dict[str, Value]", self.globals)  # pyright: ignore[reportUnknownMemberType]
+        names.pop("lipsum")
+        names |= {"namespace": _Namespace, "dict": _Dict()}
+        self.filters = metered_filters(budget, cast("dict[str, Value]", self.filters))  # pyright: ignore[reportUnknownMemberType]
+        self.tests = metered_tests(budget, cast("dict[str, Value]", self.tests))  # pyright: ignore[reportUnknownMemberType]
+
+    def tick(self) -> None:
+        """Check the clock."""
+        self._budget.tick()
 
     def charge(self, value: Value) -> Value:
         """Charge for a literal."""
         return self._budget.charge(value)
 
+    def buffer(self) -> list[str]:
+        """Start a list of what a macro or a captured block writes."""
+        return _Buffer(self._budget)
+
     def metered_items(self, items: Iterable[object]) -> Iterator[object]:
-        """Check the clock at each turn of a loop."""
+        """Check the clock at each turn of a loop, and pay for each character of a text."""
+        of_text = isinstance(items, str)
         for item in items:
+            if of_text:
+                self._budget.charge(item)
             self._budget.tick()
             yield item
 
-    def metered_concat(self, *values: object) -> str:
+    def metered_operand(self, value: Value) -> Value:
+        """Check the clock before a comparison."""
+        self._budget.tick()
+        return value
+
+    def metered_concat(self, context: Context, *values: object) -> str:
         """Join texts, the operator ``~``."""
-        self._budget.allow(sum(map(self._budget.text_size, values)))
-        return self._budget.charge("".join(map(str, values)))
+        kept = estimates.items_to_join(self._budget, values, "")
+        escaped = context.eval_ctx.autoescape
+        return self._budget.charge(markup_join(kept) if escaped else "".join(map(str, kept)))
 
     def metered_slice(
         self,
@@ -162,9 +246,29 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def concat(self, pieces: Iterable[str]) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Join what a macro or a captured block wrote."""
-        pieces = list(pieces)
-        self._budget.allow(sum(map(len, pieces)))
+        if not isinstance(pieces, _Buffer):
+            buffer = _Buffer(self._budget)
+            buffer.extend(pieces)
+            pieces = buffer
         return self._budget.charge("".join(pieces))
+
+    def _compile(self, source: str, filename: str) -> CodeType:
+        if len(source) > _MAX_CODE_CHARS:
+            raise TemplateError(
+                f"chat template: becomes {len(source)} characters of code, "
+                f"needs at most {_MAX_CODE_CHARS}"
+            )
+        return super()._compile(source, filename)
+
+    def getitem(self, obj: Value, argument: Value) -> Value:
+        """Subscribe a value, which may have to read a long key."""
+        self._budget.tick()
+        return super().getitem(obj, argument)
+
+    def getattr(self, obj: Value, attribute: str) -> Value:
+        """Read an attribute."""
+        self._budget.tick()
+        return super().getattr(obj, attribute)
 
     def call(  # pyright: ignore[reportIncompatibleMethodOverride]
         __self,  # noqa: N805  # as in Jinja: a template may pass an argument named self
@@ -176,160 +280,58 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Call a function, a macro or a method."""
         budget = __self._budget
         budget.tick()
+        given = {name: value for name, value in kwargs.items() if name not in _FROM_JINJA}
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
-            args = __self._checked_method(owner, __obj.__name__, args, kwargs)
+            args = _checked_method(budget, owner, __obj.__name__, args, given)
+        elif isinstance(owner, type | _Dict):  # dict.fromkeys takes a text apart
+            budget.reserve_items(args[0] if args else None)
         return budget.charge(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Value, right: Value) -> Value:
         """Apply an operator."""
         self._budget.tick()
-        _OPERATORS[operator](self._budget, left, right)
+        estimates.check_operator(self._budget, operator, left, right)
         return self._budget.charge(super().call_binop(context, operator, left, right))
 
     def is_safe_attribute(self, obj: Value, attr: str, value: Value) -> bool:
-        """Refuse methods of numbers and bytes, and those of text that are of no use here."""
-        if isinstance(obj, int | float | complex | bytes | bytearray):
+        """Refuse methods of numbers, bytes and sets, and those of text that are of no use here."""
+        if isinstance(obj, int | float | complex | bytes | bytearray | set | frozenset):
             return False
         if isinstance(obj, str) and attr in _REMOVED_METHODS:
             return False
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Value) -> Callable[..., str] | None:
-        """Wrap ``str.format`` as the sandbox does, with an estimate before."""
-        wrapped = super().wrap_str_format(value)
-        if wrapped is None:
+        """Wrap ``str.format`` as the sandbox does, with a look at each field."""
+        if super().wrap_str_format(value) is None:
             return None
 
-        @functools.wraps(wrapped)
-        def metered(*args: object, **kwargs: object) -> str:
-            self._budget.allow(ESTIMATES["format"](value.__self__, *args, **kwargs))
-            return self._budget.charge(wrapped(*args, **kwargs))
+        def with_mapping(mapping: Mapping[str, Value], /) -> str:
+            return formatted(self, self._budget, value.__self__, (), mapping)
 
-        return metered
+        def with_values(*args: Value, **kwargs: Value) -> str:
+            return formatted(self, self._budget, value.__self__, args, kwargs)
 
-    def _checked_method(
-        self, text: str, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]
-    ) -> tuple[Value, ...]:
-        if name == "join" and args:
-            items = list(args[0])
-            args = (items, *args[1:])
-            self._budget.allow(self._budget.text_size(items) + len(text) * len(items))
-        elif name in ESTIMATES and name != "indent":
-            self._budget.allow(ESTIMATES[name](text, *args, **kwargs))
-        return args
+        of_mapping = value.__name__ == "format_map"
+        return functools.update_wrapper(with_mapping if of_mapping else with_values, value)
 
     def _shown(self, value: object) -> object:
         self._budget.allow_text(value)
         return value
 
-    def _metered_filter(self, name: str, function: Callable[..., Value]) -> Callable[..., Value]:
-        passed = 1 if hasattr(function, "jinja_pass_arg") else 0
-        estimate = ESTIMATES.get(name)
 
-        @functools.wraps(function)
-        def metered(*args: Value, **kwargs: Value) -> Value:
-            self._budget.tick()
-            value, *rest = args[passed:]
-            if name in _TEXT_FILTERS:
-                self._budget.allow_text(value)
-            if estimate is not None:
-                self._budget.allow(estimate(_text(value, name), *rest, **kwargs))
-            return self._budget.charge(function(*args, **kwargs))
+def _checked_method(
+    budget: Budget, text: str, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]
+) -> tuple[Value, ...]:
+    """Arguments of a method of text, once it is known what it makes of them."""
+    if name == "join" and args:
+        return (estimates.items_to_join(budget, args[0], text), *args[1:])
+    check = estimates.METHODS.get(name)
+    if check is not None:
+        check(budget, text, *args, **kwargs)
+    return args
 
-        return metered
-
-    def _join_filter(self, original: Callable[..., str]) -> Callable[..., str]:
-        @functools.wraps(original)
-        def join(
-            context: object, value: Iterable[object], d: object = "", attribute: Value = None
-        ) -> str:
-            items = list(value)
-            between = self._budget.text_size(d) * len(items)
-            self._budget.allow(self._budget.text_size(items) + between)
-            return original(context, items, d, attribute)
-
-        return join
-
-    def _sum(
-        self, values: Iterable[Value], attribute: str | int | None = None, start: Value = 0
-    ) -> Value:
-        total = start
-        for value in values:
-            self._budget.tick()
-            term = value if attribute is None else self.getitem(value, attribute)
-            _OPERATORS["+"](self._budget, total, term)
-            total = self._budget.charge(total + term)
-        return total
-
-    def _to_json(
-        self,
-        value: object,
-        ensure_ascii: bool = False,
-        indent: int | None = None,
-        separators: tuple[str, str] | None = None,
-        sort_keys: bool = False,
-    ) -> str:
-        """Write JSON as Hugging Face's templates expect: unescaped, not made safe for HTML."""
-        if indent is not None and not 0 <= indent <= _MAX_JSON_INDENT:
-            raise TemplateError(
-                f"chat template: tojson indents by {indent}, needs 0 to {_MAX_JSON_INDENT}"
-            )
-        self._budget.allow_text(value)
-        return json.dumps(
-            value,
-            ensure_ascii=ensure_ascii,
-            indent=indent,
-            separators=separators,
-            sort_keys=sort_keys,
-        )
-
-
-def _text(value: object, name: str) -> str:
-    """Text that a filter will work on; `batch`, `slice` and `round` work on no text."""
-    if name in _TEXT_FILTERS and not isinstance(value, str):
-        return str(value)
-    return cast("str", value)
-
-
-def _check_add(budget: Budget, left: object, right: object) -> None:
-    if isinstance(left, str) and isinstance(right, str):
-        budget.allow(len(left) + len(right))
-
-
-def _check_multiply(budget: Budget, left: object, right: object) -> None:
-    for value, count in ((left, right), (right, left)):
-        if isinstance(count, int) and isinstance(value, str | bytes | list | tuple):
-            budget.allow(len(cast("str", value)) * count)
-    if isinstance(left, int) and isinstance(right, int):
-        _check_bits(left.bit_length() + right.bit_length())
-
-
-def _check_power(budget: Budget, left: object, right: object) -> None:
-    del budget
-    if isinstance(left, int) and isinstance(right, int):
-        _check_bits(left.bit_length() * abs(right))
-
-
-def _check_modulo(budget: Budget, left: object, right: object) -> None:
-    if isinstance(left, str | bytes):
-        arguments = cast("tuple[object, ...]", right) if isinstance(right, tuple) else (right,)
-        budget.allow(ESTIMATES["format"](str(left), *arguments))
-
-
-def _check_bits(bits: int) -> None:
-    if bits > _MAX_INTEGER_BITS:
-        raise TemplateError(
-            f"chat template: makes a number of {bits} bits, needs at most {_MAX_INTEGER_BITS}"
-        )
-
-
-_OPERATORS: dict[str, Callable[[Budget, object, object], None]] = {
-    "+": _check_add,
-    "*": _check_multiply,
-    "**": _check_power,
-    "%": _check_modulo,
-}
 
 Code = Value
 """A compiled template: Python's code object, which Jinja's types call Value."""

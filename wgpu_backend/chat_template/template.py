@@ -10,16 +10,19 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from types import MappingProxyType
 from typing import NoReturn
 
 import jinja2
 
 from wgpu_backend.chat_template.budget import Budget, Limits
+from wgpu_backend.chat_template.inputs import adopted, as_in_transformers
 from wgpu_backend.chat_template.sandbox import Sandbox, load
 from wgpu_backend.errors import TemplateError
 
 _MAX_SOURCE_CHARS = 1 << 17  # compiling these takes seconds; the longest known has 20,000
 _MAX_DATE_CHARS = 256
+_MAX_MESSAGE_CHARS = 1000  # of an error; a template may put a whole conversation into its own
 _DEFAULT_LIMITS = Limits()
 
 
@@ -32,6 +35,8 @@ class ChatTemplate:
         The template, ``tokenizer.chat_template`` of a GGUF file.
     bos_token, eos_token : str, optional
         Texts of the tokens that the template may name; undefined in it where None.
+    other_tokens : Mapping, optional
+        Texts of further tokens by the names that templates use, such as ``pad_token``.
     limits : Limits, optional
         Caps on each rendering, and on compiling.
     clock : callable, optional
@@ -49,6 +54,7 @@ class ChatTemplate:
         *,
         bos_token: str | None = None,
         eos_token: str | None = None,
+        other_tokens: Mapping[str, str] = MappingProxyType({}),
         limits: Limits = _DEFAULT_LIMITS,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
@@ -60,7 +66,8 @@ class ChatTemplate:
         self._limits = limits
         self._clock = clock
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        self._tokens = {name: text for name, text in tokens.items() if text is not None}
+        named = {name: text for name, text in tokens.items() if text is not None}
+        self._tokens = {**other_tokens, **named}
         with _as_template_error():
             self._code = Sandbox(Budget(limits)).compile(source)
 
@@ -70,6 +77,7 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
         **variables: object,
     ) -> str:
         """Write a conversation as the text that the model continues.
@@ -78,12 +86,18 @@ class ChatTemplate:
         ----------
         messages : sequence of Mapping
             The conversation: mappings with a ``role`` and a ``content``, as the template asks.
+            What is None in one is left out, and its reasoning reaches the template as
+            ``reasoning_content`` and ``thinking`` under either name, as in transformers.
         add_generation_prompt : bool, optional
             End with the start of the assistant's answer.
         tools : sequence of Mapping, optional
             Functions that the model may call, as JSON schemas.
+        documents : sequence of Mapping, optional
+            Texts to answer from, with ``title`` and ``text``, for templates that have a place for
+            them.
         **variables : object
-            Other variables of this template, such as ``enable_thinking``.
+            Other variables of this template, such as ``enable_thinking``: text, numbers, lists and
+            mappings.
 
         Returns
         -------
@@ -95,21 +109,23 @@ class ChatTemplate:
             When the template refuses the conversation, fails, or exceeds its limits.
         """
         budget = Budget(self._limits)
-        values: dict[str, object] = {
-            "raise_exception": _refuse,
-            "strftime_now": self._strftime_now,
-            "documents": None,
+        said = [as_in_transformers(message) for message in messages]
+        given: dict[str, object] = {
+            "documents": documents,
             **self._tokens,
             **variables,
-            "messages": messages,
+            "messages": said,
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
         with _as_template_error():
+            values = {name: adopted(budget, name, value) for name, value in given.items()}
+            values["raise_exception"] = _refuse
+            values["strftime_now"] = self._strftime_now
             return _collect(load(self._code, budget).generate(values), budget)
 
     def _strftime_now(self, form: str) -> str:
-        if len(form) > _MAX_DATE_CHARS or re.search(r"%\W*\d", form):
+        if len(form) > _MAX_DATE_CHARS or re.search(r"%[\W_]*\d", form):
             raise TemplateError(
                 f"chat template: date format has {len(form)} characters or a width, "
                 f"needs at most {_MAX_DATE_CHARS} and none"
@@ -130,7 +146,12 @@ def _collect(pieces: Iterator[str], budget: Budget) -> str:
 
 
 def _refuse(message: object) -> NoReturn:
-    raise TemplateError(f"chat template: {message}")
+    raise TemplateError(f"chat template: {_cut(message)}")
+
+
+def _cut(message: object) -> str:
+    text = str(message)
+    return text if len(text) <= _MAX_MESSAGE_CHARS else text[:_MAX_MESSAGE_CHARS] + "…"
 
 
 @contextmanager
@@ -140,8 +161,8 @@ def _as_template_error() -> Generator[None]:
     except TemplateError:
         raise
     except jinja2.TemplateSyntaxError as error:
-        raise TemplateError(f"chat template: line {error.lineno}: {error.message}") from error
+        raise TemplateError(f"chat template: line {error.lineno}: {_cut(error.message)}") from error
     except RecursionError as error:
         raise TemplateError("chat template: recurses without end") from error
     except Exception as error:  # a template can raise whatever its expressions do
-        raise TemplateError(f"chat template: {type(error).__name__}: {error}") from error
+        raise TemplateError(f"chat template: {type(error).__name__}: {_cut(error)}") from error
