@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from operator import index
 from typing import Literal, TypeVar, overload
 
@@ -198,6 +198,9 @@ class LanguageModel:
         options: SamplingOptions | None = None,
         num_predict: int = -1,
         stop: Sequence[str] = (),
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> str: ...
     @overload
     def chat(
@@ -208,6 +211,9 @@ class LanguageModel:
         options: SamplingOptions | None = None,
         num_predict: int = -1,
         stop: Sequence[str] = (),
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> Iterator[str]: ...
     def chat(
         self,
@@ -217,6 +223,9 @@ class LanguageModel:
         options: SamplingOptions | None = None,
         num_predict: int = -1,
         stop: Sequence[str] = (),
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> str | Iterator[str]:
         """Answer a conversation; what the cache holds of it is not computed again.
 
@@ -226,6 +235,8 @@ class LanguageModel:
             Each with ``role`` and ``content``.
         stream, options, num_predict, stop
             See `generate`.
+        tools, documents, chat_template_kwargs
+            What the model's template may write beside the messages: see `Prompter.chat`.
 
         Raises
         ------
@@ -234,7 +245,10 @@ class LanguageModel:
         ContextFull
             The conversation is longer than the context.
         """
-        text = self._text(self.prompter.chat(messages), options, num_predict, stop)
+        ids = self.prompter.chat(
+            messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
+        )
+        text = self._text(ids, options, num_predict, stop)
         return text if stream else "".join(text)
 
     def tokens(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.config import Config
 from wgpu_backend.errors import TemplateError
 from wgpu_backend.tokenizer import Tokenizer
 
-Message = Mapping[str, str]
+Message = Mapping[str, object]
+"""A turn: a ``role``, a ``content``, and what else the model's template reads."""
+
+Given = Any
+"""Plain data: text, numbers, lists and mappings."""
+
+_INSTEAD = ("tool_calls", "reasoning_content", "thinking", "reasoning")  # of a content
+_PARAMETERS = {"messages", "tools", "documents", "add_generation_prompt"}
+_TOKENS = {f"{role}_token": role for role in ("unk", "sep", "pad", "mask")}
 
 
 class Prompter:
@@ -30,15 +38,41 @@ class Prompter:
                 config.string("tokenizer.chat_template"),
                 bos_token=self._text(tokenizer.bos_id),
                 eos_token=self._text(tokenizer.eos_id),
+                other_tokens={
+                    name: tokenizer.token_text(tokenizer.special_ids[role])
+                    for name, role in _TOKENS.items()
+                    if role in tokenizer.special_ids
+                },
             )
 
     def _text(self, token: int | None) -> str:
         return "" if token is None else self.tokenizer.token_text(token)
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+    ) -> list[int]:
         """Tokens of a conversation, up to where the model's answer begins.
 
-        Control tokens come from the template alone; spelled out in a message they are text.
+        Control tokens come from the template alone; spelled out in what is given here they are
+        text.
+
+        Parameters
+        ----------
+        messages : sequence of mappings
+            Each with a ``role`` and a ``content``: text, or parts ``{"type": "text", "text": …}``.
+            An assistant's turn may have ``tool_calls`` or ``reasoning_content`` beside it or in its
+            place.
+        tools : sequence of mappings or None
+            Functions that the model may call, as JSON schemas.
+        documents : sequence of mappings or None
+            Texts to answer from, with ``title`` and ``text``.
+        chat_template_kwargs : mapping or None
+            Variables of the model's own template, such as ``{"enable_thinking": False}``.
 
         Raises
         ------
@@ -47,17 +81,33 @@ class Prompter:
         """
         if self.template is None:
             raise TemplateError("chat: the model's file has no chat template; use a raw prompt")
-        shielded = [self._shielded(number, m) for number, m in enumerate(messages)]
-        text = self.template.render(shielded, add_generation_prompt=True)
+        for number, message in enumerate(messages):
+            _check(number, message)
+        given = chat_template_kwargs or {}
+        if taken := _PARAMETERS.intersection(given):
+            raise TemplateError(
+                f"chat: chat_template_kwargs has {min(taken)}, needs it as a parameter"
+            )
+        text = self.template.render(
+            self._shielded(messages),
+            add_generation_prompt=True,
+            tools=self._shielded(tools),
+            documents=self._shielded(documents),
+            **self._shielded(given),
+        )
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         return self._with_bos(ids)
 
-    def _shielded(self, number: int, message: object) -> Message:
-        shown = repr(message)[:60]
-        given = cast("Message", message if isinstance(message, Mapping) else {})
-        if not all(isinstance(given.get(name), str) for name in ("role", "content")):
-            raise TemplateError(f"chat: message {number} is {shown}, needs role and content, texts")
-        return {**given, "content": self.tokenizer.shield(given["content"])}
+    def _shielded(self, value: Given) -> Given:
+        """What a user gave, with no control token spelled in any text of it."""
+        if isinstance(value, str):
+            return self.tokenizer.shield(value)
+        if isinstance(value, Mapping):
+            items = cast("Mapping[object, Given]", value).items()
+            return {self._shielded(key): self._shielded(item) for key, item in items}
+        if isinstance(value, list | tuple):
+            return [self._shielded(item) for item in cast("Sequence[Given]", value)]
+        return value
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         """Add BOS where the model wants it and the template did not write it."""
@@ -69,3 +119,19 @@ class Prompter:
     def raw(self, text: str) -> list[int]:
         """Tokens of text to be continued as it is."""
         return self.tokenizer.encode(text, add_special=True, parse_special=False)
+
+
+def _check(number: int, message: object) -> None:
+    """Refuse what is no message, or has what the model cannot see."""
+    shown = repr(message)[:60]
+    given = cast("Message", message if isinstance(message, Mapping) else {})
+    content = given.get("content")
+    needed = isinstance(content, str | list) or any(given.get(name) for name in _INSTEAD)
+    if not isinstance(given.get("role"), str) or not needed:
+        raise TemplateError(f"chat: message {number} is {shown}, needs role and content, texts")
+    for part in cast("list[object]", content) if isinstance(content, list) else []:
+        kind = cast("Message", part).get("type") if isinstance(part, Mapping) else part
+        if kind != "text":
+            raise TemplateError(
+                f"chat: message {number} has a part of type {str(kind)[:60]!r}, needs text alone"
+            )
