@@ -15,12 +15,19 @@ import pytest
 from wgpu_backend import Context, op, plugins
 from wgpu_backend.config import Config
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import BackendError, ModelError, PluginError, ShaderError
+from wgpu_backend.errors import (
+    BackendError,
+    ModelError,
+    PluginError,
+    ShaderError,
+    ShapeError,
+)
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Spec, broadcast
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.model import architectures, model_class
+from wgpu_backend.ops.check import ceil_div, spread
 from wgpu_backend.ops.op import REGISTRY, find
 from wgpu_backend.testing import check_op, forget, trials_of
 
@@ -43,7 +50,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 OPS = f'''
 from wgpu_backend import op
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Spec, broadcast
 
 @op(source="""{HALVE}""", dense=("x",))
 def plugin_halve(x: Node) -> Launch:
@@ -373,3 +380,79 @@ def test_an_unknown_architecture_says_how_one_of_ones_own_becomes_known():
         model_class(config)
     assert "`import my_model`" in str(found.value)
     assert "`wgpu-backend run --import my_model.py MODEL`" in str(found.value)
+
+
+def tried(executor, record, source, *shapes, twin=None, dense=(), **how) -> str:
+    """What the battery says of an op from outside; nothing where it finds nothing."""
+    made = op(source=source, dense=dense)(record)
+    if twin is not None:
+        made.twin(twin)
+    try:
+        check_op(made, *shapes, executors={"full": executor}, dtypes=(F32,), **how)
+    except AssertionError as error:
+        return str(error)
+    finally:
+        forget(made)
+    return ""
+
+
+def test_an_op_on_lib_unary_needs_its_formula_and_threads_alone(full):
+    def soft_sign(x: Node) -> Launch:
+        out = Spec.dense(x.spec.shape, x.spec.dtype)
+        return Launch(out, {"x": x}, threads=ceil_div(out.size, 4))
+
+    formula = "fn apply(x: vec4<f32>) -> vec4<f32> { return x / (1.0 + abs(x)); }"
+    source = f"// @import lib/unary\n{formula}\n"
+    how = {"nonfinite": False, "limit": 1e-6}
+    assert tried(full, soft_sign, source, "rows cols", twin=lambda x: x / (1 + abs(x)), **how) == ""
+
+
+def test_an_op_on_lib_binary_broadcasts_and_needs_no_more(full):
+    def apart(a: Node, b: Node) -> Launch:
+        out = Spec.dense(broadcast("apart", a.spec, b.spec), a.spec.dtype)
+        return Launch(out, {"a": a, "b": b}, threads=ceil_div(out.size, 4))
+
+    formula = "fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return (a - b) * (a - b); }"
+    source = f"// @import lib/binary\n{formula}\n"
+    how = {"broadcast": True, "nonfinite": False}
+    shapes = ("rows cols", "rows cols")
+    assert tried(full, apart, source, *shapes, twin=lambda a, b: (a - b) ** 2, **how) == ""
+
+
+ROWS = """\
+// @import load/f32 as x
+// @import lib/grid
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+struct Params { rows: u32, cols: u32, x_offset: u32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@compute @workgroup_size(1)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let row = group_index(id, groups);
+    if row >= params.rows { return; }
+    for (var col = 0u; col < params.cols; col++) {
+        let i = row * params.cols + col;
+        y[i] = 2.0 * x_load(params.x_offset + i);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("spread_out", [True, False])
+def test_the_battery_finds_a_grid_that_is_too_long_for_one_dimension(full, spread_out):
+    def row_twice(x: Node) -> Launch:
+        rows, cols = x.spec.shape
+        groups = spread(rows) if spread_out else (rows, 1, 1)
+        params = {"rows": rows, "cols": cols}
+        return Launch(Spec.dense(x.spec.shape, F32), {"x": x}, groups=groups, params=params)
+
+    said = tried(full, row_twice, ROWS, "rows cols", twin=lambda x: 2 * x, dense=("x",))
+    if spread_out:
+        assert said == ""
+    else:
+        assert "(70000, 3)" in said
+        assert "takes 0 to 65535; groups=grid_for(count) in the Launch" in said
+
+
+def test_a_launch_that_says_nothing_of_its_size_is_an_error_at_once():
+    with pytest.raises(ShapeError, match=r"Launch of \(5,\): it has neither .*ceil_div\(5, 4\)"):
+        Launch(Spec.dense((5,), F32), {})

@@ -32,9 +32,10 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import REGISTRY, TWINS, Op
-from wgpu_backend.trial_operands import FLOATS, cases, dtype_of, operand, values
+from wgpu_backend.trial_operands import FLOATS, cases, dtype_of, many, operand, values
 
 Array = NDArray[Any]
+LARGEST_NBYTES = 16 << 20  # of the result of a case with very many rows
 Build = Callable[[Context], Tensor]
 # Results rounded to a type: where two devices round a tie-like value differently, the square of one
 # step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.
@@ -252,7 +253,9 @@ def check_op(
     executors: Mapping[str, Executor] | None = None,
     **how: Any,  # noqa: ANN401
 ) -> list[Case]:
-    """Run the battery on an op: types, odd and zero extents, layouts, NaN, profiles, guard zones.
+    """Run the battery on an op: types, extents, layouts, NaN, profiles, guard zones.
+
+    Extents are odd, zero, and once more than 65,535, which is what one dimension of a grid takes.
 
     Parameters
     ----------
@@ -303,6 +306,19 @@ def run_trial(trial: Trial, executors: Mapping[str, Executor]) -> Iterator[Case]
             for shapes, layout in cases(trial.shapes, trial.broadcast):
                 if trial.nonfinite or layout != "nonfinite":
                     yield _run(trial, executor, profile, dtype, layout, shapes)
+        for shapes in many(trial.shapes):
+            if _fits(trial, shapes):
+                yield _run(trial, executor, profile, trial.dtypes[0], "dense", shapes)
+
+
+def _fits(trial: Trial, shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether the result of a large case is no matrix of all with all; asked without a device."""
+    build = _called(trial, trial.dtypes[0], "dense", shapes)
+    try:
+        with Context(NumpyExecutor()) as context:
+            return build(context).spec.nbytes <= LARGEST_NBYTES
+    except Exception:  # what is wrong with it is told when it runs
+        return True
 
 
 def _run(

@@ -26,6 +26,8 @@ EXTENTS = (1, 3, 16, 33, 257)
 BLOCKS = (1, 2, 3, 1, 5)  # where a name counts the blocks of a quantised operand's rows
 BROADCAST_TURNS = (1, 4)  # where the first two names have several values each: enough of them
 PLAIN_TURN = 4  # extents of what is special in another way
+MANY = 70_000  # more rows than one dimension of a grid takes work groups, which is 65,535
+FEW = 3  # of everything else then
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -57,6 +59,15 @@ def cases(shapes: Sequence[str], broadcast: bool) -> Iterator[tuple[Shapes, str]
     for name in _names(shapes):
         if name not in blocks:
             yield _filled(shapes, PLAIN_TURN, {name: 0}), "dense"
+
+
+def many(shapes: Sequence[str]) -> Iterator[Shapes]:
+    """Shapes with very many of one name and few of the others, for each name."""
+    names = _names(shapes)
+    blocks = _names([s for s in shapes if dtype_of(s, F32).quantised])
+    for name in names:
+        if name not in blocks:
+            yield _filled(shapes, 0, {n: FEW for n in names if n not in blocks} | {name: MANY})
 
 
 def _words(shape: str) -> list[str]:

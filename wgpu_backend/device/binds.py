@@ -149,7 +149,8 @@ class Binder:
         if len(dispatch.groups) != 3 or not all(0 <= n <= most for n in dispatch.groups):
             raise DeviceError(
                 f"{dispatch.name}: {dispatch.groups} work groups, each of three dimensions "
-                f"takes 0 to {most}"
+                f"takes 0 to {most}; groups=grid_for(count) in the Launch spreads them over x and "
+                "y, and group_index(group_id, groups) of lib/grid counts them in the shader"
             )
 
     def _ranges(self, dispatch: Dispatch) -> list[Range]:

@@ -16,8 +16,9 @@ from wgpu_backend.shader import Shader
 _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
 _VARIABLE = r"var<(?:storage|uniform)[^>]*>\s*(\w+)"
 _COMMENT = re.compile(r"//.*$", re.MULTILINE)
-# Fields that an operand tells of itself.
-TOLD = re.compile(r"(?P<operand>\w+)_(?P<what>offset|shape|strides|rows|group)$")
+# Fields that an operand tells of itself, and those that the result does.
+TOLD = re.compile(r"(?P<operand>\w+)_(?P<what>offset|size|shape|strides|rows|group)$")
+TOLD_OF_RESULT = frozenset({"first_row", "size", "shape"})
 
 
 def check_interface(op: str, launch: Launch, shader: Shader) -> None:
@@ -82,13 +83,15 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
 def _check_params(op: str, launch: Launch, shader: Shader) -> None:
     fields = {f.name for f in shader.params}
     operands = [*launch.operands, *(name for name, file in launch.choices.items() if file == "=y")]
-    for name in sorted(fields - set(launch.params) - {"first_row"}):
+    for name in sorted(fields - set(launch.params) - TOLD_OF_RESULT):
         found = TOLD.match(name)
         if not found or found["operand"] not in (*operands, "y"):
             raise shader.pointed_at(
                 rf"\b({name})\s*:",
-                f"Params has {name}, {op} gives {_list(launch.params)} and of each of "
-                f"{_list([*operands, 'y'])} NAME_offset, NAME_shape, NAME_strides",
+                f"Params has {name}, {op} gives {_list(launch.params)}; add it to the Launch: "
+                f'params={{"{name}": …}}. Known by itself are size and shape of the result, and '
+                f"of each of {_list([*operands, 'y'])} NAME_offset, NAME_size, NAME_shape and "
+                "NAME_strides",
             )
     # A kernel beside the op's own may do with fewer.
     unused = sorted(set(launch.params) - fields)

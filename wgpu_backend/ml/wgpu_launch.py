@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 from wgpu_backend.ml.interface import TOLD, check_interface
 from wgpu_backend.ml.wgpu_storage import Part, looked_at
 from wgpu_backend.ops.check import four, spread
@@ -93,7 +93,7 @@ def _weight_rows(launch: Launch) -> int:
 
 def _groups(launch: Launch, rows: int, width: int) -> Groups:
     if launch.groups is None:
-        threads = launch.threads(rows) if callable(launch.threads) else launch.threads
+        threads = launch.threads(rows) if callable(launch.threads) else launch.threads or 0
         return spread(-(-threads // width))
     return launch.groups(rows) if callable(launch.groups) else launch.groups
 
@@ -103,6 +103,8 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
     path: Source = launch.shader or op.shader
     declared = imports(path)
     choices: dict[str, Choice] = dict(launch.choices)
+    if not isinstance(op.shader, str):
+        choices = {**_layouts(launch, declared.parameters), **choices}
     for name, spec in _typed(launch).items():
         if name in declared.modules and name not in choices:
             choices[name] = _snippet(op.name, name, declared.modules[name], spec)
@@ -114,6 +116,20 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
     return load(path, choices, trusted=op.trusted), turns * width
 
 
+def _layouts(launch: Launch, parameters: Collection[str]) -> dict[str, Choice]:
+    """Parameters by which ``lib/unary`` and ``lib/binary`` tell strided operands from dense ones.
+
+    Ops of the package say it themselves, some of them more than that.
+    """
+    found: dict[str, Choice] = {}
+    for name, node in launch.operands.items():
+        dense = node.spec.is_dense and node.spec.shape == launch.out.shape
+        for parameter in ("DENSE", f"{name.upper()}_DENSE"):
+            if parameter in parameters and not dense:
+                found[parameter] = False
+    return found
+
+
 def _width(launch: Launch, capabilities: Capabilities, turns: int) -> int:
     """Threads in a work group.
 
@@ -123,7 +139,7 @@ def _width(launch: Launch, capabilities: Capabilities, turns: int) -> int:
     """
     if not capabilities.software:
         return GPU_WG
-    threads = 0 if launch.groups is not None or callable(launch.threads) else launch.threads
+    threads = 0 if callable(launch.threads) else launch.threads or 0
     return GPU_WG if threads >= SOFTWARE_MANY and turns == 1 else SOFTWARE_WG
 
 
@@ -168,6 +184,10 @@ def _params(
 def _told(
     op: Operation, field: str, specs: Mapping[str, Spec], launch: Launch, part: Part | None
 ) -> ParamValue:
+    if field == "size":
+        return launch.out.size
+    if field == "shape":
+        return four(launch.out.shape, 1)
     found = TOLD.match(field)
     if not found:
         raise ShaderError(f"{op.name}: Params has {field}, the op gives {sorted(launch.params)}")
@@ -179,8 +199,17 @@ def _told(
     spec = specs[name]
     if what == "offset":
         return 0 if name == "y" and launch.into is None else spec.offset
-    if what == "group":
-        return spec.offset // 32
     if what == "rows":
         return part.rows if part else spec.shape[-2]
-    return four(spec.shape, 1) if what == "shape" else four(spec.strides, 0)
+    # Outside, a step of 0 where there is one value, which then stands for all of the result's.
+    outside = not isinstance(op.shader, str)
+    strides = broadcast_strides(spec, spec.shape) if outside else spec.strides
+    return _measured(what, spec, strides)
+
+
+def _measured(what: str, spec: Spec, strides: Shape) -> ParamValue:
+    if what == "group":
+        return spec.offset // 32
+    if what == "size":
+        return spec.size
+    return four(spec.shape, 1) if what == "shape" else four(strides, 0)
