@@ -62,7 +62,8 @@ class Talk:
         stream = self.stream(depth, options, **how)
         tokens = list(stream.run(prompt))
         assert stream.stats.tokens == len(tokens)
-        return tokens, stream.stats.reason, self.left()
+        self.context_full = stream.stats.context_full
+        return tokens, stream.stats.done_reason, self.left()
 
     def left(self):
         return [*self.session.tokens], self.cache.length(0)
@@ -164,7 +165,7 @@ def test_a_limit_computes_no_step_too_many(talk, depth, limit):
 
     tokens, reason, left = talk.made(depth, seeded("greedy", 1), limit=limit)
 
-    assert (len(tokens), reason) == (limit, "length")
+    assert (len(tokens), reason, talk.context_full) == (limit, "length", False)
     assert talk.runner.clock.steps - steps == max(limit, 1)
     everything = PROMPT + tokens[:-1]
     assert left == (everything, len(everything))
@@ -176,7 +177,7 @@ def test_a_full_context_ends_the_text(talk, depth, room):
     tokens, reason, left = talk.made(depth, seeded("greedy", 1), room=room)
 
     # The last token is given though nothing could follow it.
-    assert (len(tokens), reason) == (room - len(PROMPT) + 1, "context")
+    assert (len(tokens), reason, talk.context_full) == (room - len(PROMPT) + 1, "length", True)
     assert left == (PROMPT + tokens[:-1], room)
 
 
@@ -367,7 +368,7 @@ def test_a_stop_text_ends_the_stream_and_settles_the_cache(talk, depth, first):
     parts = list(pieces(stream.run(PROMPT), Letters(), [stop], stream.stats))
 
     assert "".join(parts) == text[:found]
-    assert stream.stats.reason == "stop"
+    assert stream.stats.done_reason == "stop"
     everything = PROMPT + tokens[: found + 2]
     assert talk.left() == (everything, len(everything))
 
@@ -388,7 +389,10 @@ def test_a_stream_that_was_overtaken_says_so_and_spoils_nothing(talk):
     new = talk.stream(4, seeded("greedy", 1), limit=10).run(PROMPT)
     tokens = [next(new)]
 
-    with pytest.raises(BackendError, match="another use after token 1 of"):
+    with pytest.raises(
+        BackendError,
+        match=r"another call of generate\(\) .* token 1 of .*session\(\)",
+    ):
         next(old)
 
     assert expected == tokens + list(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,11 +14,12 @@ from wgpu_backend.batch import Batch
 from wgpu_backend.engine.ahead import TOGETHER, StepsAhead
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.errors import BackendError, ContextFull
+from wgpu_backend.engine.turns import Turns
+from wgpu_backend.errors import BackendError, CacheFull, ContextFull
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.tokenizer import Detokenizer
 
-StopReason = Literal["stop", "length", "context"]
+DoneReason = Literal["stop", "length"]
 
 
 @dataclass(slots=True)
@@ -34,9 +35,13 @@ class Stats:
     tokens : int
         Tokens made.
     prompt_seconds, seconds : float
-    reason : str or None
-        Why it ended: ``stop`` (an end token or a stop text), ``length`` (as many tokens as asked
-        for), ``context`` (the context is full); None when it was broken off.
+    done_reason : str or None
+        Why it ended, in Ollama's words: ``stop`` (an end token or a stop text), ``length`` (as many
+        tokens as asked for, or as the context holds); None when it was broken off.
+    context_full : bool
+        Whether it ended because the context is full.
+    dropped_messages : int
+        The oldest messages of a conversation that were left out, as the context holds no more.
     """
 
     prompt_tokens: int = 0
@@ -44,10 +49,12 @@ class Stats:
     tokens: int = 0
     prompt_seconds: float = 0.0
     seconds: float = 0.0
-    reason: StopReason | None = None
+    done_reason: DoneReason | None = None
+    context_full: bool = False
+    dropped_messages: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
     """A sequence in the cache and the tokens it stands for; a next prompt reuses what is equal.
 
@@ -58,15 +65,25 @@ class Session:
         What the cache has; tokens that a stream has under way are not among them.
     turn : int
         Counts who used the session: only the last may go on.
+    user : str
+        What that one is, in words.
+    active : bool
+        Whether a stream is under way, which needs what the cache has.
+    calls : Turns
+        Calls that need the session to their end take turns.
     """
 
     sequence: int = 0
     tokens: list[int] = field(default_factory=list[int])
     turn: int = 0
+    user: str = ""
+    active: bool = False
+    calls: Turns = field(default_factory=Turns)
 
-    def claim(self) -> int:
+    def claim(self, user: str) -> int:
         """Take the session over; who had it before is told by another `turn`."""
         self.turn += 1
+        self.user, self.active = user, False
         return self.turn
 
 
@@ -88,6 +105,10 @@ class TokenStream:
     depth : int
         Steps under way at most, see `StepsAhead`: with more than one, the device goes on while the
         host looks at what it made. The tokens are the same.
+    call : str
+        Name of the method that the stream belongs to, for messages.
+    make_room : callable
+        Called where the cache has no room; false where nobody else could give any.
     """
 
     def __init__(
@@ -99,7 +120,12 @@ class TokenStream:
         room: int,
         limit: int = -1,
         depth: int = 1,
+        *,
+        call: str = "generate",
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._call = call
+        self._make_room = make_room
         self._runner = runner
         self._session = session
         self._sampler = sampler
@@ -125,7 +151,8 @@ class TokenStream:
             Somebody else used the session since the last token.
         """
         self._check(prompt)
-        turn = self._session.claim()
+        turn = self._session.claim(f"another call of {self._call}()")
+        self._session.active = True
         begin = time.perf_counter()
         try:
             token = self._first(prompt)
@@ -140,10 +167,10 @@ class TokenStream:
     def _check(self, prompt: Sequence[int]) -> None:
         room = self._room
         if not prompt:
-            raise ContextFull("generate: the prompt has 0 tokens, needs at least 1")
+            raise ContextFull(f"{self._call}: the prompt has 0 tokens, needs at least 1")
         if len(prompt) > room:
             raise ContextFull(
-                f"generate: the prompt has {len(prompt)} tokens, the context holds {room}; "
+                f"{self._call}: the prompt has {len(prompt)} tokens, the context holds {room}; "
                 "shorten it or load the model with a larger num_ctx"
             )
 
@@ -156,33 +183,52 @@ class TokenStream:
         del session.tokens[same:]
         self.stats.reused_tokens, self.stats.prompt_tokens = same, len(prompt) - same
         self._sampler.start(prompt)
-        self._steps.begin(prompt[same:])
+        self._begin(prompt, same)
         token = self._steps.token(self._limit or 1)
         session.tokens += prompt[same:]
         return token
+
+    def _begin(self, prompt: Sequence[int], same: int) -> None:
+        """Submit what the cache has not; as often as somebody else can give room for it."""
+        while True:
+            try:
+                return self._steps.begin(prompt[same:])
+            except CacheFull:
+                self._runner.cache.remove(self._session.sequence, same)
+                if not self._make_room():
+                    raise
+
+    def _next(self) -> int:
+        while True:
+            try:
+                return self._steps.token(self._limit - self.stats.tokens)
+            except CacheFull:
+                if not self._make_room():
+                    raise
 
     def _tokens(self, token: int, turn: int) -> Iterator[int]:
         """Give `token` and those after it; the session has all but the one given last."""
         session, stats = self._session, self.stats
         while True:
             if token in self._ends:
-                stats.reason = "stop"
+                stats.done_reason = "stop"
                 return
             if self._limit != 0:
                 stats.tokens += 1
                 yield token
             if session.turn != turn:
                 raise BackendError(
-                    f"generate: the session was put to another use after token {stats.tokens} of "
-                    "this stream, which needs it to its end; start a new one"
+                    f"{self._call}: {session.user} took the session over after token "
+                    f"{stats.tokens} of this stream; streams side by side need a session each: "
+                    "model.session()"
                 )
             if stats.tokens == self._limit:
-                stats.reason = "length"
+                stats.done_reason = "length"
                 return
             if len(session.tokens) >= self._room:
-                stats.reason = "context"
+                stats.done_reason, stats.context_full = "length", True
                 return
-            following = self._steps.token(self._limit - stats.tokens)
+            following = self._next()
             session.tokens.append(token)
             token = following
 
@@ -191,6 +237,7 @@ class TokenStream:
         self._steps.forget()
         session = self._session
         if session.turn == turn:
+            session.active = False
             self._runner.cache.remove(session.sequence, len(session.tokens))
 
 
@@ -222,7 +269,7 @@ def pieces(
             held += detokenizer.push(token)
             found = [at for at in (held.find(s) for s in stops) if at >= 0]
             if found:
-                stats.reason = "stop"
+                stats.done_reason = "stop"
                 held = held[: min(found)]
                 break
             ready = len(held) - _partial(held, stops)

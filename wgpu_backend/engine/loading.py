@@ -7,11 +7,16 @@ from pathlib import Path
 
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import F16, DType, named
+from wgpu_backend.engine.arguments import shown, texts
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.preparing import preparing
+from wgpu_backend.errors import DTypeError, ModelError, OptionError
 from wgpu_backend.ml.backend import Backend, BackendParams, Progress, new_backend
 from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.model import model_class
+from wgpu_backend.sample.options import whole_number
+
+STORY = "story"
 
 
 def bundled() -> Path:
@@ -22,12 +27,12 @@ def bundled() -> Path:
 def load(
     path: str | Path | None = None,
     *,
-    device: str | DeviceInfo | None = None,
+    device: str | int | DeviceInfo | None = None,
     profile: Profile = "full",
-    num_ctx: int | None = None,
+    num_ctx: int | str | None = None,
     kv_dtype: str | DType = F16,
     exact: bool = False,
-    fusion: bool | Collection[str] = True,
+    fusion: bool | str | Collection[str] = True,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> LanguageModel:
@@ -36,10 +41,10 @@ def load(
     Parameters
     ----------
     path : str, Path or None
-        GGUF file; None for the bundled story model.
-    device : str, DeviceInfo or None
-        What ``Devices().find`` understands; None for the best adapter there is, or the NumPy
-        device where there is none.
+        GGUF file; None or ``"story"`` for the bundled story model.
+    device : str, int, DeviceInfo or None
+        What ``Devices().find`` understands, or a position in that list; None for the best adapter
+        there is, or the NumPy device where there is none.
     profile : str
         ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
     num_ctx : int or None
@@ -67,12 +72,19 @@ def load(
         The file is damaged, or is of a kind that is not known.
     DeviceError, OutOfMemory
         There is no such device, or the model does not fit on it.
+    OptionError, DTypeError
+        Another argument is not what it has to be.
     """
+    file, rules, dtype = _file(path), _rules(fusion), _dtype(kv_dtype)
+    positions = None if num_ctx is None else whole_number("num_ctx", num_ctx)
+    if profile not in ("full", "baseline"):
+        raise OptionError(f"profile: {shown(profile)}, needs 'full' or 'baseline'")
+    _require_callable(progress=progress, cancelled=cancelled)
     name, info = choose_device(device)
-    params = BackendParams(info, profile, fusion=fusion, exact=exact)
-    backend = new_backend(path or bundled(), params, name=name)
+    params = BackendParams(info, profile, fusion=rules, exact=exact)
+    backend = new_backend(file, params, name=name)
     try:
-        return _loaded(backend, num_ctx, kv_dtype, progress, cancelled)
+        return _loaded(backend, positions, dtype, progress, cancelled)
     except BaseException:
         backend.close()
         raise
@@ -81,14 +93,41 @@ def load(
 def _loaded(
     backend: Backend,
     num_ctx: int | None,
-    kv_dtype: str | DType,
+    dtype: DType,
     progress: Progress | None,
     cancelled: Callable[[], bool] | None,
 ) -> LanguageModel:
     """Bring the weights, while kernels of the model are compiled, and make the model."""
     # An unknown architecture is told before anything is loaded.
     kind = model_class(backend.config)
-    dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
     with preparing(backend, kind, dtype):
         backend.load(progress, cancelled, stacks=kind.stacks)
     return LanguageModel(backend, num_ctx, dtype)
+
+
+def _file(path: object) -> Path:
+    if path is None or path == STORY:
+        return bundled()
+    if isinstance(path, str | Path):
+        return Path(path)
+    raise ModelError(f"path: {shown(path)}, needs the path of a GGUF file, or {STORY!r}")
+
+
+def _rules(fusion: object) -> bool | Collection[str]:
+    if isinstance(fusion, bool):
+        return fusion
+    return texts("fusion", fusion)
+
+
+def _dtype(kv_dtype: object) -> DType:
+    if isinstance(kv_dtype, str):
+        return named(kv_dtype)
+    if not isinstance(kv_dtype, DType):
+        raise DTypeError(f"kv_dtype: {shown(kv_dtype)}, needs a name such as 'f16'")
+    return kv_dtype
+
+
+def _require_callable(**arguments: object) -> None:
+    for name, value in arguments.items():
+        if value is not None and not callable(value):
+            raise OptionError(f"{name}: {shown(value)}, needs a function")

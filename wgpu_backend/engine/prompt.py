@@ -81,8 +81,7 @@ class Prompter:
         """
         if self.template is None:
             raise TemplateError("chat: the model's file has no chat template; use a raw prompt")
-        for number, message in enumerate(messages):
-            _check(number, message)
+        self.checked(messages)
         given = chat_template_kwargs or {}
         if taken := _PARAMETERS.intersection(given):
             raise TemplateError(
@@ -97,6 +96,18 @@ class Prompter:
         )
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         return self._with_bos(ids)
+
+    def checked(self, messages: Sequence[object]) -> list[Message]:
+        """Messages as they are, each with a role and content.
+
+        Raises
+        ------
+        TemplateError
+            One of them is none.
+        """
+        for number, message in enumerate(messages):
+            _check(number, message)
+        return [cast("Message", message) for message in messages]
 
     def _shielded(self, value: Given) -> Given:
         """What a user gave, with no control token spelled in any text of it."""

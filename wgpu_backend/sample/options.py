@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Real
+from operator import index
+from typing import SupportsIndex, cast
 
 from wgpu_backend.errors import OptionError
 
@@ -38,6 +42,8 @@ _REAL = {
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
     """How to choose a token; names and defaults are Ollama's.
+
+    Numbers may be NumPy's, or texts such as ``"0.5"``.
 
     Parameters
     ----------
@@ -84,9 +90,11 @@ class SamplingOptions:
         for name, allowed in _WHOLE.items():
             value = getattr(self, name)
             if name != "seed" or value is not None:
-                _check_whole(name, value, allowed)
+                _within(name, whole := whole_number(name, value), allowed)
+                object.__setattr__(self, name, whole)
         for name, allowed in _REAL.items():
-            _check_real(name, getattr(self, name), allowed)
+            _within(name, real := _real_number(name, getattr(self, name)), allowed)
+            object.__setattr__(self, name, real)
 
     @property
     def greedy(self) -> bool:
@@ -100,15 +108,48 @@ class SamplingOptions:
         return self.repeat_last_n != 0 and not neutral
 
 
-def _check_whole(name: str, value: object, allowed: Range) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise OptionError(f"{name}: {value!r}, needs a whole number")
+def known_options() -> list[str]:
+    """Names of the options."""
+    return [*_REAL, *_WHOLE]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to say of an unknown name: the known one that is most like it, or all there are."""
+    names = list(known)
+    close = get_close_matches(name.lower(), names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
+
+
+def whole_number(name: str, value: object) -> int:
+    """Whole number of an argument, as Python, NumPy or a text has it.
+
+    Raises
+    ------
+    OptionError
+        It is none.
+    """
+    try:
+        if isinstance(value, str) or (isinstance(value, float) and value.is_integer()):
+            return int(value)
+        if not isinstance(value, bool):
+            return index(cast("SupportsIndex", value))
+    except (TypeError, ValueError):
+        pass
+    raise OptionError(f"{name}: {value!r}, needs a whole number")
+
+
+def _real_number(name: str, value: object) -> float:
+    if type(value) is int:
+        return value
+    known = isinstance(value, str | Real)
+    try:
+        if known and value is not True and value is not False:
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise OptionError(f"{name}: {value!r}, needs a number")
+
+
+def _within(name: str, value: float, allowed: Range) -> None:
     if not allowed.low <= value <= allowed.high:
-        raise OptionError(f"{name}: {value}, needs {allowed.low} to {allowed.high}")
-
-
-def _check_real(name: str, value: object, allowed: Range) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise OptionError(f"{name}: {value!r}, needs a number")
-    if not math.isfinite(value) or not allowed.low <= value <= allowed.high:
         raise OptionError(f"{name}: {value}, needs {allowed.low} to {allowed.high}")

@@ -1,0 +1,157 @@
+"""What callers pass in: taken where the meaning is clear, else one line says what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import cast
+
+from wgpu_backend.engine.prompt import Message
+from wgpu_backend.errors import ModelError, OptionError, TemplateError
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.sample.options import known_options, nearest, whole_number
+
+Options = SamplingOptions | Mapping[str, object]
+OF_A_CALL = ("num_predict", "stop")  # Ollama has these among the options
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How an answer is to be made.
+
+    Parameters
+    ----------
+    options : SamplingOptions
+    num_predict : int
+        Most tokens; negative for as many as the context holds.
+    stop : sequence of str
+        Texts that end it, none of them empty.
+    """
+
+    options: SamplingOptions
+    num_predict: int
+    stop: Sequence[str]
+
+
+def asked(
+    options: Options | None, num_predict: int | None, stop: str | Iterable[str] | None
+) -> Asked:
+    """Check the arguments of a call.
+
+    Raises
+    ------
+    OptionError
+        One is of the wrong kind, out of range, or unknown; or it is said twice.
+    """
+    given = _options(options)
+    of_call: dict[str, object] = {"num_predict": num_predict, "stop": stop}
+    for name in OF_A_CALL:
+        value = given.pop(name, None)
+        if value is not None and of_call[name] is not None:
+            raise OptionError(
+                f"{name}: {of_call[name]!r}, and {value!r} in options; say it in one place"
+            )
+        of_call[name] = of_call[name] if value is None else value
+    sampling = options if isinstance(options, SamplingOptions) else SamplingOptions(**given)  # pyright: ignore[reportArgumentType] it checks them
+    limit = of_call["num_predict"]
+    return Asked(
+        sampling,
+        -1 if limit is None else whole_number("num_predict", limit),
+        stops(of_call["stop"]),
+    )
+
+
+def _options(options: object) -> dict[str, object]:
+    """What a mapping of options has, by known names."""
+    if options is None or isinstance(options, SamplingOptions):
+        return {}
+    if not isinstance(options, Mapping):
+        raise OptionError(
+            f"options: {shown(options)}, needs SamplingOptions or a dict, for example "
+            "{'temperature': 0}"
+        )
+    given = dict(cast("Mapping[object, object]", options))
+    known = [*known_options(), *OF_A_CALL]
+    for name in given:
+        if name == "num_ctx":
+            raise OptionError("options: num_ctx is an argument of load(), not of a call")
+        if name not in known:
+            raise OptionError(f"options: {name!r} is unknown{nearest(str(name), known)}")
+    return {str(name): value for name, value in given.items()}
+
+
+def stops(stop: object) -> list[str]:
+    """Texts that end an answer; empty ones end nothing."""
+    if stop is None:
+        return []
+    return [each for each in texts("stop", stop) if each]
+
+
+def text(name: str, value: object) -> str:
+    """Text of an argument.
+
+    Raises
+    ------
+    OptionError
+        It is none.
+    """
+    if not isinstance(value, str):
+        raise OptionError(f"{name}: {shown(value)}, needs a text (str)")
+    return value
+
+
+def texts(name: str, value: object) -> list[str]:
+    """One text or several."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise OptionError(f"{name}: {shown(cast('object', value))}, needs a text or several")
+    return [text(f"{name}[{i}]", each) for i, each in enumerate(cast("Iterable[object]", value))]
+
+
+def conversation(messages: object) -> list[Message]:
+    """Messages of a conversation; a text alone is what the user says, a dict one message.
+
+    Raises
+    ------
+    TemplateError
+        They are nothing of the kind.
+    """
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    if isinstance(messages, Mapping):
+        return [cast("Message", messages)]
+    if isinstance(messages, bytes | bytearray) or not isinstance(messages, Iterable):
+        raise TemplateError(
+            f"chat: messages are {shown(cast('object', messages))}, needs a list of them, for "
+            "example [{'role': 'user', 'content': 'hello'}]"
+        )
+    return list(cast("Iterable[Message]", messages))
+
+
+def token_ids(tokens: object, rows: int) -> list[int]:
+    """Tokens of a vocabulary.
+
+    Raises
+    ------
+    ModelError
+        There is another thing among them.
+    """
+    if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
+        raise ModelError(f"tokens: {shown(cast('object', tokens))}, needs whole numbers")
+    try:
+        ids = [index(cast("int", token)) for token in cast("Iterable[object]", tokens)]
+    except TypeError as error:
+        raise ModelError(f"tokens: needs whole numbers: {error}") from None
+    wrong = [i for i in ids if not 0 <= i < rows]
+    if wrong:
+        raise ModelError(f"tokens: {wrong[0]} is no token, the vocabulary has {rows}")
+    return ids
+
+
+def shown(value: object) -> str:
+    """Value with its type for a message, cut where it is long."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return f"{shown} ({type(value).__name__})"

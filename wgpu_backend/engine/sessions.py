@@ -1,0 +1,233 @@
+"""The sequences that share a model's cache, and who may use them when.
+
+Streams of several sessions take turns step by step; each goes on from places and blocks of its own,
+so they change nothing for each other. What an idle session has in the cache is only there to be
+reused, and goes when another one needs the room.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from wgpu_backend.engine.generation import Session, TokenStream
+from wgpu_backend.engine.runner import PLACES, Runner
+from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
+from wgpu_backend.engine.turns import Turns
+from wgpu_backend.errors import BackendError, CacheFull
+from wgpu_backend.sample import SamplingOptions
+
+MOST_SESSIONS = PLACES // MOST_AHEAD
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What the streams of a model are made with.
+
+    Parameters
+    ----------
+    name : str
+        Of the model, for messages.
+    vocabulary : int
+    ends : frozenset of int
+        Tokens that end a text.
+    room : int
+        Positions of the context, over all sessions.
+    """
+
+    name: str
+    vocabulary: int
+    ends: frozenset[int]
+    room: int
+
+
+class Sessions:
+    """Sessions of one model.
+
+    Parameters
+    ----------
+    runner : Runner
+    serving : Serving
+
+    Attributes
+    ----------
+    turns : Turns
+        Of threads that use the model.
+    main : Session
+        The model's own, which is always there.
+    """
+
+    def __init__(self, runner: Runner, serving: Serving) -> None:
+        self.turns = Turns()
+        self.main = Session()
+        self._runner = runner
+        self._serving = serving
+        self._open = [self.main]  # the one used last comes last
+        self._left: deque[Callable[[], object]] = deque()
+        self._closed = False
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding; an error where the model was closed."""
+        self.require_open()
+        return self._serving.vocabulary
+
+    def require_open(self) -> None:
+        """Fail where the model was closed.
+
+        Raises
+        ------
+        BackendError
+            It was.
+        """
+        if self._closed:
+            raise BackendError(f"{self._serving.name}: the model was closed; load it again")
+
+    def alone(self, session: Session, act: Callable[[], Item]) -> Item:
+        """Run something of a session while no other thread uses or closes the model."""
+        nested = self.turns.mine()
+
+        def tidied() -> Item:
+            self.require_open()
+            while self._left and not nested:
+                self._left.popleft()()
+            self._require(session)
+            return act()
+
+        return self.turns.take(tidied)
+
+    def open(self, owner: object) -> Session:
+        """Add a session, which goes with its owner.
+
+        Raises
+        ------
+        BackendError
+            There are as many as the model has places for.
+        """
+        return self.alone(self.main, lambda: self._opened(owner))
+
+    def _opened(self, owner: object) -> Session:
+        taken = {session.sequence for session in self._open}
+        free = next((n for n in range(MOST_SESSIONS) if n not in taken), None)
+        if free is None:
+            raise BackendError(
+                f"{self._serving.name}: {len(taken) - 1} sessions are open, a model has places for "
+                f"{MOST_SESSIONS - 1}; close one"
+            )
+        session = Session(free)
+        self._open.append(session)
+        # A finaliser may run on any thread at any time, when it must not wait for a turn.
+        finaliser = weakref.finalize(owner, self._left.append, lambda: self._forget(session))
+        finaliser.atexit = False
+        return session
+
+    def _require(self, session: Session) -> None:
+        if session not in self._open:
+            raise BackendError(
+                f"{self._serving.name}: the session was closed; begin another one with "
+                "model.session()"
+            )
+
+    def close_one(self, session: Session) -> None:
+        """Give back what a session has; again is harmless."""
+        if not self._closed:
+            self.turns.take(lambda: self._forget(session))
+
+    def _forget(self, session: Session) -> None:
+        if session not in self._open or self._closed:
+            return
+        # Whoever has a stream of it asks `_require` before anything else.
+        self._open = [each for each in self._open if each is not session]
+        self._runner.cache.remove(session.sequence)
+
+    def stream(
+        self, session: Session, options: SamplingOptions, limit: int, depth: int, call: str
+    ) -> TokenStream:
+        """Prepare a stream of a session's tokens."""
+        self.require_open()
+        self._require(session)
+        serving = self._serving
+        sampler = StepSampler(options, serving.vocabulary, session.sequence * MOST_AHEAD)
+        return TokenStream(
+            self._runner,
+            session,
+            sampler,
+            serving.ends,
+            serving.room,
+            limit,
+            depth,
+            call=call,
+            make_room=lambda: self._make_room(session),
+        )
+
+    def items(self, session: Session, items: Generator[Item]) -> Generator[Item]:
+        """Give what a stream makes, each while no other thread uses the model.
+
+        The first waits for calls that need the session to their end.
+        """
+
+        def following() -> list[Item]:
+            return list(islice(items, 1))
+
+        def first() -> list[Item]:
+            self._open.remove(session)
+            self._open.append(session)
+            return following()
+
+        try:
+            made = session.calls.take(lambda: self.alone(session, first))
+            while made:
+                yield made[0]
+                made = self.alone(session, following)
+        finally:
+            # A finaliser may run on any thread, where it must not wait for another.
+            if not self.turns.offer(items.close):
+                self._left.append(items.close)
+
+    def with_room(self, session: Session, act: Callable[[], Item]) -> Item:
+        """Run something that leaves the cache as it was where it finds no room; again with room."""
+        while True:
+            try:
+                return act()
+            except CacheFull:
+                if not self._make_room(session):
+                    raise
+
+    def _make_room(self, asking: Session) -> bool:
+        """Let the idle session that was used longest ago give what it has in the cache.
+
+        Raises
+        ------
+        CacheFull
+            Sessions with streams under way have all of it.
+        """
+        cache = self._runner.cache
+        others = [each for each in self._open if each is not asking]
+        for session in others:
+            if not session.active and cache.length(session.sequence):
+                session.tokens.clear()
+                cache.remove(session.sequence)
+                return True
+        held = sum(cache.length(each.sequence) for each in others)
+        if not held:
+            return False
+        raise CacheFull(
+            f"{self._serving.name}: streams of other sessions hold {held} of the context's "
+            f"{self._serving.room} positions and this one {cache.length(asking.sequence)}, no more "
+            "are free; end one, or load the model with a larger num_ctx"
+        )
+
+    def close(self, release: Callable[[], object]) -> None:
+        """Close the model: streams and who waits for a turn are told so; again is harmless."""
+        self._closed = True
+
+        def last() -> None:
+            self._left.clear()
+            release()
+
+        self.turns.take(last)
