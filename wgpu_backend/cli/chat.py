@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import brief
 from wgpu_backend.cli.parameters import PARAMETERS, SAMPLING
 from wgpu_backend.cli.reply import Reply, say
@@ -33,11 +34,13 @@ class Chat:
     verbose : bool
         Say after each answer what it took.
     messages : list
-        What was said so far, without the system message.
+        What was said so far and fits the context, without the system message.
     echo : bool
         Write answers to stdout.
     reopen : callable
         Loads the model again with a context of so many positions.
+    told : bool
+        Whether it was said that the oldest messages are left out.
     """
 
     model: LanguageModel
@@ -50,6 +53,7 @@ class Chat:
     messages: list[Message] = field(default_factory=list[Message])
     echo: bool = True
     reopen: Callable[[int], LanguageModel] = field(default=lambda num_ctx: _fixed(num_ctx))
+    told: bool = False
 
     @property
     def templated(self) -> bool:
@@ -58,13 +62,33 @@ class Chat:
 
     def ask(self, prompt: str) -> Reply:
         """Answer a prompt on stdout; both become part of the conversation."""
-        if not self.templated:
-            return say(self._continued(prompt), echo=self.echo)
+        reply = self._replied(prompt) if self.templated else self._said(self._continued(prompt))
+        if self.model.stats.context_full:
+            note(
+                f"the answer ends here, as the context of {self.model.num_ctx} tokens is full; "
+                "--num-ctx makes it larger"
+            )
+        return reply
+
+    def _replied(self, prompt: str) -> Reply:
         asked: Message = {"role": "user", "content": prompt}
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
-        reply = say(self._answered([*system, *self.messages, asked]), echo=self.echo)
+        self.told = self.told and bool(self.messages)
+        pieces = self._answered([*system, *self.messages, asked])
+        dropped = self.model.stats.dropped_messages
+        if dropped and not self.told:
+            self.told = True
+            note(
+                f"the conversation is longer than the context of {self.model.num_ctx} tokens: its "
+                "oldest messages are left out from here on"
+            )
+        reply = self._said(pieces)
         self.messages += [asked, {"role": "assistant", "content": reply.text}]
+        del self.messages[:dropped]
         return reply
+
+    def _said(self, pieces: Iterator[str]) -> Reply:
+        return say(pieces, echo=self.echo)
 
     def _answered(self, messages: list[Message]) -> Iterator[str]:
         return self.model.chat(

@@ -108,7 +108,7 @@ def write_stats(stats: Stats, load_seconds: float | None = None) -> None:
     if stats.reused_tokens:
         rows.append(("prompt cached", _tokens(stats.reused_tokens)))
     rows += _part("eval", stats.tokens, stats.seconds)
-    rows.append(("done reason", stats.reason or "interrupted"))
+    rows.append(("done reason", stats.done_reason or "interrupted"))
     sys.stdout.flush()
     sys.stderr.write("\n" + "".join(f"{name + ':':<22}{value}\n" for name, value in rows))
     sys.stderr.flush()
