@@ -40,11 +40,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    # A home of its own, where `tune` may leave what it found.
+    # A home of its own, with its caches, where `tune` may leave what it found.
     return subprocess.run(
         words,
         cwd=folder,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder)},
+        env={
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(folder),
+            "XDG_CACHE_HOME": "",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

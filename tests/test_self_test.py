@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import logging
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from wgpu_backend.ml.self_test import (
     Finding,
     LeftOutWarning,
     fused_test,
+    remembered_trust,
     require_trust,
     self_test,
 )
@@ -46,7 +49,7 @@ def test_nan_is_no_pass() -> None:
 def test_a_pass_is_remembered(tmp_path: Path, monkeypatch) -> None:
     cache = tmp_path / "folder" / "trusted.json"
     require_trust(NumpyExecutor(), "full", cache)
-    monkeypatch.setattr(module, "self_test", lambda _: pytest.fail("ran again"))
+    monkeypatch.setattr(module, "self_test", lambda *_: pytest.fail("ran again"))
     require_trust(NumpyExecutor(), "full", cache)
 
     assert len(json.loads(cache.read_text())) == 1
@@ -83,9 +86,9 @@ def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeyp
         pytest.skip(f"needs subgroups, which {executor.info.name} has not")
     real = self_test
 
-    def miscompiled(tested) -> list[Finding]:
+    def miscompiled(tested, run) -> list[Finding]:
         softmax = Finding("softmax", 0.5 if device.capabilities.subgroups else 0.0)
-        return [*real(tested), softmax]
+        return [*real(tested, run), softmax]
 
     monkeypatch.setattr(device, "capabilities", device.capabilities)  # put back at the end
     monkeypatch.setattr(executor, "rules", {})
@@ -96,7 +99,7 @@ def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeyp
     assert not device.capabilities.subgroups
 
     device.capabilities = dataclasses.replace(device.capabilities, subgroups=True)
-    monkeypatch.setattr(module, "self_test", lambda _: pytest.fail("ran again"))
+    monkeypatch.setattr(module, "self_test", lambda *_: pytest.fail("ran again"))
     assert require_trust(executor, "full", cache) == {module.SUBGROUPS}
     assert not device.capabilities.subgroups
 
@@ -128,8 +131,8 @@ def test_every_rule_has_a_case_in_which_it_applies(telling, monkeypatch) -> None
 def test_a_wrong_fused_op_is_left_out_and_remembered(executors, tmp_path, monkeypatch) -> None:
     executor = executors("full")
     monkeypatch.setattr(executor, "rules", {})
-    monkeypatch.setattr(module, "self_test", lambda _: [])
-    monkeypatch.setattr(module, "fused_test", lambda _: [Finding("mulmat_q8", 0.5, 1e-3)])
+    monkeypatch.setattr(module, "self_test", lambda *_: [])
+    monkeypatch.setattr(module, "fused_test", lambda *_: [Finding("mulmat_q8", 0.5, 1e-3)])
     cache = tmp_path / "trusted.json"
     with pytest.warns(LeftOutWarning, match=r"mulmat_q8 \(NMSE 5\.0e-01, at most 1e-03"):
         assert require_trust(executor, "full", cache) == {"mulmat_q8"}
@@ -137,3 +140,94 @@ def test_a_wrong_fused_op_is_left_out_and_remembered(executors, tmp_path, monkey
     assert require_trust(executor, "full", cache) == {"mulmat_q8"}  # without a second warning
     rules = fusions(exact=False, without={"mulmat_q8"})
     assert "mulmat_q8" not in {rule.name for named in rules.values() for rule in named}
+
+
+def few(monkeypatch, wanted: int = 3) -> None:
+    """Let the self-test consist of a few cases that need no fusion."""
+    some = [*cases()][-wanted:]
+    monkeypatch.setattr(module, "cases", lambda: iter(some))
+    monkeypatch.setattr(module, "fused_cases", lambda: iter([]))
+
+
+def test_the_first_use_says_what_takes_so_long_and_where_it_is_kept(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    few(monkeypatch)
+    cache, shares = tmp_path / "folder" / "trusted.json", []
+    with caplog.at_level(logging.WARNING, "wgpu_backend"):
+        require_trust(NumpyExecutor(), "full", cache, progress=shares.append)
+        first, last = [record.getMessage() for record in caplog.records]
+        require_trust(NumpyExecutor(), "full", cache, progress=shares.append)
+    assert first == (
+        "first use of NumPy: testing its kernels, some seconds; "
+        f"remembered in {tmp_path / 'folder'}"
+    )
+    assert last == "NumPy is tested, 0 s"
+    assert len(caplog.records) == 2
+    assert shares == [0.0, *(pytest.approx(n / 3) for n in (1, 2, 3))]
+
+
+def test_a_test_that_is_called_off_is_not_remembered(tmp_path: Path, monkeypatch) -> None:
+    few(monkeypatch)
+
+    def stop(share: float) -> None:
+        if share > 0.5:
+            raise KeyboardInterrupt
+
+    cache = tmp_path / "trusted.json"
+    with pytest.raises(KeyboardInterrupt):
+        require_trust(NumpyExecutor(), "full", cache, progress=stop)
+    assert not cache.exists()
+
+
+def test_what_computes_nothing_that_matters_does_not_wait(tmp_path: Path, monkeypatch) -> None:
+    cache = tmp_path / "trusted.json"
+    monkeypatch.setattr(module, "self_test", lambda *_: pytest.fail("ran"))
+    assert remembered_trust(NumpyExecutor(), "full", cache) == frozenset()
+    assert not cache.exists()
+    key = module.device_key(NumpyExecutor(), "full")
+    cache.write_text(json.dumps({key: ["mulmat_q8"]}))
+    assert remembered_trust(NumpyExecutor(), "full", cache) == {"mulmat_q8"}
+
+
+def test_several_devices_share_the_work_and_the_order_stays() -> None:
+    threads, both = set(), threading.Barrier(2, timeout=60)
+
+    def find(executor, case) -> Finding:
+        if case < 2:
+            both.wait()  # which needs two at work
+        threads.add(threading.get_ident())
+        return Finding(str(case), 0.0)
+
+    run = module.Run([NumpyExecutor(), NumpyExecutor()])
+    found = run.findings(range(20), find)
+    assert [f.name for f in found] == [str(n) for n in range(20)]
+    assert len(threads) == 2
+
+
+def test_what_fails_on_a_helping_device_is_not_lost() -> None:
+    first, other = NumpyExecutor(), NumpyExecutor()
+
+    def find(executor, case) -> Finding:
+        if executor is other:
+            raise DeviceError("lost")
+        return Finding(str(case), 0.0)
+
+    run = module.Run([first, other])
+    with pytest.raises(DeviceError, match="lost"):
+        run.findings(range(2000), find)
+
+
+@pytest.mark.gpu
+def test_a_rasteriser_is_tested_on_several_devices(full, tmp_path, monkeypatch) -> None:
+    if not full.capabilities.software:
+        pytest.skip(f"needs a rasteriser, not {full.info.name}")
+    few(monkeypatch, 4)
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(full, "rules", {})
+    seen, real = set(), module._error
+    monkeypatch.setattr(module, "_error", lambda ex, make: (seen.add(ex), real(ex, make))[1])
+    assert require_trust(full, "full", tmp_path / "trusted.json") == frozenset()
+    assert (full in seen, len(seen)) == (True, 2)
+    [other] = seen - {full}
+    assert other.device.capabilities == full.device.capabilities

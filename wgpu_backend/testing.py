@@ -292,7 +292,7 @@ def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str
     """Executors of a device by profile, which the stack closes."""
     made: dict[str, WgpuExecutor] = {}
     for profile in ("full", "baseline"):
-        executor = make_executor("wgpu", BackendParams(device, profile))
+        executor = make_executor("wgpu", BackendParams(device, profile, self_test=False))
         stack.callback(executor.close)
         assert isinstance(executor, WgpuExecutor)
         made[profile] = executor

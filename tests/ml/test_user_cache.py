@@ -12,21 +12,27 @@ from wgpu_backend.ml.user_cache import cache_file, read, write
 
 
 def test_a_user_without_a_home_remembers_nothing_and_works(monkeypatch):
-    def none():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.setattr(user_cache, "user_cache_path", lambda *_, **__: Path("~/.cache/wgpu"))
     assert cache_file("trusted.json") is None
     assert require_trust(NumpyExecutor(), "full") == frozenset()
     with pytest.raises(FileNotFoundError, match="no home folder"):
         write(None, {})
 
 
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="those have other customs")
+def test_the_folder_is_where_the_user_wants_caches(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert cache_file("a.json") == tmp_path / "caches" / "wgpu-backend" / "a.json"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_file("a.json") == tmp_path / ".cache" / "wgpu-backend" / "a.json"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a file where a folder should be")
 def test_a_home_that_nobody_may_look_into_is_none(tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.write_text("a file, under which there is no folder, whoever asks")
-    monkeypatch.setattr(Path, "home", lambda: home)
+    monkeypatch.setattr(user_cache, "user_cache_path", lambda *_, **__: home / ".cache")
     assert require_trust(NumpyExecutor(), "full") == frozenset()
     with pytest.raises(OSError, match=r"tuned\.json"):
         write(cache_file("tuned.json"), {"a": []})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -34,6 +35,19 @@ def remark(text: str) -> None:
     sys.stdout.flush()
     sys.stderr.write(f"{harmless(text)}\n")
     sys.stderr.flush()
+
+
+class _Notes(logging.Handler):
+    """Says what the library logs; a bar that is shown meanwhile stays below."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(self.format(record))
+
+
+def log_as_notes() -> None:
+    """Let what the library has to say go to stderr as notes do; again is harmless."""
+    if not logging.root.handlers:
+        logging.basicConfig(handlers=[_Notes()], format="%(message)s", level=logging.WARNING)
 
 
 def answer(text: str) -> None:

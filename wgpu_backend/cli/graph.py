@@ -36,7 +36,7 @@ def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, step
         List every step.
     """
     path, html = model_path(name), html and writable(html)
-    with open_model(path, settings) as model:
+    with open_model(path, settings, self_test=False) as model:
         passes = recorded_passes(model, min(prompt, model.runner.chunk, model.num_ctx - 1))
     for number, each in enumerate(passes):
         answer("\n" if number else "")

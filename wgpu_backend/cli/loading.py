@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wgpu_backend.cli.console import PROGRAM, is_terminal, note
+from wgpu_backend.cli.console import is_terminal, log_as_notes, note
 from wgpu_backend.cli.devices import driver_hint
 from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.interrupts import Interrupts
@@ -24,8 +23,15 @@ from wgpu_backend.ml.backend import LoadCancelled
 NUMPY = "cpu"
 
 
-def open_model(path: Path, settings: Settings) -> LanguageModel:
+def open_model(path: Path, settings: Settings, *, self_test: bool = True) -> LanguageModel:
     """Load a model, with a bar where a person looks.
+
+    Parameters
+    ----------
+    path : Path
+    settings : Settings
+    self_test : bool
+        Test an adapter that was never used; not needed where nothing is computed with it.
 
     Raises
     ------
@@ -34,20 +40,20 @@ def open_model(path: Path, settings: Settings) -> LanguageModel:
     KeyboardInterrupt
         The user called it off.
     """
-    logging.basicConfig(format=f"{PROGRAM}: %(message)s", level=logging.WARNING)
+    log_as_notes()
     info = find_device(settings)
     try:
-        return _load(path, info, settings)
+        return _load(path, info, settings, self_test=self_test)
     except (DeviceLost, OutOfMemory):
         raise
     except DeviceError as error:
         if settings.device or info.kind == "cpu":
             raise
         note(f"{one_line(str(error))}; using the CPU with NumPy, which is slow")
-        return _load(path, choose_device(NUMPY)[1], settings)
+        return _load(path, choose_device(NUMPY)[1], settings, self_test=self_test)
 
 
-def _load(path: Path, info: DeviceInfo, settings: Settings) -> LanguageModel:
+def _load(path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool) -> LanguageModel:
     with Interrupts() as interrupts, _bar(path.name) as progress:
         try:
             return load(
@@ -59,6 +65,7 @@ def _load(path: Path, info: DeviceInfo, settings: Settings) -> LanguageModel:
                 exact=settings.exact,
                 progress=progress,
                 cancelled=lambda: interrupts.asked,
+                self_test=self_test,
             )
         except LoadCancelled:
             raise KeyboardInterrupt from None

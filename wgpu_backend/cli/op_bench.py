@@ -101,7 +101,7 @@ def bench_file(path: Path, nbytes: int, device: str | None, *, as_json: bool) ->
     """
     existing(path, ".py")
     with ExitStack() as stack:
-        executor = make_executor("wgpu", BackendParams(device))
+        executor = make_executor("wgpu", BackendParams(device, self_test=False))
         stack.callback(executor.close)
         file = OpFile(path)
         stack.callback(file.forget)

@@ -9,7 +9,14 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from wgpu_backend.cli.console import answer, human_seconds, is_terminal, note, print_table
+from wgpu_backend.cli.console import (
+    answer,
+    human_seconds,
+    is_terminal,
+    log_as_notes,
+    note,
+    print_table,
+)
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.options import ProfileName
 from wgpu_backend.dtypes import BF16, F16, F32, DType, named
@@ -51,6 +58,7 @@ def tune_device(
         There is no such format, or the device is NumPy.
     """
     wanted = _formats(formats)
+    log_as_notes()
     executor = make_executor("wgpu", BackendParams(device, profile, fusion=False))
     assert isinstance(executor, WgpuExecutor)
     try:

@@ -11,12 +11,19 @@ from wgpu_backend.engine.arguments import shown, texts
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.preparing import preparing
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
-from wgpu_backend.ml.backend import Backend, BackendParams, Progress, new_backend
+from wgpu_backend.ml.backend import (
+    Backend,
+    BackendParams,
+    LoadCancelled,
+    Progress,
+    new_backend,
+)
 from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.model import model_class
 from wgpu_backend.sample.options import whole_number
 
 STORY = "story"
+TEST_SHARE = 0.9  # of the time of loading, where an adapter is tested first
 
 
 def bundled() -> Path:
@@ -35,8 +42,12 @@ def load(
     fusion: bool | str | Collection[str] = True,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
+    self_test: bool = True,
 ) -> LanguageModel:
     """Load a model.
+
+    The first use of an adapter tests its kernels, which takes seconds, or a minute on a rasteriser;
+    the logger ``wgpu_backend`` says so and where that is remembered.
 
     Parameters
     ----------
@@ -57,9 +68,13 @@ def load(
     fusion : bool or collection of str
         Which ops fusion rules may make: all, none, or those of these names.
     progress : callable or None
-        Called with the share of weights loaded, 0 to 1.
+        Called with the share that is done, 0 to 1: of the weights, and of the test of kernels
+        before them where the adapter is used for the first time.
     cancelled : callable or None
-        Asked between tensors; true ends loading.
+        Asked between tensors, and between tests; true ends loading.
+    self_test : bool
+        Test an adapter that was never used. Without, what is known of it from before counts alone:
+        for graphs that are looked at, not run.
 
     Returns
     -------
@@ -81,13 +96,41 @@ def load(
         raise OptionError(f"profile: {shown(profile)}, needs 'full' or 'baseline'")
     _require_callable(progress=progress, cancelled=cancelled)
     name, info = choose_device(device)
-    params = BackendParams(info, profile, fusion=rules, exact=exact)
+    shares = _Shares(file, progress, cancelled)
+    params = BackendParams(
+        info, profile, self_test=self_test, fusion=rules, exact=exact, progress=shares.tested
+    )
     backend = new_backend(file, params, name=name)
     try:
-        return _loaded(backend, positions, dtype, progress, cancelled)
+        return _loaded(backend, positions, dtype, shares.loaded, cancelled)
     except BaseException:
         backend.close()
         raise
+
+
+class _Shares:
+    """Makes one progress of two: the test of an adapter, where it runs, and the weights."""
+
+    def __init__(
+        self, file: Path, progress: Progress | None, cancelled: Callable[[], bool] | None
+    ) -> None:
+        self._file = file
+        self._progress = progress
+        self._cancelled = cancelled
+        self._behind = 0.0
+
+    def tested(self, share: float) -> None:
+        if self._cancelled is not None and self._cancelled():
+            raise LoadCancelled(f"{self._file}: loading was cancelled while the device was tested")
+        self._behind = TEST_SHARE
+        self._tell(share * TEST_SHARE)
+
+    def loaded(self, share: float) -> None:
+        self._tell(self._behind + share * (1 - self._behind))
+
+    def _tell(self, share: float) -> None:
+        if self._progress is not None:
+            self._progress(share)
 
 
 def _loaded(

@@ -41,12 +41,15 @@ class BackendParams:
     native : bool
         Call the graphics library directly where that is faster.
     self_test : bool
-        Compare the adapter with NumPy before it is first trusted.
+        Compare the adapter with NumPy before it is first trusted; otherwise only what is remembered
+        of that counts.
     fusion : bool or collection of str
         Which fusion rules may be used: all, none, or those that make the ops of these names.
     exact : bool
         Keep activations in f32. Otherwise products with block formats may round them to eight
         bits with a scale every 32, where that is faster on the device.
+    progress : callable or None
+        Called with the share of the self-test that is done, 0 to 1, where it runs.
     """
 
     device: str | DeviceInfo | None = None
@@ -55,6 +58,7 @@ class BackendParams:
     self_test: bool = True
     fusion: bool | Collection[str] = True
     exact: bool = True
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +333,7 @@ def _share(weight: Tensor) -> int:
 def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.device.device import Device
     from wgpu_backend.device.lanes import lanes_together
-    from wgpu_backend.ml.self_test import require_trust
+    from wgpu_backend.ml.self_test import remembered_trust, require_trust
     from wgpu_backend.ml.tuning import use_tuned
     from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
@@ -339,7 +343,10 @@ def _wgpu(params: BackendParams) -> Executor:
     device = executor.device
     try:
         device.capabilities = replace(device.capabilities, lanes=lanes_together(device))
-        wrong = require_trust(executor, params.profile) if params.self_test else frozenset[str]()
+        if params.self_test:
+            wrong = require_trust(executor, params.profile, progress=params.progress)
+        else:
+            wrong = remembered_trust(executor, params.profile)
         use_tuned(executor, params.profile)
         executor.rules = fusions(params.fusion, exact=params.exact, without=wrong)
     except BaseException:

@@ -4,23 +4,30 @@ Drivers miscompile. A matrix product, quantised products, softmax and attention 
 their NumPy twins. A device that gets one wrong is tried again with kernels that do without its
 subgroups, and refused if that does not help. Kernels that only fusion rules use are compared, too;
 one that is wrong is left out. The verdict is remembered by adapter, driver, profile and shaders, so
-that it costs a few seconds once.
+that it costs a few seconds once, on a rasteriser, which compiles slowly, a minute: there several
+devices of the same adapter share the work.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
+from wgpu_backend.device.device import Device
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
@@ -32,6 +39,10 @@ from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding import EVERY_PRODUCT
 
 SUBGROUPS = "subgroups"  # in a verdict: kernels that use them go wrong
+MOST_DEVICES = 4  # of a rasteriser that share the work: each takes a core and memory
+_LOG = logging.getLogger("wgpu_backend.self_test")
+Progress = Callable[[float], None]
+Case = TypeVar("Case")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +62,109 @@ class Finding:
         return f"{self.name} (NMSE {self.error:.1e}, at most {self.largest:.0e} is rounding)"
 
 
+def _tell_nobody(share: float) -> None:
+    """Nobody wants to know."""
+
+
 class LeftOutWarning(UserWarning):
     """A fast kernel computes wrong values on this device and is not used."""
 
 
-def self_test(executor: Executor) -> list[Finding]:
+def self_test(executor: Executor, run: Run | None = None) -> list[Finding]:
     """Compare the device with NumPy, kernel by kernel, as they are without fusion."""
-    return [Finding(name, _error(executor, make)) for name, make in cases()]
+    return (run or Run([executor])).findings([*cases()], _finding)
 
 
-def fused_test(executor: WgpuExecutor) -> list[Finding]:
+def fused_test(executor: WgpuExecutor, run: Run | None = None) -> list[Finding]:
     """Compare each op that only rules make, by its name; rounding as if it paid everywhere."""
-    found: list[Finding] = []
+    return (run or Run([executor])).findings([*fused_cases()], _fused_finding)
+
+
+def _finding(executor: Executor, case: tuple[str, Make]) -> Finding:
+    name, make = case
+    return Finding(name, _error(executor, make))
+
+
+def _fused_finding(executor: Executor, case: tuple[str, float, Make]) -> Finding:
+    assert isinstance(executor, WgpuExecutor)
+    name, largest, make = case
     device = executor.device
     before = device.capabilities
     device.capabilities = replace(before, rounded=EVERY_PRODUCT)
+    executor.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
     try:
-        for name, largest, make in fused_cases():
-            executor.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
-            found.append(Finding(name, _error(executor, make), largest))
+        return Finding(name, _error(executor, make), largest)
     finally:
         executor.rules = {}
         device.capabilities = before
-    return found
 
 
-def require_trust(executor: Executor, profile: str, cache: Path | None = None) -> frozenset[str]:
+class Run:
+    """Comparisons on one device or on several of the same adapter, and how far they are.
+
+    Parameters
+    ----------
+    executors : sequence of Executor
+        The first is the one that is asked about; the others only help.
+    progress : callable or None
+        Told the share that is done, by the thread that waits for it.
+    """
+
+    def __init__(self, executors: Sequence[Executor], progress: Progress | None = None) -> None:
+        self._executors = executors
+        self._progress = progress or _tell_nobody
+        self._done = 0
+        self._total = len([*cases(), *fused_cases()])
+
+    def findings(
+        self, wanted: Sequence[Case], find: Callable[[Executor, Case], Finding]
+    ) -> list[Finding]:
+        """What the comparisons give, in their order."""
+        waiting = deque(enumerate(wanted))
+        found: dict[int, Finding] = {}
+        before = self._done
+
+        def work(executor: Executor, tell: Callable[[], None]) -> None:
+            while True:
+                try:
+                    number, case = waiting.popleft()
+                except IndexError:
+                    return
+                found[number] = find(executor, case)
+                tell()
+
+        def tell() -> None:
+            self._done = before + len(found)
+            self._progress(min(self._done / self._total, 1.0))
+
+        first, *others = self._executors
+        for other in others:
+            _imitate(other, first)
+        with ThreadPoolExecutor(max(len(others), 1), "wgpu_backend self-test") as pool:
+            helping = [pool.submit(work, other, lambda: None) for other in others]
+            try:
+                work(first, tell)
+                for each in helping:
+                    each.result()
+                    tell()
+            finally:
+                waiting.clear()
+        return [found[number] for number in range(len(wanted))]
+
+
+def _imitate(other: Executor, first: Executor) -> None:
+    """Let a helper choose kernels as the device that is asked about."""
+    if isinstance(other, WgpuExecutor) and isinstance(first, WgpuExecutor):
+        other.device.capabilities = first.device.capabilities
+
+
+def require_trust(
+    executor: Executor,
+    profile: str,
+    cache: Path | None = None,
+    *,
+    progress: Progress | None = None,
+) -> frozenset[str]:
     """Run the self-test unless this adapter, driver and set of shaders have a verdict already.
 
     Parameters
@@ -86,6 +174,8 @@ def require_trust(executor: Executor, profile: str, cache: Path | None = None) -
     profile : str
     cache : Path or None
         File that remembers verdicts; None for one in the user's cache folder.
+    progress : callable or None
+        Told the share that is done, where the test runs; what it raises ends the test.
 
     Returns
     -------
@@ -107,20 +197,59 @@ def require_trust(executor: Executor, profile: str, cache: Path | None = None) -
     key = device_key(executor, profile)
     verdicts = _verdicts(path)
     if key not in verdicts:
-        verdicts[key] = [*_features_left_out(executor), *_left_out(executor)]
+        verdicts[key] = _tested(executor, path, progress or _tell_nobody)
         with suppress(OSError):  # where nothing can be remembered, it is tested each time
             write(path, verdicts)
-    if SUBGROUPS in verdicts[key]:
+    return _applied(executor, verdicts[key])
+
+
+def remembered_trust(executor: Executor, profile: str, cache: Path | None = None) -> frozenset[str]:
+    """`require_trust` for what computes nothing that matters: without a verdict it goes on."""
+    verdicts = _verdicts(cache or cache_file("trusted.json"))
+    return _applied(executor, verdicts.get(device_key(executor, profile), []))
+
+
+def _applied(executor: Executor, verdict: Sequence[str]) -> frozenset[str]:
+    if SUBGROUPS in verdict:
         _do_without_subgroups(executor)
-    return frozenset(verdicts[key])
+    return frozenset(verdict)
 
 
-def _features_left_out(executor: Executor) -> list[str]:
+def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[str]:
+    """Verdict on a device, while somebody is told what takes so long."""
+    info, begin = executor.info, time.perf_counter()
+    takes = "about a minute" if info.kind == "software" else "some seconds"
+    kept = f"remembered in {path.parent}" if path else "not remembered, as there is no home folder"
+    _LOG.warning("first use of %s: testing its kernels, %s; %s", info.name, takes, kept)
+    progress(0.0)
+    with ExitStack() as stack:
+        run = Run([executor, *_helpers(executor, stack)], progress)
+        verdict = [*_features_left_out(executor, run), *_left_out(executor, run)]
+    _LOG.warning("%s is tested, %.0f s", info.name, time.perf_counter() - begin)
+    return verdict
+
+
+def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
+    """Devices beside a rasteriser's, whose queue compiles one kernel after another."""
+    if executor.info.kind != "software" or not isinstance(executor, WgpuExecutor):
+        return
+    device = executor.device
+    for _ in range(min(os.cpu_count() or 1, MOST_DEVICES) - 1):
+        try:
+            helper = WgpuExecutor(Device.open(executor.info, profile=device.profile))
+        except DeviceError:  # then there are fewer
+            return
+        stack.callback(helper.close)
+        yield helper
+
+
+def _features_left_out(executor: Executor, run: Run) -> list[str]:
     """Features of the device that the executor has to do without."""
-    info, wrong = executor.info, _wrong(executor)
+    info, wrong = executor.info, _wrong(executor, run)
     if not wrong:
         return []
-    if executor.capabilities.subgroups and _do_without_subgroups(executor) and not _wrong(executor):
+    without = executor.capabilities.subgroups and _do_without_subgroups(executor)
+    if without and not _wrong(executor, run):
         _warn(f"device {info.id}: kernels with subgroups are not used, as they fail in {wrong}")
         return [SUBGROUPS]
     raise DeviceError(
@@ -129,8 +258,8 @@ def _features_left_out(executor: Executor) -> list[str]:
     )
 
 
-def _wrong(executor: Executor) -> str:
-    return ", ".join(str(f) for f in self_test(executor) if not f.passed)
+def _wrong(executor: Executor, run: Run) -> str:
+    return ", ".join(str(f) for f in self_test(executor, run) if not f.passed)
 
 
 def _do_without_subgroups(executor: Executor) -> bool:
@@ -143,13 +272,13 @@ def _do_without_subgroups(executor: Executor) -> bool:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, LeftOutWarning, stacklevel=5)
+    warnings.warn(message, LeftOutWarning, stacklevel=6)
 
 
-def _left_out(executor: Executor) -> list[str]:
+def _left_out(executor: Executor, run: Run) -> list[str]:
     if not isinstance(executor, WgpuExecutor):
         return []
-    wrong = [f for f in fused_test(executor) if not f.passed]
+    wrong = [f for f in fused_test(executor, run) if not f.passed]
     for finding in wrong:
         _warn(f"device {executor.info.id}: {finding} is not used, the ops it fuses run one by one")
     return [f.name for f in wrong]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
+
+from platformdirs import user_cache_path
 
 DEVICES_KEPT = 64  # in a file
 
 
 def cache_file(name: str) -> Path | None:
     """File in the folder for what can be made again, by the custom of the platform.
+
+    Where that is Linux's, ``XDG_CACHE_HOME`` counts.
 
     Parameters
     ----------
@@ -24,14 +27,8 @@ def cache_file(name: str) -> Path | None:
     Path or None
         None for a user without a home, as containers have them.
     """
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    if sys.platform == "win32":
-        return home / "AppData" / "Local" / "wgpu-backend" / name
-    caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
-    return caches / "wgpu-backend" / name
+    folder = user_cache_path("wgpu-backend", appauthor=False)
+    return folder / name if folder.is_absolute() else None
 
 
 def read(path: Path | None) -> dict[str, object]:
