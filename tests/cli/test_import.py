@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,13 @@ CPU = ("--device", "cpu")
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Program of a model that is known only in this test, and that nobody imported."""
     monkeypatch.setattr(model, "_ARCHITECTURES", dict(model.architectures()))
     monkeypatch.setattr(plugins, "_files", {})
     path = tmp_path / "own.py"
     path.write_text(OWN, encoding="utf-8")
-    yield path
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from wgpu_backend.batch import Batch
 from wgpu_backend.cli.console import answer, human_bytes, human_count, note, print_table
 from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import model_path
+from wgpu_backend.cli.names import exists, model_path
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.cli.parameters import MAX_CONTEXT
 from wgpu_backend.cli.roof import read_roof
@@ -123,7 +123,7 @@ def model_names(words: Sequence[str], lists: Sequence[str]) -> list[str]:
     UsageError
         There is none.
     """
-    named = [[word] if Path(word).exists() else word.split(",") for word in lists]
+    named = [[word] if exists(word) else word.split(",") for word in lists]
     names = [*words, *(name for each in named for name in each)]
     if not names:
         raise UsageError("bench: needs MODEL, or -m MODEL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback as traces
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from wgpu_backend.errors import BackendError, OptionError, OutOfMemory, PluginEr
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_LONG = re.compile(r"(\S{120})\S{80,}(\S{40})")
 BROKEN_PIPE = 1  # as typer has it where a command runs into it
 
 
@@ -73,5 +75,5 @@ def brief(text: str, most: int = 60) -> str:
 
 
 def one_line(text: str) -> str:
-    """Fold a text into one line."""
-    return " ".join(text.split())
+    """Fold a text into one line; a word that is longer than any screen loses its middle."""
+    return " ".join(_LONG.sub(lambda word: f"{word[1]}…{word[2]}", text).split())

@@ -16,9 +16,9 @@ from wgpu_backend.cli.options import DEVICE_VARIABLE, Settings
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
-from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
 from wgpu_backend.ml.backend import LoadCancelled
+from wgpu_backend.ml.opening import choose_device
 
 NUMPY = "cpu"
 
@@ -73,18 +73,42 @@ def _load(path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool) 
 
 def find_device(settings: Settings) -> DeviceInfo:
     """Device that a user named, or the best; says so where it is not what one hopes for."""
-    if settings.device:
-        try:
-            return choose_device(settings.device)[1]
-        except DeviceError as error:
-            asked = os.environ.get(DEVICE_VARIABLE) == settings.device
-            said = f"{DEVICE_VARIABLE}: {error}" if asked else str(error)
-            raise UsageError(said) from None
+    if settings.device is not None:
+        return named_device(settings.device)
     info = choose_device(None)[1]
     if info.kind == "cpu":
         note(f"no GPU adapter, using the CPU with NumPy, which is slow; {driver_hint()}")
     elif info.kind == "software" and (settings.verbose or is_terminal(sys.stderr)):
         note(f"no GPU, using the software rasteriser {info.id} {info.name}")
+    return info
+
+
+def named_device(name: str) -> DeviceInfo:
+    """Device that a user named.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name.
+    """
+    try:
+        return choose_device(name)[1]
+    except DeviceError as error:
+        asked = os.environ.get(DEVICE_VARIABLE) == name
+        raise UsageError(f"{DEVICE_VARIABLE}: {error}" if asked else str(error)) from None
+
+
+def named_gpu(name: str | None) -> DeviceInfo | None:
+    """Device that a user named for what NumPy cannot do; None where none was named.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name, or it is NumPy.
+    """
+    info = None if name is None else named_device(name)
+    if info is not None and info.kind == "cpu":
+        raise UsageError(f"--device: {name!r} is NumPy, needs a GPU or a software rasteriser")
     return info
 
 

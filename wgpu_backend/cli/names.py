@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wgpu_backend.cli.console import PROGRAM
-from wgpu_backend.cli.failures import UsageError, message_of
+from wgpu_backend.cli.failures import UsageError, brief, message_of
 
 BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
 STORY = "story"
@@ -50,10 +50,11 @@ def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
 
 def _names_a_file(name: str) -> bool:
     """Whether a word is the bundled model, a file, or what can only be meant as one."""
-    return name == STORY or name.endswith(".gguf") or _exists(name)
+    return name == STORY or name.endswith(".gguf") or exists(name)
 
 
-def _exists(name: str) -> bool:
+def exists(name: str) -> bool:
+    """Whether a word is the path of something that is there."""
     try:
         return bool(name) and Path(name).exists()
     except (OSError, ValueError):  # too long for a path, or with a NUL: a prompt
@@ -104,8 +105,10 @@ def regular(path: Path, what: str, suffix: str = "") -> Path:
             return path
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UsageError(message_of(error)) from None
+    except ValueError:  # a NUL, or what no file system can spell
+        raise UsageError(f"{brief(str(path))}: no path, needs {what}") from None
 
 
 def _missing(name: str) -> str:
@@ -179,8 +182,13 @@ def writable(path: Path) -> Path:
     UsageError
         Its folder is not there, or it cannot be written.
     """
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: no such folder {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError(f"{path}: may not be written")
+    try:
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: no such folder {path.parent}")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"{path}: may not be written")
+    except OSError as error:
+        raise UsageError(message_of(error)) from None
+    except ValueError:
+        raise UsageError(f"{brief(str(path))}: no path, needs a file") from None
     return path

@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 
 from wgpu_backend.cli.console import answer, human_bytes, human_seconds, print_table
+from wgpu_backend.cli.loading import named_gpu
 from wgpu_backend.cli.op_files import OpFile, existing
 from wgpu_backend.dtypes import F32, DType, named
 from wgpu_backend.graph.node import Launch, Node
@@ -101,7 +102,7 @@ def bench_file(path: Path, nbytes: int, device: str | None, *, as_json: bool) ->
     """
     existing(path, ".py")
     with ExitStack() as stack:
-        executor = make_executor("wgpu", BackendParams(device, self_test=False))
+        executor = make_executor("wgpu", BackendParams(named_gpu(device), self_test=False))
         stack.callback(executor.close)
         file = OpFile(path)
         stack.callback(file.forget)

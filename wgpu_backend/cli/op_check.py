@@ -14,6 +14,7 @@ from typing import Any
 from wgpu_backend.cli.console import answer, print_facts, print_table, remark
 from wgpu_backend.cli.failures import FAILED, UsageError
 from wgpu_backend.cli.interrupts import Interrupts
+from wgpu_backend.cli.loading import named_gpu
 from wgpu_backend.cli.op_files import OpFile, existing
 from wgpu_backend.errors import BackendError, ShaderError
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
@@ -48,7 +49,7 @@ def check_file(path: Path, device: str | None) -> int:
     """
     existing(path, ".py", ".wgsl")
     with ExitStack() as stack:
-        checker = _Checker(path, opened(stack, device))
+        checker = _Checker(path, opened(stack, named_gpu(device)))
         stack.callback(checker.file.forget)
         return 0 if checker.check() else FAILED
 
@@ -57,7 +58,7 @@ def check_forever(path: Path, device: str | None) -> int:
     """Check a file again and again, whenever it or a file beside it changes; until Ctrl-C."""
     existing(path, ".py", ".wgsl")
     with ExitStack() as stack, Interrupts() as interrupts:
-        checker = _Checker(path, opened(stack, device))
+        checker = _Checker(path, opened(stack, named_gpu(device)))
         stack.callback(checker.file.forget)
         seen: dict[Path, int] = {}
         while not interrupts.asked:

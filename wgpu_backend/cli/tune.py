@@ -17,7 +17,8 @@ from wgpu_backend.cli.console import (
     note,
     print_table,
 )
-from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.failures import UsageError, brief
+from wgpu_backend.cli.loading import named_gpu
 from wgpu_backend.cli.options import ProfileName
 from wgpu_backend.dtypes import BF16, F16, F32, DType, named
 from wgpu_backend.errors import DTypeError
@@ -59,7 +60,7 @@ def tune_device(
     """
     wanted = _formats(formats)
     log_as_notes()
-    executor = make_executor("wgpu", BackendParams(device, profile, fusion=False))
+    executor = make_executor("wgpu", BackendParams(named_gpu(device), profile, fusion=False))
     assert isinstance(executor, WgpuExecutor)
     try:
         with _bar(executor.info.name) as progress:
@@ -104,6 +105,8 @@ def _formats(text: str) -> Sequence[DType]:
         found = [named(word.strip()) for word in text.split(",") if word.strip()]
     except DTypeError as error:
         raise UsageError(f"--only: {error}") from None
+    if text and not found:
+        raise UsageError(f"--only: {brief(text)}, needs formats of weights like q4_0,q6_k")
     strange = [str(dtype) for dtype in found if dtype not in WEIGHTS]
     if strange:
         raise UsageError(
