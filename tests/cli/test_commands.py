@@ -214,14 +214,31 @@ def test_bench_is_a_table_and_a_test_of_no_tokens_is_left_out(cli: Cli, tiny: Pa
 
 
 @pytest.mark.gpu
-def test_on_a_narrow_terminal_figures_of_a_table_stay_whole(
+def test_on_a_narrow_terminal_rows_of_a_table_stand_one_below_the_other(
     cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("bench", str(tiny), "-p", "0", "-n", "2", "-r", "1", *CPU)
+    words = ("bench", str(tiny), "-p", "2", "-n", "2", "-r", "1", *CPU)
     monkeypatch.setattr("tests.cli.conftest.COLUMNS", "40")
-    out = cli(*words).out
-    assert "…" not in out
-    assert re.search(r"tiny\.gguf .* tg2 +\d+\.\d\d ± \d\.\d\d +\d+\.\d +\d+ ", out)
+    lines = cli(*words).out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "…" not in "".join(lines)
+    names = [line.partition(" ")[0] for line in lines]
+    assert names.count("model") == names.count("dispatches/t") == 2
+    for figure in (r"test +pp2", r"test +tg2", r"t/s +\d+\.\d\d ± \d\.\d\d", r"host µs/t +\d+"):
+        assert any(re.fullmatch(figure, line) for line in lines), figure
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_no_line_of_a_table_is_wider_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    ops = ("paged_attention_q8", "mulmat_q8_gated_q8")
+    step = profiling.Step("a step", ops, ("attention_lanes(A=1u)", "mulmat_q8_lanes"), (4e-3, 3e-3))
+    profiling.print_step(step, full=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    assert any(re.match(r"paged_attention_q8 +attention_lanes +1 +4 ms +57.1%", x) for x in lines)
 
 
 def test_profile_times_every_dispatch_and_writes_a_trace(

@@ -16,7 +16,6 @@ PROGRAM = "wgpu-backend"
 # What a terminal would act on: C0 without tab and newline, DEL, and C1.
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_GAP = 3  # between columns of a table
 _WIDE = 1000  # into a file or a pipe nothing is cut
 
 
@@ -92,25 +91,39 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[harmless(cell) for cell in row] for row in rows]
+    screen = console()
+    texts = [[name, *(row[place] for row in cells)] for place, name in enumerate(columns)]
+    figures = [name in right for name in columns]
+    for pad in (1, 0):  # a narrow screen has less between columns
+        gap = 2 * pad + 1
+        widths = _widths(texts, figures, screen.width - gap * (len(columns) - 1))
+        if sum(widths) + gap * (len(columns) - 1) <= screen.width:
+            break
+    else:
+        _print_stacked(columns, cells, title)
+        return
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
+        padding=(0, pad),
         title=title or None,
         title_justify="left",
     )
-    cells = [[harmless(cell) for cell in row] for row in rows]
-    screen = console()
-    texts = [[name, *(row[place] for row in cells)] for place, name in enumerate(columns)]
-    room = screen.width - _GAP * (len(columns) - 1)
-    widths = _widths(texts, [name in right for name in columns], room)
     for name, width in zip(columns, widths, strict=True):
         table.add_column(name, justify="right" if name in right else "left", width=width)
-    # Where the screen is too narrow even for whole words, it breaks the lines, and nothing is lost.
-    screen.width = max(screen.width, sum(widths) + _GAP * (len(columns) - 1))
     for row in cells:
         table.add_row(*map(Text, row))
     _print(table, screen)
+
+
+def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    """Print each row as lines of names and values, where no whole words fit side by side."""
+    answer(f"{title}\n" if title else "")
+    for number, row in enumerate(rows):
+        answer("\n" if number or title else "")
+        print_facts(pair for pair in zip(columns, row, strict=True) if pair[1])
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
