@@ -182,6 +182,82 @@ def test_unigram(collapse, expected):
     assert not {0, 1} & set(tokenizer.encode("<pad></s>", False))
 
 
+def charsmap(rules):
+    """Rules in a double array: a node has 256 units of its own, one for each byte."""
+    nodes, texts, units = [b""], b"", {}
+    for rule in rules:
+        key = rule.encode()
+        nodes += [key[:n] for n in range(1, len(key) + 1) if key[:n] not in nodes]
+    places = {node: 256 * (i + 1) for i, node in enumerate(nodes)}
+    units[0] = places[b""] << 10
+    for node in nodes[1:]:
+        at = places[node[:-1]] ^ node[-1]
+        units[at] = (at ^ places[node]) << 10 | (node.decode("utf-8", "replace") in rules) << 8
+        units[at] |= node[-1]
+    for rule, text in rules.items():
+        units[places[rule.encode()]] = 1 << 31 | len(texts)
+        texts += text.encode() + b"\0"
+    array = np.zeros(256 * (len(nodes) + 1), "<u4")
+    for at, unit in units.items():
+        array[at] = unit
+    data = len(array.tobytes()).to_bytes(4, "little") + array.tobytes() + texts
+    return np.frombuffer(data, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("①a", "1a"),
+        ("e\u0301", "é"),
+        # Two marks make one cluster, of which the first pair has a rule.
+        ("e\u0301\u0302x", "é\u0302x"),
+        ("①\ufe0f", "1\ufe0f"),
+        ("\u0301e", "\u0301e"),
+        ("a\0①", "a\x001"),
+        ("ﷺ", "x y"),
+        ("e", "e"),
+    ],
+    ids=ascii,
+)
+def test_a_character_map_takes_the_longest_rule_anywhere(text, normal):
+    pieces = {"<unk>": 0.0} | dict.fromkeys("▁1aeéxy\u0301\u0302\ufe0f\0①", -9.0)
+    source = metadata(
+        "t5",
+        list(pieces),
+        [UNKNOWN, *([NORMAL] * (len(pieces) - 1))],
+        scores=np.array(list(pieces.values()), np.float32),
+        unknown_token_id=0,
+        precompiled_charsmap=charsmap({"①": "1", "e\u0301": "é", "ﷺ": "x y"}),
+    )
+    tokenizer = Tokenizer.from_metadata(source)
+    got = spelled(tokenizer, tokenizer.encode(text, False))
+    assert "".join(got) == normal.replace(" ", "▁")
+
+
+def test_a_byte_without_a_token_parts_what_stands_beside_it():
+    source = byte_pairs(["a Ģ"])
+    tokens = source["tokenizer.ggml.tokens"]
+    tokens[tokens.index("ñ")] = "[EMPTY]"
+    tokenizer = Tokenizer.from_metadata(source)
+    text = "a\U00040000"  # its bytes are ñĢĢĢ
+    assert spelled(tokenizer, tokenizer.encode(text, False)) == ["a", "Ģ", "Ģ", "Ģ"]
+
+
+def test_a_noncharacter_in_parsed_text_stays():
+    tokenizer = Tokenizer.from_metadata(byte_pairs(HELLO, CHAT))
+    ids = tokenizer.encode("<think>a\ufdd0b", parse_special=True)
+    assert tokenizer.decode(ids, skip_special=False) == "<think>a\ufdd0b"
+
+
+def test_word_pieces_of_a_word_of_any_length():
+    words = ["[UNK]", "[CLS]", "[SEP]", "▁ab", "ab"]
+    roles = {"bos_token_id": 1, "seperator_token_id": 2, "unknown_token_id": 0}
+    types = [UNKNOWN, CONTROL, CONTROL, NORMAL, NORMAL]
+    tokenizer = Tokenizer.from_metadata(metadata("bert", words, types, **roles))
+    assert tokenizer.encode("ab" * 30_000, False) == [3, *([4] * 29_999)]
+    assert tokenizer.encode("ab" * 30_000 + "c", False) == [0]
+
+
 def test_byte_pairs_in_sentencepiece_spelling():
     tokens = ["<bos>", "▁", "a", "▁a", "\n", "\n\n", "<0xC3>", "<0xA9>"]
     types = [CONTROL, *([NORMAL] * 5), 6, 6]
