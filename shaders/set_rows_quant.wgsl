@@ -1,14 +1,16 @@
 // y[batch, ids[batch, i]] = x[batch, i]: rows scattered into matrices in blocks, two blocks a
-// thread, whose f16 scales share a word. The matrices lie one below the other, `rows` each.
+// thread, whose f16 scales share a word; one where a row may end between two such. The matrices
+// lie one below the other, `rows` each.
 // @import load/f32 as x
 // @import quantise/q8_0 as y
 // @import lib/grid
 // @import lib/coordinates
 
 const WG: u32 = 64u;
+const TAKEN: u32 = 2u;
 
 struct Params {
-    size: u32, pairs: u32, count: u32, rows: u32, x_offset: u32, ids_offset: u32, y_group: u32,
+    size: u32, columns: u32, count: u32, rows: u32, x_offset: u32, ids_offset: u32, y_group: u32,
     rows_shape: vec4<u32>, ids_steps: vec4<u32>,
 }
 
@@ -27,7 +29,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if i >= params.size {
         return;
     }
-    let k = i / params.pairs;
+    let k = i / params.columns;
     let at = coordinates(k, params.rows_shape);
     let wanted = u32(ids[params.ids_offset + steps(at, params.ids_steps)]);
     // An id outside the matrix writes nothing: padding of a batch uses -1.
@@ -35,10 +37,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let row = k / params.count * params.rows + wanted;
-    let pair = params.y_group / 2u + row * params.pairs + i % params.pairs;
+    let block = params.y_group + (row * params.columns + i % params.columns) * TAKEN;
     var values: array<vec4<f32>, 8>;
-    load32(i * 2u, &values);
-    let scale = y_quantise(pair * 2u, &values);
-    load32(i * 2u + 1u, &values);
-    y_store_scales(pair, scale, y_quantise(pair * 2u + 1u, &values));
+    load32(i * TAKEN, &values);
+    let scale = y_quantise(block, &values);
+    if TAKEN == 1u {
+        y_store_scale(block, scale);
+        return;
+    }
+    load32(i * TAKEN + 1u, &values);
+    y_store_scales(block / 2u, scale, y_quantise(block + 1u, &values));
 }

@@ -7,7 +7,7 @@
 @group(0) @binding(0) var<storage, read_write> buf_quants: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> buf_scales: array<u32>;
 
-// Writes the quants; returns scale and minimum, for `buf_store_scales`.
+// Writes the quants; returns scale and minimum, for one of those below.
 fn buf_quantise(group: u32, values: ptr<function, array<vec4<f32>, 8>>) -> u32 {
     let minimum = smallest(values);
     let scale = exact_quotient(largest(values) - minimum, 15u);
@@ -24,4 +24,9 @@ fn buf_quantise(group: u32, values: ptr<function, array<vec4<f32>, 8>>) -> u32 {
 fn buf_store_scales(pair: u32, first: u32, second: u32) {
     buf_scales[pair * 2u] = first;
     buf_scales[pair * 2u + 1u] = second;
+}
+
+// Of one block.
+fn buf_store_scale(group: u32, scale: u32) {
+    buf_scales[group] = scale;
 }

@@ -3,7 +3,7 @@
 // @import lib/extremes
 
 @group(0) @binding(0) var<storage, read_write> buf_quants: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read_write> buf_scales: array<u32>;
+@group(0) @binding(1) var<storage, read_write> buf_scales: array<atomic<u32>>;
 
 // Four quants in a word: rounded to nearest, halves away from zero.
 fn buf_rounded(values: vec4<f32>, inverse: f32) -> u32 {
@@ -14,7 +14,7 @@ fn buf_rounded(values: vec4<f32>, inverse: f32) -> u32 {
     return pack4xI8(vec4<i32>(select(rounded, -rounded, product < vec4<f32>(0.0))));
 }
 
-// Writes the quants; returns the scale, for `buf_store_scales`.
+// Writes the quants; returns the scale, for one of those below.
 fn buf_quantise(group: u32, values: ptr<function, array<vec4<f32>, 8>>) -> u32 {
     let scale = exact_quotient(abs(farthest(values)), 127u);
     let inverse = exact_inverse(scale);
@@ -28,5 +28,12 @@ fn buf_quantise(group: u32, values: ptr<function, array<vec4<f32>, 8>>) -> u32 {
 }
 
 fn buf_store_scales(pair: u32, first: u32, second: u32) {
-    buf_scales[pair] = first | (second << 16u);
+    atomicStore(&buf_scales[pair], first | (second << 16u));
+}
+
+// Of one block, where another thread has the one that shares its word.
+fn buf_store_scale(group: u32, scale: u32) {
+    let shift = (group & 1u) * 16u;
+    atomicAnd(&buf_scales[group / 2u], 0xffff0000u >> shift);
+    atomicOr(&buf_scales[group / 2u], scale << shift);
 }

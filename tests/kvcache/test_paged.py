@@ -120,21 +120,23 @@ def test_a_cache_is_f16_or_f32(executor):
         PagedCache(executor, LAYERS, 64, BF16)
 
 
-def test_rows_that_are_no_pairs_of_blocks_are_refused(executor):
-    layers = [LayerShape(64, 64), LayerShape(64, 32)]
-    with pytest.raises(ShapeError, match="values of layer 1 have 32 values a position, q8_0 needs"):
+def test_rows_that_are_no_whole_blocks_are_refused(executor):
+    layers = [LayerShape(64, 64), LayerShape(64, 48)]
+    with pytest.raises(ShapeError, match="values of layer 1 have 48 values a position, q8_0 needs"):
         PagedCache(executor, layers, 64, Q8_0)
 
 
+@pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("dtype", [Q8_0, Q4_0], ids=str)
-def test_a_copied_prefix_has_the_same_blocks(full, rng, dtype):
+def test_a_copied_prefix_has_the_same_blocks(full, rng, dtype, heads):
     """Reading blocks as floats and rounding those again changes nothing."""
-    cache = PagedCache(full, [LayerShape(64, 128)], 4 * BLOCK, dtype)
+    cache = PagedCache(full, [LayerShape(heads * 32, heads * 96)], 4 * BLOCK, dtype)
     with Context(full) as ctx:
         slots = ctx.from_ints(cache.extend(0, 40))
         scale = np.exp(rng.normal(0, 3, (40, 1, 1)))
         k, v = (
-            ctx.from_numpy((rng.standard_normal((40, 2, n)) * scale).astype("f4")) for n in (32, 64)
+            ctx.from_numpy((rng.standard_normal((40, heads, n)) * scale).astype("f4"))
+            for n in (32, 96)
         )
         ctx.compute(*cache.put(0, k, v, slots))
     cache.copy_prefix(0, 1, 40)

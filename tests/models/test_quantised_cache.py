@@ -11,12 +11,14 @@ from wgpu_backend.testing import nmse
 
 # Each value of q8_0 is off by up to 1/254 of the block's largest, of q4_0 by 1/16.
 LIMITS = {Q8_0: 1e-3, Q4_0: 5e-2}
-DIMS = Dims(head_dim=32)
+DIMS = {"even": Dims(head_dim=32), "odd": Dims(head_dim=96, heads=3, kv_heads=1)}
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_model(tmp_path_factory.mktemp("model") / "model.gguf", "qwen3", "q8_0", dims=DIMS)
+@pytest.fixture(scope="module", params=DIMS)
+def path(tmp_path_factory, request):
+    """Models whose positions take an even and an odd number of blocks."""
+    dims, path = DIMS[request.param], tmp_path_factory.mktemp("model") / "model.gguf"
+    return tiny_model(path, "qwen3", "q8_0", dims=dims)
 
 
 @pytest.fixture(scope="module")

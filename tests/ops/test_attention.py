@@ -260,6 +260,34 @@ def test_a_cache_in_blocks_is_read_as_it_was_rounded(any_gpu, check, rng, k_type
     )
 
 
+@pytest.mark.parametrize(
+    ("cols", "dtype"),
+    [
+        pytest.param(32, Q8_0, marks=pytest.mark.variants_on("wide")),
+        pytest.param(96, Q4_0, marks=pytest.mark.variants_on("wide")),
+        pytest.param(32, Q4_0, marks=pytest.mark.variants),
+        pytest.param(96, Q8_0, marks=pytest.mark.variants),
+        *(
+            pytest.param(cols, dtype, marks=pytest.mark.variants)
+            for cols in (64, 128, 160, 192, 256)
+            for dtype in (Q8_0, Q4_0)
+        ),
+    ],
+    ids=str,
+)
+def test_a_cache_in_blocks_takes_heads_of_whole_blocks(any_gpu, check, rng, cols, dtype):
+    """Any number of them, as llama.cpp does: a position may then be an odd number of blocks."""
+    for kv_heads in (1, 2, 3, 5, 8):
+        case = Case.random(rng, heads=kv_heads, kv_heads=kv_heads, cols=cols)
+        check(
+            any_gpu,
+            lambda ctx, case=case: paged_attention(
+                *case.cached(ctx, dtype, dtype), scores=case.scores()
+            ),
+            limit=LIMIT,
+        )
+
+
 @pytest.mark.parametrize("options", [{}, {"window": 70}, {"softcap": 20.0}], ids=str)
 def test_splits_of_a_cache_in_blocks(full, check, rng, options):
     case = Case.random(rng, lengths=(300, 40), cols=32, kv_heads=2)

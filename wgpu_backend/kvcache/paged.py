@@ -19,7 +19,6 @@ from wgpu_backend.ml.tensor import Tensor, leaf
 
 BLOCK = 32
 CACHE_TYPES = (F16, F32, Q8_0, Q4_0)
-PAIR = 64  # values of two blocks, which are written together
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,10 @@ def _require_type(dtype: DType, layers: Sequence[LayerShape]) -> None:
         return
     for i, shape in enumerate(layers):
         for what, cols in (("keys", shape.key), ("values", shape.value)):
-            if cols % PAIR:
+            if cols % dtype.block:
                 raise ShapeError(
                     f"cache: {what} of layer {i} have {cols} values a position, {dtype} needs "
-                    f"multiples of {PAIR}; choose f16"
+                    f"heads of a multiple of {dtype.block}; choose f16"
                 )
 
 
@@ -58,14 +57,14 @@ class PagedCache:
         Positions over all sequences; rounded up to whole blocks.
     dtype : DType
         f16, f32, q8_0 or q4_0. Values in blocks are rounded as they are written; heads have to be
-        whole blocks of 32, and a position's keys and its values multiples of 64.
+        whole blocks of 32.
 
     Raises
     ------
     DTypeError
         The type is another.
     ShapeError
-        A position is no multiple of 64 values, and the type has blocks.
+        A position is not made of whole blocks of the type.
     OutOfMemory
         The cache does not fit; nothing stays allocated.
     """

@@ -69,7 +69,7 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
     Parameters
     ----------
     dst : (..., n, cols), any plain dtype of any strides
-        Or q8_0, q4_0, q4_1, q5_0 or q5_1, dense, `cols` a multiple of 64.
+        Or q8_0, q4_0, q4_1, q5_0 or q5_1, dense, `cols` a multiple of 32.
     x : (..., k, cols), of the dtype of `dst`
         Or f32, f16 or bf16 where `dst` is another float or a block format; a plain `dst` must then
         be dense and `cols` a multiple of 4.

@@ -101,7 +101,7 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    dst : (..., n, cols), q8_0, q4_0, q4_1, q5_0 or q5_1, dense; `cols` a multiple of 64
+    dst : (..., n, cols), q8_0, q4_0, q4_1, q5_0 or q5_1, dense; `cols` a multiple of 32
     x : (..., k, cols), f32, f16 or bf16, dense
     ids : (..., k), i32; batches broadcast to those of `x`
         Of two equal ids the row that results may be mixed of both.
@@ -113,16 +113,17 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
     Raises
     ------
     ShapeError
-        `dst` is not dense, or its rows are not pairs of blocks.
+        `dst` is not dense, or its rows are not whole blocks.
     """
     rows, cols = dst.spec.shape[-2:]
     require(
-        dst.spec.is_dense and cols % PAIR == 0 and dst.spec.offset % PAIR == 0,
+        dst.spec.is_dense and cols % GROUP == 0 and dst.spec.offset % GROUP == 0,
         ShapeError,
         f"set_rows: a {dst.spec.dtype} dst has {cols} columns at offset {dst.spec.offset}, needs "
-        f"a dense matrix and multiples of {PAIR}",
+        f"a dense matrix and multiples of {GROUP}",
     )
-    size = x.spec.size // PAIR
+    taken = 1 if cols % PAIR or dst.spec.offset % PAIR else 2
+    size = x.spec.size // (GROUP * taken)
     wanted = x.spec.shape[:-1]
     return Launch(
         dst.spec,
@@ -130,12 +131,13 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
         threads=size,
         params={
             "size": size,
-            "pairs": cols // PAIR,
+            "columns": cols // (GROUP * taken),
             "count": wanted[-1],
             "rows": rows,
             "rows_shape": four(wanted, 1),
             "ids_steps": four(broadcast_strides(ids.spec, wanted), 0),
         },
+        choices={"TAKEN": taken},
         shader="set_rows_quant",
         into=dst,
         work=2 * x.spec.nbytes,
