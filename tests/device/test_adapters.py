@@ -54,6 +54,14 @@ def test_an_unknown_device_is_refused_with_the_list(text: str):
         LIST.find(text)
 
 
+def test_a_device_may_be_its_position_or_itself():
+    assert LIST.find(2) is LIST[2]
+    assert LIST.find(LIST[3]) is LIST[3]
+    for strange in (1.5, True, None, b"cpu"):
+        with pytest.raises(DeviceError, match="names none, needs an id"):
+            LIST.find(strange)
+
+
 def test_one_card_seen_through_three_apis_is_listed_once():
     seen = [
         entry("opengl:0", "NVIDIA GeForce RTX 4090/PCIe/SSE2", api="OpenGL"),

@@ -130,15 +130,16 @@ class DeviceList(Sequence[DeviceInfo]):
     def __repr__(self) -> str:
         return f"DeviceList([{', '.join(describe(info) for info in self._infos)}])"
 
-    def find(self, text: str) -> DeviceInfo:
+    def find(self, text: str | int | DeviceInfo) -> DeviceInfo:
         """Look a device up the way a person names it.
 
         Parameters
         ----------
-        text : str
-            An id (``vulkan:0``, ``cpu`` for NumPy), a position in this list (``1``), a kind with
-            or without a number (``discrete``, ``discrete:1``, ``software``), an API (``metal``),
-            or a part of the name, the vendor or the driver (``nvidia``, ``lavapipe``).
+        text : str, int or DeviceInfo
+            An id (``vulkan:0``, ``cpu`` for NumPy), a position in this list (``1``, as a text or a
+            number), a kind with or without a number (``discrete``, ``discrete:1``, ``software``),
+            an API (``metal``), or a part of the name, the vendor or the driver (``nvidia``,
+            ``lavapipe``).
 
         Returns
         -------
@@ -150,7 +151,9 @@ class DeviceList(Sequence[DeviceInfo]):
         DeviceError
             None fits; the message lists those there are.
         """
-        wanted = text.strip().casefold()
+        if isinstance(text, DeviceInfo):
+            return text
+        wanted = _words(text).strip().casefold()
         wanted = _ALIASES.get(wanted, wanted)
         for candidates in (self._by_id(wanted), self._by_kind(wanted), self._by_words(wanted)):
             if candidates:
@@ -177,6 +180,16 @@ class DeviceList(Sequence[DeviceInfo]):
         if not wanted or (wanted.isdecimal() and len(wanted) < 3):
             return []  # a position: as words it would fit half of all names
         return [info for info in self._infos if wanted in words(info)]
+
+
+def _words(text: object) -> str:
+    """What a device is called: a text, or its position."""
+    if isinstance(text, bool) or not isinstance(text, str | int):
+        raise DeviceError(
+            f"device {text!r}: a {type(text).__name__} names none, needs an id, a kind, a part of "
+            "a name, a position, or a DeviceInfo"
+        )
+    return str(text)
 
 
 def Devices() -> DeviceList:

@@ -87,10 +87,7 @@ class Device:
         DeviceError
             There is no such adapter, or it is the NumPy device, which needs no opening.
         """
-        if which is None:
-            info = Devices()[0]
-        else:
-            info = Devices().find(which) if isinstance(which, str) else which
+        info = Devices()[0] if which is None else Devices().find(which)
         if info.kind == "cpu":
             raise DeviceError(
                 "device cpu: it computes with NumPy and is not opened, a GPU or a software "

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from wgpu_backend.engine.answers import Answers
 from wgpu_backend.engine.generation import Session, Stats
 from wgpu_backend.engine.sessions import Sessions
-
-if TYPE_CHECKING:
-    from wgpu_backend.engine.language_model import LanguageModel
 
 
 class Conversation(Answers):
@@ -24,9 +19,10 @@ class Conversation(Answers):
     Attributes
     ----------
     model : LanguageModel
+        Whose session it is; it lives as long.
     """
 
-    def __init__(self, model: LanguageModel, sessions: Sessions) -> None:
+    def __init__(self, model: Answers, sessions: Sessions) -> None:
         self.model = model
         self.tokenizer = model.tokenizer
         self.prompter = model.prompter

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from wgpu_backend.device_info import DeviceInfo, Profile
-from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
@@ -25,20 +24,8 @@ def choose_device(which: str | int | DeviceInfo | None) -> tuple[str, DeviceInfo
         info = which
     else:
         devices = Devices()
-        info = devices[0] if which is None else devices.find(_named(which))
+        info = devices[0] if which is None else devices.find(which)
     return ("cpu" if info.kind == "cpu" else "wgpu"), info
-
-
-def _named(which: object) -> str:
-    """What a device is called by a user who gave a text or its position."""
-    if isinstance(which, str):
-        return which
-    if isinstance(which, bool) or not isinstance(which, int):
-        raise DeviceError(
-            f"device: {which!r:.60} ({type(which).__name__}), needs an id, a kind, a part of a "
-            "name, or a DeviceInfo"
-        )
-    return str(which)
 
 
 def open_executor(
