@@ -10,15 +10,15 @@ import resource
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from jinja2.tests import TESTS as JINJA_TESTS
 
-from wgpu_backend.chat_template import ChatTemplate, Limits
-from wgpu_backend.chat_template.budget import Budget
+from wgpu_backend.chat_template import ChatTemplate, Limits, budget
 from wgpu_backend.chat_template.sandbox import Sandbox
 from wgpu_backend.errors import TemplateError
 
-LIMITS = Limits(seconds=0.1)
+LIMITS = Limits(seconds=0.1)  # of the processor, see `main`
 USER = [{"role": "user", "content": "hi"}]
 MEMORY = 200 << 20  # bytes beyond those of the interpreter
 SECONDS = 1.0  # of the processor, a hundred times what most of them take
@@ -293,11 +293,11 @@ METHOD_NAMES = sorted(
     {name for kind in (str, list, dict, tuple) for name in dir(kind) if name[0] != "_"}
 )
 OPERATOR_NAMES = ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in")
-FILTER_NAMES = sorted({*Sandbox(Budget(LIMITS)).filters})
+FILTER_NAMES = sorted({*Sandbox(budget.Budget(LIMITS)).filters})
 TEST_NAMES = sorted(name for name in JINJA_TESTS if name.isalpha())
 KEYWORDS = ("width", "fill_with", "linecount", "attribute", "default", "indent", "start", "reverse")
 START = (
-    "{% set s = 'ab \t\n' * 400000 %}{% set w = '\u4e00<' * 500000 %}{% set l = [7] * 50000 %}"
+    "{% set s = 'ab \t\n' * 400000 %}{% set w = '\u4e00<' * 500000 %}{% set l = [7] * 9999 %}"
     "{% set d = {'a': s, 1: l, 'b': {'a': w}} %}{% set m = (s|safe) %}{% set n = 7 ** 5000 %}"
     "{% set f = 1.5 %}{% set ns = namespace(a=s, b=l) %}"
 )
@@ -368,6 +368,7 @@ def outcome(source: str) -> str | None:
 
 def main(seeds: int) -> None:
     """Try every attack and some random templates, and print what broke out as JSON."""
+    budget.time = SimpleNamespace(monotonic=time.process_time)  # others use the machine, too
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     space = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
