@@ -2,6 +2,7 @@
 
 import pytest
 
+from wgpu_backend.cli.console import remark
 from wgpu_backend.cli.wrap import Wrapper
 
 TEXT = "the quick  brown fox\n\njumps over the extraordinarily lazy dog and 狐狸 runs "
@@ -56,3 +57,18 @@ def test_lines_follow_a_window_that_changes(before: int, after: int) -> None:
 
 def test_without_a_width_text_passes_as_it_is() -> None:
     assert wrapped(TEXT, 0, 5) == TEXT
+
+
+def test_what_is_said_beside_the_answer_breaks_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "known are temperature, top_k and a/path/that/is/longer/than/the/terminal/is/wide"
+    remark(text)
+    assert capsys.readouterr().err == f"{text}\n"  # nobody looks
+    monkeypatch.setattr("wgpu_backend.cli.console.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "24")
+    remark(f"{text}\n  kept")
+    assert capsys.readouterr().err == (
+        "known are temperature,\ntop_k and\n"
+        "a/path/that/is/longer/than/the/terminal/is/wide\n  kept\n"
+    )

@@ -113,7 +113,7 @@ class Chat:
         """Values of all parameters by name."""
         values: dict[str, object] = {name: getattr(self.options, name) for name in SAMPLING}
         values["seed"] = "random" if self.options.seed in (None, -1) else self.options.seed
-        rest = {"num_predict": self.num_predict, "stop": list(self.stop)}
+        rest = {"num_predict": self.num_predict, "stop": list(self.stop) or "none"}
         return {**values, **rest, "num_ctx": self.model.num_ctx}
 
     def set_parameter(self, name: str, words: list[str]) -> None:

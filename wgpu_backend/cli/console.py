@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -32,8 +34,19 @@ def note(text: str) -> None:
 def remark(text: str) -> None:
     """Say something beside the answer where it is clear who speaks: in a chat."""
     sys.stdout.flush()
-    sys.stderr.write(f"{harmless(text)}\n")
+    said = harmless(text)
+    if is_terminal(sys.stderr):
+        width = shutil.get_terminal_size().columns
+        said = "\n".join(_between_words(line, width) for line in said.split("\n"))
+    sys.stderr.write(f"{said}\n")
     sys.stderr.flush()
+
+
+def _between_words(line: str, width: int) -> str:
+    """Line as a terminal of a width should break it; a path stays whole, to be copied."""
+    if len(line) <= width:
+        return line
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 class _Notes(logging.Handler):

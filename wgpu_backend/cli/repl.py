@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.output import create_output
 
@@ -56,6 +57,11 @@ def _turn(chat: Chat, text: str) -> None:
             write_stats(chat.model.stats)
 
 
+def _hint() -> HTML | str:
+    """Hint in an empty line; none in one that was left empty, which stays on the screen."""
+    return "" if get_app().is_done else _HINT
+
+
 def read(session: PromptSession[str]) -> str:
     """One prompt: a line, or several between ``\"\"\"`` marks.
 
@@ -66,11 +72,11 @@ def read(session: PromptSession[str]) -> str:
     KeyboardInterrupt
         The user pressed Ctrl-C.
     """
-    line = session.prompt(">>> ", placeholder=_HINT)
+    line = session.prompt(">>> ", placeholder=_hint)
     if not line.lstrip().startswith(FENCE):
         return line
     lines = [line.lstrip().removeprefix(FENCE)]
     while not lines[-1].rstrip().endswith(FENCE):
-        lines.append(session.prompt("... "))
+        lines.append(session.prompt("... ", placeholder=""))
     lines[-1] = lines[-1].rstrip().removesuffix(FENCE)
     return "\n".join(lines).strip("\n")

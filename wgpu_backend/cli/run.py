@@ -83,13 +83,13 @@ class Opened:
 
     def reopen(self, num_ctx: int) -> LanguageModel:
         """Load the model with another context; where that fails, as it was, and raise."""
+        before = replace(self._settings, device=self.model.device.id, num_ctx=self.model.num_ctx)
         self.model.close()  # first: there may not be room for two
         try:
-            self.model = open_model(self._path, replace(self._settings, num_ctx=num_ctx))
+            self.model = open_model(self._path, replace(before, num_ctx=num_ctx))
         except BaseException:
-            self.model = open_model(self._path, self._settings)
+            self.model = open_model(self._path, before)
             raise
-        self._settings = replace(self._settings, num_ctx=num_ctx)
         return self.model
 
 
