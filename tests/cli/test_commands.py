@@ -71,7 +71,7 @@ def test_show_tells_what_a_model_is(cli: Cli, tiny: Path) -> None:
     facts = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in out.splitlines())
     assert facts["architecture"] == "llama"
     assert facts["context length"] == "128"
-    assert facts["quantisation"] == "F32, 32.00 bits a weight"
+    assert facts["quantisation"] == "F32, 32.00 bits per weight"
     assert facts["tokenizer"] == "gpt2 (gpt-2), 270 tokens"
     assert facts["tensors"] == "21 (21 F32)"
     assert facts["chat template"].startswith(f"{len(CHAT_TEMPLATE)} characters")

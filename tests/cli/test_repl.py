@@ -88,7 +88,7 @@ def test_clear_forgets_the_conversation(chat: Terminal) -> None:
     chat.line("/set verbose")
     first, longer = prompt_tokens(chat), prompt_tokens(chat)
     chat.line("/clear")
-    chat.expect("forgotten")
+    chat.expect("conversation cleared")
     assert (first < longer, prompt_tokens(chat)) == (True, first)
 
 

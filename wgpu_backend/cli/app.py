@@ -73,7 +73,7 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Write the answer and what it took as JSON.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say what it took.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print timing statistics.")] = False,
     no_history: Annotated[
         bool,
         typer.Option(

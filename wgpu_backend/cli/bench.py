@@ -271,7 +271,8 @@ def read_per_token(file: GGUFFile) -> int:
 
 def _print(results: Sequence[Result]) -> None:
     columns = (
-        "model", "size", "params", "device", "test", "t/s", "dispatches/t", "host µs/t", "of roof",
+        "model", "size", "params", "device", "test", "t/s", "dispatches/t", "host µs/t",
+        "% of peak bandwidth",
     )  # fmt: skip
     print_table(columns, [_row(result) for result in results], right=(*columns[1:3], *columns[5:]))
 
@@ -287,5 +288,5 @@ def _row(result: Result) -> tuple[str, ...]:
         f"{result.tokens_per_second:.2f} ± {result.stddev:.2f}",
         f"{result.dispatches_per_token:.1f}",
         f"{result.host_us_per_token:.0f}",
-        "–" if share is None else f"{share:.1%}",
+        "–" if share is None else f"{100 * share:.1f}",
     )

@@ -32,7 +32,7 @@ class Chat:
     raw : bool
         Continue prompts as they are, each on its own.
     verbose : bool
-        Say after each answer what it took.
+        Print timing statistics after each answer.
     messages : list
         What was said so far and fits the context, without the system message.
     echo : bool

@@ -15,13 +15,13 @@ from wgpu_backend.cli.show import facts, template_of
 HELP = '''\
   /set parameter NAME VALUE   choose how answers are made; without NAME, list what there is
   /set system TEXT            set the system message; without TEXT, remove it
-  /set verbose, /set quiet    say after each answer what it took, or do not
+  /set verbose, /set quiet    print timing statistics after each answer, or do not
   /show info                  what the model is
   /show parameters            how answers are made
   /show template              the chat template
   /show system                the system message
-  /show stats                 what the last answer took, and the memory of the device
-  /clear                      forget the conversation
+  /show stats                 timing statistics of the last answer, and the memory of the device
+  /clear                      clear the conversation
   /bye                        leave, as Ctrl-D does
   /?, /help                   this list
 
@@ -62,7 +62,7 @@ def _help(chat: Chat, rest: str) -> None:
 
 def _clear(chat: Chat, rest: str) -> None:
     chat.messages.clear()
-    remark("the conversation is forgotten")
+    remark("conversation cleared")
 
 
 def _set(chat: Chat, rest: str) -> None:
@@ -116,7 +116,7 @@ def _show_info(chat: Chat) -> None:
         [
             *facts(chat.model.backend.file),
             ("device", f"{device.id} {device.name}"),
-            ("context here", f"{chat.model.num_ctx} positions"),
+            ("context in use", f"{chat.model.num_ctx} positions"),
         ]
     )
 

@@ -60,7 +60,7 @@ def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
         ("embedding length", "embedding_length"),
         ("layers", "block_count"),
         ("heads", "attention.head_count"),
-        ("heads of keys", "attention.head_count_kv"),
+        ("KV heads", "attention.head_count_kv"),
     ):
         if key in config:
             yield label, _number(config, key)
@@ -129,11 +129,11 @@ def weight_nbytes(file: GGUFFile) -> int:
 
 
 def quantisation(file: GGUFFile) -> str:
-    """Type that most bytes of a model are of, and how many bits a weight takes."""
+    """Type that most bytes of a model are of, and how many bits per weight takes."""
     if not file.tensors:
         return "no tensors"
     bits = 8 * weight_nbytes(file) / max(parameters(file), 1)
-    return f"{main_type(file)}, {bits:.2f} bits a weight"
+    return f"{main_type(file)}, {bits:.2f} bits per weight"
 
 
 def main_type(file: GGUFFile) -> str:
