@@ -266,6 +266,45 @@ def test_a_slip_in_an_ops_wgsl_is_an_error_with_the_line(inline, old: str, new: 
         inline(PLAIN.replace(old, new, 1))
 
 
+@pytest.mark.parametrize(
+    ("body", "line", "column", "message"),
+    [
+        (
+            "let k = 2;\n y[id.x] = x[id.x + k];",
+            9,
+            14,
+            "`+` takes two of one type, here u32",
+        ),
+        ("y[id.x] =\n x[id.x] * id.x;", 8, 1, "u32 stands where f32 is needed; convert it: f32("),
+        ("let v = x[id.x];\n v = 2.0;", 8, 5, "`v` is declared with let, which keeps its value"),
+        ("y[id.x] = absx(x[id.x]);", 8, 11, "identifier: `absx`; did you mean `abs`?"),
+    ],
+)
+def test_a_slip_of_types_is_told_in_wgsl_with_line_and_caret(inline, body, line, column, message):
+    source = PLAIN.replace("    if id.x < params.size { y[id.x] = -x[id.x]; }", body)
+    with pytest.raises(ShaderError) as found:
+        inline(source)
+    where, shown, caret = str(found.value).splitlines()
+    assert f"inline_op:{line}: " in where
+    assert message in where
+    assert shown == f"{line} │ {source.splitlines()[line - 1]}"
+    assert caret.index("^") - len(f"{line} │ ") + 1 == column
+
+
+@pytest.mark.parametrize(
+    ("formula", "place"),
+    [
+        ("fn apply(x: f32) -> f32 { return x; }", "inline_op:2: argument 1 is not of the type"),
+        ("fn aply(x: vec4<f32>) -> vec4<f32> { return x; }", "inline_op:2: no definition in scope"),
+    ],
+)
+def test_a_formula_that_does_not_fit_its_library_is_told_at_the_formula(inline, formula, place):
+    with pytest.raises(ShaderError, match=r"\n2 │ fn ap") as found:
+        inline(f"// @import lib/unary\n{formula}\n")
+    assert place in str(found.value)
+    assert "lib/unary.wgsl:31 has `y_store4(i, apply(x_values(i)));`" in str(found.value)
+
+
 def test_params_that_the_shader_lacks_are_an_error(inline):
     with pytest.raises(ShaderError, match="inline_op:4: inline_op gives alpha, Params has size"):
         inline(PLAIN, params={"size": 4, "alpha": 1.0})

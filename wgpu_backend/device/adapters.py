@@ -13,6 +13,7 @@ from wgpu_backend.device.faults import divert_logs, quiet
 from wgpu_backend.device.memory import host_memory
 from wgpu_backend.device_info import DeviceInfo, Kind
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.tables import binary_size, html_table
 
 _KINDS: dict[str, Kind] = {
     "DiscreteGPU": "discrete",
@@ -128,7 +129,14 @@ class DeviceList(Sequence[DeviceInfo]):
         return len(self._infos)
 
     def __repr__(self) -> str:
-        return f"DeviceList([{', '.join(describe(info) for info in self._infos)}])"
+        return f"Devices({'; '.join(describe(info) for info in self._infos)})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (i.id, i.name, i.kind, i.api, i.driver, binary_size(i.total_memory))
+            for i in self._infos
+        ]
+        return html_table(rows, ("id", "name", "kind", "API", "driver", "memory"))
 
     def find(self, text: str | int | DeviceInfo) -> DeviceInfo:
         """Look a device up the way a person names it.

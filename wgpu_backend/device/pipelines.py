@@ -14,12 +14,16 @@ from wgpu_backend.device.faults import cause, is_loss
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.wgsl_bounds import check_bounds
+from wgpu_backend.device.wgsl_words import Place, explained
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError, ShaderError
 from wgpu_backend.shader import Access, Shader
 
 _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
 _HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")
+# A function that is shown as a block, and in it the line whose expression is underlined.
+_INSIDE = re.compile(r"^ *(?P<line>\d+) │ [╭│] [^\n]*\n *│ │ (?P<before> *)\^+", re.MULTILINE)
+PACKAGE = "shaders/"  # origins in files of the package begin so
 _DETAIL = re.compile(r"^\s*= (?P<text>.*)$", re.MULTILINE)
 _LAYOUTS: dict[Access, dict[str, dict[str, str]]] = {
     "read": {"buffer": {"type": "read-only-storage"}},
@@ -64,9 +68,31 @@ def aimed(error: BaseException, shader: Shader) -> ShaderError:
     details = _DETAIL.findall(text)
     what = "; ".join([headline["text"].strip() if headline else cause(error), *details])
     number = int(place["line"]) if place else 0
-    if place is None or not 0 < number <= shader.text.count("\n") + 1:
-        return ShaderError(f"{shader.label}: {what}")
-    return shader.pointed(number, int(place["column"]), what)
+    lines = shader.text.splitlines()
+    if place is None or not 0 < number <= len(lines):
+        return ShaderError(f"{shader.label}: {explained(what, Place('', shader.text))}")
+    column = int(place["column"])
+    if inner := _INSIDE.search(text):  # the expression, where the compiler names its function
+        number, column = int(inner["line"]), len(inner["before"]) + 1
+    return _in_ones_own(
+        shader, number, column, explained(what, Place(lines[number - 1], shader.text))
+    )
+
+
+def _in_ones_own(shader: Shader, line: int, column: int, what: str) -> ShaderError:
+    """Error at a place; where that is a file of the package, at what one's own file defines."""
+    origin = shader.origins[line - 1]
+    lines = shader.text.splitlines()
+    outside = any(not o.startswith(PACKAGE) for o in shader.origins)
+    if not origin.startswith(f"{PACKAGE}lib/"):
+        return shader.pointed(line, column, what)
+    used = f"{what}; {origin} has `{lines[line - 1].strip()}`, whose file says at its top what the "
+    used += "file that imports it defines"
+    for number, text in enumerate(lines, 1):
+        mine = outside and not shader.origins[number - 1].startswith(PACKAGE)
+        if mine and (found := re.search(r"\bfn (\w+)", text)):
+            return shader.pointed(number, found.start(1) + 1, used)
+    return shader.pointed(line, column, used)
 
 
 class Pipelines:
