@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from wgpu_backend.tables import binary_size, html_table
+
 Kind = Literal["discrete", "integrated", "virtual", "software", "unknown", "cpu"]
 Profile = Literal["full", "baseline"]
 
@@ -141,3 +143,24 @@ class DeviceInfo:
     free_memory: int | None = None
     limits: dict[str, int] = field(default_factory=dict[str, int], hash=False)
     features: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        facts = [self.id, self.name, self.kind, self.api, self.driver]
+        if self.total_memory is not None:
+            facts.append(binary_size(self.total_memory))
+        return f"DeviceInfo({', '.join(filter(None, facts))})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "id": self.id,
+            "name": self.name,
+            "vendor": self.vendor,
+            "kind": self.kind,
+            "API": self.api,
+            "driver": self.driver,
+            "PCI": self.pci_id,
+            "memory": binary_size(self.total_memory),
+            "free": binary_size(self.free_memory),
+            "features": ", ".join(self.features),
+        }
+        return html_table((name, value) for name, value in facts.items() if value not in ("", "–"))

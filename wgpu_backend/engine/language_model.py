@@ -18,6 +18,7 @@ from wgpu_backend.engine.generation import Stats
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.engine.sessions import Serving, Sessions
+from wgpu_backend.engine.shown import Shown
 from wgpu_backend.errors import (
     ContextFull,
     OutOfMemory,
@@ -37,7 +38,7 @@ def _depth(device: DeviceInfo) -> int:
     return {"cpu": 1, "software": 2}.get(device.kind, 4)
 
 
-class LanguageModel(Answers):
+class LanguageModel(Shown, Answers):
     """A model with its tokenizer, cache and recorded steps.
 
     Attributes

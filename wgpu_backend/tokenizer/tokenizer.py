@@ -76,6 +76,9 @@ class Tokenizer:
         self._plain = Splitter(plain, special.lstrip, special.rstrip)
         self._control = Splitter((text, i) for text, i in tokens if i in special.control)
 
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.vocab_size} tokens)"
+
     @classmethod
     def from_metadata(
         cls, metadata: Mapping[str, object], *, pretokenizer: str | None = None
