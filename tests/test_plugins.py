@@ -28,7 +28,7 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.model import architectures, model_class
 from wgpu_backend.ops.check import ceil_div, spread
-from wgpu_backend.ops.op import REGISTRY, find
+from wgpu_backend.ops.op import REGISTRY, Op, find
 from wgpu_backend.testing import check_op, forget, trials_of
 
 HALVE = """\
@@ -493,5 +493,12 @@ def test_the_battery_finds_a_grid_that_is_too_long_for_one_dimension(full, sprea
 
 
 def test_a_launch_that_says_nothing_of_its_size_is_an_error_at_once():
-    with pytest.raises(ShapeError, match=r"Launch of \(5,\): it has neither .*ceil_div\(5, 4\)"):
-        Launch(Spec.dense((5,), F32), {})
+    def record(x: Node) -> Launch:
+        return Launch(x.spec, {"x": x})
+
+    nameless = Op(record, name="nameless", shader="relu")
+    with (
+        Context(NumpyExecutor()) as ctx,
+        pytest.raises(ShapeError, match=r"nameless: its Launch of \(5,\) has .*ceil_div\(5, 4\)"),
+    ):
+        nameless(ctx.zeros(5))

@@ -83,7 +83,7 @@ def as_json(name: str, reply: Reply, stats: Stats, load_seconds: float) -> str:
         "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         "response": reply.text,
         "done": not reply.interrupted,
-        "done_reason": stats.reason or "interrupted",
+        "done_reason": stats.done_reason or "interrupted",
         "total_duration": _nanoseconds(total),
         "load_duration": _nanoseconds(load_seconds),
         "prompt_eval_count": stats.prompt_tokens,

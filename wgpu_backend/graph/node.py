@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.wgsl_source import Source
 
@@ -96,21 +95,6 @@ class Launch:
     writes: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
     work: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse a launch that does not say how large it is, and so would do nothing.
-
-        Raises
-        ------
-        ShapeError
-            Neither `groups` nor `threads` is given.
-        """
-        if self.groups is None and self.threads is None:
-            raise ShapeError(
-                f"Launch of {self.out.shape}: it has neither threads= nor groups=, needs one of "
-                f"them: threads=ceil_div({self.out.size}, 4) for threads of four values each, or "
-                "groups=grid_for(rows) for work groups whose threads work together"
-            )
 
     def count(self, name: str) -> int:
         """Parameter that counts something."""
