@@ -35,8 +35,7 @@ def snake(x: wb.Node, *, alpha: float) -> wb.Launch:
     """
     wb.require_dtype("snake", "x", x, wb.FLOATS)
     out = wb.Spec.dense(x.spec.shape, x.spec.dtype)
-    params = {"size": out.size, "alpha": alpha}
-    threads = wb.ceil_div(out.size, 4)
+    threads, params = wb.ceil_div(out.size, 4), {"alpha": alpha}
     return wb.Launch(out, {"x": x}, threads=threads, params=params, in_place=("x",))
 
 

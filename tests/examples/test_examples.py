@@ -22,6 +22,7 @@ SHOWN = {
     "chat": r"^  \[\d+ tokens computed, [1-9]\d+ from the cache, [1-9]\d* made\]$",
     "embed": r"^-?\d\.\d\d  A fox found a lantern in the forest\.$",
     "custom_op": r"^snake\(2\.00\) = 3\.416, NumPy has 3\.416$",
+    "fused_op": r"^\(a - b\)² runs as square_apart$",
     "custom_model": r"^the same tokens greedily on both sides: \[\d+(, \d+){7}\]$",
     "compare_dump": r"^10 of 10 are alike on \S",
     "profile_step": r"^mulmat\w* +\d+ +\d+\.\d\d ms +\d+%$",

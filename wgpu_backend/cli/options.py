@@ -65,7 +65,7 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         metavar="NAME",
-        help="full, or baseline with WebGPU's default limits and no features.",
+        help="`full`, or `baseline` with WebGPU's default limits and no features.",
     ),
 ]
 Cache = Annotated[

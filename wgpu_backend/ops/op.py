@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend import plugins
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import BackendError, ContextError, OptionError, ShapeError
+from wgpu_backend.errors import BackendError, ContextError, OptionError
 from wgpu_backend.graph.fusion import Graph, Made, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
 from wgpu_backend.wgsl_source import Inline, Source
@@ -99,8 +99,13 @@ class Op(Generic[P]):
         launch = self.record(*args, **kwargs)
         if launch is None:  # pyright: ignore[reportUnnecessaryComparison] outside, nobody checks
             raise BackendError(f"{self.name}: it returns None, needs a Launch")
+        # Ops of the package may leave that to `select`.
         if self.select is None and launch.groups is None and launch.threads is None:
-            raise ShapeError(_no_size(self.name, launch))
+            raise BackendError(
+                f"{self.name}: its Launch has neither threads= nor groups=, needs one of them: "
+                f"threads=ceil_div({launch.out.size}, 4) for threads of four values each, or "
+                "groups=grid_for(rows) for work groups whose threads work together"
+            )
         return builder.add(Call(self, args, kwargs), launch)
 
     def twin(self, function: Twin) -> Twin:
@@ -140,14 +145,6 @@ class Op(Generic[P]):
             for name, a in zip(self._names, args, strict=False)
         )
         return done, {k: _dense(builder, v) if k in dense else v for k, v in kwargs.items()}
-
-
-def _no_size(name: str, launch: Launch) -> str:
-    return (
-        f"{name}: its Launch of {launch.out.shape} has neither threads= nor groups=, needs one of "
-        f"them: threads=ceil_div({launch.out.size}, 4) for threads of four values each, or "
-        "groups=grid_for(rows) for work groups whose threads work together"
-    )
 
 
 def _dense(builder: Builder, value: Any) -> Any:  # noqa: ANN401
