@@ -198,6 +198,7 @@ HARMLESS = {
     "{{ 'a b'.rsplit(' ', maxsplit=1)|join('|') }}": "a|b",
     "{% autoescape true %}{{ '<' ~ ('<'|safe) }}{% endautoescape %}": "&lt;<",
     "{{ cycler(*'ab').next() }}": "a",
+    "{{ 2.5|round(none) }}{{ 2.25|round(1, 'ceil') }}": "22.3",
     "{{ 3 is odd }}{{ 4 is divisibleby 2 }}": "TrueTrue",
     "{{ {'a': [1, {}]}|tojson(indent='  ') }}": '{\n  "a": [\n    1,\n    {}\n  ]\n}',
     "{{ dict(a=1).items()|list }}{{ dict.fromkeys('ab', 0) }}": "[('a', 1)]{'a': 0, 'b': 0}",

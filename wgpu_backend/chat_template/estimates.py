@@ -129,12 +129,12 @@ def _format_filter(budget: Budget, value: object, *args: object, **kwargs: objec
 
 
 def _round_filter(
-    budget: Budget, value: object, precision: int = 0, method: str = "common"
+    budget: Budget, value: object, precision: int | None = 0, method: str = "common"
 ) -> None:
     del budget, method
     if not isinstance(value, int | float):  # Jinja multiplies it, which would repeat text
         raise TemplateError(f"chat template: round of {type(value).__name__}, needs a number")
-    if abs(precision) > _MAX_ROUND_DIGITS:
+    if abs(precision or 0) > _MAX_ROUND_DIGITS:  # Python rounds to None digits, too
         raise TemplateError(
             f"chat template: rounds to more digits than {_MAX_ROUND_DIGITS}, needs at most those"
         )
