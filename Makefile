@@ -16,7 +16,6 @@ RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 STORY     := wgpu_backend/bundled/story.gguf
 SECOND    := $(VENV)/swiftshader
-PYTEST    := $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
 
 # The recipes read these as shell variables, and as they were typed, so that no quote or dollar sign in
 # a prompt can break a command line.
@@ -53,12 +52,19 @@ run: $(RUN_STAMP) ## Tell a story with the bundled model (PROMPT="…")
 	@$(BIN)/wgpu-backend run story "$$PROMPT" </dev/null
 
 # llvmpipe with one thread per process is faster for small dispatches, and the processes fill the cores.
-# Mesa's cache does not tell code for four lanes from code for eight, so each has one of its own.
-# pytest ends with 5 when nothing matched, which is no failure if something did on another driver.
+PYTEST := LP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
+
 .PHONY: test
-test: $(DEV_STAMP) ## Set up a GPU driver if there is none, and run every test (ARGS="-k …")
+test: $(DEV_STAMP) ## Set up a GPU driver if there is none, and run a few cases of every test (ARGS="-k …")
+	@$(PY) .ci/gpu_driver.py
+	@$(PYTEST) --share=representative $(ARGS)
+
+# Mesa's cache does not tell code for four lanes from code for eight, so each has one of its own.
+# pytest ends with 5 when nothing matched, which is no failure if something did in another share.
+.PHONY: test-all
+test-all: $(DEV_STAMP) ## Run all cases that `make test` leaves out, and those for a second driver
 	@$(PY) .ci/gpu_driver.py --second $(SECOND)
-	@export LP_NUM_THREADS=1; ran=; failed=; \
+	@ran=; failed=; \
 	share() { \
 		name=$$1; shift; printf '\n%s:\n' "$$1"; shift; \
 		env "$$@" $(PYTEST) --share=$$name $(ARGS); status=$$?; \
@@ -90,7 +96,7 @@ format-check: $(DEV_STAMP) ## Say which sources are not formatted
 	@$(BIN)/ruff format --check .
 
 .PHONY: check
-check: format-check lint types test ## All of the above that changes nothing: what the gate runs
+check: format-check lint types test ## Formatting, lint, types and `make test`
 
 .PHONY: bench
 bench: $(RUN_STAMP) ## Measure the bundled model, or MODEL=file.gguf

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.count_cases import CaseCounter
+from tests.representative import representatives
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
@@ -37,8 +38,9 @@ GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split", "telling", "tell
 
 # Kinds whose kernels are the same however many lanes a rasteriser has.
 OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
-# Marks of the tests that run again on a second driver, and on a rasteriser of four lanes, for which
-# LLVM compiles a kernel in half the time that it takes for eight.
+# Shares by the marks of the tests they hold: what runs again on a second driver, and what runs on a
+# rasteriser of four lanes, for which LLVM compiles a kernel in half the time that it
+# takes for eight. `make test` runs the representatives, `make test-all` the other shares.
 SHARES = {"second": ("second_driver",), "narrow": ("second_driver", "any_width")}
 
 Executors = Callable[[str], WgpuExecutor]
@@ -52,8 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chat-templates", metavar="FOLDER", help="more templates to compare with")
     parser.addoption(
         "--share",
-        choices=["second", "narrow", "rest"],
-        help="tests for a second driver, for a rasteriser of four lanes, or what that leaves",
+        choices=["representative", *SHARES, "rest"],
+        help="a few cases of every test; those for a second driver; of the others, those for a "
+        "rasteriser of four lanes; what that leaves",
     )
 
 
@@ -73,9 +76,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if asked_for(item) & OF_ANY_WIDTH:
             item.add_marker("any_width")
     if share := config.getoption("--share"):
-        left = [item for item in items if not in_share(item, share)]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if in_share(item, share)]
+        first = representatives(items)
+        taken = {item for item in items if in_share(item, share, item in first)}
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+        items[:] = [item for item in items if item in taken]
 
 
 def asked_for(item: pytest.Item) -> set[object]:
@@ -91,8 +95,12 @@ def spared(item: pytest.Item) -> set[str]:
     return kinds
 
 
-def in_share(item: pytest.Item, share: str) -> bool:
-    """Whether a case runs in this share of `make test`."""
+def in_share(item: pytest.Item, share: str, representative: bool) -> bool:
+    """Whether a case runs in this share of the tests."""
+    if share == "representative":
+        return representative
+    if representative and share != "second":
+        return False
     if share == "rest":
         return item.get_closest_marker("any_width") is None
     return any(item.get_closest_marker(mark) for mark in SHARES[share])

@@ -1,0 +1,68 @@
+"""Which cases `make test` runs: a few of every test, chosen so that they differ from each other.
+
+The choice follows from the parameters alone, so a new test needs no list and no mark: of a test on a
+device two cases run, of any other eight, and each takes as many values as possible that those
+before it did not have. Where a parameter says what is tested, every value of it runs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import pytest
+
+ON_A_DEVICE, ELSEWHERE = 2, 8
+# Parameters that name what is tested: an op, a shader, a model.
+SUBJECTS = {"architecture", "kernel", "name", "op", "recipe"}
+# Marks of what takes long by itself.
+LONG = ("slow", "variants")
+
+Value = tuple[str, str]
+
+
+def representatives(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Cases of these that stand for all of them."""
+    short = [i for i in items if not any(i.get_closest_marker(mark) for mark in LONG)]
+    tests = groupby(sorted(short, key=_test), key=_test)
+    return {case for _, cases in tests for case in chosen(list(cases))}
+
+
+def chosen(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Cases of one test that have, together, most values of its parameters."""
+    on_device = [case for case in cases if case.get_closest_marker("gpu")]
+    most = ON_A_DEVICE if on_device else ELSEWHERE
+    # In an order that has nothing to do with that of the parameters, the same in every run.
+    left = sorted(on_device or cases, key=lambda case: zlib.crc32(case.nodeid.encode()))
+    missing = set[Value]().union(*map(_values, left))
+    found: list[pytest.Item] = []
+    while left:
+        best = max(left, key=lambda case: _gain(case, missing))
+        subjects, others = _gain(best, missing)
+        if found and not subjects and (not others or len(found) >= most):
+            break
+        found.append(best)
+        left.remove(best)
+        missing -= _values(best)
+    return found
+
+
+def _gain(case: pytest.Item, missing: set[Value]) -> tuple[int, int]:
+    """How many subjects, and how many values of any kind, a case has that are missing."""
+    new = _values(case) & missing
+    return sum(name in SUBJECTS for name, _ in new), len(new)
+
+
+def _values(case: pytest.Item) -> set[Value]:
+    spec = getattr(case, "callspec", None)
+    return {(name, _text(value)) for name, value in spec.params.items()} if spec else set()
+
+
+def _text(value: object) -> str:
+    """Name of a function or a type, as others have their address in their text."""
+    return str(getattr(value, "__qualname__", value))
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
