@@ -2,7 +2,6 @@
 // @import store/f32 as y
 // @import lib/grid
 
-alias Value = f32;
 const WG: u32 = 64u;
 
 struct Params { size: u32, start: f32, step: f32 }
@@ -13,7 +12,7 @@ struct Params { size: u32, start: f32, step: f32 }
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = grid_index(id, groups, WG) * 4u;
     if i < params.size {
-        let at = vec4<Value>(vec4<u32>(i, i + 1u, i + 2u, i + 3u));
-        y_store4(i, Value(params.start) + at * Value(params.step));
+        let at = vec4<f32>(vec4<u32>(i, i + 1u, i + 2u, i + 3u));
+        y_store4(i, params.start + at * params.step);
     }
 }

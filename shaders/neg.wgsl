@@ -1,6 +1,6 @@
 // y = -x, the other sign.
 // @import lib/unary
 
-fn apply(x: vec4<f32>) -> vec4<f32> {
+fn apply(x: vec4<Value>) -> vec4<Value> {
     return -x;
 }

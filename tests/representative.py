@@ -1,8 +1,8 @@
 """Which cases `make test` runs: a few of every test, chosen so that they differ from each other.
 
-The choice follows from the parameters alone, so a new test needs no list and no mark: of a test on a
-device two cases run, of any other eight, and each takes as many values as possible that those
-before it did not have. Where a parameter says what is tested, every value of it runs.
+The choice follows from the parameters alone, so a new test needs no list and no mark. Two cases of
+a test on a device run, eight of any other; each takes as many values as possible that those before
+it did not have. Where a parameter says what is tested, every value of it runs.
 """
 
 from __future__ import annotations

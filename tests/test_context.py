@@ -6,6 +6,7 @@ from wgpu_backend.errors import (
     BackendError,
     ContextError,
     DTypeError,
+    OutOfMemory,
     ShapeError,
 )
 from wgpu_backend.ml.context import Context
@@ -50,6 +51,71 @@ def test_random_normal_is_the_same_everywhere(context, shape, dtype) -> None:
     # Bits are equal; logarithm, root and sine differ by rounding, and then the dtype rounds.
     tolerance = {F32: 1e-5, F16: 2e-3, BF16: 2e-2}[dtype]
     np.testing.assert_allclose(found.astype(np.float32), wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_arange_of_integers_is_exact_beyond_what_floats_hold(context) -> None:
+    start = 2**31 - 1000
+    assert context.arange(start, start + 7, 3, I32).tolist() == [start, start + 3, start + 6]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "dtype", "what"),
+    [
+        ((0, float("inf"), 1), F32, "stop is inf, needs a finite number"),
+        ((None, 1, 1), F32, "start is None, needs"),
+        (("a", 1, 1), F32, "start is 'a', needs"),
+        ((0, 4e9, 1e9), I32, "does not fit i32"),
+        ((0, 1e6, 1e5), F16, "does not fit f16"),
+        ((2**31, 2**31 + 1, 1), I32, "does not fit i32"),
+    ],
+)
+def test_arange_names_what_does_not_fit(context, bounds, dtype, what) -> None:
+    with pytest.raises(DTypeError, match=f"^arange: .*{what}"):
+        context.arange(*bounds, dtype)
+
+
+def test_arrays_keep_what_a_type_holds(context) -> None:
+    types = {
+        "u4": "u32", "i8": "i32", "u1": "i32", "i4": "i32", "?": "bool", "f2": "f32", "f8": "f32",
+        "c8": "complex64",
+    }  # fmt: skip
+    made = {kind: context.from_numpy(np.ones(2, kind)) for kind in types}
+    assert {kind: tensor.dtype.name for kind, tensor in made.items()} == types
+    top = np.array([2**32 - 1], "u4")
+    assert context.from_numpy(top).tolist() == [2**32 - 1]
+    assert context.from_numpy([2**40], dtype="i64").tolist() == [2**40]
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda c: c.from_numpy([0, 3_000_000_000]), r"from_numpy: 3000000000 at \(1,\).* i32"),
+        (lambda c: c.from_numpy(np.array([2**63], "u8")), "from_numpy: 9223372036854775808 at"),
+        (lambda c: c.from_numpy([1e300]), r"from_numpy: 1e\+300 at"),
+        (lambda c: c.from_numpy([-1], "u32"), "from_numpy: -1 at .* u32"),
+        (lambda c: c.from_numpy([0.5], "i32"), "from_numpy: 0.5 at .* whole numbers"),
+        (lambda c: c.from_numpy(["a"]), "from_numpy: .* needs numbers"),
+        (lambda c: c.from_ints([2**31]), "from_ints: 2147483648 at"),
+        (lambda c: c.from_ints([2**100]), "from_ints: "),
+        (lambda c: c.from_floats([1e39]), r"from_floats: 1e\+39 at"),
+        (lambda c: c.zeros(1, dtype=I32).from_ints([2**31]), "from_ints: 2147483648 at"),
+        (lambda c: c.zeros(1, dtype=F16).from_floats([1e6]), "from_floats: 1000000.0 at .* f16"),
+        (lambda c: c.zeros(1).fill(1e300), r"fill: 1e\+300 at \(\) does not fit f32"),
+    ],
+)
+def test_values_that_do_not_fit_are_named(context, make, what) -> None:
+    with pytest.raises(DTypeError, match=f"^{what}"):
+        make(context)
+
+
+def test_lists_of_several_lengths_are_no_tensor(context) -> None:
+    with pytest.raises(ShapeError, match=r"from_numpy: \[\[1\], \[2, 3\]\] makes no array"):
+        context.from_numpy([[1], [2, 3]])
+
+
+def test_more_than_memory_holds_is_said_so(context) -> None:
+    with pytest.raises((ShapeError, OutOfMemory)):
+        context.zeros(1 << 32, 1 << 28)
 
 
 def test_random_normal_has_its_moments_and_other_keys_give_other_numbers(context) -> None:

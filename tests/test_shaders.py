@@ -22,7 +22,7 @@ SNIPPETS = {
 }
 FLOATS = ["bf16", "f16", "f32"]
 # Imports of kernels that read plain weights: which go together is what ops choose.
-TOGETHER = {"source", "own", "before", "number"}
+TOGETHER = {"source", "own", "before", "number", "key"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
 PREPARED = {
     "before": "before/rope_put",
@@ -68,6 +68,23 @@ def merges():
 
 CASES = [(kernel, choices) for kernel in KERNELS for choices in variants(kernel)]
 CASES += merges()
+INTEGERS = {
+    kind: {"Value": kind, "FLOAT": False, **dict.fromkeys("ab", f"load/{kind}")}
+    for kind in ("i32", "u32")
+}
+CASES += [
+    (kernel, {**choices, "y": f"store/{kind}"})
+    for kernel in ("add", "sub", "mul", "maximum", "minimum")
+    for kind, choices in INTEGERS.items()
+]
+CASES += [
+    ("compare", {**choices, "key": f"key/{kind}", "y": "store/bool"})
+    for kind, choices in INTEGERS.items()
+]
+CASES += [
+    (kernel, {"Value": "i32", "FLOAT": False, "x": "load/i32", "y": "store/i32"})
+    for kernel in ("neg", "abs", "sign")
+]
 CASES += [("cast", {"Out": kind, "number": f"number/{kind}"}) for kind in ("i32", "u32")]
 CASES += [
     ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")

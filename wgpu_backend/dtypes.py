@@ -8,8 +8,10 @@ reads it; `ggml` is the type's number in GGUF files.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.errors import DTypeError
 
@@ -110,6 +112,8 @@ ALL: tuple[DType, ...] = (
 # Formats that a device can write, by plain rounding.
 QUANTISABLE: tuple[DType, ...] = (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0)
 _BY_NAME = {dtype.name: dtype for dtype in ALL}
+_BY_NUMPY = {d.numpy.name: d for d in ALL if d.numpy is not None and d != BF16}
+_BY_NUMPY["bfloat16"] = BF16
 _BY_GGML = {dtype.ggml: dtype for dtype in ALL if dtype.ggml is not None}
 
 
@@ -125,6 +129,91 @@ def named(name: str) -> DType:
         return _BY_NAME[name.lower()]
     except KeyError:
         raise DTypeError(f"dtype {name!r}: known are {', '.join(_BY_NAME)}") from None
+
+
+def dtype_of(value: object) -> DType:
+    """Element type that a DType, a name of ours or NumPy's, or a NumPy type stands for.
+
+    Parameters
+    ----------
+    value : DType, str, np.dtype or type
+        ``"f16"``, ``"float16"``, ``np.float16`` and ``np.dtype("f2")`` are one; a name that both
+        have is ours: ``"u8"`` has eight bits.
+
+    Raises
+    ------
+    DTypeError
+        It stands for no type.
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str):
+        return _BY_NUMPY.get(value.lower()) or named(value)
+    is_scalar = isinstance(value, type) and issubclass(value, np.generic | bool)
+    if isinstance(value, np.dtype) or is_scalar:
+        name = np.dtype(cast("Any", value)).name
+        return _BY_NUMPY.get(name) or named(name)
+    raise DTypeError(f"dtype {value!r}: needs a name such as 'f32', a DType or a NumPy type")
+
+
+def held(subject: str, values: NDArray[Any], dtype: DType) -> NDArray[Any]:
+    """Values as a type holds them on the host, rounded to it where it is a float.
+
+    Parameters
+    ----------
+    subject : str
+        Begins the message.
+    values : ndarray
+    dtype : DType
+        With a NumPy type.
+
+    Raises
+    ------
+    DTypeError
+        A value is beyond the range of the type, has a fraction that would be lost, or is no number;
+        or all have imaginary parts and the type has none.
+    """
+    kind = dtype.numpy
+    assert kind is not None
+    if values.dtype == kind:
+        return values
+    if values.dtype.kind not in "biufc":
+        raise DTypeError(f"{subject}: values of NumPy's {values.dtype}, needs numbers")
+    if values.dtype.kind == "c" and kind.kind != "c":
+        raise DTypeError(
+            f"{subject}: values of NumPy's {values.dtype}, {dtype} has no imaginary part"
+        )
+    with np.errstate(all="ignore"):
+        made = values.astype(kind)
+    lost = _lost(values, made)
+    if lost.any():
+        place = np.unravel_index(int(np.argmax(lost)), values.shape)
+        raise DTypeError(
+            f"{subject}: {values[place]} at {tuple(map(int, place))} does not fit {dtype}, which "
+            f"holds {_range(kind)}"
+        )
+    return made
+
+
+def _lost(values: NDArray[Any], made: NDArray[Any]) -> NDArray[np.bool]:
+    """Which values a conversion made something else of than the nearest number."""
+    if made.dtype.kind in "fc":
+        return np.isfinite(values) & ~np.isfinite(made)
+    if made.dtype.kind == "b":
+        return np.zeros(values.shape, np.bool)
+    info = np.iinfo(made.dtype.name)
+    if values.dtype.kind == "f":  # the largest of 64 bits is no float, the one after it is
+        inside = (values >= float(info.min)) & (values < float(info.max) + 1)
+        return ~(inside & (np.trunc(values) == values))
+    # NumPy compares with integers that an array cannot hold, too.
+    return (values < info.min) | (values > info.max)
+
+
+def _range(kind: np.dtype[Any]) -> str:
+    if kind.kind in "iu":
+        return f"whole numbers {np.iinfo(kind.name).min} to {np.iinfo(kind.name).max}"
+    largest = f"{np.finfo(kind.name).max:.6g}"
+    return f"-{largest} to {largest}"
 
 
 def from_ggml(number: int) -> DType | None:

@@ -190,7 +190,11 @@ class _Zones:
         for name, operand in launch.operands.items():
             if operand.storage is not node.storage and operand.storage in self._before:
                 strays += self._changed(name, operand, after[operand.storage])
-        spec = launch.out if launch.into else Spec.dense(launch.out.shape, launch.out.dtype)
+        spec = (
+            launch.out
+            if launch.into is not None
+            else Spec.dense(launch.out.shape, launch.out.dtype)
+        )
         return Guarded(decode(after[node.storage].tobytes(), spec), tuple(strays))
 
     def _around(self, after: Bytes, storage: Storage, out: Spec) -> Iterator[str]:

@@ -4,6 +4,7 @@
 // @import store/f32 as y
 // @import lib/grid
 // @import lib/strided
+// @import lib/values
 
 const WG: u32 = 64u;
 const TURNS: u32 = 1u;
@@ -29,7 +30,7 @@ fn inside(i: u32, at: vec4<u32>) -> vec4<u32> {
     return select(vec4<u32>(0u), at, lanes < vec4<u32>(params.size));
 }
 
-fn a_values(i: u32) -> vec4<f32> {
+fn a_values(i: u32) -> vec4<Value> {
     if A_DENSE {
         return a_load4(params.a_offset + i);
     }
@@ -37,7 +38,7 @@ fn a_values(i: u32) -> vec4<f32> {
     return a_gather4(vec4<u32>(params.a_offset) + at);
 }
 
-fn b_values(i: u32) -> vec4<f32> {
+fn b_values(i: u32) -> vec4<Value> {
     if B_DENSE {
         return b_load4(params.b_offset + i);
     }

@@ -3,6 +3,7 @@
 // @import store/f32 as y
 // @import lib/grid
 // @import lib/strided
+// @import lib/values
 
 const WG: u32 = 64u;
 const TURNS: u32 = 1u;
@@ -12,7 +13,7 @@ struct Params { size: u32, x_offset: u32, shape: vec4<u32>, x_strides: vec4<u32>
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-fn x_values(i: u32) -> vec4<f32> {
+fn x_values(i: u32) -> vec4<Value> {
     if DENSE {
         return x_load4(params.x_offset + i);
     }

@@ -11,10 +11,13 @@ from wgpu_backend.testing import check_op
 
 ROWS = "rows cols"
 UNARY = (
-    "contiguous", "cos", "exp", "fresh", "gelu", "gelu_erf", "neg", "quick_gelu", "sigmoid", "silu",
-    "sin", "softmax", "softplus", "sqr", "sqrt", "tanh",
+    "abs", "contiguous", "cos", "exp", "fresh", "gelu", "gelu_erf", "log", "neg", "quick_gelu",
+    "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "sqr", "sqrt", "tanh",
 )  # fmt: skip
-BINARY = ("sub", "mul", "div", "swiglu", "geglu", "geglu_erf", "geglu_quick")
+BINARY = (
+    "sub", "mul", "div", "maximum", "minimum", "power", "equal", "less", "swiglu", "geglu",
+    "geglu_erf", "geglu_quick",
+)  # fmt: skip
 # Ops by the way they are tried: shapes, then options.
 TRIALS = {
     **{name: ((ROWS,), {}) for name in UNARY},

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
-from wgpu_backend.dtypes import F16, I32
+from wgpu_backend.dtypes import F16, F32, I32, U32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
-OPS = ("add", "sub", "mul", "div")
+OPS = ("add", "sub", "mul", "div", "maximum", "minimum")
 SHAPES = [(), (1,), (3,), (33,), (257,), (3, 33), (2, 3, 5), (2, 3, 5, 7), (1, 1, 1, 1)]
 BROADCASTS = [
     ((3, 33), (33,)),
@@ -117,12 +117,99 @@ def test_more_than_four_axes_are_refused(full):
         ctx.zeros(1, 1, 1, 1, 1) * 2
 
 
-@pytest.mark.parametrize("name", [*OPS, "scale"])
-def test_integers_are_refused(full, name):
+@pytest.mark.parametrize("name", ["div", "power", "scale"])
+def test_integers_are_refused_where_results_are_none(full, name):
     with Context(full) as ctx:
         x = ctx.zeros(4, dtype=I32)
         with pytest.raises(DTypeError, match=rf"{name}: \w is i32, needs f32, f16, bf16"):
             x.scale(factor=2) if name == "scale" else getattr(x, name)(x)
+
+
+@pytest.mark.parametrize("dtype", [I32, U32], ids=str)
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "maximum", "minimum"])
+def test_integers_stay_integers_and_wrap_as_in_numpy(executor, rng, name, dtype):
+    info = np.iinfo(dtype.numpy)
+    op = {"add": np.add, "sub": np.subtract, "mul": np.multiply}.get(name) or getattr(np, name)
+    for left, right in [((), ()), ((3,), ()), ((33,), (33,)), ((257, 3), (3,)), ((4, 8), (1, 8))]:
+        a, b = (
+            rng.integers(info.min, info.max, s, dtype.numpy, endpoint=True) for s in (left, right)
+        )
+        with Context(executor) as ctx, np.errstate(over="ignore"):
+            got = getattr(ctx.from_numpy(a), name)(ctx.from_numpy(b))
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got.numpy(), op(a, b))
+
+
+def test_integers_beside_floats_are_refused(full):
+    with Context(full) as ctx, pytest.raises(DTypeError, match="add: b is f32, needs i32; cast it"):
+        ctx.zeros(3, dtype=I32) + ctx.zeros(3)
+
+
+SPECIAL = np.array(
+    [
+        np.nan,
+        np.inf,
+        -np.inf,
+        0,
+        -0.0,
+        1,
+        -1,
+        2,
+        -2,
+        3,
+        -3,
+        0.5,
+        -0.5,
+        15,
+        16,
+        -17,
+        1e30,
+        3e38,
+        -3e38,
+    ],
+    "f4",
+)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "power"])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_special_values_give_what_they_give_in_numpy(executor, check, name, dtype):
+    a, b = (v.reshape(-1).copy() for v in np.meshgrid(SPECIAL, SPECIAL))
+    with Context(executor) as ctx, np.errstate(all="ignore"):
+        x, y = tensor(ctx, a, dtype), tensor(ctx, b, dtype)
+        got = getattr(x, name)(y).cast(dtype=F32).numpy()
+        want = getattr(np, name)(x.numpy().astype("f8"), y.numpy().astype("f8"))
+        want = ctx.from_numpy(want.astype("f4")).cast(dtype=dtype).cast(dtype=F32).numpy()
+    # Of numbers, all are whole powers or roots of two, within some units of f32 or one of the type.
+    np.testing.assert_allclose(got, want, rtol={"f32": 1e-6, "f16": 1e-3, "bf16": 1e-2}[dtype.name])
+
+
+def test_powers_are_as_exact_as_their_size_allows(any_executor, rng):
+    a = np.exp(rng.uniform(-20, 20, 20_000))
+    a[::2] = 1 + rng.uniform(-0.01, 0.01, 10_000)
+    a = a.astype("f4")
+    b = (rng.uniform(-80, 80, a.size) / np.maximum(np.abs(np.log(a)), 1e-3)).astype("f4")
+    want = a.astype("f8") ** b.astype("f8")
+    shown = (want > 1e-37) & (want < 1e38)  # devices may flush what is smaller
+    with Context(any_executor) as ctx:
+        got = ctx.from_numpy(a).power(ctx.from_numpy(b)).numpy()
+    # log2 is off by 2 units of f32, which the power multiplies; exp2 by 4 more in WGSL.
+    size = np.abs(b * np.log2(a.astype("f8")))
+    limit = (6 + 3 * size) * 2.0**-24 * want
+    assert (np.abs(got - want) <= limit)[shown].all()
+
+
+@pytest.mark.parametrize(("left", "right"), BROADCASTS, ids=str)
+def test_powers_broadcast(executor, check, rng, left, right):
+    a, b = rng.uniform(0.5, 2, left).astype("f4"), rng.uniform(-3, 3, right).astype("f4")
+    check(executor, lambda ctx: tensor(ctx, a).power(tensor(ctx, b)), limit=1e-12)
+
+
+def test_whole_powers_are_products(executor, rng):
+    x = rng.standard_normal(257).astype("f4")
+    with Context(executor) as ctx:
+        got = (ctx.from_numpy(x) ** 2).numpy()
+    np.testing.assert_allclose(got, x * x, rtol=2e-7)
 
 
 def test_tensors_of_two_contexts_are_refused(full):

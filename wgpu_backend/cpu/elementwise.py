@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.cpu.twin import Array, twin
 
 
@@ -33,3 +35,21 @@ def div(a: Array, b: Array) -> Array:
 def scale(x: Array, *, factor: float, bias: float = 0.0) -> Array:
     """Multiple and sum with numbers."""
     return x * x.dtype.type(factor) + x.dtype.type(bias)
+
+
+@twin
+def power(a: Array, b: Array) -> Array:
+    """Power, by way of f64: NumPy's own of f32 is off by some units where a result is small."""
+    return a.astype(np.float64) ** b.astype(np.float64)
+
+
+@twin
+def maximum(a: Array, b: Array) -> Array:
+    """Larger value."""
+    return np.maximum(a, b)
+
+
+@twin
+def minimum(a: Array, b: Array) -> Array:
+    """Smaller value."""
+    return np.minimum(a, b)

@@ -59,3 +59,21 @@ def clamp(x: Array, low: float, high: float) -> Array:
 def fill(x: Array, value: float) -> Array:
     """One value everywhere."""
     return np.full(x.shape, value, x.dtype)
+
+
+@twin
+def log(x: Array) -> Array:
+    """Natural logarithm."""
+    return np.log(x)
+
+
+@twin
+def abs(x: Array) -> Array:
+    """Value without its sign."""
+    return np.abs(x)
+
+
+@twin
+def sign(x: Array) -> Array:
+    """Sign as a number."""
+    return np.sign(x)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.dtypes import BF16, DType
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.bits import narrowed
 
+__all__ = ["decode", "dequantise", "narrowed", "strided", "whole", "widened"]
 Array = NDArray[Any]
 
 
@@ -33,14 +35,6 @@ def strided(flat: Array, spec: Spec) -> Array:
 def widened(bits: Array) -> NDArray[np.float32]:
     """bf16 bits, held as u16, as f32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def narrowed(values: Array) -> NDArray[np.uint16]:
-    """f32 rounded to the nearest bf16, ties to even; the bits as u16."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    return np.where(is_nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
 def whole(values: Array, kind: np.dtype[np.generic]) -> Array:

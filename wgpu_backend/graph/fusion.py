@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_not
 from typing import Any, Protocol
 
 from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Spec
@@ -238,7 +240,7 @@ class Graph:
 
     def add(self, call: Call, launch: Launch) -> Node:
         """Node for the result of an op."""
-        storage = launch.into.storage if launch.into else self._allocate(launch.out)
+        storage = launch.into.storage if launch.into is not None else self._allocate(launch.out)
         node = Node(launch.out, storage, builder=self, call=call, launch=launch)
         self._fresh.append(node)
         return node
@@ -246,6 +248,11 @@ class Graph:
     def view(self, source: Node, spec: Spec) -> Node:
         """Node that looks at the storage of another."""
         return Node(spec, source.storage, builder=self, source=source)
+
+    def constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Node:
+        """Node with values that are known now."""
+        spec = Spec.dense(shape, dtype)
+        return Node(spec, Storage(spec.nbytes, "input", "", data), builder=self)
 
     # For `fused`.
 
@@ -259,7 +266,7 @@ class Graph:
                 self.nodes.append(node)
             else:
                 self._replace([node, *self._absorbed], answer)
-        changed = self.nodes != before
+        changed = len(self.nodes) != len(before) or any(map(is_not, self.nodes, before))
         self._drop_dead()
         return changed
 
@@ -278,16 +285,16 @@ class Graph:
     def _may_wait(self, new: Node, old: Node) -> bool:
         """Whether `new` reads in the place of `old` what the nodes it replaces read before."""
         there = _operands(old)
-        return all(o in there or self._unchanged(o) for o in _operands(new))
+        return all(_among(o, there) or self._unchanged(o) for o in _operands(new))
 
     def _unchanged(self, operand: Node) -> bool:
         """Whether nobody wrote what an operand sees since it was last read."""
         if not self._changes(operand.storage):
             return True
         for node in reversed(self.nodes):
-            if node not in self._absorbed and operand.storage in _written(node):
+            if not _among(node, self._absorbed) and operand.storage in _written(node):
                 return False
-            if operand in _operands(node):
+            if _among(operand, _operands(node)):
                 return True
         return False
 
@@ -300,7 +307,7 @@ class Graph:
         return storage.kind == "state" or len(self._writers.get(storage, ())) > 1
 
     def _replace(self, old: Sequence[Node], new: Sequence[Node]) -> None:
-        self.nodes = [n for n in self.nodes if n not in old] if len(old) > 1 else self.nodes
+        self.nodes = [n for n in self.nodes if not _among(n, old)] if len(old) > 1 else self.nodes
         for node in old:
             self._count(node, -1)
         for node in new:
@@ -311,7 +318,10 @@ class Graph:
         """Note who writes and reads what, or forget it."""
         writers = self._writers.setdefault(node.storage, [])
         for nodes in (writers, *(self._readers[operand.storage] for operand in _operands(node))):
-            nodes.append(node) if sign > 0 else nodes.remove(node)
+            if sign > 0:
+                nodes.append(node)
+            else:
+                del nodes[next(i for i, n in enumerate(nodes) if n is node)]
 
     def _drop_dead(self) -> None:
         """Keep what outputs and lasting storages need."""
@@ -327,11 +337,16 @@ class Graph:
         self.nodes = kept[::-1]
 
 
+def _among(node: Node, nodes: Iterable[Node]) -> bool:
+    """Whether a node itself is there: ``==`` and ``in`` ask tensors for their values."""
+    return any(n is node for n in nodes)
+
+
 def _operands(node: Node) -> list[Node]:
     launch = node.launch
     if launch is None:
         return []
-    return [*launch.operands.values(), *([launch.into] if launch.into else [])]
+    return [*launch.operands.values(), *([] if launch.into is None else [launch.into])]
 
 
 def _read(node: Node) -> set[Storage]:

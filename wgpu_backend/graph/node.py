@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.wgsl_source import Source
 
@@ -145,6 +146,10 @@ class Builder(Protocol):
 
     def view(self, source: Node, spec: Spec) -> Node:
         """Node that looks at the storage of another."""
+        ...
+
+    def constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Node:
+        """Node with values that are known now, as a plain type holds them."""
         ...
 
 

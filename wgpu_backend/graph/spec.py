@@ -7,13 +7,58 @@ elements.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
-from wgpu_backend.dtypes import DType
+from wgpu_backend.dtypes import DType, dtype_of
 from wgpu_backend.errors import ShapeError
 
 Shape = tuple[int, ...]
+Extents = int | Sequence[int]  # what may stand in place of several integers
+MOST_NBYTES = 2**63 - 1  # of one tensor
+
+
+def extents(subject: str, values: object) -> Shape:
+    """Whole numbers, given one after the other or as one sequence.
+
+    Parameters
+    ----------
+    subject : str
+        Begins the message.
+    values : int, or sequence of int or of one sequence of int
+        NumPy's integers are taken, too.
+
+    Raises
+    ------
+    ShapeError
+        One of them is not a whole number: a bool is none.
+    """
+    if isinstance(values, tuple) and all(type(v) is int for v in cast("Shape", values)):
+        return cast("Shape", values)
+    items = _items(values)
+    if len(items) == 1 and not isinstance(items[0], str):
+        items = _items(items[0])
+    return tuple(_whole(subject, item, items) for item in items)
+
+
+def _items(values: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Values of a sequence; of anything else, itself."""
+    try:
+        return (values,) if isinstance(values, str) else tuple(values)
+    except TypeError:
+        return (values,)
+
+
+def _whole(subject: str, value: Any, among: tuple[Any, ...]) -> int:  # noqa: ANN401
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    shown = among if len(among) > 1 else repr(value)
+    raise ShapeError(f"{subject}: {shown}, needs whole numbers, {value!r} is none")
 
 
 def dense_strides(shape: Sequence[int]) -> Shape:
@@ -36,11 +81,30 @@ class Spec:
     offset: int = 0
 
     @classmethod
-    def dense(cls, shape: Sequence[int], dtype: DType) -> Spec:
-        """Spec of a fresh tensor."""
-        if any(extent < 0 for extent in shape):
-            raise ShapeError(f"shape {tuple(shape)}: an extent is negative")
-        return cls(tuple(shape), dtype, dense_strides(shape))
+    def dense(cls, shape: int | Sequence[Extents], dtype: object) -> Spec:
+        """Spec of a fresh tensor.
+
+        Parameters
+        ----------
+        shape : int or sequence of int
+            See `extents`.
+        dtype : DType, or what stands for one
+            See `wgpu_backend.dtypes.dtype_of`.
+
+        Raises
+        ------
+        ShapeError
+            An extent is no whole number or negative, or all together are more than 64 bits count.
+        DTypeError
+            There is no such type.
+        """
+        wanted, kind = extents("shape", shape), dtype_of(dtype)
+        if any(extent < 0 for extent in wanted):
+            raise ShapeError(f"shape {wanted}: an extent is negative")
+        # As NumPy has it, an extent of 0 excuses no other.
+        if math.prod(n for n in wanted if n) // kind.block * kind.block_nbytes > MOST_NBYTES:
+            raise ShapeError(f"shape {wanted}: more bytes of {kind} than 63 bits count")
+        return cls(wanted, kind, dense_strides(wanted))
 
     @property
     def size(self) -> int:
@@ -81,6 +145,8 @@ class Spec:
             There is no such axis.
         """
         rank = len(self.shape)
+        if type(axis) is not int:
+            (axis,) = extents(f"{subject}: axis", (axis,))
         if not -rank <= axis < rank:
             raise ShapeError(f"{subject}: axis {axis}, {self.shape} has axes {-rank} to {rank - 1}")
         return axis % rank
@@ -108,11 +174,11 @@ def broadcast_strides(spec: Spec, shape: Shape) -> Shape:
     return (0,) * missing + own
 
 
-def reshape(spec: Spec, shape: Sequence[int]) -> Spec | None:
+def reshape(spec: Spec, shape: Sequence[Extents]) -> Spec | None:
     """View of a spec under another shape (one extent may be -1), or None where it needs a copy."""
-    shape = fill_extent(spec, shape)
-    strides = _reshaped_strides(spec, shape)
-    return None if strides is None else Spec(shape, spec.dtype, strides, spec.offset)
+    filled = fill_extent(spec, extents("reshape", shape))
+    strides = _reshaped_strides(spec, filled)
+    return None if strides is None else Spec(filled, spec.dtype, strides, spec.offset)
 
 
 def fill_extent(spec: Spec, shape: Sequence[int]) -> Shape:
@@ -162,11 +228,12 @@ def _reshaped_strides(spec: Spec, shape: Shape) -> Shape | None:
     return tuple(reversed(strides))
 
 
-def permute(spec: Spec, order: Sequence[int]) -> Spec:
+def permute(spec: Spec, order: Sequence[Extents]) -> Spec:
     """Axes in another order: axis `order[i]` becomes axis `i`, as NumPy's transpose."""
-    axes = [spec.axis(a, "permute") for a in order]
+    wanted = extents("permute", order)
+    axes = [spec.axis(a, "permute") for a in wanted]
     if sorted(axes) != list(range(len(spec.shape))):
-        raise ShapeError(f"permute: order {tuple(order)}, {spec.shape} has {len(spec.shape)} axes")
+        raise ShapeError(f"permute: order {wanted}, {spec.shape} has {len(spec.shape)} axes")
     shape = tuple(spec.shape[a] for a in axes)
     return Spec(shape, spec.dtype, tuple(spec.strides[a] for a in axes), spec.offset)
 
@@ -174,6 +241,7 @@ def permute(spec: Spec, order: Sequence[int]) -> Spec:
 def sliced(spec: Spec, axis: int, start: int, stop: int, step: int = 1) -> Spec:
     """Values `start` to `stop` of one axis, every `step`-th; `0 <= start <= stop <= extent`."""
     axis = spec.axis(axis, "slice")
+    start, stop, step = extents("slice", (start, stop, step))
     extent = spec.shape[axis]
     if not 0 <= start <= stop <= extent or step < 1:
         raise ShapeError(f"slice: {start}:{stop}:{step} of axis {axis}, which has {extent} values")

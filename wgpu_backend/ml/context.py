@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import Any
 
 from wgpu_backend.device_info import DeviceInfo
-from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType
-from wgpu_backend.errors import ContextError, DTypeError, ShapeError
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Extents, Spec
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
+from wgpu_backend.ml.leaves import Leaves, Type
 from wgpu_backend.ml.planes import stored_nbytes
-from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
-from wgpu_backend.ops import creation
+from wgpu_backend.ml.tensor import Tensor
 
 MAX_GRAPH_NODES = 1 << 20
 
 
-class Context:
+class Context(Leaves):
     """Makes tensors and computes them.
 
     Use it as a context manager, or `close` it; closing gives back all device memory that its
@@ -38,12 +35,10 @@ class Context:
     """
 
     def __init__(self, executor: Executor, max_nodes: int = MAX_GRAPH_NODES) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._max_nodes = max_nodes
         self._nodes = 0
         self._forward: list[Node] = []
-        self._states: list[Storage] = []
-        self._closed = False
         self.batch_size = 1
         self.memo: dict[Any, Tensor] = {}
 
@@ -87,137 +82,9 @@ class Context:
         """Node that looks at the storage of another."""
         return Tensor(spec, source.storage, builder=self, source=source)
 
-    # Leaves.
-
-    def input(self, name: str, shape: Sequence[int], dtype: DType = F32) -> Tensor:
-        """Tensor that a recorded graph gets anew on every run, by `name`."""
-        self._check()
-        _require(dtype, not dtype.quantised, f"input {name}", "a plain type; or use from_bytes")
-        spec = Spec.dense(shape, dtype)
-        return leaf(spec, Storage(spec.nbytes, "input", name, spec), self)
-
-    def state(self, shape: Sequence[int], dtype: DType = F32, label: str = "state") -> Tensor:
-        """Zeroed tensor that ops may write into, kept until the context closes.
-
-        Raises
-        ------
-        DTypeError
-            `dtype` is a block format that ops cannot write.
-        """
-        self._check()
-        writable = not dtype.quantised or dtype in QUANTISABLE
-        _require(dtype, writable, label, f"a plain type, {', '.join(map(str, QUANTISABLE))}")
-        spec = Spec.dense(shape, dtype)
-        storage = self._executor.state(spec, label)
-        self._states.append(storage)
-        return leaf(spec, storage, self)
-
-    def zeros(self, *shape: int, dtype: DType = F32) -> Tensor:
-        """Tensor of zeros."""
-        return self.state(shape, dtype, "zeros")
-
-    def empty(self, *shape: int, dtype: DType = F32) -> Tensor:
-        """Tensor to be written by ops; its values are zeros until then."""
-        return self.state(shape, dtype, "empty")
-
-    def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> Tensor:
-        """Tensor with the values of an array, converted to `dtype`.
-
-        Parameters
-        ----------
-        values : array-like
-        dtype : DType or None
-            None keeps i32, and takes f32 for everything else.
-
-        Raises
-        ------
-        DTypeError
-            `dtype` is a block format: give its bytes to `from_bytes`.
-        """
-        array = np.asarray(values)
-        wanted = dtype or (I32 if array.dtype.kind in "iu" else F32)
-        if wanted.numpy is None or wanted == BF16:
-            raise DTypeError(f"from_numpy: {wanted} has no NumPy type; give from_bytes its bytes")
-        return self._constant(array.astype(wanted.numpy).tobytes(), wanted, array.shape)
-
-    def from_floats(self, values: Sequence[float], *shape: int) -> Tensor:
-        """f32 tensor with these values."""
-        data = np.asarray(values, np.float32).tobytes()
-        return self._constant(data, F32, shape_of(values, shape, "from_floats"))
-
-    def from_ints(self, values: Sequence[int], *shape: int) -> Tensor:
-        """i32 tensor with these values."""
-        data = np.asarray(values, np.int32).tobytes()
-        return self._constant(data, I32, shape_of(values, shape, "from_ints"))
-
-    def from_bytes(self, dtype: DType, data: bytes, *shape: int) -> Tensor:
-        """Tensor with these bytes as they are.
-
-        Raises
-        ------
-        ShapeError
-            There are not as many bytes as the shape needs.
-        """
-        spec = Spec.dense(shape, dtype)
-        shape_of(data, (spec.nbytes,), f"from_bytes {dtype} {tuple(shape)}, in bytes")
-        if dtype.quantised:
-            return self.weight(dtype, data, *shape)
-        return self._constant(bytes(data), dtype, shape)
-
-    def weight(self, dtype: DType, data: bytes, *shape: int) -> Tensor:
-        """Tensor with these bytes, which the device lays out as it does the weights of a model.
-
-        Raises
-        ------
-        ShapeError
-            There are not as many bytes as the shape needs.
-        """
-        self._check()
-        spec = Spec.dense(shape, dtype)
-        shape_of(data, (spec.nbytes,), f"weight {dtype} {tuple(shape)}, in bytes")
-        storage = self._executor.weight(spec, memoryview(data), "weight", alone=True)
-        self._states.append(storage)
-        return leaf(spec, storage, self)
-
-    def arange(self, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Tensor:
-        """Values from `start` in steps, up to and without `stop`; see `ops.creation.arange`."""
-        made = creation.arange.added(self, start=start, stop=stop, step=step, dtype=dtype)
-        return cast("Tensor", made)
-
-    def random_normal(
-        self,
-        shape: Sequence[int],
-        dtype: DType = F32,
-        *,
-        loc: float = 0.0,
-        scale: float = 1.0,
-        key: int = 0,
-    ) -> Tensor:
-        """Normally distributed numbers, the same for the same key on every device.
-
-        Parameters
-        ----------
-        shape : sequence of int
-        dtype : DType
-            f32, f16 or bf16.
-        loc, scale : float
-            Mean and standard deviation.
-        key : int
-            Other keys, other numbers.
-        """
-        made = creation.random_normal.added(
-            self, shape=tuple(shape), dtype=dtype, loc=loc, scale=scale, key=key
-        )
-        return cast("Tensor", made)
-
     def layer(self, index: int) -> LayerPlace:
         """Where caches of one layer are made, so that memory reports name it."""
         return LayerPlace(self, index)
-
-    def _constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Tensor:
-        self._check()
-        spec = Spec.dense(shape, dtype)
-        return leaf(spec, Storage(spec.nbytes, "input", "", data), self)
 
     # Computing.
 
@@ -334,7 +201,8 @@ class Context:
             raise ContextError(f"assign: {spec.shape} is the result of an op or a named input")
 
     def _taken(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        forward = [n for n in self._forward if n not in tensors]
+        given = {id(t) for t in tensors}
+        forward = [n for n in self._forward if id(n) not in given]
         self._forward.clear()
         return forward  # pyright: ignore[reportReturnType]
 
@@ -357,10 +225,6 @@ class Context:
         self._states.clear()
         self.memo.clear()
 
-    def _check(self) -> None:
-        if self._closed:
-            raise ContextError("context: it is closed; make a new one")
-
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
@@ -369,18 +233,13 @@ class LayerPlace:
     context: Context
     index: int
 
-    def zeros(self, *shape: int, dtype: DType = F32) -> Tensor:
+    def zeros(self, *shape: Extents, dtype: Type = F32) -> Tensor:
         """Tensor of zeros that ops may write into."""
         return self.context.state(shape, dtype, f"cache.{self.index}.state")
 
-    def empty(self, *shape: int, dtype: DType = F32) -> Tensor:
+    def empty(self, *shape: Extents, dtype: Type = F32) -> Tensor:
         """Tensor to be written by ops; its values are zeros until then."""
         return self.zeros(*shape, dtype=dtype)
-
-
-def _require(dtype: DType, condition: bool, subject: str, wanted: str) -> None:
-    if not condition:
-        raise DTypeError(f"{subject}: got {dtype}, needs {wanted}")
 
 
 def _is_whole(tensor: Tensor) -> bool:

@@ -6,15 +6,15 @@ import builtins
 from collections.abc import Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from wgpu_backend.dtypes import BF16, DType
-from wgpu_backend.errors import ContextError, DTypeError
+from wgpu_backend.dtypes import BF16, DType, held
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ml.display import as_html, dump
 from wgpu_backend.ml.executor import Array
+from wgpu_backend.ops.constants import as_array
 
 T = TypeVar("T")
 
@@ -62,6 +62,11 @@ class HostView(Node):
         """Number of elements."""
         return self.spec.size
 
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.spec.shape)
+
     def owner(self) -> Owner[HostView]:
         """Context the tensor belongs to; ContextError for a weight, which has none."""
         if self.builder is None:
@@ -94,6 +99,34 @@ class HostView(Node):
         """Values on the host: `numpy`, by the name that Ollama's interface has for weights."""
         return self.numpy()
 
+    def item(self) -> bool | int | float | complex:
+        """The value of a tensor of one.
+
+        Raises
+        ------
+        ShapeError
+            There is not one value.
+        """
+        return self._one("item", "numpy() and tolist() give all")
+
+    def tolist(self) -> Any:  # noqa: ANN401
+        """Values as lists in lists, as deep as there are axes; a number of none."""
+        return self.numpy().tolist()
+
+    def _one(self, asked: str, remedy: str) -> Any:  # noqa: ANN401
+        if self.size != 1:
+            raise ShapeError(f"{asked}: {self.shape} has {self.size} values, needs 1; {remedy}")
+        return self.numpy().item()
+
+    def __bool__(self) -> bool:
+        return bool(self._one("bool", "numpy().any() or .all() says what is meant"))
+
+    def __float__(self) -> float:
+        return float(self._one("float", "numpy() and floats() give all"))
+
+    def __int__(self) -> int:
+        return int(self._one("int", "numpy() and ints() give all"))
+
     def floats(self) -> list[float]:
         """Values on the host, in row-major order."""
         return [float(v) for v in self.numpy().reshape(-1)]
@@ -108,11 +141,11 @@ class HostView(Node):
 
     def from_floats(self, values: Sequence[float]) -> Self:
         """Put numbers into a constant or a state, converted to its type; the tensor itself."""
-        return self._assign("from_floats", np.asarray(values, np.float32))
+        return self._assign("from_floats", values)
 
     def from_ints(self, values: Sequence[int]) -> Self:
         """Put integers into a constant or a state, converted to its type; the tensor itself."""
-        return self._assign("from_ints", np.asarray(values, np.int32))
+        return self._assign("from_ints", values)
 
     def from_bytes(self, data: builtins.bytes) -> Self:
         """Put bytes into a constant or a state as they are; the tensor itself.
@@ -125,10 +158,10 @@ class HostView(Node):
         self.owner().assign(self, data)
         return self
 
-    def _assign(self, asked: str, values: Array) -> Self:
+    def _assign(self, asked: str, values: Sequence[float]) -> Self:
         if self.dtype.numpy is None or self.dtype == BF16:
             raise DTypeError(f"{asked}: {self.dtype} has no NumPy type; give from_bytes its bytes")
-        return self.from_bytes(values.astype(self.dtype.numpy).tobytes())
+        return self.from_bytes(held(asked, as_array(asked, values), self.dtype).tobytes())
 
     def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
         """Values as nested brackets, computed first where they have not been.

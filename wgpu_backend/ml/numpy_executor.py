@@ -160,7 +160,10 @@ def execute(node: Node, launch: Launch, call: Call) -> None:
     kwargs = {name: _argument(a, launch, halves) for name, a in call.kwargs.items()}
     # Overflow to inf and its consequences are what a GPU does too.
     with np.errstate(all="ignore"):
-        result = twin(*args, **kwargs)
+        try:
+            result = twin(*args, **kwargs)
+        except MemoryError as error:
+            raise OutOfMemory(f"{call.op.name}: {error}") from None
     if launch.into is None and np.size(result) != launch.out.size:
         raise BackendError(
             f"{call.op.name}: its twin gives shape {np.shape(result)}, needs {launch.out.shape}"

@@ -6,20 +6,24 @@ computed before `Context.compute` or `numpy`.
 
 from __future__ import annotations
 
-import builtins
+import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
 
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
-from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ml.host_view import HostView, Owner
+from wgpu_backend.graph.spec import Extents, Shape, Spec
+from wgpu_backend.ml.host_view import Owner
+from wgpu_backend.ml.indexing import indexed
 from wgpu_backend.ml.methods import function_of
+from wgpu_backend.ml.operators import Operators
 from wgpu_backend.ops import (
     activation,
     attention,
+    comparison,
     convolution,
     copying,
     dot_product_attention,
@@ -66,7 +70,7 @@ class Method(Generic[P]):
         def __get__(self, tensor: Tensor | None, owner: type) -> Any: ...
 
 
-class Tensor(HostView):
+class Tensor(Operators):
     """An array on a device, or the promise of one."""
 
     __slots__ = ()
@@ -91,16 +95,21 @@ class Tensor(HostView):
         """View of a tensor that belongs to no context."""
         return Tensor(spec, self.storage, source=self)
 
-    def reshape(self, *shape: int) -> Tensor:
+    @property
+    def T(self) -> Tensor:
+        """View with the axes reversed."""
+        return self.transpose()
+
+    def reshape(self, *shape: Extents) -> Tensor:
         """Same values under another shape; one extent may be -1. Copies where strides demand it."""
         found = specs.reshape(self.spec, shape)
         return self._view(found) if found else self.contiguous().reshape(*shape)
 
-    def permute(self, *order: int) -> Tensor:
+    def permute(self, *order: Extents) -> Tensor:
         """View with the axes in another order: axis ``order[i]`` becomes axis i."""
         return self._view(specs.permute(self.spec, order))
 
-    def transpose(self, *order: int) -> Tensor:
+    def transpose(self, *order: Extents) -> Tensor:
         """Return `permute`, with the axes reversed when no order is given."""
         return self.permute(*(order or range(len(self.shape) - 1, -1, -1)))
 
@@ -110,24 +119,41 @@ class Tensor(HostView):
 
     def chunk(self, axis: int, size: int) -> list[Tensor]:
         """Views of `size` values each along an axis; the last may be shorter."""
-        extent = self.dim(axis)
+        extent, (size,) = self.dim(axis), specs.extents("chunk", (size,))
+        if size < 1:
+            raise ShapeError(f"chunk: {size} values each, needs at least 1")
         return [self.slice(axis, i, min(i + size, extent)) for i in range(0, extent, size)]
 
-    def chunk_sections(self, axis: int, *sections: int) -> list[Tensor]:
+    def chunk_sections(self, axis: int, *sections: Extents) -> list[Tensor]:
         """Views of the given numbers of values along an axis, which they add up to."""
-        if sum(sections) != self.dim(axis):
+        counts = specs.extents("chunk_sections", sections)
+        if sum(counts) != self.dim(axis):
             raise ShapeError(
-                f"chunk_sections: sections add up to {sum(sections)}, axis {axis} has "
+                f"chunk_sections: sections add up to {sum(counts)}, axis {axis} has "
                 f"{self.dim(axis)} values"
             )
-        ends = [sum(sections[: i + 1]) for i in range(len(sections))]
-        return [self.slice(axis, e - n, e) for e, n in zip(ends, sections, strict=True)]
+        ends = accumulate(counts)
+        return [self.slice(axis, e - n, e) for e, n in zip(ends, counts, strict=True)]
 
     add = Method(elementwise.add)
     sub = Method(elementwise.sub)
     mul = Method(elementwise.mul)
     div = Method(elementwise.div)
+    power = Method(elementwise.power)
+    maximum = Method(elementwise.maximum)
+    minimum = Method(elementwise.minimum)
     scale = Method(elementwise.scale)
+    equal = Method(comparison.equal)
+    not_equal = Method(comparison.not_equal)
+    less = Method(comparison.less)
+    less_equal = Method(comparison.less_equal)
+    greater = Method(comparison.greater)
+    greater_equal = Method(comparison.greater_equal)
+    logical_and = Method(comparison.logical_and)
+    logical_or = Method(comparison.logical_or)
+    logical_xor = Method(comparison.logical_xor)
+    logical_not = Method(comparison.logical_not)
+    where = Method(comparison.where)
     mulmat = Method(matmul.mulmat)
     mulmat_full_prec = Method(matmul.mulmat_full_prec)
     mulmat_add = Method(matmul.mulmat_add)
@@ -143,7 +169,10 @@ class Tensor(HostView):
     sqr = Method(pointwise.sqr)
     sqrt = Method(pointwise.sqrt)
     exp = Method(pointwise.exp)
+    log = Method(pointwise.log)
     neg = Method(pointwise.neg)
+    abs = Method(pointwise.abs)
+    sign = Method(pointwise.sign)
     sin = Method(pointwise.sin)
     cos = Method(pointwise.cos)
     softplus = Method(pointwise.softplus)
@@ -271,7 +300,7 @@ class Tensor(HostView):
         positions = self.context.from_numpy(list(range(offset, offset + tokens)), I32)
         frequencies = self.context.from_numpy(options.frequencies())
         if freqs is not None:
-            frequencies = self._operand(scale).div(freqs)
+            frequencies = scale / freqs
         table = positions.rope_table(frequencies)
         tokens_first = self.reshape(batch * heads, tokens, cols).permute(1, 0, 2)
         y = tokens_first.rope(table, interleaved=traditional)
@@ -285,67 +314,15 @@ class Tensor(HostView):
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
 
-    def _operand(self, other: Tensor | float) -> Tensor:
-        return other if isinstance(other, Tensor) else self.context.from_numpy([float(other)])
-
-    def __add__(self, other: Tensor | float) -> Tensor:
-        return self.add(self._operand(other))
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        return self.sub(self._operand(other))
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        return self.mul(self._operand(other))
-
-    def __truediv__(self, other: Tensor | float) -> Tensor:
-        return self.div(self._operand(other))
-
-    def __neg__(self) -> Tensor:
-        return self.scale(factor=-1.0)
-
-    def __rsub__(self, other: float) -> Tensor:
-        return self.scale(factor=-1.0, bias=other)
-
-    def __rtruediv__(self, other: float) -> Tensor:
-        return self._operand(other).div(self)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return self.matmul(other)
-
-    def __getitem__(self, index: int | builtins.slice | tuple[int | builtins.slice, ...]) -> Tensor:
-        """Basic indexing: integers and slices with positive steps."""
-        items = index if isinstance(index, tuple) else (index,)
-        if len(items) > len(self.shape):
-            raise ShapeError(
-                f"index: {len(items)} indices, {self.shape} has {len(self.shape)} axes"
-            )
-        found, kept = self.spec, list(range(len(self.shape)))
-        for axis, item in enumerate(items):
-            start, stop, step = _bounds(item, self.shape[axis])
-            found = specs.sliced(found, axis, start, stop, step)
-            if not isinstance(item, builtins.slice):
-                kept.remove(axis)
-        shape = tuple(found.shape[a] for a in kept)
-        strides = tuple(found.strides[a] for a in kept)
-        return self._view(Spec(shape, found.dtype, strides, found.offset))
+    def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401
+        """View by integers, slices with positive steps, ``...`` and None, as NumPy has it."""
+        return self._view(indexed(self.spec, index))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(self.dim(0)))
 
     def __len__(self) -> int:
         return self.dim(0)
-
-
-def _bounds(item: int | builtins.slice, extent: int) -> tuple[int, int, int]:
-    if isinstance(item, builtins.slice):
-        start, stop, step = item.indices(extent)
-        return start, max(start, stop), step
-    if not -extent <= item < extent:
-        raise ShapeError(f"index: {item}, the axis has {extent} values")
-    return item % extent, item % extent + 1, 1
 
 
 def _rope_table(positions: Tensor, options: RopeOptions, factors: Tensor | None) -> Tensor:
@@ -366,12 +343,9 @@ def leaf(spec: Spec, storage: Storage, context: Builder | None = None) -> Tensor
     return Tensor(spec, storage, builder=context)
 
 
-def shape_of(values: Sequence[Any], shape: Sequence[int], subject: str) -> Shape:
-    """`shape`, if it holds as many values as there are; all of them on one axis when empty."""
-    wanted = tuple(shape) or (len(values),)
-    count = 1
-    for extent in wanted:
-        count *= extent
-    if count != len(values):
-        raise ShapeError(f"{subject}: {len(values)} values, shape {wanted} holds {count}")
+def shape_of(count: int, shape: Sequence[Extents], subject: str) -> Shape:
+    """`shape`, if it holds that many values; all of them on one axis when empty."""
+    wanted = specs.extents(subject, shape) or (count,)
+    if math.prod(wanted) != count:
+        raise ShapeError(f"{subject}: {count} values, shape {wanted} holds {math.prod(wanted)}")
     return wanted

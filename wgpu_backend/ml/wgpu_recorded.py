@@ -124,7 +124,7 @@ class WgpuRecorded:
             for operand in (launch.operands[name] for name in launch.writes):
                 # A part of what an op made is no news.
                 made.setdefault(operand.storage, operand.spec)
-            if not launch.into:
+            if launch.into is None:
                 made[node.storage] = launch.out
         for storage, slot in self.plan.slot_of.items():
             self._parts[storage] = (whole(made[storage], 1, slots[slot]),)

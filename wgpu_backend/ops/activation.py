@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, four, quads, require, require_dtype, require_rank
-from wgpu_backend.ops.elementwise import binary
+from wgpu_backend.ops.elementwise import binary, in_registers
 from wgpu_backend.ops.op import Replace, op
 
 
-def unary(name: str, x: Node) -> Launch:
+def unary(name: str, x: Node, allowed: tuple[DType, ...] = FLOATS) -> Launch:
     """Launch of an op whose WGSL builds on ``lib/unary``."""
     require_rank(name, "x", x, 0)
-    require_dtype(name, "x", x, FLOATS)
+    require_dtype(name, "x", x, allowed)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     params = {
         "size": out.size,
@@ -26,7 +27,7 @@ def unary(name: str, x: Node) -> Launch:
         {"x": x},
         threads=quads(out.size),
         params=params,
-        choices={"DENSE": x.spec.is_dense},
+        choices={**in_registers(x.spec.dtype), "DENSE": x.spec.is_dense},
         in_place=("x",),
         work=2 * out.nbytes,
     )

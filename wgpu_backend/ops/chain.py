@@ -28,7 +28,8 @@ from wgpu_backend.wgsl_source import Inline, Source, read
 MAX_OPERANDS = 6  # of the 8 storage bindings that every device has, with the result
 MAX_STEPS = 24
 _APPLY = re.compile(
-    r"^fn apply\((?P<parameters>[^)]*)\) -> vec4<f32> \{.*?^\}\n", re.MULTILINE | re.DOTALL
+    r"^fn apply\((?P<parameters>[^)]*)\) -> vec4<(?:f32|Value)> \{.*?^\}\n",
+    re.MULTILINE | re.DOTALL,
 )
 _FUNCTIONS = re.compile(r"^fn \w+", re.MULTILINE)
 _IMPORTS = re.compile(r"^// @import \S+$", re.MULTILINE)
@@ -140,7 +141,10 @@ def _function(source: Source) -> tuple[str, tuple[str, ...]] | None:
     imports = tuple(line for line in _IMPORTS.findall(text) if line not in _FRAMES)
     # A file elsewhere may import what lies beside it, which a chain would not find.
     alone = isinstance(source, str) or not imports
-    return (found[0], imports) if alone and types == {"vec4<f32>"} else None
+    if not alone or not types <= {"vec4<f32>", "vec4<Value>"}:
+        return None
+    # A chain computes with f32.
+    return found[0].replace("vec4<Value>", "vec4<f32>"), imports
 
 
 @chain.fuses("*")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any, cast
+
+import numpy as np
+
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Groups, Node
@@ -9,6 +14,7 @@ from wgpu_backend.graph.spec import Shape, Spec
 
 FLOATS = (F32, F16, BF16)
 MAX_GROUPS = 65535
+LONG = 40  # characters of a value in a message
 
 
 def require(condition: bool, error: type[BackendError], message: str) -> None:
@@ -17,11 +23,35 @@ def require(condition: bool, error: type[BackendError], message: str) -> None:
         raise error(message)
 
 
+def shown(value: object) -> str:
+    """Something that does not belong where it is, in a few words."""
+    text = " ".join(repr(value).split())
+    return text if len(text) < LONG else f"of type {type(value).__name__}"
+
+
+def require_tensor(op: str, name: str, value: object) -> None:
+    """Raise DTypeError where an operand is no tensor."""
+    if not isinstance(value, Node):
+        raise DTypeError(f"{op}: {name} is {shown(value)}, needs a tensor; from_numpy makes one")
+
+
+def require_number(op: str, name: str, value: object) -> None:
+    """Raise DTypeError where an option is no number."""
+    if not isinstance(value, int | float | np.number):
+        raise DTypeError(f"{op}: {name} is {shown(value)}, needs a number")
+
+
 def require_dtype(op: str, name: str, node: Node, allowed: tuple[DType, ...]) -> None:
     """Raise DTypeError unless the operand's type is one of `allowed`."""
+    require_tensor(op, name, node)
     if node.spec.dtype not in allowed:
         wanted = ", ".join(d.name for d in allowed)
         raise DTypeError(f"{op}: {name} is {node.spec.dtype}, needs {wanted}; cast it first")
+
+
+def is_finite(value: Any) -> bool:  # noqa: ANN401
+    """Whether something is a number, and neither infinite nor NaN."""
+    return isinstance(value, int | float | np.number) and math.isfinite(cast("float", value))
 
 
 def require_row(op: str, name: str, row: Node, count: int) -> None:
@@ -36,6 +66,7 @@ def require_row(op: str, name: str, row: Node, count: int) -> None:
 
 def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> None:
     """Raise ShapeError unless the operand has `low` to `high` axes."""
+    require_tensor(op, name, node)
     rank = len(node.spec.shape)
     if not low <= rank <= high:
         raise ShapeError(

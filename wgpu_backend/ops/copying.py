@@ -108,14 +108,15 @@ def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
     register, target = _register(source), _register(dtype)
     choices: dict[str, str | bool] = {}
     if source in (I64, U64) and (target == "f32" or dtype == BOOL):
-        choices, register = {"x": f"convert/{source}_as_f32"}, "f32"
+        choices["x"], register = f"convert/{source}_as_f32", "f32"
     if dtype == BOOL:
         choices |= {"TRUTH": True, "SIGNED_ZERO": register == "f32"}
     elif dtype in (I64, U64) and register == "f32":
-        choices, target = {"y": f"convert/{dtype}_of_f32"}, "f32"
+        choices["y"], target = f"convert/{dtype}_of_f32", "f32"
     elif dtype in (I64, U64):
         # The sign of what is widened, and not of the result, says what the high words are.
-        choices, target = {"y": f"store/{'i64' if register == 'i32' else 'u64'}"}, register
+        choices["y"] = "store/i64" if register == "i32" else "store/u64"
+        target = register
     elif register == "f32" and target != "f32":
         choices |= {"number": f"number/{target}", **_bounds(dtype)}
     return {"Value": register, "Out": target, **choices}
@@ -124,7 +125,7 @@ def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
 def _bounds(dtype: DType) -> dict[str, str]:
     """Choices that keep numbers within an integer type."""
     assert dtype.numpy is not None
-    info = np.iinfo(dtype.numpy)
+    info = np.iinfo(dtype.numpy.name)
     if dtype.block_nbytes == 4:
         return {}
     return {"MOST": f"{info.max}"} | ({"LEAST": f"{info.min}"} if info.min else {})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from wgpu_backend.dtypes import F32, I32, DType
+import numpy as np
+
+from wgpu_backend.dtypes import BF16, F32, I32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, quads, require
+from wgpu_backend.ops.check import FLOATS, is_finite, quads, require
 from wgpu_backend.ops.op import op
 
 
@@ -33,8 +35,10 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
     ShapeError
         `step` is zero.
     DTypeError
-        The type is another, or i32 and a number is not whole.
+        The type is another or holds no value so large, or i32 and a number is not whole.
     """
+    for name, value in (("start", start), ("stop", stop), ("step", step)):
+        require(is_finite(value), DTypeError, f"arange: {name} is {value!r}, needs a finite number")
     require(
         step != 0, ShapeError, f"arange: from {start} to {stop} in steps of {step}, needs a step"
     )
@@ -44,12 +48,15 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
         whole or dtype != I32, DTypeError, f"arange: {start}, {stop}, {step} in i32, needs integers"
     )
     count = max(0, math.ceil((stop - start) / step))
+    if count:
+        ends = np.asarray([start, start + (count - 1) * step])
+        held("arange", ends, F32 if dtype == BF16 else dtype)
     return Launch(
         Spec.dense((count,), dtype),
         {},
         threads=quads(count),
         params={"size": count, "start": start, "step": step},
-        choices={"Value": "i32" if dtype == I32 else "f32"},
+        shader="arange_i32" if dtype == I32 else "",
         work=4 * count,
     )
 

@@ -1,19 +1,45 @@
-"""Arithmetic value by value: add, sub, mul, div with NumPy broadcasting, and scale."""
+"""Arithmetic value by value with NumPy broadcasting: add, sub, mul, div, power and the extremes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from wgpu_backend.dtypes import I32, U32, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, four, quads, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
+NUMBERS = (*FLOATS, I32, U32)
 
-def binary(name: str, a: Node, b: Node) -> Launch:
-    """Launch of an op whose WGSL builds on ``lib/binary``; the result has the dtype of `a`."""
-    for operand, node in (("a", a), ("b", b)):
-        require_rank(name, operand, node, 0)
-        require_dtype(name, operand, node, FLOATS)
-    out = Spec.dense(broadcast(name, a.spec, b.spec), a.spec.dtype)
+
+def binary(
+    name: str,
+    a: Node,
+    b: Node,
+    allowed: tuple[DType, ...] = FLOATS,
+    choices: Mapping[str, str | bool] | None = None,
+    result: DType | None = None,
+) -> Launch:
+    """Launch of an op whose WGSL builds on ``lib/binary``.
+
+    Parameters
+    ----------
+    name : str
+        Of the op, for messages.
+    a, b : (...), of one of the types `allowed`, shapes that broadcast
+        Both floats, or both of one type.
+    allowed : tuple of DType
+    choices : mapping
+        Of the shader, beyond those of every op of two operands.
+    result : DType or None
+        None is the type of `a`.
+    """
+    require_rank(name, "a", a, 0)
+    require_dtype(name, "a", a, allowed)
+    require_rank(name, "b", b, 0)
+    require_dtype(name, "b", b, FLOATS if a.spec.dtype in FLOATS else (a.spec.dtype,))
+    out = Spec.dense(broadcast(name, a.spec, b.spec), result or a.spec.dtype)
     params = {
         "size": out.size,
         "shape": four(out.shape, 1),
@@ -21,7 +47,9 @@ def binary(name: str, a: Node, b: Node) -> Launch:
         "b_strides": four(broadcast_strides(b.spec, out.shape), 0),
         "b_size": max(b.spec.size, 1),
     }
+    more = {**in_registers(a.spec.dtype), **(choices or {})}
     choices = {
+        **more,
         "A_DENSE": a.spec.is_dense and a.spec.shape == out.shape,
         "B_DENSE": b.spec.is_dense and b.spec.shape == out.shape,
         "B_WRAPS": wraps(b.spec, out.shape),
@@ -37,6 +65,13 @@ def binary(name: str, a: Node, b: Node) -> Launch:
     )
 
 
+def in_registers(dtype: DType) -> dict[str, str | bool]:
+    """Choices of ``lib/values`` for a type: floats are what it is written for."""
+    if dtype in FLOATS:
+        return {}
+    return {"Value": "i32" if dtype == I32 else "u32", "FLOAT": False}
+
+
 def wraps(spec: Spec, shape: Shape) -> bool:
     """Whether a dense operand repeats whole in `shape`, four values at a time."""
     own = spec.shape
@@ -46,42 +81,68 @@ def wraps(spec: Spec, shape: Shape) -> bool:
     return spec.is_dense and is_end and spec.size % 4 == 0 and spec.size > 0
 
 
-@op(trusted=True)
+@op(trusted=True, constants=("a", "b"))
 def add(a: Node, b: Node) -> Launch:
     """Sum of two tensors, with broadcasting.
 
     Parameters
     ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast
+    a, b : (...), f32, f16 or bf16, shapes that broadcast; or both i32, or both u32
+        One may be a number or an array, which takes the type of the other.
 
     Returns
     -------
-    Tensor of the broadcast shape and the dtype of `a`.
+    Tensor of the broadcast shape and the dtype of `a`; integers modulo 2³².
 
     Raises
     ------
     ShapeError
         The shapes do not broadcast.
+    DTypeError
+        The types are others, or an integer meets a float.
     """
-    return binary("add", a, b)
+    return binary("add", a, b, NUMBERS)
 
 
-@op(trusted=True)
+@op(trusted=True, constants=("a", "b"))
 def sub(a: Node, b: Node) -> Launch:
     """Difference of two tensors; see `add`."""
-    return binary("sub", a, b)
+    return binary("sub", a, b, NUMBERS)
 
 
-@op(trusted=True)
+@op(trusted=True, constants=("a", "b"))
 def mul(a: Node, b: Node) -> Launch:
     """Product of two tensors, value by value; see `add`."""
-    return binary("mul", a, b)
+    return binary("mul", a, b, NUMBERS)
 
 
-@op(trusted=True)
+@op(trusted=True, constants=("a", "b"))
 def div(a: Node, b: Node) -> Launch:
-    """Quotient of two tensors, value by value; see `add`."""
+    """Quotient of two tensors of floats, value by value; see `add`."""
     return binary("div", a, b)
+
+
+@op(trusted=True, constants=("a", "b"))
+def power(a: Node, b: Node) -> Launch:
+    """Power of two tensors of floats, value by value; see `add`.
+
+    Below zero only whole powers are numbers; ``x ** 0`` and ``1 ** y`` are 1 even of NaN, as in
+    NumPy. With n = b · log2 |a| a result may be off by some (4 + 3 |n|) 2⁻²⁴ of
+    itself; whole powers up to 15 are products.
+    """
+    return binary("power", a, b)
+
+
+@op(trusted=True, constants=("a", "b"))
+def maximum(a: Node, b: Node) -> Launch:
+    """Larger value of two tensors, NaN where one has it; see `add`."""
+    return binary("maximum", a, b, NUMBERS)
+
+
+@op(trusted=True, constants=("a", "b"))
+def minimum(a: Node, b: Node) -> Launch:
+    """Smaller value of two tensors, NaN where one has it; see `add`."""
+    return binary("minimum", a, b, NUMBERS)
 
 
 @op(dense=("x",), trusted=True)

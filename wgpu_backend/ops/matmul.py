@@ -18,6 +18,7 @@ from wgpu_backend.ops.check import (
     require,
     require_dtype,
     require_rank,
+    require_tensor,
     spread,
 )
 from wgpu_backend.ops.elementwise import add
@@ -371,6 +372,8 @@ def linear(weight: Node, x: Node, addend: Node | None) -> Node:
     """
     if addend is None:
         return mulmat(weight, x)
+    for name, node in (("x", x), ("addend", addend)):
+        require_tensor("linear", name, node)
     rows = weight.spec.shape[-2:-1]  # empty where `mulmat` will say what is wrong
     fits = addend.spec.shape in (rows, (*x.spec.shape[:-1], *rows))
     if fits and addend.spec.dtype == F32 and _blockwise(weight, x):

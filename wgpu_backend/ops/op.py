@@ -23,7 +23,6 @@ kernel needs that (`dense=`), and adds a node to the operands' graph.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterable
 from functools import cache, update_wrapper
 from importlib import import_module
@@ -35,9 +34,11 @@ from numpy.typing import NDArray
 
 from wgpu_backend import plugins
 from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import dtype_of
 from wgpu_backend.errors import BackendError, ContextError, OptionError
 from wgpu_backend.graph.fusion import Graph, Made, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
+from wgpu_backend.ops.constants import Operands
 from wgpu_backend.wgsl_source import Inline, Source
 
 P = ParamSpec("P")
@@ -67,6 +68,9 @@ class Op(Generic[P]):
         Parameters whose operand is made contiguous first, beginning at a whole vector of four.
     trusted : bool
         The kernels stay inside their buffers without bounds clamping.
+    constants : iterable of str
+        Parameters whose operand may be a number or an array: it becomes a constant of the type of
+        the tensor beside it.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Op(Generic[P]):
         select: Select | None = None,
         dense: Iterable[str] = (),
         trusted: bool = False,
+        constants: Iterable[str] = (),
     ) -> None:
         self.record = record
         self.name = name
@@ -85,15 +90,28 @@ class Op(Generic[P]):
         self.select = select
         self.trusted = trusted
         self._dense = frozenset(dense)
-        self._names = tuple(inspect.signature(record).parameters)
+        self._operands = Operands(name, record, constants)
+        self._names = self._operands.names
         update_wrapper(self, record)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Node:
-        """Add the op's node to the graph of its operands."""
-        return self.added(_builder(self.name, [*args, *kwargs.values()]), *args, **kwargs)
+        """Add the op's node to the graph of its operands.
+
+        Raises
+        ------
+        DTypeError
+            An operand is no tensor, and nothing that becomes one.
+        """
+        numbers = self._operands.numbers(args, kwargs)
+        builder = _builder(self.name, [*args, *kwargs.values()])
+        if numbers:
+            args, kwargs = self._operands.taken(builder, args, kwargs, numbers)  # pyright: ignore[reportAssignmentType]
+        return self.added(builder, *args, **kwargs)
 
     def added(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
         """Add the op's node to a graph; for ops without operands, which know none."""
+        if "dtype" in kwargs:
+            kwargs["dtype"] = dtype_of(kwargs["dtype"])
         if self._dense:
             args, kwargs = self._densify(builder, args, kwargs)  # pyright: ignore[reportAssignmentType]
         launch = self.record(*args, **kwargs)
@@ -242,6 +260,7 @@ def op(
     select: Select | None = None,
     dense: Iterable[str] = (),
     trusted: bool = False,
+    constants: Iterable[str] = (),
 ) -> Callable[[Callable[P, Launch]], Op[P]]: ...
 def op(
     record: Callable[P, Launch] | None = None,
@@ -252,6 +271,7 @@ def op(
     select: Select | None = None,
     dense: Iterable[str] = (),
     trusted: bool = False,
+    constants: Iterable[str] = (),
 ) -> Op[P] | Callable[[Callable[P, Launch]], Op[P]]:
     """Make a function from operands to a `Launch` an op, named as the function.
 
@@ -263,7 +283,7 @@ def op(
         WGSL file: a name below ``shaders/``, or a path elsewhere. Left out, it is the op's name.
     source : str
         Instead of `shader`: the WGSL itself; messages say ``NAME:line``.
-    select, dense, trusted
+    select, dense, trusted, constants
         See `Op`.
 
     Raises
@@ -279,7 +299,15 @@ def op(
         if shader and source:
             raise ValueError(f"op {name}: it has a shader and a source, needs one of them")
         wgsl = Inline(name, source) if source else shader or name
-        made = Op(record, name=name, shader=wgsl, select=select, dense=dense, trusted=trusted)
+        made = Op(
+            record,
+            name=name,
+            shader=wgsl,
+            select=select,
+            dense=dense,
+            trusted=trusted,
+            constants=constants,
+        )
         REGISTRY[name] = cast("Op[Any]", made)
         plugins.note(f"op {name}")
         return made

@@ -1,16 +1,16 @@
-"""Functions of each value on its own: sqr, sqrt, exp, neg, sin, cos, softplus, clamp, fill."""
+"""Functions of each value on its own: sqr, sqrt, exp, log, abs, sin, clamp, fill and their like."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, BOOL, DType
+from wgpu_backend.dtypes import BF16, BOOL, F32, I32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.activation import unary
 from wgpu_backend.ops.bits import bits_of, moving, require_plain
-from wgpu_backend.ops.check import FLOATS, quads, require, require_dtype
+from wgpu_backend.ops.check import FLOATS, quads, require, require_dtype, require_number
 from wgpu_backend.ops.op import op
 
 
@@ -65,13 +65,58 @@ def neg(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...), f32, f16, bf16 or i32
 
     Returns
     -------
     Like `x`, dense.
     """
-    return unary("neg", x)
+    return unary("neg", x, (*FLOATS, I32))
+
+
+@op(trusted=True)
+def log(x: Node) -> Launch:
+    """Natural logarithm, within 4 units in the last place of f32.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense; -inf where `x` is zero, NaN below.
+    """
+    return unary("log", x)
+
+
+@op(trusted=True)
+def abs(x: Node) -> Launch:
+    """Value without its sign.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+
+    Returns
+    -------
+    Like `x`, dense; the smallest i32 stays as it is, as in NumPy.
+    """
+    return unary("abs", x, (*FLOATS, I32))
+
+
+@op(trusted=True)
+def sign(x: Node) -> Launch:
+    """1 above zero, -1 below it, 0 for zero.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+
+    Returns
+    -------
+    Like `x`, dense; NaN where `x` is NaN.
+    """
+    return unary("sign", x, (*FLOATS, I32))
 
 
 @op(trusted=True)
@@ -141,6 +186,8 @@ def clamp(x: Node, low: float, high: float) -> Launch:
         `low` is above `high`, or one is NaN.
     """
     require_dtype("clamp", "x", x, FLOATS)
+    for name, bound in (("low", low), ("high", high)):
+        require_number("clamp", name, bound)
     require(low <= high, ShapeError, f"clamp: {low} to {high}, needs the smaller number first")
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     return Launch(
@@ -191,6 +238,7 @@ def _require_held(value: float, dtype: DType) -> None:
     """Raise DTypeError where an integer type does not hold a number."""
     assert dtype.numpy is not None
     if dtype == BF16 or dtype.numpy.kind not in "biu":
+        held("fill", np.asarray(value), F32 if dtype == BF16 else dtype)
         return
     low, high = (0, 1) if dtype == BOOL else _range(dtype.numpy)
     require(

@@ -41,5 +41,7 @@ def recalled(node: Made, graph: Graph) -> Node | None:
     whole = node.launch.shader in ("", "rows_quant") and len(node.spec.shape) == 2
     if made is None or not whole:
         return None
-    x = node.operands.get("weights") or node.operands.get("x")
-    return x and graph.call(rows_recalled, x, made.operands["ids"], made.operands["kept"])
+    x = node.operands.get("weights", node.operands.get("x"))
+    if x is None:
+        return None
+    return graph.call(rows_recalled, x, made.operands["ids"], made.operands["kept"])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node, ParamValue
-from wgpu_backend.graph.spec import Shape, Spec, merged_axes
+from wgpu_backend.graph.spec import Shape, Spec, extents, merged_axes
 from wgpu_backend.ops.check import (
     FLOATS,
     four,
@@ -163,12 +163,12 @@ def _axes(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
     """Axes counted from the front; None is all of them."""
     if axes is None:
         return tuple(range(len(spec.shape)))
-    listed = (axes,) if isinstance(axes, int) else axes
+    listed = extents(f"{name}: axes", axes)
     found = tuple(spec.axis(a, name) for a in listed)
     require(
         len(set(found)) == len(found),
         ShapeError,
-        f"{name}: axes {tuple(listed)} name one of {len(spec.shape)} axes twice, need each once",
+        f"{name}: axes {listed} name one of {len(spec.shape)} axes twice, need each once",
     )
     return found
 

@@ -8,7 +8,7 @@ from typing import Literal
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.graph.spec import Shape, Spec, extents
 from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
@@ -39,6 +39,7 @@ def avg_pool2d(x: Node, k: int, s: int, p: int = 0) -> Launch:
     """
     require_rank("avg_pool2d", "x", x, 2)
     require_dtype("avg_pool2d", "x", x, FLOATS)
+    k, s, p = extents("avg_pool2d", (k, s, p))
     require(
         k > 0 and s > 0 and p >= 0,
         ShapeError,
@@ -87,7 +88,7 @@ def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch
     """
     require_rank("interpolate", "x", x, 2)
     require_dtype("interpolate", "x", x, FLOATS)
-    out = Spec.dense(tuple(shape), F32)
+    out = Spec.dense(shape, F32)
     _require_extents(x.spec.shape, out.shape)
     require(
         mode in ("nearest", "bilinear"),

@@ -12,9 +12,9 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Shape
+from wgpu_backend.graph.spec import Shape, extents
 from wgpu_backend.ops.bits import putting, require_plain
-from wgpu_backend.ops.check import four, require, require_dtype
+from wgpu_backend.ops.check import four, require, require_dtype, require_tensor
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shapes import reshaped
 from wgpu_backend.ops.taking import require_like
@@ -138,6 +138,10 @@ def scatter(x: Node, ids: Sequence[Node], updates: Node, axes: Sequence[int]) ->
     ShapeError
         Shapes do not go together.
     """
+    require_tensor("scatter", "updates", updates)
+    for node in ids if isinstance(ids, list | tuple) else (ids,):
+        require_tensor("scatter", "ids", node)
+    axes = extents("scatter: axes", axes)
     shape = ids[0].spec.shape if ids else ()
     for node in ids:
         require_dtype("scatter", "ids", node, (I32,))
@@ -180,6 +184,8 @@ def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int
     """
     require_dtype("slice_update_dynamic", "starts", starts, (I32,))
     require_dtype("slice_update_dynamic", "update", update, (x.spec.dtype,))
+    require_tensor("slice_update_dynamic", "starts", starts)
+    axes = extents("slice_update_dynamic: axes", axes)
     require(
         starts.spec.shape == (len(axes),) and len(update.spec.shape) == len(x.spec.shape),
         ShapeError,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Shape, Spec, dense_strides
+from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
 from wgpu_backend.ops.bits import moving, require_plain
 from wgpu_backend.ops.check import four, quads, require, require_rank
 from wgpu_backend.ops.copying import concat
@@ -67,16 +67,16 @@ def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
     ShapeError
         There is not one pair for each axis, or more is cut off than there is.
     """
-    shape = x.spec.shape
+    shape, pairs = x.spec.shape, [extents("pad_ext", pair) for pair in amounts]
     require(
-        len(amounts) == len(shape) and all(len(pair) == 2 for pair in amounts),
+        len(amounts) == len(shape) and all(len(pair) == 2 for pair in pairs),
         ShapeError,
         f"pad_ext: {len(amounts)} amounts, {shape} needs {len(shape)} pairs, one for each axis",
     )
-    return _padded("pad_ext", x, [(pair[0], pair[1]) for pair in amounts])
+    return _padded("pad_ext", x, [(pair[0], pair[1]) for pair in pairs])
 
 
-def pad(x: Node, *amounts: int) -> Node:
+def pad(x: Node, *amounts: Extents) -> Node:
     """Add zeros behind the values of axes, or cut values off.
 
     Parameters
@@ -94,13 +94,13 @@ def pad(x: Node, *amounts: int) -> Node:
     ShapeError
         There is not one number for each axis, or more is cut off than there is.
     """
-    shape = x.spec.shape
+    shape, given = x.spec.shape, extents("pad", amounts)
     require(
-        len(amounts) == len(shape),
+        len(given) == len(shape),
         ShapeError,
-        f"pad: {len(amounts)} amounts, {shape} needs {len(shape)}, one for each axis",
+        f"pad: {len(given)} amounts, {shape} needs {len(shape)}, one for each axis",
     )
-    return _padded("pad", x, [(0, amount) for amount in amounts])
+    return _padded("pad", x, [(0, amount) for amount in given])
 
 
 def _padded(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
@@ -117,7 +117,7 @@ def _padded(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
     return window(x, start=[-front for front, _ in amounts], shape=shape)
 
 
-def repeat_4d(x: Node, *shape: int) -> Node:
+def repeat_4d(x: Node, *shape: Extents) -> Node:
     """Repeat a tensor along its axes until it has a shape.
 
     Parameters
@@ -135,14 +135,15 @@ def repeat_4d(x: Node, *shape: int) -> Node:
     ShapeError
         An extent is not a multiple.
     """
-    own = (1,) * (len(shape) - len(x.spec.shape)) + x.spec.shape
+    wanted = extents("repeat", shape)
+    own = (1,) * (len(wanted) - len(x.spec.shape)) + x.spec.shape
     require(
-        len(own) == len(shape)
-        and all(n >= 0 and (n % m == 0 if m else n == 0) for n, m in zip(shape, own, strict=True)),
+        len(own) == len(wanted)
+        and all(n >= 0 and (n % m == 0 if m else n == 0) for n, m in zip(wanted, own, strict=True)),
         ShapeError,
-        f"repeat: {x.spec.shape} to {shape}, needs a multiple of each extent",
+        f"repeat: {x.spec.shape} to {wanted}, needs a multiple of each extent",
     )
-    return window(x, start=(0,) * len(shape), shape=shape, repeated=True)
+    return window(x, start=(0,) * len(wanted), shape=wanted, repeated=True)
 
 
 def repeat(x: Node, axis: int, n: int) -> Node:
@@ -162,7 +163,7 @@ def repeat(x: Node, axis: int, n: int) -> Node:
     ShapeError
         There is no such axis, or `n` is negative.
     """
-    axis = x.spec.axis(axis, "repeat")
+    axis, (n,) = x.spec.axis(axis, "repeat"), extents("repeat", (n,))
     require(n >= 0, ShapeError, f"repeat: {n} times, needs 0 or more")
     shape = list(x.spec.shape)
     shape[axis] *= n
@@ -237,7 +238,7 @@ def view(
         The view would leave the storage.
     """
     require_plain("view", "x", x)
-    steps = dense_strides(shape) if strides is None else strides
+    steps = dense_strides(extents("view", shape)) if strides is None else strides
     return viewed(x, window_of("view", x, shape, steps, offset))
 
 
@@ -245,6 +246,8 @@ def window_of(
     name: str, x: Node, shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> Spec:
     """Spec of a strided view of the storage of `x`; ShapeError where it leaves the storage."""
+    shape = Spec.dense(extents(name, shape), x.spec.dtype).shape
+    strides, (offset,) = extents(f"{name}: strides", strides), extents(name, (offset,))
     require(
         len(shape) == len(strides) and min([*shape, *strides], default=0) >= 0,
         ShapeError,

@@ -14,7 +14,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec, sliced
+from wgpu_backend.graph.spec import Spec, extents, sliced
 from wgpu_backend.ops import sampling
 from wgpu_backend.ops.check import (
     FLOATS,
@@ -129,6 +129,7 @@ def top_k(x: Node, k: int) -> Node:
     """
     require_rank("top_k", "x", x, 1)
     require_dtype("top_k", "x", x, (*FLOATS, I32))
+    (k,) = extents("top_k: k", (k,))
     cols, rows = x.spec.shape[-1], row_count(x.spec)
     values, shape = reshaped(x, (rows, cols)), (*x.spec.shape[:-1], k)
     few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS and cols > 0 and x.spec.dtype != I32

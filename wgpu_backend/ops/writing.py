@@ -16,7 +16,14 @@ from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.bits import moving, putting, require_plain
-from wgpu_backend.ops.check import four, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import (
+    four,
+    quads,
+    require,
+    require_dtype,
+    require_rank,
+    require_tensor,
+)
 from wgpu_backend.ops.copying import cast, contiguous
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shapes import reshaped
@@ -124,6 +131,7 @@ def copy(x: Node, dst: Node) -> Node:
     ContextError
         `dst` is a weight or an input, which ops do not write.
     """
+    require_tensor("copy", "dst", dst)
     require(
         x.spec.size == dst.spec.size,
         ShapeError,
@@ -164,6 +172,9 @@ def set_inplace(x: Node, src: Node, strides: Sequence[int], offset: int = 0) -> 
     ShapeError
         The window leaves `x`, or there is not one stride for each axis of `src`.
     """
+    require_tensor("set_inplace", "src", src)
+    strides = specs.extents("set_inplace: strides", strides)
+    (offset,) = specs.extents("set_inplace: offset", (offset,))
     dense = Spec.dense(x.spec.shape, x.spec.dtype)
     shape = src.spec.shape
     require(
@@ -210,6 +221,8 @@ def slice_update(
     ShapeError
         The slice leaves `x`, or `update` has another shape than it.
     """
+    require_tensor("slice_update", "update", update)
+    starts = specs.extents("slice_update: starts", starts)
     rank = len(x.spec.shape)
     strides = [1] * rank if steps is None else list(steps)
     ends = stops

@@ -1,0 +1,6 @@
+// y = whether a or b is true, value by value, with broadcasting.
+// @import lib/binary
+
+fn apply(a: vec4<Value>, b: vec4<Value>) -> vec4<u32> {
+    return vec4<u32>(a) | vec4<u32>(b);
+}

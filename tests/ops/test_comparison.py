@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+
+from tests.ops.operands import FLOATS, LAYOUTS, tensor
+from wgpu_backend.dtypes import BOOL, F16, F32, I8, I16, I32, I64, U8, U16, U32
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.ml.context import Context
+
+RELATIONS = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+LOGICAL = {
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+SPECIAL = np.array([np.nan, -np.nan, np.inf, -np.inf, 0, -0.0, 1, -1, 3e38, -3e38, 2, 0.5], "f4")
+SHAPES = [(), (1,), (3,), (33,), (257,), (2, 3, 5, 7), (0, 4)]
+BROADCASTS = [((3, 33), (33,)), ((3, 1), (1, 33)), ((), (5, 7)), ((2, 3, 1, 7), (5, 1))]
+
+
+def pairs(values):
+    """Each value beside each."""
+    return [v.reshape(-1).copy() for v in np.meshgrid(values, values)]
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_relations_of_special_values_are_those_of_numpy(executor, name):
+    a, b = pairs(SPECIAL)
+    for dtype in FLOATS:
+        with Context(executor) as ctx:
+            got = getattr(tensor(ctx, a, dtype), name)(tensor(ctx, b, dtype))
+            x, y = tensor(ctx, a, dtype).numpy(), tensor(ctx, b, dtype).numpy()
+            assert got.dtype == BOOL
+            np.testing.assert_array_equal(got.numpy(), RELATIONS[name](x, y))
+
+
+@pytest.mark.parametrize("dtype", [I32, U32], ids=str)
+@pytest.mark.parametrize("name", RELATIONS)
+def test_integers_compare_over_their_whole_range(executor, name, dtype):
+    info = np.iinfo(dtype.numpy)
+    a, b = pairs(np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype.numpy))
+    with Context(executor) as ctx:
+        got = getattr(ctx.from_numpy(a), name)(ctx.from_numpy(b)).numpy()
+    np.testing.assert_array_equal(got, RELATIONS[name](a, b))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_comparisons_of_every_size(executor, rng, shape):
+    a, b = (rng.integers(-1, 2, shape).astype("f4") for _ in "ab")
+    with Context(executor) as ctx:
+        got = ctx.from_numpy(a).less(ctx.from_numpy(b))
+        assert got.shape == shape
+        np.testing.assert_array_equal(got.numpy(), a < b)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_comparisons_of_views_and_broadcast_operands(executor, rng, layout):
+    for left, right in [((3, 5, 9),) * 2, *BROADCASTS]:
+        a, b = (rng.integers(-1, 2, shape).astype("f4") for shape in (left, right))
+        with Context(executor) as ctx:
+            got = LAYOUTS[layout](ctx, a, F16).greater_equal(LAYOUTS[layout](ctx, b, F32))
+            np.testing.assert_array_equal(got.numpy(), a >= b)
+
+
+@pytest.mark.parametrize("name", LOGICAL)
+def test_logical_ops_are_those_of_numpy(executor, rng, name):
+    for left, right in [((257,),) * 2, ((3, 33), (33,)), ((), (3,))]:
+        a, b = (rng.integers(0, 2, shape).astype(bool) for shape in (left, right))
+        with Context(executor) as ctx:
+            x, y = ctx.from_numpy(a), ctx.from_numpy(b)
+            np.testing.assert_array_equal(getattr(x, name)(y).numpy(), LOGICAL[name](a, b))
+            np.testing.assert_array_equal(x.logical_not().numpy(), ~a)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, I32, U32, BOOL, U8, I8, U16, I16], ids=str)
+def test_where_takes_values_of_either(executor, rng, dtype):
+    for shape in [(), (1,), (3,), (33,), (257,), (3, 5, 9), (0,)]:
+        values = rng.integers(0, 2 if dtype == BOOL else 100, (2, *shape)).astype("f4")
+        condition = rng.integers(0, 2, shape).astype(bool)
+        with Context(executor) as ctx:
+            a, b = (tensor(ctx, v, dtype) for v in values)
+            got = ctx.from_numpy(condition).where(a, b)
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got.numpy(), np.where(condition, *values))
+
+
+def test_where_chooses_among_nan_and_infinities(executor):
+    a, b = pairs(SPECIAL)
+    with Context(executor) as ctx:
+        x, y = ctx.from_numpy(a), ctx.from_numpy(b)
+        np.testing.assert_array_equal((x > y).where(x, y).numpy(), np.where(a > b, a, b))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_where_takes_views_and_broadcasts(executor, rng, layout):
+    condition, a, b = rng.integers(0, 2, (3, 1, 9)) > 0, rng.random((5, 1), "f4"), rng.random(9)
+    with Context(executor) as ctx:
+        make = LAYOUTS[layout]
+        got = make(ctx, condition, BOOL).where(make(ctx, a), make(ctx, b.astype("f4")))
+        np.testing.assert_array_equal(got.numpy(), np.where(condition, a, b.astype("f4")))
+
+
+def test_where_makes_constants_of_numbers(executor):
+    with Context(executor) as ctx:
+        x, ids = ctx.from_numpy([1.5, -2.5]), ctx.from_numpy([3, -4])
+        assert (x > 0).where(x, 0).tolist() == [1.5, 0]
+        assert (x > 0).where(0, x.cast(dtype=F16)).dtype == F16
+        assert (ids > 0).where(ids, -1).dtype == I32
+        assert (x > 0).where(1, 0.5).tolist() == [1, 0.5]
+        assert (x > 0).where(1, 2).dtype == I32
+
+
+def test_what_cannot_be_compared_is_refused(full):
+    with Context(full) as ctx:
+        x, ids, wide = ctx.zeros(3), ctx.zeros(3, dtype=I32), ctx.zeros(3, dtype=I64)
+        with pytest.raises(DTypeError, match=r"less: b is i32, needs f32, f16, bf16; cast it"):
+            x.less(ids)
+        with pytest.raises(DTypeError, match=r"equal: a is i64, needs"):
+            wide.equal(wide)
+        with pytest.raises(DTypeError, match=r"logical_and: a is f32, needs bool"):
+            x.logical_and(x)
+        with pytest.raises(DTypeError, match=r"where: condition is f32, needs bool"):
+            x.where(x, x)
+        with pytest.raises(DTypeError, match=r"where: b is f32, needs i32"):
+            ids.equal(0).where(ids, x)
+        with pytest.raises(ShapeError, match=r"where: .* 3 against 2"):
+            ids.equal(0).where(x, ctx.zeros(2))

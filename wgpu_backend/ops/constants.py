@@ -1,0 +1,137 @@
+"""What stands in the place of operands: tensors, or numbers and arrays that become constants.
+
+An op's parameters that are annotated as `Node` are its operands. Those that the op names
+(`op(constants=("a", "b"))`) may be a number, a list or an array, which takes the type of the tensor
+beside it, so that integers stay integers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F32, I32, U32, DType, held
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.node import Builder, Node
+from wgpu_backend.ops.bits import narrowed
+from wgpu_backend.ops.check import FLOATS, require_tensor, shown
+
+Array = NDArray[Any]
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+_BY_KIND = {"f": F32, "i": I32, "u": I32, "b": BOOL, "c": COMPLEX64}
+
+
+class Operands:
+    """Which parameters of an op are tensors, and which of them take numbers.
+
+    Parameters
+    ----------
+    op : str
+        Name of the op, for messages.
+    record : callable
+        The op's function.
+    constants : iterable of str
+        Parameters that take numbers and arrays; the first gives the result its type.
+    """
+
+    def __init__(self, op: str, record: Callable[..., Any], constants: Iterable[str]) -> None:
+        parameters = inspect.signature(record).parameters
+        self.names = tuple(parameters)
+        self._op = op
+        self._constants = tuple(constants)
+        # Whether each operand may be None. Those that come in any number are left to the op.
+        self._optional = {
+            name: "None" in str(p.annotation)
+            for name, p in parameters.items()
+            if _is_operand(p.annotation) and p.kind is not p.VAR_POSITIONAL
+        }
+
+    def numbers(self, args: Args, kwargs: Kwargs) -> list[str]:
+        """Operands that are numbers or arrays, and to become constants.
+
+        Raises
+        ------
+        DTypeError
+            One is no tensor, and nothing that becomes one.
+        """
+        found: list[str] = []
+        for name, value in [*zip(self.names, args, strict=False), *kwargs.items()]:
+            if isinstance(value, Node) or name not in self._optional:
+                continue
+            if value is None and self._optional[name]:
+                continue
+            if name not in self._constants or not is_numbers(value):
+                self._refuse(name, value)
+            found.append(name)
+        return found
+
+    def _refuse(self, name: str, value: object) -> None:
+        if not self._constants:
+            require_tensor(self._op, name, value)
+        what = "a tensor, a number or an array" if name in self._constants else "a tensor"
+        raise DTypeError(f"{self._op}: {name} is {shown(value)}, needs {what}")
+
+    def taken(
+        self, builder: Builder, args: Args, kwargs: Kwargs, numbers: list[str]
+    ) -> tuple[Args, dict[str, Any]]:
+        """Arguments with constants in the place of numbers."""
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        beside = [given.get(name) for name in self._constants]
+        types = [node.spec.dtype for node in beside if isinstance(node, Node)]
+        arrays = {name: as_array(self._op, given[name]) for name in numbers}
+        dtype = types[0] if types else default_dtype(np.result_type(*arrays.values()))
+        for name, values in arrays.items():
+            exact = name == self._constants[0] or dtype not in FLOATS
+            subject = f"{self._op}: {name}"
+            given[name] = constant(builder, subject, values, dtype if exact else F32)
+        return tuple(given.pop(name) for name in self.names[: len(args)]), given
+
+
+def _is_operand(annotation: Any) -> bool:  # noqa: ANN401
+    return annotation is Node or str(annotation).replace(" ", "") in ("Node", "Node|None")
+
+
+def is_numbers(value: object) -> bool:
+    """Whether something is a number, an array of NumPy's, or a list of numbers."""
+    return isinstance(value, int | float | complex | np.ndarray | np.generic | list | tuple)
+
+
+def as_array(subject: str, values: object) -> Array:
+    """Numbers as an array.
+
+    Raises
+    ------
+    ShapeError
+        Lists have rows of several lengths.
+    DTypeError
+        There is something other than numbers among them.
+    """
+    try:
+        array: Array = np.asarray(values)
+    except (ValueError, OverflowError) as error:
+        raise ShapeError(f"{subject}: {shown(values)} makes no array: {error}") from None
+    if array.dtype.kind not in _BY_KIND:
+        raise DTypeError(f"{subject}: {shown(values)} of NumPy's {array.dtype}, needs numbers")
+    return array
+
+
+def default_dtype(kind: np.dtype[Any]) -> DType:
+    """Type of a tensor that is made of an array, where nobody says which."""
+    return U32 if kind == np.uint32 else _BY_KIND[kind.kind]
+
+
+def constant(builder: Builder, subject: str, values: Array, dtype: DType) -> Node:
+    """Constant of a type; DTypeError where the type does not hold a value."""
+    if values.dtype.kind == "f" and dtype not in FLOATS:
+        raise DTypeError(
+            f"{subject} is {shown(values.tolist())} beside {dtype}, needs integers; cast the "
+            "tensor to f32 first"
+        )
+    fitting = held(subject, values, F32 if dtype == BF16 else dtype)
+    stored = narrowed(fitting) if dtype == BF16 else fitting
+    return builder.constant(stored.tobytes(), dtype, cast("tuple[int, ...]", values.shape))
