@@ -14,6 +14,7 @@ from wgpu_backend.config import Config
 from wgpu_backend.errors import GGUFError, ModelError
 from wgpu_backend.file_bytes import FileBytes, FileRange, HeldRange, Source
 from wgpu_backend.gguf_header import Header, TensorInfo, parse_header
+from wgpu_backend.unclosed import Unclosed
 
 __all__ = ["GGUFFile", "TensorInfo", "open_gguf", "parse_gguf"]
 
@@ -41,6 +42,7 @@ class GGUFFile:
         self.tensors = header.tensors
         self.config = Config(str(path), header.metadata)
         self._data: bytes | FileBytes | None = data
+        self.unclosed = Unclosed(f"file {path}") if isinstance(data, FileBytes) else None
 
     def __enter__(self) -> Self:
         return self
@@ -94,6 +96,8 @@ class GGUFFile:
         data, self._data = self._data, None
         if isinstance(data, FileBytes):
             data.close()
+        if self.unclosed is not None:
+            self.unclosed.silence()
 
 
 def open_gguf(path: str | PathLike[str], check_types: bool = True) -> GGUFFile:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.device.kernels import double, floats, numbers, shader
 from wgpu_backend.device import Binding, Device
-from wgpu_backend.device.buffers import POOL_NBYTES
+from wgpu_backend.device.buffers import POOL_NBYTES, Buffer
 from wgpu_backend.device.memory import Ledger, human
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError, OutOfMemory
@@ -124,10 +124,11 @@ def test_more_than_the_host_has_is_refused_before_it_kills_the_process(adapter: 
     if adapter.kind != "software":
         pytest.skip("a GPU refuses by itself; software allocates lazily")
     with Device.open(adapter) as opened:
+        taken: list[Buffer] = []
 
         def take_all() -> None:
-            for _ in range(4000):
-                opened.buffer(512 << 20, purpose="cache")
+            while len(taken) < 4000:
+                taken.append(opened.buffer(512 << 20, purpose="cache"))
 
         with pytest.raises(OutOfMemory, match="the device has") as caught:
             take_all()

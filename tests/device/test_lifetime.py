@@ -15,6 +15,7 @@ from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError, OutOfMemory
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
 pytestmark = pytest.mark.gpu
 
@@ -50,6 +51,30 @@ def test_opening_and_closing_leaks_nothing(adapter: DeviceInfo, fast: bool):
         assert counts() == before
     finally:
         gc.enable()
+
+
+def test_a_dropped_device_and_a_dropped_executor_name_the_device(adapter: DeviceInfo):
+    def drop() -> None:
+        Device.open(adapter)
+        WgpuExecutor(Device.open(adapter))
+
+    with pytest.warns(ResourceWarning):
+        drop()
+    gc.collect()
+    before = counts()
+    gc.disable()
+    try:
+        with pytest.warns(ResourceWarning) as caught:
+            drop()
+        assert counts() == before
+    finally:
+        gc.enable()
+    said = [str(warning.message) for warning in caught]
+    assert [message.partition("(")[0] for message in said] == [
+        "unclosed Device",
+        "unclosed executor on Device",
+    ]
+    assert all(adapter.id in message for message in said)
 
 
 def test_closing_frees_what_somebody_still_holds(adapter: DeviceInfo):
@@ -125,6 +150,33 @@ def test_a_finaliser_waits_for_nobody(fresh: Device):
     assert counts()["BindGroup"] == before - 1
 
 
+def test_a_buffer_dropped_while_others_are_at_the_queue_waits_for_nobody(fresh: Device):
+    buffers = [fresh.buffer(1 << 20, purpose="cache")]
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with fresh._queue.entered("test"):
+            held.set()
+            assert go_on.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    buffers.clear()  # would never end if it waited for the queue
+    assert fresh._pool._ledger.nbytes == 1 << 20
+    go_on.set()
+    holder.join(60)
+    assert fresh.memory_report().nbytes == 0
+
+
+def test_a_buffer_dropped_in_the_midst_of_work_goes_when_that_is_done(fresh: Device):
+    buffers = [fresh.buffer(1 << 20, purpose="cache")]
+    with fresh._queue.entered("test"):
+        buffers.clear()
+        assert fresh._pool._ledger.nbytes == 1 << 20  # whoever holds the queue counts on it
+    assert fresh.memory_report().nbytes == 0
+
+
 def test_a_program_leaks_nothing(fresh: Device):
     use(fresh)
     gc.collect()
@@ -158,7 +210,7 @@ def test_without_the_fast_path_the_plain_one_serves(
 def test_memory_that_the_driver_refuses_is_our_exception(
     fresh: Device, monkeypatch: pytest.MonkeyPatch
 ):
-    fresh.buffer(1000, purpose="cache")
+    kept = fresh.buffer(1000, purpose="cache")
 
     def refuse(*_: object, **__: object) -> None:
         raise wgpu.GPUOutOfMemoryError("Not enough memory left.")
@@ -169,6 +221,7 @@ def test_memory_that_the_driver_refuses_is_our_exception(
         fresh.buffer(1 << 20, purpose="weights", label="blk.0")
     assert "cache" in caught.value.report
     assert fresh.memory_report().count == 1
+    assert kept.alive
 
 
 def test_short_of_memory_the_pool_gives_up_its_reserve(

@@ -105,9 +105,10 @@ def test_loss_is_not_printed(adapter: DeviceInfo, caplog: pytest.LogCaptureFixtu
 
 
 def test_after_a_loss_a_new_device_works(adapter: DeviceInfo):
-    Stage(adapter, native=True).device.lose_for_test()
-    with Device.open(adapter) as again:
-        assert numbers(again.read(floats(again, 3))) == [0.0, 1.0, 2.0]
+    with Stage(adapter, native=True).device as lost:
+        lost.lose_for_test()
+        with Device.open(adapter) as again:
+            assert numbers(again.read(floats(again, 3))) == [0.0, 1.0, 2.0]
 
 
 def survives(code: str) -> str:

@@ -9,8 +9,11 @@ its last user left there. An Image is the same on a texture, which kernels only 
 from __future__ import annotations
 
 import bisect
+import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import wgpu
@@ -62,7 +65,7 @@ class Buffer:
         False once released, or its device closed.
     """
 
-    __slots__ = ("_pool", "_raw", "alive", "capacity", "label", "nbytes", "purpose")
+    __slots__ = ("__weakref__", "_pool", "_raw", "alive", "capacity", "label", "nbytes", "purpose")
 
     def __init__(
         self, pool: Pool, raw: wgpu.GPUBuffer | None, nbytes: int, purpose: Purpose, label: str
@@ -74,6 +77,10 @@ class Buffer:
         self.purpose: Purpose = purpose
         self.label = label
         self.alive = True
+
+    def __del__(self) -> None:
+        if getattr(self, "alive", False):
+            self._pool.drop(self)
 
     def __repr__(self) -> str:
         state = "" if self.alive else ", released"
@@ -187,7 +194,7 @@ class Pool:
         self._max = max_buffer_nbytes
         self._budget = budget
         self._ledger = Ledger()
-        self._live: set[Buffer] = set()
+        self._live: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self._free: list[tuple[int, int, wgpu.GPUBuffer]] = []  # capacity, serial, raw; sorted
         self._free_nbytes = 0
         self._serial = 0
@@ -260,6 +267,16 @@ class Pool:
             bisect.insort(self._free, entry, key=lambda free: free[:2])
             self._free_nbytes += buffer.capacity
             self.trim(POOL_NBYTES)
+
+    def drop(self, buffer: Buffer) -> None:
+        """Take a buffer that nobody holds any more out of the books, without waiting.
+
+        For finalisers. The raw buffer goes with its handle, and may be gone already: whatever a
+        collection finds is finalised in any order.
+        """
+        queue = self._queue
+        if not (queue.closed or queue.forked or sys.is_finalizing()):
+            queue.later(partial(self._ledger.remove, buffer.purpose, buffer.capacity))
 
     def trim(self, keep_nbytes: int = 0) -> None:
         """Destroy free buffers, the longest unused first, until at most that many bytes stay."""

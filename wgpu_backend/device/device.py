@@ -23,6 +23,7 @@ from wgpu_backend.device.ring import Given
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.shader import Shader
+from wgpu_backend.unclosed import Unclosed
 
 # Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that
 # after a submit, so more than this would hold a second copy of a model on the host.
@@ -51,7 +52,13 @@ class Device:
         self.info = info
         self.profile: Profile = profile
         self.capabilities: Capabilities = capabilities_of(info, gpu)
-        self._queue = Queue(gpu, load() if native else None, lambda: str(self.memory_report()))
+        this = weakref.ref(self)  # the queue of a device does not keep it
+
+        def report() -> str:
+            device = this()
+            return "" if device is None else str(device.memory_report())
+
+        self._queue = Queue(gpu, load() if native else None, report)
         self._pool = Pool(
             self._queue,
             self.capabilities.max_buffer_nbytes,
@@ -61,6 +68,7 @@ class Device:
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._slot: Slot | None = None
         self._unflushed = 0
+        self.unclosed = Unclosed(str(self))
 
     @classmethod
     def open(
@@ -337,6 +345,7 @@ class Device:
 
         Threads that are reading results get them first.
         """
+        self.unclosed.silence()
         if self._queue.forked:
             return
         # A device that goes under a compiler or a reader takes the process with it.

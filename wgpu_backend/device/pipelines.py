@@ -14,6 +14,7 @@ from wgpu_backend.device.faults import cause, is_loss
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.wgsl_bounds import check_bounds
+from wgpu_backend.device.wgsl_switches import split_switches
 from wgpu_backend.device.wgsl_words import Place, explained
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError, ShaderError
@@ -190,7 +191,8 @@ class Pipelines:
         native, gpu = self._queue.native, self._queue.gpu
         if shader.trusted and native is not None:
             return native.trusted_module(gpu, shader.label, shader.text)
-        return gpu.create_shader_module(label=shader.label, code=shader.text)
+        text = split_switches(shader.text) if self._capabilities.software else shader.text
+        return gpu.create_shader_module(label=shader.label, code=text)
 
     def _layout(self, shader: Shader) -> wgpu.GPUBindGroupLayout:
         """Return the bind-group layout, one for all shaders that bind alike.

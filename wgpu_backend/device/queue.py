@@ -15,6 +15,7 @@ somebody waits for results.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -76,6 +77,11 @@ class Queue:
         self._pid = os.getpid()
         leave_to_parents()
 
+    def __del__(self) -> None:
+        # Whoever used the device holds its queue, so nobody does any more.
+        if not (getattr(self, "closed", True) or self.forked or sys.is_finalizing()):
+            self.close()
+
     @property
     def forked(self) -> bool:
         """Whether this process is a fork of the one that opened the device.
@@ -98,7 +104,12 @@ class Queue:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Do what was left for later, unless another thread holds the lock and will."""
+        """Do what was left for later, unless who holds the lock will.
+
+        That may be this thread: a finaliser runs in the midst of anything.
+        """
+        if self.lock._is_owned():  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+            return
         while self._later and self.lock.acquire(blocking=False):
             try:
                 if self._later:

@@ -133,12 +133,13 @@ class TokenStream:
         self._room = room
         self._limit = limit
         self.stats = Stats()
-        head = Head(f"sample:{sampler.kind}", self._build, 1 if sampler.on_host else TOGETHER)
-        self._steps = StepsAhead(runner, session.sequence, sampler, head, depth, room)
 
-    def _build(self, batch: Batch, hidden: Tensor) -> Sequence[Tensor]:
-        logits = self._runner.model.logits(hidden)
-        return self._sampler.build(batch.context, logits, self._runner.kept)
+        def build(batch: Batch, hidden: Tensor) -> Sequence[Tensor]:  # no method: steps keep it
+            logits = runner.model.logits(hidden)
+            return sampler.build(batch.context, logits, runner.kept)
+
+        head = Head(f"sample:{sampler.kind}", build, 1 if sampler.on_host else TOGETHER)
+        self._steps = StepsAhead(runner, session.sequence, sampler, head, depth, room)
 
     def run(self, prompt: Sequence[int]) -> Generator[int]:
         """Compute the prompt and give tokens until an end.

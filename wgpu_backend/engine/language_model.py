@@ -28,6 +28,7 @@ from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import Model, model_class
 from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.unclosed import Unclosed
 
 DEFAULT_CONTEXT = 4096
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
@@ -73,7 +74,9 @@ class LanguageModel(Shown, Answers):
         name, ends = str(backend.file.path), self.tokenizer.eog_ids
         self._sessions = Sessions(self.runner, Serving(name, vocabulary, ends, self.num_ctx))
         self._session = self._sessions.main
-        self._logits = Head("logits", lambda _, hidden: [self.model.logits(hidden)])
+        model = self.model  # not `self`, which would then live until a collection
+        self._logits = Head("logits", lambda _, hidden: [model.logits(hidden)])
+        self._unclosed = Unclosed(f"model {backend.file.path}", backend)
 
     def __enter__(self) -> LanguageModel:
         return self
@@ -207,6 +210,7 @@ class LanguageModel(Shown, Answers):
         self._sessions.close(self._release)
 
     def _release(self) -> None:
+        self._unclosed.silence()
         self.runner.close()
         self.cache.close()
         self.backend.close()

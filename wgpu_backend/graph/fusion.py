@@ -270,6 +270,13 @@ class Graph:
         self._drop_dead()
         return changed
 
+    def forget(self) -> None:
+        """Let go of all nodes, which know their graph and would live on in a cycle."""
+        self.nodes = []
+        self._fresh, self._absorbed = [], []
+        for known in (self._shared, self._writers, self._readers):
+            known.clear()
+
     def _answer(self, node: Node, rules: Mapping[str, Sequence[Rule]]) -> list[Node] | None:
         """What comes in place of a node."""
         asked = made(node)
@@ -396,7 +403,10 @@ def fused(
         replaces, so what reads that needs no change.
     """
     graph = Graph(nodes, outputs, capabilities, allocate)
-    for _ in range(ROUNDS):
-        if not graph.rewrite(rules):
-            break
-    return graph.nodes
+    try:
+        for _ in range(ROUNDS):
+            if not graph.rewrite(rules):
+                break
+        return graph.nodes
+    finally:
+        graph.forget()

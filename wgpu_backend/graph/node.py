@@ -23,7 +23,7 @@ ParamValue = int | float | Sequence[int]
 _sequence = itertools.count()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Storage:
     """The bytes behind one or more nodes; compared by identity.
 

@@ -20,6 +20,7 @@ from wgpu_backend.ml.memory import BackendMemory, backend_memory
 from wgpu_backend.ml.stacks import Stacks, stack_spec, stacked
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.op import fusions
+from wgpu_backend.unclosed import Unclosed
 
 Progress = Callable[[float], None]
 
@@ -138,10 +139,12 @@ def new_backend(
     """
     file = open_gguf(path)
     try:
-        return Backend(file, make_executor(name, params or BackendParams()))
+        backend = Backend(file, make_executor(name, params or BackendParams()))
     except BaseException:
         file.close()
         raise
+    backend.unclosed = Unclosed(f"backend of {file.path}", file, backend.executor)
+    return backend
 
 
 class Weight(Tensor):
@@ -175,6 +178,7 @@ class Backend:
         self.executor = executor
         self._weights: dict[str, Tensor] = {}
         self._closed = False
+        self.unclosed: Unclosed | None = None  # who gave file and executor may close them
 
     def __enter__(self) -> Backend:
         return self
@@ -319,6 +323,8 @@ class Backend:
         if self._closed:
             return
         self._closed = True
+        if self.unclosed is not None:
+            self.unclosed.silence()
         self._weights.clear()
         self.executor.close()
         self.file.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import F32
@@ -40,7 +41,8 @@ class Context(Leaves):
         self._nodes = 0
         self._forward: list[Node] = []
         self.batch_size = 1
-        self.memo: dict[Any, Tensor] = {}
+        # Tensors know their context: one that is remembered for ever would keep it for ever.
+        self.memo: MutableMapping[Any, Tensor] = WeakValueDictionary()
 
     def __enter__(self) -> Context:
         return self

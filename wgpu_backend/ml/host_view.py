@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from numpy.typing import ArrayLike, DTypeLike
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Owner(Protocol[T]):
     """What a tensor asks of its context; see `wgpu_backend.ml.context.Context`."""
 
-    memo: dict[Any, T]
+    memo: MutableMapping[Any, T]
 
     def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> T:
         """Tensor with the values of an array."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -40,8 +41,8 @@ class NumpyExecutor:
     capabilities = Capabilities(software=True)
 
     def __init__(self) -> None:
-        self._nbytes: dict[str, int] = {"weights": 0, "cache": 0}
-        self._owners: dict[Storage, str] = {}
+        # A storage that nobody else knows goes, and its array with it.
+        self._owners: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Keep a weight as f32; ModelError where a scale of it is NaN or infinite."""
@@ -49,10 +50,8 @@ class NumpyExecutor:
         blocks = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.block_nbytes)
         require_finite(label, nonfinite_blocks(spec.dtype, blocks), len(blocks))
         values = dequantise(spec.dtype, data, spec)
-        self._nbytes["weights"] += values.nbytes
         storage = Storage(values.nbytes, "weight", label, values)
-        if alone:
-            self._owners[storage] = "weights"
+        self._owners[storage] = "weights"
         return storage
 
     def state(self, spec: Spec, label: str) -> Storage:
@@ -61,16 +60,13 @@ class NumpyExecutor:
             values = np.zeros(spec.size, _held(spec.dtype).numpy)
         except MemoryError as error:
             raise OutOfMemory(f"{label}: {error}", self.memory_report()) from None
-        self._nbytes["cache"] += values.nbytes
         storage = Storage(values.nbytes, "state", label, values)
         self._owners[storage] = "cache"
         return storage
 
     def free(self, storage: Storage) -> None:
         """Release the bytes of a state, or of a weight that is alone; again is harmless."""
-        owner = self._owners.pop(storage, None)
-        if owner is not None:
-            self._nbytes[owner] -= storage.nbytes
+        self._owners.pop(storage, None)
         storage.handle = None
 
     def record(
@@ -102,11 +98,13 @@ class NumpyExecutor:
 
     def memory_report(self) -> str:
         """Who holds how much."""
-        return "\n".join(f"{name:12} {n / 2**20:10.1f} MiB" for name, n in self._nbytes.items())
+        held = sums((owner, storage.nbytes) for storage, owner in self._owners.items())
+        nbytes = {name: held.get(name, 0) for name in ("weights", "cache")}
+        return "\n".join(f"{name:12} {n / 2**20:10.1f} MiB" for name, n in nbytes.items())
 
     def close(self) -> None:
         """Nothing is held but arrays."""
-        self._nbytes = dict.fromkeys(self._nbytes, 0)
+        self._owners.clear()
 
 
 def stored(node: Node) -> Array:

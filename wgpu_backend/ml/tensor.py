@@ -73,7 +73,7 @@ class Method(Generic[P]):
 class Tensor(Operators):
     """An array on a device, or the promise of one."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     @property
     def context(self) -> Owner[Tensor]:
@@ -258,10 +258,11 @@ class Tensor(Operators):
         """
         key = ("rope", positions, options, factors)
         memo = positions.context.memo
-        if key not in memo:
-            memo[key] = _rope_table(positions, options, factors)
+        table = memo.get(key)
+        if table is None:
+            table = memo[key] = _rope_table(positions, options, factors)
         x = self.cast(dtype=F32) if self.dtype.quantised else self
-        return x.rope(memo[key], interleaved=options.interleaved)
+        return x.rope(table, interleaved=options.interleaved)
 
     def rope_from(
         self,

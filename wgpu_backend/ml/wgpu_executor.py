@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.values import decode, strided
@@ -31,6 +32,7 @@ from wgpu_backend.ml.wgpu_storage import (
     whole,
 )
 from wgpu_backend.shader import Access
+from wgpu_backend.unclosed import Unclosed
 
 
 class WgpuExecutor:
@@ -51,8 +53,10 @@ class WgpuExecutor:
         self.rules: Mapping[str, Sequence[Rule]] = {}
         self._weights = WeightStore(device)
         self._slots = SharedSlots(device)
-        self._sources: dict[Storage, tuple[DType, Pieces]] = {}
-        self._states: dict[Storage, int] = {}
+        # A storage that nobody else knows goes, and the buffers in its handle with it.
+        self._sources: WeakKeyDictionary[Storage, tuple[DType, Pieces]] = WeakKeyDictionary()
+        self._states: WeakKeyDictionary[Storage, int] = WeakKeyDictionary()
+        self.unclosed = Unclosed(f"executor on {device}", device)
 
     @property
     def info(self) -> DeviceInfo:
@@ -176,6 +180,7 @@ class WgpuExecutor:
 
     def close(self) -> None:
         """Release everything and the device; again is harmless."""
+        self.unclosed.silence()
         self._sources.clear()
         self._slots.close()
         self._weights.close()

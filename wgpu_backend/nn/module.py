@@ -73,22 +73,22 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
     """
     hints = get_type_hints(type(module))
     values: dict[str, object] = {}
-    missing: list[
-        ModelError
-    ] = []  # told at the end: whether others are there decides what it means
+    # Told at the end: whether others are there decides what it means. Only their words: an error
+    # kept by a frame that it knows would keep all weights, too.
+    missing: list[str] = []
     for name, tag in _tags(type(module)).items():
         kind, optional = _unwrapped(hints[name])
         try:
             value = values[name] = _field(kind, tag, find, prefix)
         except ModelError as error:
-            missing.append(error)
+            missing.append(str(error))
             continue
         if value is None and not optional:
             names = " or ".join([prefix + tag.names[0], *tag.names[1:]])
             where = f"{type(module).__name__}.{name}"
-            missing.append(ModelError(f"tensor {names} is missing, {where} needs it"))
+            missing.append(f"tensor {names} is missing, {where} needs it")
     if missing:
-        raise missing[0]
+        raise ModelError(missing[0])
     for name, value in values.items():
         setattr(module, name, value)
     return any(value is not None for value in values.values())

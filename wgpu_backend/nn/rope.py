@@ -30,7 +30,8 @@ class Rotary:
 
     def _table(self, positions: Tensor) -> Tensor:
         context, key = positions.context, (self, positions)
-        if key not in context.memo:
+        table = context.memo.get(key)
+        if table is None:
             frequencies = context.from_numpy(self._frequencies)
             magnitude = self.options.magnitude
             if self.options.sections:
@@ -39,4 +40,4 @@ class Rotary:
             else:
                 table = positions.rope_table(frequencies, magnitude=magnitude)
             context.memo[key] = table
-        return context.memo[key]
+        return table

@@ -1,0 +1,158 @@
+"""Long switches in pieces: LLVM's rasteriser makes each case a branch inside the one before.
+
+It keeps 80 of them at most, and overruns its own stack with more, which ends the process. Pieces
+stand one after the other::
+
+    switch x { case 0: {…} … case 99: {…} default: {D} }
+
+    { let s = x; switch s { case 0: {…} … default {} }  switch s { case 64: {…} … default {} }
+      switch s { case 0, … 99: {} default: {D} } }
+
+Exactly one of the bodies runs, as before, and lines stay where they are. Where every case ends with
+`return`, which would make a branch of all that is behind it, they put the result into a variable,
+and one `return` is behind the last piece.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from wgpu_backend.device.wgsl_depth import bare
+
+PIECE = 32  # cases of a piece; as deep as these may be inside others
+_NAME = "split_switch"
+_SWITCH = re.compile(r"\bswitch\b")
+_RETURN = re.compile(r"\breturn\b(?P<value>[^;{}]*);(?P<rest>\s*)\Z")
+_FUNCTION = re.compile(r"\bfn\s+\w+\s*\([^{]*?\)\s*(?:->(?P<type>[^{]+))?\{")
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A case: its labels, and where it and its body begin and end."""
+
+    labels: tuple[str, ...]
+    start: int
+    body: int
+    end: int
+
+
+def split_switches(text: str) -> str:
+    """WGSL whose switches have few cases each, and which does the same.
+
+    Parameters
+    ----------
+    text : str
+        That may be wrong: what cannot be read as a switch stays as it is, for the compiler to say.
+    """
+    plain = bare(text)
+    changed = False
+    for found in reversed(list(_SWITCH.finditer(plain))):  # those inside others first
+        open_brace = _at_depth_0(plain, found.end(), "{")
+        clauses = _clauses(plain, open_brace)
+        if clauses is not None and len(clauses) > PIECE:
+            name = f"{_NAME}_{found.start()}"
+            plain = _split(plain, found.start(), open_brace, clauses, name)
+            changed = True
+    return plain if changed else text
+
+
+def _split(text: str, start: int, open_brace: int, clauses: list[_Clause], name: str) -> str:
+    """Text with one switch in pieces."""
+    selector, close = text[start + len("switch") : open_brace], _end(text, open_brace)
+    last = next(c for c in clauses if _default(c))
+    bodies = [text[c.body + 1 : c.end - 1] for c in clauses]
+    declared, returned = "", ""
+    if all(_RETURN.search(b) and len(re.findall(r"\breturn\b", b)) == 1 for b in bodies):
+        result, kind = f"{name}_result", _returned(text[:start])
+        bodies = [_RETURN.sub(_assigned(result), body) for body in bodies]
+        declared = f"var {result}: {kind}; " if kind else ""
+        returned = f" return {result};" if kind else " return;"
+    pieces = [f"{{ {declared}let {name} = {selector}; "]
+    at = open_brace + 1
+    for index, (clause, body) in enumerate(zip(clauses, bodies, strict=True)):
+        if index % PIECE == 0:
+            pieces.append(f"{'default {} } ' if index else ''}switch {name} {{")
+        # The text between clauses has their line ends; the default moves to the end of all.
+        whole = f"{text[clause.start : clause.body]}{{{body}}}"
+        pieces += [text[at : clause.start], "\n" * whole.count("\n") if clause is last else whole]
+        at = clause.end
+    pieces.append(f"{text[at:close]}default {{}} }} ")
+    labels = [label for c in clauses if c is not last for label in c.labels]
+    handled = f"case {', '.join(labels)}: {{}} " if labels else ""
+    own = ", ".join([*(label for label in last.labels if label != "default"), "default"])
+    default = bodies[clauses.index(last)].replace("\n", " ")
+    pieces.append(f"switch {name} {{ {handled}case {own}: {{{default}}} }}{returned} }}")
+    return text[:start] + "".join(pieces) + text[close + 1 :]
+
+
+def _assigned(variable: str) -> Callable[[re.Match[str]], str]:
+    """What stands in the place of a `return` with a value; nothing of one without."""
+
+    def assignment(found: re.Match[str]) -> str:
+        value = found["value"]
+        return f"{variable} = {value};{found['rest']}" if value.strip() else found["rest"]
+
+    return assignment
+
+
+def _returned(before: str) -> str:
+    """Type that the function returns which the text ends inside of, or nothing."""
+    functions = list(_FUNCTION.finditer(before))
+    return (functions[-1]["type"] or "").strip() if functions else ""
+
+
+def _default(clause: _Clause) -> bool:
+    return "default" in clause.labels
+
+
+def _clauses(text: str, open_brace: int) -> list[_Clause] | None:
+    """The cases of a switch; None where it is none, or has not exactly one default."""
+    if open_brace < 0 or (end := _end(text, open_brace)) < 0:
+        return None
+    clauses = list(_read(text, open_brace + 1, end))
+    return clauses if sum(_default(c) for c in clauses) == 1 else None
+
+
+def _read(text: str, at: int, end: int) -> Iterator[_Clause]:
+    while True:
+        start = at + len(text[at:end]) - len(text[at:end].lstrip())
+        body = _at_depth_0(text, start, "{")
+        if start >= end or not 0 <= body < end or (stop := _end(text, body)) < 0:
+            return
+        head = text[start:body].strip().removesuffix(":").strip()
+        yield _Clause(tuple(_listed(head.removeprefix("case"))), start, body, stop + 1)
+        at = stop + 1
+
+
+def _listed(labels: str) -> Iterator[str]:
+    """What stands between commas outside brackets."""
+    at = 0
+    while at <= len(labels):
+        comma = _at_depth_0(labels, at, ",")
+        stop = len(labels) if comma < 0 else comma
+        if label := labels[at:stop].strip():
+            yield label
+        at = stop + 1
+
+
+def _at_depth_0(text: str, start: int, wanted: str) -> int:
+    """Where a mark stands next outside parentheses; -1 for nowhere."""
+    depth = 0
+    for at in range(start, len(text)):
+        mark = text[at]
+        if mark == wanted and depth == 0:
+            return at
+        depth += (mark in "([") - (mark in ")]")
+    return -1
+
+
+def _end(text: str, open_brace: int) -> int:
+    """The brace that closes another; -1 for none."""
+    depth = 0
+    for found in re.compile(r"[{}]").finditer(text, open_brace):
+        depth += 1 if found[0] == "{" else -1
+        if depth == 0:
+            return found.start()
+    return -1
