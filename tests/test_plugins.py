@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -502,3 +503,36 @@ def test_a_launch_that_says_nothing_of_its_size_is_an_error_at_once():
     ):
         sizeless(context.from_numpy(np.ones(5)))
     forget(sizeless)
+
+
+BEYOND = """\
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> params: Params;
+struct Params { size: u32, x_offset: u32 }
+const WG: u32 = 64u;
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < params.size { y[id.x] = x[params.x_offset + id.x] + x[WHERE]; }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("params.x_offset + id.x + 1u", r"x\[\d+\], 1 past the end of its storage of"),
+        ("params.x_offset + id.x + 5u", r"x\[\d+\], 3 past the end of its storage of"),
+        ("params.x_offset + params.size + 6u", r"x\[\d+\], 7 past the end of its storage of"),
+    ],
+)
+def test_a_read_from_behind_an_operand_is_told_with_its_name_and_place(full, where, message):
+    def reads_on(x: Node) -> Launch:
+        out = Spec.dense(x.spec.shape, F32)
+        return Launch(out, {"x": x}, threads=out.size)
+
+    source = BEYOND.replace("WHERE", where)
+    how = {"dense": ("x",), "nonfinite": False}
+    said = tried(full, reads_on, source, "n", twin=lambda x: x, **how)
+    place = r"of \(3,\) on \S+ full, f32, dense: it reads outside operand x:"
+    assert re.search(f"{place} {message} 3 ", said)

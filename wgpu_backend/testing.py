@@ -365,9 +365,11 @@ def _computed(
     op: Op[Any], executor: Executor, build: Build, limit: float
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """Values of a device, those of the twin, and what is wrong between guard zones."""
-    guarded = _guarded(executor, build)  # first: a loop that does not end is found there
+    twin = _wanted(build) if has_twin(op) else None
+    # Before it runs freely: a loop that does not end is found there.
+    guarded = _guarded(executor, build, twin, limit)
     got = values_of(executor, build)
-    want = _wanted(build) if has_twin(op) else got
+    want = got if twin is None else twin
     if guarded is None:
         return got, want, ()
     differing = _differing("between guard zones: ", guarded.values, want, limit)
@@ -389,11 +391,14 @@ def _placed(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno}: {frame.line})"
 
 
-def _guarded(executor: Executor, build: Build) -> Guarded | None:
+def _guarded(executor: Executor, build: Build, want: Array | None, limit: float) -> Guarded | None:
+    def expected(values: Array) -> bool:
+        return want is None or not _differing("", values, want, limit)
+
     if not isinstance(executor, WgpuExecutor):
         return None
     with Context(executor) as context:
-        return run_guarded(executor, build(context))
+        return run_guarded(executor, build(context), expected)
 
 
 def has_twin(op: Op[Any]) -> bool:
