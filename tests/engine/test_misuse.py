@@ -9,7 +9,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
-from wgpu_backend.cli.options import MAX_CONTEXT as ASKED_FOR
+from wgpu_backend.cli.parameters import MAX_CONTEXT as ASKED_FOR
 from wgpu_backend.engine.language_model import MAX_CONTEXT
 from wgpu_backend.errors import (
     BackendError,
