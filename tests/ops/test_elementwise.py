@@ -176,7 +176,7 @@ SPECIAL = np.array(
 def test_special_values_give_what_they_give_in_numpy(executor, check, name, dtype):
     a, b = (v.reshape(-1).copy() for v in np.meshgrid(SPECIAL, SPECIAL))
     with Context(executor) as ctx, np.errstate(all="ignore"):
-        x, y = tensor(ctx, a, dtype), tensor(ctx, b, dtype)
+        x, y = (ctx.from_numpy(v).cast(dtype=dtype) for v in (a, b))
         got = getattr(x, name)(y).cast(dtype=F32).numpy()
         want = getattr(np, name)(x.numpy().astype("f8"), y.numpy().astype("f8"))
         want = ctx.from_numpy(want.astype("f4")).cast(dtype=dtype).cast(dtype=F32).numpy()
