@@ -135,4 +135,4 @@ def test_a_fifo_is_not_waited_for(cli: Cli, tmp_path: Path) -> None:
     for words in (("show",), ("run", "--device", "cpu")):
         done = cli(*words, str(tmp_path / "fifo.gguf"))
         assert (done.code, done.out) == (USAGE, "")
-        assert done.err.endswith("fifo.gguf: a FIFO, needs a GGUF file\n")
+        assert done.err.endswith("fifo.gguf: a pipe, needs a regular file\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import stat
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib.resources import files
@@ -14,6 +13,8 @@ from typing import BinaryIO
 
 from wgpu_backend.cli.console import PROGRAM
 from wgpu_backend.cli.failures import UsageError, brief, message_of
+from wgpu_backend.errors import GGUFError
+from wgpu_backend.file_bytes import FileBytes
 
 BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
 STORY = "story"
@@ -21,13 +22,6 @@ STORY = "story"
 # a sentence's marks, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
 _NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
 _TELLING = 3  # characters that say something of a name
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
@@ -72,43 +66,37 @@ def model_path(name: str) -> Path:
     if not name:
         raise UsageError(f"MODEL is empty, needs a GGUF file or `{STORY}`")
     try:
-        return regular(BUNDLED if name == STORY else Path(name), "a GGUF file")
+        return regular(BUNDLED if name == STORY else Path(name))
     except FileNotFoundError:
         raise UsageError(_missing(name)) from None
 
 
-def regular(path: Path, what: str, suffix: str = "") -> Path:
+def regular(path: Path, suffix: str = "") -> Path:
     """File that is one, and may be read.
 
     Parameters
     ----------
     path : Path
-    what : str
-        That it has to be, for the error.
     suffix : str
         That its name has to end in.
 
     Raises
     ------
     UsageError
-        It is a folder, a FIFO or the like, may not be read, or has another suffix.
+        It is a folder, a pipe or the like, may not be read, or has another suffix.
     FileNotFoundError
         It is not there.
     """
     try:
-        kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
-        if kind:  # opening a FIFO would wait for somebody who writes to it
-            raise UsageError(f"{path}: {kind}, needs {what}")
-        if not path.name.endswith(suffix):
-            raise UsageError(f"{path}: the name ends in {path.suffix!r}, needs {suffix}")
-        with path.open("rb"):
-            return path
+        path.stat()
+        FileBytes(path).close()
     except FileNotFoundError:
         raise
-    except OSError as error:
+    except (GGUFError, OSError, ValueError) as error:
         raise UsageError(message_of(error)) from None
-    except ValueError:  # a NUL, or what no file system can spell
-        raise UsageError(f"{brief(str(path))}: no path, needs {what}") from None
+    if not path.name.endswith(suffix):
+        raise UsageError(f"{path}: the name ends in {path.suffix!r}, needs {suffix}")
+    return path
 
 
 def _missing(name: str) -> str:

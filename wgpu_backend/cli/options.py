@@ -39,7 +39,7 @@ def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
 
         for file in files:
             try:
-                import_file(regular(file, "a Python file", ".py"))
+                import_file(regular(file, ".py"))
             except FileNotFoundError:
                 raise UsageError(f"--import: {file}: no such file") from None
     return files or []
