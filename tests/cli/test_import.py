@@ -72,7 +72,7 @@ def test_without_it_the_error_says_how(cli: Cli, weights: Path) -> None:
     ("name", "said"),
     [
         ("gone.py", "--import: {}/gone.py: no such file"),
-        (".", "{}: a directory, needs a Python file"),
+        (".", "{}: a directory, needs a regular file"),
         ("own.txt", "{}/own.txt: the name ends in '.txt', needs .py"),
     ],
 )
