@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 # The lowest floor first. `__init__` is the package's own face: `from wgpu_backend import load`.
 FLOORS = (
-    ("errors", "dtypes", "config", "device_info", "tables", "unclosed"),
+    ("errors", "dtypes", "config", "device_info", "tables", "unclosed", "interrupts"),
     (
         "plugins",
         "wgsl_source",

@@ -11,6 +11,7 @@ from wgpu_backend.engine.arguments import shown, texts
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.preparing import preparing
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
+from wgpu_backend.interrupts import deliver, held
 from wgpu_backend.ml.backend import (
     Backend,
     BackendParams,
@@ -95,17 +96,20 @@ def load(
     if profile not in ("full", "baseline"):
         raise OptionError(f"profile: {shown(profile)}, needs 'full' or 'baseline'")
     _require_callable(progress=progress, cancelled=cancelled)
-    name, info = choose_device(device)
     shares = _Shares(file, progress, cancelled)
-    params = BackendParams(
-        info, profile, self_test=self_test, fusion=rules, exact=exact, progress=shares.tested
-    )
-    backend = new_backend(file, params, name=name)
-    try:
-        return _loaded(backend, positions, dtype, shares.loaded, cancelled)
-    except BaseException:
-        backend.close()
-        raise
+    with held():
+        name, info = choose_device(device)
+        params = BackendParams(
+            info, profile, self_test=self_test, fusion=rules, exact=exact, progress=shares.tested
+        )
+        backend = new_backend(file, params, name=name)
+        try:
+            model = _loaded(backend, positions, dtype, shares.loaded, cancelled)
+            deliver()
+            return model
+        except BaseException:
+            backend.close()
+            raise
 
 
 class _Shares:

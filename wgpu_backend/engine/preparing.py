@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.runner import CHUNK, SHORTEST, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.interrupts import wait_until
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.sketch import Sketch
@@ -47,17 +48,19 @@ def preparing(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator
         yield
         return
     with ThreadPoolExecutor(THREADS, "wgpu_backend compiler") as pool:
+        kernels: list[Future[None]] = []
 
         def compiled(shader: Shader) -> None:
             # Threads have small stacks on some systems; only our own shaders are surely shallow.
             if shader.trusted:
-                pool.submit(_try, executor.device.pipeline, shader)
+                kernels.append(pool.submit(_try, executor.device.pipeline, shader))
 
         sketch = Sketch(executor, compiled)
         sketched = pool.submit(_try, _sketch, backend, kind, kv_dtype, sketch)
         try:
             yield
-            sketched.result()  # a pool that shuts down takes no more shaders
+            for under_way in ([sketched], kernels):  # all kernels, once there are no more of them
+                wait_until(lambda pause, some=under_way: not wait(some, pause).not_done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -18,6 +18,7 @@ from wgpu_backend.batch import Batch, BatchArrays, BatchShape, Work
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
@@ -161,6 +162,7 @@ class Runner:
         rest = tokens[(len(tokens) - 1) // self.chunk * self.chunk :]
         return self.run([Work(sequence, rest, (len(rest) - 1,))], head, extra)
 
+    @uninterrupted
     def run(self, works: Sequence[Work], head: Head, extra: Mapping[str, Array]) -> TimedResult:
         """One pass over tokens of several sequences; does not wait.
 
@@ -252,6 +254,7 @@ class Runner:
             cache=self.cache,
         )
 
+    @uninterrupted
     def close(self) -> None:
         """Release what recorded graphs hold; again is harmless."""
         for made in self._passes.values():
@@ -280,6 +283,7 @@ class Burst:
         self._before: list[tuple[int, int]] = []
         self._filled = 0
 
+    @uninterrupted
     def add(self, works: Sequence[Work], extra: Mapping[str, Array]) -> None:
         """Take slots in the cache and write down the inputs of one more pass.
 
@@ -311,6 +315,7 @@ class Burst:
         self._filled += 1
         runner.clock.host += time.perf_counter() - begin
 
+    @uninterrupted
     def submit(self) -> list[TimedResult]:
         """Submit the passes without waiting; after a failure sequences are as before the first."""
         begin = time.perf_counter()

@@ -19,6 +19,7 @@ from wgpu_backend.engine.runner import PLACES, Runner
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
+from wgpu_backend.interrupts import held, uninterrupted
 from wgpu_backend.sample import SamplingOptions
 
 MOST_SESSIONS = PLACES // MOST_AHEAD
@@ -92,6 +93,7 @@ class Sessions:
         """Run something of a session while no other thread uses or closes the model."""
         nested = self.turns.mine()
 
+        @uninterrupted
         def tidied() -> Item:
             self.require_open()
             while self._left and not nested:
@@ -138,6 +140,7 @@ class Sessions:
         if not self._closed:
             self.turns.take(lambda: self._forget(session))
 
+    @uninterrupted
     def _forget(self, session: Session) -> None:
         if session not in self._open or self._closed:
             return
@@ -186,8 +189,9 @@ class Sessions:
                 made = self.alone(session, following)
         finally:
             # A finaliser may run on any thread, where it must not wait for another.
-            if not self.turns.offer(items.close):
-                self._left.append(items.close)
+            with held():
+                if not self.turns.offer(items.close):
+                    self._left.append(items.close)
 
     def with_room(self, session: Session, act: Callable[[], Item]) -> Item:
         """Run something that leaves the cache as it was where it finds no room; again with room."""
@@ -226,6 +230,7 @@ class Sessions:
         """Close the model: streams and who waits for a turn are told so; again is harmless."""
         self._closed = True
 
+        @uninterrupted
         def last() -> None:
             self._left.clear()
             release()

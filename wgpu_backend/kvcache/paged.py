@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0, DType
-from wgpu_backend.errors import BackendError, DTypeError, ShapeError
+from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kvcache.blocks import BlockTable
@@ -89,7 +89,7 @@ class PagedCache:
             for i, shape in enumerate(layers):
                 self._keys.append(self._state(shape.key, dtype, f"cache.{i}.key"))
                 self._values.append(self._state(shape.value, dtype, f"cache.{i}.value"))
-        except BackendError:
+        except BaseException:
             self.close()
             raise
 
@@ -149,7 +149,7 @@ class PagedCache:
         CacheFull
             The prefix ends inside a block and no block is free; nothing has changed.
         """
-        self._copy_slots(self._table.share(source, target, length))
+        self._copy_slots(target, self._table.share(source, target, length))
 
     def remove(self, sequence: int, begin: int = 0) -> None:
         """Forget the positions of a sequence from `begin` on.
@@ -162,22 +162,27 @@ class PagedCache:
         if begin <= 0:
             self._table.drop(sequence)
         else:
-            self._copy_slots(self._table.truncate(sequence, begin))
+            self._copy_slots(sequence, self._table.truncate(sequence, begin))
 
     def can_resume(self, sequence: int, position: int) -> bool:
         """Whether generation may go on at `position`."""
         return position <= self.length(sequence)
 
-    def _copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+    def _copy_slots(self, sequence: int, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy positions for a sequence, which is forgotten if that fails."""
         # Blocks are read as floats and rounded again, which gives the same blocks: the largest
         # value of each is a whole quant of its scale.
         if not pairs:
             return
-        with Context(self._executor) as context:
-            old = context.from_ints([a for a, _ in pairs])
-            new = context.from_ints([b for _, b in pairs])
-            states = [*self._keys, *self._values]
-            context.compute(*(s.set_rows(s.rows(old), new) for s in states))
+        try:
+            with Context(self._executor) as context:
+                old = context.from_ints([a for a, _ in pairs])
+                new = context.from_ints([b for _, b in pairs])
+                states = [*self._keys, *self._values]
+                context.compute(*(s.set_rows(s.rows(old), new) for s in states))
+        except BaseException:
+            self._table.drop(sequence)
+            raise
 
     def close(self) -> None:
         """Release the device memory; again is harmless."""

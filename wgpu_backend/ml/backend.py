@@ -14,6 +14,7 @@ from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelErro
 from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.interrupts import deliver, uninterrupted
 from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.memory import BackendMemory, backend_memory
@@ -99,6 +100,7 @@ def register_backend(name: str, make: MakeExecutor) -> None:
     plugins.note(f"backend {name}")
 
 
+@uninterrupted
 def make_executor(name: str, params: BackendParams) -> Executor:
     """Executor of a kind of backend, without a model.
 
@@ -117,6 +119,7 @@ def make_executor(name: str, params: BackendParams) -> Executor:
     return make(params)
 
 
+@uninterrupted
 def new_backend(
     path: str | Path, params: BackendParams | None = None, *, name: str = "wgpu"
 ) -> Backend:
@@ -208,6 +211,7 @@ class Backend:
         state = ", closed" if self._closed else f", {len(self._weights)} weights loaded"
         return f"Backend({str(self.file.path)!r} on {self.device.id}{state})"
 
+    @uninterrupted
     def load(
         self,
         progress: Progress | None = None,
@@ -240,6 +244,7 @@ class Backend:
         done = 0
         limit = self.executor.capabilities.max_binding_nbytes
         for infos in stacked(self.file.tensors, stacks, limit):
+            deliver()
             if cancelled is not None and cancelled():
                 raise LoadCancelled(f"{self.file.path}: loading was cancelled at {infos[0].name}")
             if infos[0].name not in self._weights:
@@ -318,6 +323,7 @@ class Backend:
         """Who holds how much device memory, as a table."""
         return self.executor.memory_report()
 
+    @uninterrupted
     def close(self) -> None:
         """Release the weights and the device; again is harmless."""
         if self._closed:

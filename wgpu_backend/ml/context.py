@@ -13,6 +13,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Extents, Spec
+from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
 from wgpu_backend.ml.leaves import Leaves, Type
@@ -95,6 +96,7 @@ class Context(Leaves):
         self._forward += tensors
         return self
 
+    @uninterrupted
     def record(self, *outputs: Tensor, times: int = 1) -> Recorded:
         """Graph of these outputs, ready to run many times with other values of its inputs.
 
@@ -116,6 +118,7 @@ class Context(Leaves):
         """`compute`, with a call when the work has been handed to the device."""
         self._run(tensors, notify)
 
+    @uninterrupted
     def _run(self, tensors: Sequence[Tensor], notify: Callable[[], None]) -> None:
         self._check()
         wanted = [*tensors, *self._taken(tensors)]
@@ -139,6 +142,7 @@ class Context(Leaves):
             raise ShapeError(f"set_batch_size: {tokens}, needs at least 1")
         self.batch_size = tokens
 
+    @uninterrupted
     def reserve(self, *outputs: Tensor) -> int:
         """Record a graph without running it, so that its memory is there when it is needed.
 
@@ -172,6 +176,7 @@ class Context(Leaves):
         """Compare tensors with the references of a safetensors file; see `ml.display.compare`."""
         return compare(path, tensors, abort_on_error=abort_on_error)
 
+    @uninterrupted
     def values(self, tensor: Tensor) -> Array:
         """Values of a tensor on the host, computed first where they have not been."""
         self._check()
@@ -181,6 +186,7 @@ class Context(Leaves):
             self.compute(tensor)
         return self._executor.read(tensor)
 
+    @uninterrupted
     def assign(self, tensor: Tensor, data: bytes) -> None:
         """Put bytes into a constant, for graphs made from now on, or into a state.
 
@@ -217,6 +223,7 @@ class Context(Leaves):
         recorded.keep(list(kept))
         self._states += kept
 
+    @uninterrupted
     def close(self) -> None:
         """Give back what the context's tensors hold; again is harmless."""
         if self._closed:

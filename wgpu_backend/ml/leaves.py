@@ -12,6 +12,7 @@ from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType, dtype_of, he
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Storage
 from wgpu_backend.graph.spec import Extents, Spec, extents
+from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
 from wgpu_backend.ops import creation
@@ -44,6 +45,7 @@ class Leaves:
         _require(spec.dtype, plain, f"input {name}", "a plain type; or use from_bytes")
         return leaf(spec, Storage(spec.nbytes, "input", name, spec), self._builder)
 
+    @uninterrupted
     def state(
         self, shape: int | Sequence[Extents], dtype: Type = F32, label: str = "state"
     ) -> Tensor:
@@ -136,6 +138,7 @@ class Leaves:
         _require_bytes("from_bytes", spec, data)
         return self.constant(bytes(data), spec.dtype, spec.shape)
 
+    @uninterrupted
     def weight(self, dtype: Type, data: bytes, *shape: Extents) -> Tensor:
         """Tensor with these bytes, which the device lays out as it does the weights of a model.
 

@@ -20,6 +20,7 @@ from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.interrupts import deliver
 from wgpu_backend.ml.executor import (
     Array,
     Pieces,
@@ -278,6 +279,7 @@ class NumpyRecorded:
     def _execute(self, done: Callable[[Call], None]) -> None:
         for step, (node, launch) in enumerate(self.plan.steps):
             assert node.call is not None
+            deliver()
             execute(node, launch, node.call)
             done(node.call)
             for storage in self._last.get(step, ()):

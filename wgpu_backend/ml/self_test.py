@@ -16,7 +16,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -29,6 +29,7 @@ import numpy as np
 
 from wgpu_backend.device.device import Device
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.interrupts import deliver, wait_until
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -130,6 +131,7 @@ class Run:
                     number, case = waiting.popleft()
                 except IndexError:
                     return
+                deliver()
                 found[number] = find(executor, case)
                 tell()
 
@@ -145,6 +147,7 @@ class Run:
             try:
                 work(first, tell)
                 for each in helping:
+                    wait_until(lambda pause, one=each: wait([one], pause).done)
                     each.result()
                     tell()
             finally:

@@ -16,6 +16,7 @@ from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.executor import Array, Pieces, sums, weight_values
 from wgpu_backend.ml.packing import Packing, packing
 from wgpu_backend.ml.planes import aligned, stored_nbytes
@@ -68,6 +69,7 @@ class WgpuExecutor:
         """What kernels may use."""
         return self.device.capabilities
 
+    @uninterrupted
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
         rows = Rows(data, spec.dtype.nbytes(spec.shape[-1] if len(spec.shape) > 1 else spec.size))
@@ -114,6 +116,7 @@ class WgpuExecutor:
             WeightStore(self.device, shared=False).unfold(dtype, rows, part, storage.label)
         return part.planes[plane]
 
+    @uninterrupted
     def state(self, spec: Spec, label: str) -> Storage:
         """Zeroed storage that outlives graphs."""
         size = aligned(stored_nbytes(spec) + SLACK)
@@ -123,6 +126,7 @@ class WgpuExecutor:
         self._states[storage] = size
         return storage
 
+    @uninterrupted
     def free(self, storage: Storage) -> None:
         """Release the bytes of a state, or of a weight that is alone; again is harmless."""
         self._sources.pop(storage, None)
@@ -132,6 +136,7 @@ class WgpuExecutor:
                 binding.buffer.release()
         storage.handle = None
 
+    @uninterrupted
     def record(
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
     ) -> WgpuRecorded:
@@ -178,6 +183,7 @@ class WgpuExecutor:
         graph = {"activations", "inputs", "params"}
         return sum(u.nbytes for u in self.device.memory_report().uses if u.purpose in graph)
 
+    @uninterrupted
     def close(self) -> None:
         """Release everything and the device; again is harmless."""
         self.unclosed.silence()

@@ -22,6 +22,7 @@ from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.executor import Array, Result, require_turns, write_inputs
 from wgpu_backend.ml.planes import aligned, plane_nbytes
 from wgpu_backend.ml.super_blocks import Bytes
@@ -230,6 +231,7 @@ class WgpuRecorded:
         blocks = node.spec.nbytes // dtype.block_nbytes
         return plane_reads(dtype, blocks, self._parts_of(node)[0])
 
+    @uninterrupted
     def run(self, inputs: Mapping[str, Array]) -> WgpuResult:
         """Write the named inputs and run; does not wait."""
         write_inputs(self.arrays, inputs)
@@ -248,6 +250,7 @@ class WgpuRecorded:
         """Run with a clock: op, shader and seconds of each dispatch."""
         return [(t.label, t.shader, t.seconds) for t in self.program.timed()]
 
+    @uninterrupted
     def keep(self, storages: Sequence[Storage]) -> None:
         """After a run: make these storages states of their own, and close."""
         for storage in storages:
@@ -256,6 +259,7 @@ class WgpuRecorded:
             self._owned.remove(buffer)
         self.close()
 
+    @uninterrupted
     def close(self) -> None:
         """Give memory back; again is harmless."""
         self.program.close()

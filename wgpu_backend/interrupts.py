@@ -1,0 +1,117 @@
+"""Ctrl-C while something must not be left half done: it is noted, and raised where that is safe.
+
+Python runs a signal's handler between any two steps of the main thread, so a KeyboardInterrupt may
+come up between taking a lock and the `try` that gives it back, or in a callback that C made, where
+it is lost. Inside `held` the handler is one that only takes note; `deliver`, which is called where
+an error would do no harm, and the end of `held` call the one that was there before::
+
+    with held():            # handler: takes note
+        lock.acquire()      ⟵ Ctrl-C
+        ...
+        deliver()           # before a kernel compiles, a weight goes up, a step is submitted
+        lock.release()
+                            # handler: the one before, which raises KeyboardInterrupt here
+
+Other threads are never interrupted, and `held` does nothing there; nor does it where SIGINT is
+ignored or ends the process at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import threading
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What `signal` is made of, which looks up enums for handlers: that takes fifty times as long.
+_signal: Any = import_module("_signal")
+
+PAUSE = 0.05  # seconds between two looks at what is waited for
+
+
+class _Hold:
+    """What the main thread, and no other, keeps here."""
+
+    depth = 0
+    noted = False
+    before: Callable[[int, FrameType | None], Any]
+
+
+def _note(_number: int, _frame: FrameType | None) -> None:
+    _Hold.noted = True
+
+
+def hold() -> bool:
+    """Begin to take note of interrupts; whether `release` has to follow."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if not _Hold.depth:
+        before = _signal.getsignal(signal.SIGINT)
+        if not callable(before) or before is _note:
+            return False
+        _Hold.before, _Hold.noted = before, False
+        try:
+            _signal.signal(signal.SIGINT, _note)  # nothing raises from here on
+        except ValueError:  # a program that embeds Python, whose signals are its own
+            return False
+    _Hold.depth += 1
+    return True
+
+
+def release() -> None:
+    """End what `hold` began; the last one delivers."""
+    _Hold.depth -= 1
+    if not _Hold.depth:
+        if _signal.getsignal(signal.SIGINT) is _note:  # else somebody set another meanwhile
+            _signal.signal(signal.SIGINT, _Hold.before)
+        deliver()
+
+
+def deliver() -> None:
+    """Call the handler of an interrupt that was noted: by default, raise KeyboardInterrupt."""
+    if _Hold.noted and threading.current_thread() is threading.main_thread():
+        _Hold.noted = False
+        _Hold.before(signal.SIGINT, inspect.currentframe())
+
+
+class held:  # noqa: N801  # reads as a function, like `contextlib.suppress`
+    """Context in which an interrupt is noted and raised at its end, or by `deliver`."""
+
+    __slots__ = ("_mine",)
+
+    def __enter__(self) -> None:
+        self._mine = hold()
+
+    def __exit__(self, *_: object) -> None:
+        if self._mine:
+            release()
+
+
+def uninterrupted(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function run inside `held`."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with held():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def wait_until(ready: Callable[[float], object]) -> None:
+    """Wait for another thread, and deliver meanwhile.
+
+    Parameters
+    ----------
+    ready : callable
+        Given seconds, waits for so long at most and says whether that was enough.
+    """
+    while not ready(PAUSE):
+        deliver()
