@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from wgpu_backend.device import Device, DeviceList, Devices
@@ -125,3 +128,17 @@ def test_an_adapter_is_described(adapter: DeviceInfo):
 def test_a_device_that_is_gone_is_refused(adapter: DeviceInfo):
     with pytest.raises(DeviceError, match="is gone"):
         Device.open(DeviceInfo("vulkan:99", "Unplugged", kind="discrete", api="Vulkan"))
+
+
+def test_threads_may_ask_for_devices_at_once():
+    code = """
+import threading
+from wgpu_backend.device import Devices
+def ask():
+    for _ in range(8): Devices()
+threads = [threading.Thread(target=ask) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:1000]

@@ -150,6 +150,57 @@ def test_losing_the_device_at_any_point_ends_no_process():
     assert survives(LOSE_EVERYWHERE).count("lost") == 14
 
 
+LOSE_FROM_A_THREAD = """
+import random, threading, time
+rng = random.Random(1)
+def lose(device, after):
+    time.sleep(after)
+    device.lose_for_test()
+for native in (True, False) * 8:
+    stage = Stage(Devices()[0], native)
+    stage.program.replay().wait()
+    begin = time.perf_counter()
+    for act in ACTS.values(): act(stage)
+    after = rng.uniform(0, 1.5 * (time.perf_counter() - begin))
+    loser = threading.Thread(target=lose, args=(stage.device, after))
+    loser.start()
+    try:
+        while True:
+            pending = [stage.program.replay() for _ in range(3)]
+            for each in pending: each.wait()
+            for act in ACTS.values(): act(stage)
+    except DeviceLost:
+        print("lost")
+    loser.join()
+    stage.device.close()
+"""
+
+
+def test_a_loss_from_another_thread_at_any_moment_ends_no_process():
+    assert survives(LOSE_FROM_A_THREAD).count("lost") == 16
+
+
+LOSE_WHAT_IS_MAPPED = """
+from wgpu_backend.device.native import Native
+poll = Native.poll
+def then_lost(native, gpu, index=None):
+    poll(native, gpu, index)
+    native.destroy(gpu)
+    poll(native, gpu)  # destroys the buffers of a lost device
+stage = Stage(Devices()[0], True)
+pending = stage.program.replay()
+Native.poll = then_lost
+try: pending.wait()
+except DeviceLost: print("lost")
+Native.poll = poll
+stage.device.close()
+"""
+
+
+def test_what_was_mapped_before_a_loss_is_not_touched_after_it():
+    assert survives(LOSE_WHAT_IS_MAPPED).count("lost") == 1
+
+
 ABORTING = {
     "replaying over a destroyed buffer": """
 with Device.open() as d:

@@ -9,6 +9,7 @@ from typing import overload
 
 import wgpu
 
+from wgpu_backend.device.ending import opening
 from wgpu_backend.device.faults import divert_logs, quiet
 from wgpu_backend.device.memory import host_memory
 from wgpu_backend.device_info import DeviceInfo, Kind
@@ -71,7 +72,7 @@ def adapters() -> list[tuple[DeviceInfo, wgpu.GPUAdapter]]:
     divert_logs()
     counts: dict[str, int] = {}
     found: list[tuple[DeviceInfo, wgpu.GPUAdapter]] = []
-    with quiet():
+    with opening("devices"), quiet():
         for adapter in wgpu.gpu.enumerate_adapters_sync():
             api = str(adapter.info["backend_type"])
             found.append((_info(adapter, counts.get(api, 0)), adapter))
@@ -200,6 +201,7 @@ def _words(text: object) -> str:
     return str(text)
 
 
+@opening("devices")  # what is not kept of the adapters is released before another thread asks
 def Devices() -> DeviceList:
     """List what this machine can compute on, best first.
 

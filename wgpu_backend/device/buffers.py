@@ -21,6 +21,7 @@ import wgpu
 from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, human
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.errors import DeviceError, OutOfMemory
+from wgpu_backend.interrupts import held
 
 B = TypeVar("B", bound="Buffer")
 
@@ -202,7 +203,7 @@ class Pool:
 
     def report(self) -> MemoryReport:
         """Return who holds how much at this moment."""
-        with self._queue.lock:
+        with held(), self._queue.lock:
             return self._ledger.report(self._free_nbytes)
 
     def acquire(self, nbytes: int, purpose: Purpose, label: str = "") -> Buffer:
@@ -254,7 +255,7 @@ class Pool:
         """Take a buffer back; again, or after close, is harmless."""
         if self._queue.forked:
             return
-        with self._queue.lock:
+        with held(), self._queue.lock:
             if not buffer.alive:
                 return
             raw = self._retire(buffer)
@@ -280,7 +281,7 @@ class Pool:
 
     def trim(self, keep_nbytes: int = 0) -> None:
         """Destroy free buffers, the longest unused first, until at most that many bytes stay."""
-        with self._queue.lock:
+        with held(), self._queue.lock:
             while self._free and self._free_nbytes > keep_nbytes:
                 oldest = min(self._free, key=lambda entry: entry[1])
                 self._free.remove(oldest)
@@ -289,7 +290,7 @@ class Pool:
 
     def close(self) -> None:
         """Destroy every buffer, the ones in use too; their handles are dead."""
-        with self._queue.lock:
+        with held(), self._queue.lock:
             for buffer in list(self._live):
                 self._retire(buffer).destroy()
             self.trim()

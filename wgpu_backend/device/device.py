@@ -11,6 +11,7 @@ import wgpu
 from wgpu_backend.device.adapters import Devices, adapters
 from wgpu_backend.device.binds import Binder, Dispatch, padded, resolved
 from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image, Pool
+from wgpu_backend.device.ending import close_at_end, opening
 from wgpu_backend.device.host_bytes import Data, bytes_of
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
@@ -22,6 +23,7 @@ from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.ring import Given
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.shader import Shader
 from wgpu_backend.unclosed import Unclosed
 
@@ -59,18 +61,17 @@ class Device:
             return "" if device is None else str(device.memory_report())
 
         self._queue = Queue(gpu, load() if native else None, report)
-        self._pool = Pool(
-            self._queue,
-            self.capabilities.max_buffer_nbytes,
-            budget(software=self.capabilities.software),
-        )
+        most = budget(software=self.capabilities.software)
+        self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most)
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         self._slot: Slot | None = None
         self._unflushed = 0
         self.unclosed = Unclosed(str(self))
+        close_at_end(self)
 
     @classmethod
+    @opening("open")
     def open(
         cls,
         which: str | DeviceInfo | None = None,
@@ -340,6 +341,7 @@ class Device:
         with self._queue.entered("wait"), self._queue.translated("wait"):
             self._queue.flush()
 
+    @uninterrupted
     def close(self) -> None:
         """Free everything on the device; again is harmless, and a forked child leaves it be.
 
@@ -350,19 +352,17 @@ class Device:
             return
         # A device that goes under a compiler or a reader takes the process with it.
         self._pipelines.settle()
-        self._close_programs()
+        for program in list(self._programs):
+            program.close()
         with self._queue.lock:
             if self.closed:
                 return
-            self._close_programs()  # what another thread made meanwhile
+            for program in list(self._programs):  # what another thread made meanwhile
+                program.close()
             self._slot = None  # its copies keep buffers
             self._pool.close()
             self._pipelines.close()
             self._queue.close()
-
-    def _close_programs(self) -> None:
-        for program in list(self._programs):
-            program.close()
 
     def lose_for_test(self) -> None:
         """Make the driver give the device up, to try what then happens."""

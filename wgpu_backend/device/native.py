@@ -16,7 +16,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -161,6 +162,10 @@ class Native:
             write = self.safe.wgpuQueueWriteBuffer
             write(gpu.queue._internal, buffer._internal, offset, start, data.nbytes)
 
+    def write_nothing(self, gpu: Any, buffer: Any) -> None:
+        """Raise wgpu's error if the device is lost, in a microsecond and a half."""
+        self.safe.wgpuQueueWriteBuffer(gpu.queue._internal, buffer._internal, 0, self.ffi.NULL, 0)
+
     def poll(self, gpu: Any, index: Any = None) -> None:
         """Wait until the submission of that index is done, or all of them."""
         chosen = self.ffi.NULL if index is None else index
@@ -188,10 +193,20 @@ def _keep(answers: list[int], callback: object) -> None:
 
 
 class Mapping:
-    """Requests to see a buffer's bytes on the host, one at a time."""
+    """Requests to see a buffer's bytes on the host, one at a time.
 
-    def __init__(self, native: Native, gpu: Any) -> None:
-        self._native, self._gpu = native, gpu
+    Parameters
+    ----------
+    native : Native
+    gpu : wgpu.GPUDevice
+    present : callable
+        Gives a context in which a buffer's device is not lost, see `Queue.mapped_or_lost`.
+    """
+
+    def __init__(
+        self, native: Native, gpu: Any, present: Callable[[Any], AbstractContextManager[None]]
+    ) -> None:
+        self._native, self._gpu, self._present = native, gpu, present
         answers: list[int] = []
         self._answers = answers
         self._answered = answered_event = threading.Event()
@@ -233,14 +248,16 @@ class Mapping:
             self._native.poll(self._gpu, index)
             # Another thread's poll may have taken the answer and not yet delivered it.
             self._answered.wait(_MAP_PAUSE)
-        lib, ffi, raw = self._native.lib, self._native.ffi, self._buffer._internal
-        self._buffer = None
+        lib, ffi = self._native.lib, self._native.ffi
+        buffer, self._buffer = self._buffer, None
         if self._answers != [lib.WGPUMapAsyncStatus_Success]:
             raise RuntimeError(f"buffer not mapped, status {self._answers}")
-        pointer = lib.wgpuBufferGetMappedRange(raw, 0, self._nbytes)
-        data = bytes(ffi.buffer(pointer, self._nbytes))
-        lib.wgpuBufferUnmap(raw)
-        return data
+        with self._present(buffer):
+            raw = buffer._internal
+            pointer = lib.wgpuBufferGetMappedRange(raw, 0, self._nbytes)
+            data = bytes(ffi.buffer(pointer, self._nbytes))
+            lib.wgpuBufferUnmap(raw)
+            return data
 
 
 def let_go(objects: Iterable[Any]) -> None:

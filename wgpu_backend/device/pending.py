@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from wgpu_backend.device.binds import padded
+from wgpu_backend.device.ending import stay_if_over
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.interrupts import held, uninterrupted
 
 
 class Waiting(Protocol):
@@ -39,8 +41,10 @@ class Reading:
         self._data = b""
         self._lock = threading.RLock()  # a signal handler may close what its thread is reading
 
+    @uninterrupted
     def wait(self) -> bytes:
         """Return all bytes; again gives the same."""
+        stay_if_over()
         if (program := self._program) is not None:
             program.prepare()  # not under the lock below, which a replay that holds the queue takes
         with self._lock:
@@ -53,7 +57,7 @@ class Reading:
 
     def drop(self) -> None:
         """Forget the slot, after the read that is under way; what is not read by then never is."""
-        with self._lock:
+        with held(), self._lock:
             self._slot = self._program = None
 
 

@@ -18,6 +18,7 @@ from wgpu_backend.device.wgsl_switches import split_switches
 from wgpu_backend.device.wgsl_words import Place, explained
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError, ShaderError
+from wgpu_backend.interrupts import uninterrupted, wait_until
 from wgpu_backend.shader import Access, Shader
 
 _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
@@ -114,6 +115,7 @@ class Pipelines:
         self._layouts: dict[tuple[tuple[int, Access], ...], wgpu.GPUBindGroupLayout] = {}
         self._settled = False
 
+    @uninterrupted
     def get(self, shader: Shader) -> Pipeline:
         """Return the pipeline of a shader, compiling it the first time.
 
@@ -137,7 +139,7 @@ class Pipelines:
                 if busy is None:
                     done = self._under_way[key] = threading.Event()
                     break
-            busy.wait()
+            wait_until(busy.wait)
         try:
             return self._added(key, shader)
         finally:
@@ -154,6 +156,7 @@ class Pipelines:
             self._queue.counters.pipelines += 1
         return pipeline
 
+    @uninterrupted
     def settle(self) -> None:
         """Wait for what compiles and take no more; the caller may not hold the queue's lock."""
         with self._queue.lock:

@@ -27,6 +27,7 @@ from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.ring import Given, Ring
 from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.interrupts import uninterrupted
 
 # A driver gives a device up when one submit runs too long (2 s on Windows). Dispatches that could
 # take milliseconds say their work; this many others fit, and a decode step stays one submit, which
@@ -181,6 +182,7 @@ class Program:
         """Whether the next replay's commands are recorded already."""
         return self._ahead is not None
 
+    @uninterrupted
     def prepare(self) -> None:
         """Record the next replay's commands: who waits for the device has the time for it.
 
@@ -222,6 +224,7 @@ class Program:
         named = zip(self.dispatches, seconds, strict=True)
         return [Timing(d.name, d.pipeline.label, s) for d, s in named]
 
+    @uninterrupted
     def close(self) -> None:
         """Drop bind groups and readback buffers; again is harmless.
 

@@ -4,12 +4,15 @@
 wgpu-native aborts the process when a command buffer is submitted after device loss, submitted
 twice, or refers to a destroyed buffer. So a command buffer is made here from an encoder, submitted
 at once and dropped; finishing the encoder is a call that fails politely on a lost device; and who
-destroys or checks buffers does it under `lock`. What stays out of reach is a driver that resets
-between the check and the submit, microseconds later, or while somebody waits: a server keeps the
-engine in a process of its own for that.
+destroys or checks buffers does it under `lock`. It aborts as well when bytes are asked for that a
+loss has unmapped: `mapped_or_lost` asks first. What stays out of reach is a driver that resets
+between the check and the submit, microseconds later: a server keeps the engine in a process of its
+own for that.
 
 Threads may share a device: `lock` is held while commands are encoded and submitted, not while
-somebody waits for results.
+somebody waits for results. Ctrl-C is noted meanwhile and raised afterwards, see
+`wgpu_backend.interrupts`; at the interpreter's end nobody gets in, see
+`wgpu_backend.device.ending`.
 """
 
 from __future__ import annotations
@@ -18,17 +21,19 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import wgpu
 
+from wgpu_backend.device.ending import is_over, one_at_a_time, stay_if_over
 from wgpu_backend.device.faults import Translated, is_loss, quiet
 from wgpu_backend.device.native import Native, leave_to_parents, let_go, wait_for_all
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
+from wgpu_backend.interrupts import deliver, held, hold, release
 
 Command = tuple[Any, ...]
 """One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""
@@ -69,6 +74,7 @@ class Queue:
         self.gpu = gpu
         self.native = native
         self.lock = threading.RLock()
+        self._mapped = threading.RLock()  # see `mapped_or_lost`
         self.counters = Counters()
         self.lost = False
         self.closed = False
@@ -100,8 +106,9 @@ class Queue:
 
         For finalisers: they run on any thread at any time, where waiting could be for ever.
         """
-        self._later.append(act)
-        self.catch_up()
+        with held():
+            self._later.append(act)
+            self.catch_up()
 
     def catch_up(self) -> None:
         """Do what was left for later, unless who holds the lock will.
@@ -133,7 +140,8 @@ class Queue:
                 "device; start processes with the spawn method and open a device in each"
             )
         if self.closed:
-            raise DeviceError(f"{subject}: the device is closed")
+            why = ", the interpreter is ending" if is_over() else ""
+            raise DeviceError(f"{subject}: the device is closed{why}")
         if self.lost:
             raise DeviceLost(f"{subject}: the driver gave the device up; open a new one")
 
@@ -142,14 +150,28 @@ class Queue:
         return _Watched(self, subject, self._report)
 
     def find_loss(self) -> bool:
-        """Ask wgpu whether the device is lost, by commands whose end fails politely if so."""
+        """Ask wgpu whether the device is lost, by a call that fails politely if so."""
         if not self.lost and not self.closed:
             with quiet():
                 try:
-                    self.submit(self.encoder())  # wgpu-native frees no commands that are not
+                    let_go([self.gpu.create_pipeline_layout(bind_group_layouts=[])])
                 except wgpu.GPUError as error:
                     self.lost = is_loss(error)
         return self.lost
+
+    @contextmanager
+    def mapped_or_lost(self, buffer: wgpu.GPUBuffer) -> Generator[None]:
+        """Hold off `lose` while bytes are read that were mapped; an error if it came first.
+
+        Waiting for a lost device destroys its buffers, and wgpu-native aborts the process when the
+        range of a destroyed one is asked for.
+        """
+        with self._mapped:
+            if self.native is not None:
+                self.native.write_nothing(self.gpu, buffer)
+            elif self.find_loss():
+                self.guard("read")
+            yield
 
     def encoder(self) -> wgpu.GPUCommandEncoder:
         """Start recording commands that `run` has no words for; hand the encoder to `submit`."""
@@ -283,12 +305,14 @@ class Queue:
     def close(self) -> None:
         """Let go of the device; buffers and bind groups are gone already."""
         self.closed = True
-        with quiet():
+        with one_at_a_time(), quiet():
             let_go([self.gpu, self.gpu.adapter])
 
     def lose(self) -> None:
-        """Make the device lost, as a driver reset would; for tests."""
-        with quiet():
+        """Make the device lost, as a driver reset would; for tests, from any thread."""
+        with self.lock, self._mapped, quiet():
+            if self.closed:
+                return
             if self.native is not None:
                 self.native.destroy(self.gpu)
             else:
@@ -309,25 +333,36 @@ def _encode(compute_pass: wgpu.GPUComputePassEncoder, commands: Sequence[Command
 class _Entered:
     """The lock of a queue whose device may be used."""
 
-    __slots__ = ("_queue", "_subject")
+    __slots__ = ("_held", "_queue", "_subject")
 
     def __init__(self, queue: Queue, subject: str) -> None:
         self._queue, self._subject = queue, subject
+        self._held = False
 
     def __enter__(self) -> None:
         queue = self._queue
         if queue.forked:  # where the lock may be held for ever
             queue.guard(self._subject)
+        stay_if_over()
+        deliver()
+        self._held = hold()  # or an interrupt before `__exit__` would leave the lock held
         queue.lock.acquire()
         try:
             queue.guard(self._subject)
         except BaseException:
-            queue.lock.release()
+            self._leave()
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._queue.lock.release()
-        self._queue.catch_up()
+        self._leave()
+
+    def _leave(self) -> None:
+        try:
+            self._queue.lock.release()
+            self._queue.catch_up()
+        finally:
+            if self._held:
+                release()
 
 
 class _Watched(Translated):

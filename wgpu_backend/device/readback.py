@@ -59,7 +59,7 @@ class Slot:
         if native is None:
             return
         if self._mapping is None:
-            self._mapping = Mapping(native, self._queue.gpu)
+            self._mapping = Mapping(native, self._queue.gpu, self._queue.mapped_or_lost)
         self._mapping.start(self.buffer.raw, nbytes)
 
     def finish(self, subject: str) -> bytes:
@@ -79,10 +79,13 @@ class Slot:
     def _read(self) -> bytes:
         """The bytes by wgpu-py's own methods."""
         raw = self.buffer.raw
-        raw.map_sync("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
-        data = bytes(cast("memoryview", raw.read_mapped(0, self._wanted, copy=False)))
-        raw.unmap()
-        return data
+        promise = raw.map_async("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
+        self._queue.wait()  # wgpu-py's own thread for that ends where a device is destroyed
+        promise.sync_wait()
+        with self._queue.mapped_or_lost(raw):
+            data = bytes(cast("memoryview", raw.read_mapped(0, self._wanted, copy=False)))
+            raw.unmap()
+            return data
 
     def release(self) -> None:
         """Give the buffer back."""

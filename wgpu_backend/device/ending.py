@@ -1,0 +1,107 @@
+"""The interpreter's end: devices are closed before it, and no call of theirs is under way then.
+
+Daemon threads go on while the interpreter takes itself apart, and are ended wherever they next ask
+for its lock. One that was inside the graphics library then, or came into it after objects it uses
+were freed, would abort the process. So a handler, which Python calls when all other threads have
+ended, closes every device: that waits for calls under way and refuses later ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.interrupts import held
+
+# Where a daemon thread is refused it stays so long: the interpreter is gone by then, and its last
+# writing of buffers does not meet a thread that prints an error.
+_STAY_SECONDS = 1.0
+
+
+class Closing(Protocol):
+    """What is closed at the end."""
+
+    def close(self) -> None:
+        """Wait for what is under way and free everything; again is harmless."""
+        ...
+
+
+class _Open:
+    """What there is to close, and whether it is too late to open more."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.devices: weakref.WeakSet[Closing] = weakref.WeakSet()
+        self.over = False
+
+
+_open = _Open()
+
+
+@contextmanager
+def opening(subject: str) -> Generator[None]:
+    """Ask for adapters or open a device, one thread at a time, and not after the end.
+
+    Raises
+    ------
+    DeviceError
+        The interpreter is ending.
+    """
+    with one_at_a_time():
+        if not _open.over:
+            yield
+            return
+    stay_if_over()
+    raise DeviceError(f"{subject}: the interpreter is ending")
+
+
+@contextmanager
+def one_at_a_time() -> Generator[None]:
+    """Let no other thread ask for or release adapters.
+
+    Those of OpenGL share a context, and wgpu-native aborts the process when two threads want it.
+    """
+    with held(), _open.lock:
+        yield
+
+
+def close_at_end(device: Closing) -> None:
+    """Have a device closed at the end if it is there then; inside `opening`."""
+    _open.devices.add(device)
+
+
+def is_over() -> bool:
+    """Whether devices were closed because the interpreter ends."""
+    return _open.over
+
+
+def stay_if_over() -> None:
+    """Stop a daemon thread that comes too late; the caller had better hold no lock."""
+    if _open.over and threading.current_thread().daemon:
+        time.sleep(_STAY_SECONDS)
+
+
+@atexit.register
+def _close_all() -> None:
+    with _open.lock:
+        _open.over = True
+        devices = list(_open.devices)
+    for device in devices:
+        device.close()
+
+
+def _forget() -> None:
+    """In a forked child: the devices are its parent's, and so is whoever holds the lock."""
+    global _open
+    _open = _Open()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
