@@ -64,6 +64,16 @@ def test_a_row_repeats(fusing, rng, monkeypatch):
     check(fusing, build, monkeypatch, ["chain"])
 
 
+def test_logarithms_powers_and_extremes_join(fusing, rng, monkeypatch):
+    x, y = (rng.standard_normal((9, 8)).astype(np.float32) for _ in "xy")
+
+    def build(context):
+        a, b = context.from_numpy(x), context.from_numpy(y)
+        return [(abs(a).log() * a.sign()).maximum(b) ** b.minimum(a)]
+
+    check(fusing, build, monkeypatch, ["chain"])
+
+
 def test_f16_operands_are_read_as_they_are(fusing, rng, monkeypatch):
     x, y = rng.standard_normal((9, 8)), rng.standard_normal((9, 8)).astype(np.float16)
 
