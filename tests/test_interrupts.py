@@ -7,15 +7,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.builders import tiny_model
 from tests.device.test_lifetime import counts
-from wgpu_backend import Context, LanguageModel, load
+from wgpu_backend import Context, LanguageModel, interrupts, load
 from wgpu_backend.interrupts import deliver, held, uninterrupted, wait_until
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.sample import SamplingOptions
@@ -54,6 +55,29 @@ def test_the_handler_is_the_same_afterwards():
     with held():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_finaliser_at_the_end_does_not_take_the_interrupt(monkeypatch: pytest.MonkeyPatch):
+    module = interrupts._signal
+    finalising: list[bool] = []
+
+    def set_handler(number: int, handler: Any) -> None:
+        module.signal(number, handler)
+        if handler is signal.default_int_handler and not finalising:
+            finalising.append(True)  # as Python may run one between any two lines
+            with suppress(KeyboardInterrupt), held():
+                pass
+
+    patched = SimpleNamespace(getsignal=module.getsignal, signal=set_handler)
+    monkeypatch.setattr(interrupts, "_signal", patched)
+
+    def act() -> None:
+        with held():
+            press()
+
+    with pytest.raises(KeyboardInterrupt):
+        act()
+    assert finalising
 
 
 def test_an_error_gives_way_to_the_interrupt():

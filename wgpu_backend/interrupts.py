@@ -56,7 +56,7 @@ def hold() -> bool:
         before = _signal.getsignal(signal.SIGINT)
         if not callable(before) or before is _note:
             return False
-        _Hold.before, _Hold.noted = before, False
+        _Hold.before = before
         try:
             _signal.signal(signal.SIGINT, _note)  # nothing raises from here on
         except ValueError:  # a program that embeds Python, whose signals are its own
@@ -69,8 +69,12 @@ def release() -> None:
     """End what `hold` began; the last one delivers."""
     _Hold.depth -= 1
     if not _Hold.depth:
+        # A finaliser that Python runs between these lines may hold and release by itself, and an
+        # exception that it raises is lost.
+        noted, _Hold.noted = _Hold.noted, False
         if _signal.getsignal(signal.SIGINT) is _note:  # else somebody set another meanwhile
             _signal.signal(signal.SIGINT, _Hold.before)
+        _Hold.noted |= noted
         deliver()
 
 
