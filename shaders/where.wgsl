@@ -39,7 +39,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
             );
             let a = a_gather4(inside(i, params.a_strides, params.a_offset));
             let b = b_gather4(inside(i, params.b_strides, params.b_offset));
-            y_store4(i, select(b, a, chosen != vec4<u32>(0u)));
+            y_store4(i, select(b, a, vec4<u32>(chosen) != vec4<u32>(0u)));
         }
     }
 }

@@ -272,7 +272,7 @@ def test_tensors_of_two_contexts_do_not_meet(executor: Executor):
 )
 def test_bytes_must_be_as_many_as_the_shape_needs(context: Context, dtype, shape, nbytes):
     needed = dtype.nbytes(int(np.prod(shape)))
-    with pytest.raises(ShapeError, match=rf"from_bytes {dtype} .*: {nbytes} values.* {needed}$"):
+    with pytest.raises(ShapeError, match=rf"from_bytes {dtype} .*: {nbytes} bytes.* {needed}$"):
         context.from_bytes(dtype, bytes(nbytes), *shape)
 
 
@@ -303,10 +303,10 @@ def test_arrays_have_no_block_format(context: Context):
 
 @pytest.mark.parametrize(
     ("values", "dtype"),
-    [(np.ones(2, "f8"), "f32"), (np.ones(2, "u1"), "i32"), ([True, False], "f32"), (2, "i32")],
+    [(np.ones(2, "f8"), "f32"), (np.ones(2, "u1"), "i32"), ([True, False], "bool"), (2, "i32")],
     ids=str,
 )
-def test_arrays_become_f32_or_i32(context: Context, values, dtype):
+def test_arrays_become_f32_i32_or_bool(context: Context, values, dtype):
     tensor = context.from_numpy(values)
     assert tensor.dtype == named(dtype)
     np.testing.assert_array_equal(tensor.numpy(), values)

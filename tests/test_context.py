@@ -56,6 +56,8 @@ def test_random_normal_is_the_same_everywhere(context, shape, dtype) -> None:
 def test_arange_of_integers_is_exact_beyond_what_floats_hold(context) -> None:
     start = 2**31 - 1000
     assert context.arange(start, start + 7, 3, I32).tolist() == [start, start + 3, start + 6]
+    assert context.arange(-(2**31), 2**31, 2**32 - 1, I32).tolist() == [-(2**31), 2**31 - 1]
+    assert context.arange(3e9, 0, 1, I32).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,17 @@ CASES += [
     for kind, choices in INTEGERS.items()
 ]
 CASES += [
-    ("compare", {**choices, "key": f"key/{kind}", "y": "store/bool"})
+    ("compare", {**choices, "key": f"key/{kind}", "Out": "u32", "y": "store/bool"})
     for kind, choices in INTEGERS.items()
 ]
 CASES += [
     (kernel, {"Value": "i32", "FLOAT": False, "x": "load/i32", "y": "store/i32"})
     for kernel in ("neg", "abs", "sign")
 ]
-CASES += [("cast", {"Out": kind, "number": f"number/{kind}"}) for kind in ("i32", "u32")]
+CASES += [
+    ("cast", {"Out": kind, "number": f"number/{kind}", "y": f"store/{kind}"})
+    for kind in ("i32", "u32")
+]
 CASES += [
     ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")
 ]

@@ -18,8 +18,9 @@ _PARITY = np.uint32(0x1BD11BDA)
 def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Array:
     """Values from `start` in steps."""
     count = max(0, int(np.ceil((stop - start) / step)))
-    kind = np.int32 if dtype == I32 else np.float32
-    return kind(start) + np.arange(count, dtype=kind) * kind(step)
+    if dtype == I32:
+        return int(start) + np.arange(count, dtype=np.int64) * int(step)
+    return np.float32(start) + np.arange(count, dtype=np.float32) * np.float32(step)
 
 
 @twin

@@ -133,9 +133,9 @@ class Leaves:
             There are not as many bytes as the shape needs.
         """
         spec = Spec.dense(shape, dtype)
-        if spec.dtype.quantised:
-            return self.weight(dtype, data, *shape)
         _require_bytes("from_bytes", spec, data)
+        if spec.dtype.quantised:
+            return self.weight(spec.dtype, data, *spec.shape)
         return self.constant(bytes(data), spec.dtype, spec.shape)
 
     @uninterrupted

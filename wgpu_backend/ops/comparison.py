@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wgpu_backend.dtypes import BOOL, I8, I16, U8, U16, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
@@ -18,7 +20,7 @@ def _compared(name: str, a: Node, b: Node, *said: str) -> Launch:
     dtype = a.spec.dtype
     key = "f32" if dtype in FLOATS else "u32" if dtype == BOOL else dtype.name
     relations = {relation: relation in said for relation in ("BELOW", "SAME", "ABOVE", "UNORDERED")}
-    return binary(name, a, b, COMPARED, {"key": f"key/{key}", **relations}, BOOL)
+    return binary(name, a, b, COMPARED, {"key": f"key/{key}", "Out": "u32", **relations}, BOOL)
 
 
 @op(shader="compare", trusted=True, constants=("a", "b"))
@@ -86,19 +88,19 @@ def logical_and(a: Node, b: Node) -> Launch:
     -------
     Tensor of the broadcast shape, bool.
     """
-    return binary("logical_and", a, b, (BOOL,))
+    return binary("logical_and", a, b, (BOOL,), {"Out": "u32"})
 
 
 @op(trusted=True, constants=("a", "b"))
 def logical_or(a: Node, b: Node) -> Launch:
     """Whether one of two truth values is true, or both; see `logical_and`."""
-    return binary("logical_or", a, b, (BOOL,))
+    return binary("logical_or", a, b, (BOOL,), {"Out": "u32"})
 
 
 @op(trusted=True, constants=("a", "b"))
 def logical_xor(a: Node, b: Node) -> Launch:
     """Whether one of two truth values is true, and not both; see `logical_and`."""
-    return binary("logical_xor", a, b, (BOOL,))
+    return binary("logical_xor", a, b, (BOOL,), {"Out": "u32"})
 
 
 @op(trusted=True)
@@ -113,7 +115,8 @@ def logical_not(x: Node) -> Launch:
     -------
     Like `x`, dense.
     """
-    return unary("logical_not", x, (BOOL,))
+    made = unary("logical_not", x, (BOOL,))
+    return replace(made, choices={**made.choices, "Out": "u32"})
 
 
 @op(trusted=True, constants=("a", "b"))

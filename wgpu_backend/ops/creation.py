@@ -11,6 +11,7 @@ from wgpu_backend.dtypes import BF16, F32, I32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.bits import bits_of
 from wgpu_backend.ops.check import FLOATS, is_finite, quads, require
 from wgpu_backend.ops.op import op
 
@@ -47,6 +48,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
     require(
         whole or dtype != I32, DTypeError, f"arange: {start}, {stop}, {step} in i32, needs integers"
     )
+    number = I32 if dtype == I32 else F32
     count = max(0, math.ceil((stop - start) / step))
     if count:
         ends = np.asarray([start, start + (count - 1) * step])
@@ -55,10 +57,18 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
         Spec.dense((count,), dtype),
         {},
         threads=quads(count),
-        params={"size": count, "start": start, "step": step},
-        shader="arange_i32" if dtype == I32 else "",
+        params={
+            "size": count,
+            "start": _bits(start, number) if count else 0,
+            "step": _bits(step, number) if count > 1 else 0,
+        },
+        choices={"Value": number.name},
         work=4 * count,
     )
+
+
+def _bits(value: float, number: DType) -> int:
+    return int(value) % 2**32 if number == I32 else bits_of(value, number)
 
 
 @op(trusted=True)

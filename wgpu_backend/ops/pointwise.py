@@ -106,7 +106,7 @@ def abs(x: Node) -> Launch:
 
 @op(trusted=True)
 def sign(x: Node) -> Launch:
-    """1 above zero, -1 below it, 0 for zero.
+    """Sign as a number: 1 above zero, -1 below it, 0 for zero.
 
     Parameters
     ----------
