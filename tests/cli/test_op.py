@@ -113,7 +113,7 @@ def test_a_shader_that_does_not_compile_fails_once_with_line_and_caret(
         ("return 3 * x", "return 3 * z", "its twin fails, NameError: name 'z' is not defined ("),
         ("return 3 * x", "return x[:0]", "thrice: its twin gives shape (0,), needs (1,)"),
         ("    return Launch(", "    Launch(", "thrice: it returns None, needs a Launch"),
-        ("x.spec.dtype)", "x.spec.kind)", "the op fails, AttributeError: 'Spec' object has no"),
+        ("threads=-(-out.size // 4)", "threads=[4]", "the op fails, TypeError: "),
     ],
 )
 def test_a_slip_in_the_python_is_told_shortly(
