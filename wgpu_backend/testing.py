@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -365,11 +366,10 @@ def _computed(
     op: Op[Any], executor: Executor, build: Build, limit: float
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """Values of a device, those of the twin, and what is wrong between guard zones."""
-    twin = _wanted(build) if has_twin(op) else None
-    # Before it runs freely: a loop that does not end is found there.
-    guarded = _guarded(executor, build, twin, limit)
+    twin = cache(lambda: _wanted(build)) if has_twin(op) else None
+    guarded = _guarded(executor, build, twin, limit)  # first: a loop without end is found there
     got = values_of(executor, build)
-    want = got if twin is None else twin
+    want = got if twin is None else twin()
     if guarded is None:
         return got, want, ()
     differing = _differing("between guard zones: ", guarded.values, want, limit)
@@ -391,9 +391,11 @@ def _placed(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno}: {frame.line})"
 
 
-def _guarded(executor: Executor, build: Build, want: Array | None, limit: float) -> Guarded | None:
+def _guarded(
+    executor: Executor, build: Build, want: Callable[[], Array] | None, limit: float
+) -> Guarded | None:
     def expected(values: Array) -> bool:
-        return want is None or not _differing("", values, want, limit)
+        return want is None or not _differing("", values, want(), limit)
 
     if not isinstance(executor, WgpuExecutor):
         return None
