@@ -175,7 +175,8 @@ def test_a_kind_of_ones_own_is_registered_once(path: Path, monkeypatch: pytest.M
 
 def test_a_device_that_is_not_there_closes_the_file(path: Path, monkeypatch: pytest.MonkeyPatch):
     closed: list[Path] = []
-    monkeypatch.setattr(GGUFFile, "close", lambda file: closed.append(file.path))
+    close = GGUFFile.close
+    monkeypatch.setattr(GGUFFile, "close", lambda file: (closed.append(file.path), close(file)))
     with pytest.raises(DeviceError, match=r"device 'no such': no such device, there are .*cpu"):
         new_backend(path, BackendParams("no such"))
     assert closed == [path]

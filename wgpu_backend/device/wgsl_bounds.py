@@ -34,6 +34,9 @@ MAX_CASES = 500  # of 1000 that 512 KiB do not hold
 MAX_PRIVATE_NBYTES = 16 << 10
 
 _DECLARATION = re.compile(r"[{}]|\b(?:fn|struct|alias|override|const|var)\b")
+# What is shorter, or has fewer words, cannot be deeper: most texts need no closer look.
+_END = re.compile(r"[;{}]")
+_BRANCHES = re.compile(r"\b(?:if|case|default|return|break|continue)\b")
 _CASE = re.compile(r"\bcase\b[^{};]*")
 
 
@@ -48,13 +51,15 @@ def check_bounds(shader: Shader, capabilities: Capabilities) -> None:
     _hold(shader, "characters of WGSL", len(shader.text), MAX_CHARACTERS)
     text = bare(shader.text)
     _hold(shader, "levels of brackets", brackets(text), MAX_NESTING)
-    _hold(shader, "levels in one expression", expressions(text), MAX_EXPRESSION, _LET)
+    if any(len(statement) > MAX_EXPRESSION for statement in _END.split(text)):
+        _hold(shader, "levels in one expression", expressions(text), MAX_EXPRESSION, _LET)
     _hold(shader, "labels of cases", _labels(text), MAX_CASES, "look values up in an array")
     _hold(shader, "declarations", _declarations(text), MAX_DECLARATIONS)
     llvm = capabilities.software
-    inside = branches(split_switches(text) if llvm else text, llvm=llvm)
     limit = MAX_BRANCHES_LLVM if llvm else MAX_BRANCHES
-    _hold(shader, "branches inside each other", inside, limit, "write a switch, or functions")
+    if len(_BRANCHES.findall(text)) > limit:
+        inside = branches(split_switches(text) if llvm else text, llvm=llvm)
+        _hold(shader, "branches inside each other", inside, limit, "write a switch, or functions")
     spaces = variable_nbytes(text)
     private = max(spaces.private, array_nbytes(text))
     _hold_nbytes(shader, "private", private, MAX_PRIVATE_NBYTES)

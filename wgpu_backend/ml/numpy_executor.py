@@ -99,9 +99,12 @@ class NumpyExecutor:
 
     def memory_report(self) -> str:
         """Who holds how much."""
+        return "\n".join(f"{name:12} {n / 2**20:10.1f} MiB" for name, n in self._nbytes.items())
+
+    @property
+    def _nbytes(self) -> dict[str, int]:
         held = sums((owner, storage.nbytes) for storage, owner in self._owners.items())
-        nbytes = {name: held.get(name, 0) for name in ("weights", "cache")}
-        return "\n".join(f"{name:12} {n / 2**20:10.1f} MiB" for name, n in nbytes.items())
+        return {name: held.get(name, 0) for name in ("weights", "cache")}
 
     def close(self) -> None:
         """Nothing is held but arrays."""
