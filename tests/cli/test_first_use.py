@@ -129,7 +129,7 @@ def test_progress_is_one_from_the_test_to_the_last_weight(
     assert untested
     assert first == sorted(first)
     assert (first[0], first[-1]) == (0.0, 1.0)
-    assert 0 < first[1] < 0.9
+    assert 0 < first[1] <= 0.9  # a helper may have finished all others meanwhile
     again: list[float] = []
     wgpu_backend.load(tiny, device=adapter, progress=again.append).close()
     assert (again[0] < 0.9, again[-1]) == (True, 1.0)
