@@ -85,11 +85,13 @@ def test_top_k_is_the_head_of_the_descending_order(any_gpu, check, rng, shape, k
         np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[..., :k])
 
 
+@pytest.mark.slow
 def test_rows_whose_columns_never_share_a_word_with_keys(full, rng):
     x = rng.integers(0, 70000, (1, (1 << 22) + 5)).astype("f4")
     np.testing.assert_array_equal(argsort(full, x), np.argsort(x, axis=-1, kind="stable"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "k"), [((70001, 100), 5), ((0, 5000), 300), ((0, 5000), 3)])
 def test_top_k_of_very_many_rows_and_of_none(full, rng, shape, k):
     x = rng.integers(0, 50, shape).astype("f4")
@@ -134,6 +136,7 @@ def test_lowest_integers_are_found_before_the_end_of_the_row(gpu):
     np.testing.assert_array_equal(got[0], [8990, *range(499)])
 
 
+@pytest.mark.slow
 def test_top_k_of_a_whole_long_row(full, rng):
     x = rng.standard_normal((1, 262144), "f4")
     with Context(full) as ctx:
