@@ -302,7 +302,7 @@ def test_a_formula_that_does_not_fit_its_library_is_told_at_the_formula(inline, 
     with pytest.raises(ShaderError, match=r"\n2 │ fn ap") as found:
         inline(f"// @import lib/unary\n{formula}\n")
     assert place in str(found.value)
-    assert "lib/unary.wgsl:31 has `y_store4(i, apply(x_values(i)));`" in str(found.value)
+    assert "lib/unary.wgsl:32 has `y_store4(i, apply(x_values(i)));`" in str(found.value)
 
 
 def test_params_that_the_shader_lacks_are_an_error(inline):

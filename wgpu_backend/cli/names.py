@@ -92,7 +92,9 @@ def regular(path: Path, suffix: str = "") -> Path:
         FileBytes(path).close()
     except FileNotFoundError:
         raise
-    except (GGUFError, OSError, ValueError) as error:
+    except ValueError as error:  # a NUL in the name
+        raise UsageError(f"{str(path)!r}: {error}") from None
+    except (GGUFError, OSError) as error:
         raise UsageError(message_of(error)) from None
     if not path.name.endswith(suffix):
         raise UsageError(f"{path}: the name ends in {path.suffix!r}, needs {suffix}")

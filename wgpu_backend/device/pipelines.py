@@ -83,7 +83,7 @@ def aimed(error: BaseException, shader: Shader) -> ShaderError:
 
 def _in_ones_own(shader: Shader, line: int, column: int, what: str) -> ShaderError:
     """Error at a place; where that is a file of the package, at what one's own file defines."""
-    origin = shader.origins[line - 1]
+    origin = shader.origins[line - 1] if line <= len(shader.origins) else ""
     lines = shader.text.splitlines()
     outside = any(not o.startswith(PACKAGE) for o in shader.origins)
     if not origin.startswith(f"{PACKAGE}lib/"):
