@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -61,6 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that begins tests in the background has SIGINT ignored, which children inherit.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--count-cases"):
         COUNTER.append(CaseCounter())
         config.pluginmanager.register(COUNTER[0])

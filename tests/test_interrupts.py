@@ -22,14 +22,6 @@ from wgpu_backend.ml.executor import Executor
 from wgpu_backend.sample import SamplingOptions
 
 
-@pytest.fixture(autouse=True)
-def listening() -> Iterator[None]:
-    """Python's own handler, also where the shell that began the tests has SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def press() -> None:
     signal.raise_signal(signal.SIGINT)
 
