@@ -22,10 +22,11 @@ ROUNDED = {F32: 1e-12, F16: 1e-8, BF16: 1e-6}
 
 
 def tensor(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
-    """Dense tensor of a plain type."""
+    """Dense tensor of a plain type; integers are without the fractions of the values."""
     if dtype == BF16:
         return ctx.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
-    return ctx.from_numpy(values, dtype)
+    whole = dtype.numpy is not None and dtype.numpy.kind in "iu"
+    return ctx.from_numpy(np.trunc(values) if whole else values, dtype)
 
 
 def anything(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
