@@ -99,6 +99,7 @@ def test_a_twin_that_fails_is_a_case_that_fails(full):
         forget(twinless_op)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [Q4_0, Q8_0, Q6_K], ids=str)
 def test_operands_in_blocks(full, dtype):
     executors = {"full": full}

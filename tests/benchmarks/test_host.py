@@ -59,6 +59,7 @@ def test_lines_are_drawn_through_layers_and_through_the_fastest_steps():
     assert len(findings(results[:1])) == 2
 
 
+@pytest.mark.slow
 def test_a_step_makes_nothing_and_its_parts_add_up(tmp_path):
     device = choose_device(None)[1]
     if device.kind == "cpu":

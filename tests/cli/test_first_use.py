@@ -40,6 +40,7 @@ def command(adapter: str, folder: Path, **streams: Any) -> subprocess.Popen[byte
     )
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.skipif(sys.platform != "linux", reason="caches lie elsewhere")
 def test_a_piped_run_says_what_happens_the_first_time_and_no_more(

@@ -65,6 +65,7 @@ def test_norms_in_products_of_floats_are_exact(full, tmp_path, monkeypatch, off,
         assert_recorded(got, architecture, "f16", LIMITS[F32])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "dtype", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "f16"]
@@ -95,6 +96,7 @@ def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
         assert nmse(got, recorded("llama", "q4_k")) <= ROUNDED
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize(
     ("architecture", "dtype"),
@@ -136,6 +138,7 @@ def choices(model, texts: list[list[int]]) -> np.ndarray:
     return np.concatenate(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_the_bundled_model_says_the_same():
     # About 3 tokens of 1,000 differ, where two words are as likely: it takes thousands to tell.

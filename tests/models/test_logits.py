@@ -52,6 +52,7 @@ def test_the_default_limits_of_webgpu_do(executors, tmp_path, architecture, dtyp
     assert_all_ways(tmp_path, executors("baseline"), case, architecture, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize(("architecture", "dtype"), SOME)
 def test_kernels_for_hardware(executors, tmp_path, architecture, dtype):

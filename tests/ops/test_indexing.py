@@ -182,6 +182,7 @@ def test_set_rows_of_one_type_moves_bits(executor, rng, dtype, cols):
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["dense", "permuted", "stepped"])
 @pytest.mark.parametrize("dtype", [d for d in PLAIN if d not in FLOATS], ids=str)
 def test_rows_of_other_types_are_moved(executor, rng, dtype, layout):

@@ -20,6 +20,7 @@ def test_argsort_of_odd_lengths(any_gpu, check, rng, cols):
     np.testing.assert_array_equal(argsort(any_gpu, x), np.argsort(x, axis=-1, kind="stable"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cols", [65536, 262144, 262145])
 def test_argsort_of_long_rows(any_gpu, rng, cols):
     x = rng.integers(0, 5000, (1, cols)).astype("f4")
@@ -100,6 +101,7 @@ def test_top_k_of_very_many_rows_and_of_none(full, rng, shape, k):
     np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[:, :k])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [*FLOATS, I32], ids=str)
 @pytest.mark.parametrize(("shape", "k"), [((2, 9001), 300), ((1, 40003), 257), ((3, 5000), 620)])
 def test_top_k_by_the_maxima_of_blocks(any_gpu, check, rng, shape, k, dtype):
@@ -128,6 +130,7 @@ def test_top_k_of_sorted_rows_and_of_equal_ones(any_gpu, order):
     np.testing.assert_array_equal(got[2], [8999, *range(399)])
 
 
+@pytest.mark.slow
 def test_lowest_integers_are_found_before_the_end_of_the_row(gpu):
     x = np.full((1, 9001), -(2**31), "i4")
     x[0, 8990] = 7
