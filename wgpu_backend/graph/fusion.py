@@ -24,7 +24,16 @@ from typing import Any, Protocol
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError
-from wgpu_backend.graph.node import Call, Launch, Node, Storage
+from wgpu_backend.graph.node import (
+    Call,
+    Launch,
+    Node,
+    Storage,
+    among,
+    operands_of,
+    read_by,
+    written_by,
+)
 from wgpu_backend.graph.spec import Spec
 
 ANY = "*"  # instead of an op's name: a rule that is asked for every node, after those for its op
@@ -164,7 +173,7 @@ class Graph:
 
     def read_by(self, storage: Storage, *readers: Made) -> bool:
         """Whether nobody but these reads a storage."""
-        own = [o.storage for m in readers for o in _operands(m.node)].count(storage)
+        own = [o.storage for m in readers for o in operands_of(m.node)].count(storage)
         return len(self._readers[storage]) == own and storage not in self._wanted
 
     def serves_only(self, operand: Node, takes: Callable[[Made], bool]) -> bool:
@@ -217,9 +226,9 @@ class Graph:
             False where somebody reads either too early or for himself; then nothing has changed.
         """
         own, other = maker.node.storage, result.storage
-        reads = [o.storage for m in readers for o in _operands(m.node)].count(own)
+        reads = [o.storage for m in readers for o in operands_of(m.node)].count(own)
         kept = own is not other and (own in self._wanted or len(self._readers[own]) != reads)
-        if kept or any(n is not maker.node and other in _read(n) for n in self.nodes):
+        if kept or any(n is not maker.node and other in read_by(n) for n in self.nodes):
             return False
         self._absorbed.append(maker.node)
         return True
@@ -291,17 +300,17 @@ class Graph:
 
     def _may_wait(self, new: Node, old: Node) -> bool:
         """Whether `new` reads in the place of `old` what the nodes it replaces read before."""
-        there = _operands(old)
-        return all(_among(o, there) or self._unchanged(o) for o in _operands(new))
+        there = operands_of(old)
+        return all(among(o, there) or self._unchanged(o) for o in operands_of(new))
 
     def _unchanged(self, operand: Node) -> bool:
         """Whether nobody wrote what an operand sees since it was last read."""
         if not self._changes(operand.storage):
             return True
         for node in reversed(self.nodes):
-            if not _among(node, self._absorbed) and operand.storage in _written(node):
+            if not among(node, self._absorbed) and operand.storage in written_by(node):
                 return False
-            if _among(operand, _operands(node)):
+            if among(operand, operands_of(node)):
                 return True
         return False
 
@@ -314,7 +323,7 @@ class Graph:
         return storage.kind == "state" or len(self._writers.get(storage, ())) > 1
 
     def _replace(self, old: Sequence[Node], new: Sequence[Node]) -> None:
-        self.nodes = [n for n in self.nodes if not _among(n, old)] if len(old) > 1 else self.nodes
+        self.nodes = [n for n in self.nodes if not among(n, old)] if len(old) > 1 else self.nodes
         for node in old:
             self._count(node, -1)
         for node in new:
@@ -324,7 +333,7 @@ class Graph:
     def _count(self, node: Node, sign: int) -> None:
         """Note who writes and reads what, or forget it."""
         writers = self._writers.setdefault(node.storage, [])
-        for nodes in (writers, *(self._readers[operand.storage] for operand in _operands(node))):
+        for nodes in (writers, *(self._readers[operand.storage] for operand in operands_of(node))):
             if sign > 0:
                 nodes.append(node)
             else:
@@ -335,35 +344,13 @@ class Graph:
         needed = set(self._wanted)
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            written = _written(node)
+            written = written_by(node)
             if any(s in needed or s.kind != "intermediate" for s in written):
                 kept.append(node)
-                needed.update(o.storage for o in _operands(node))
+                needed.update(o.storage for o in operands_of(node))
             else:
                 self._count(node, -1)
         self.nodes = kept[::-1]
-
-
-def _among(node: Node, nodes: Iterable[Node]) -> bool:
-    """Whether a node itself is there: ``==`` and ``in`` ask tensors for their values."""
-    return any(n is node for n in nodes)
-
-
-def _operands(node: Node) -> list[Node]:
-    launch = node.launch
-    if launch is None:
-        return []
-    return [*launch.operands.values(), *([] if launch.into is None else [launch.into])]
-
-
-def _read(node: Node) -> set[Storage]:
-    return {operand.storage for operand in _operands(node)}
-
-
-def _written(node: Node) -> list[Storage]:
-    launch = node.launch
-    also = () if launch is None else (launch.operands[name].storage for name in launch.writes)
-    return [node.storage, *also]
 
 
 def _renamed(node: Node, new: Node, rule: str) -> Node:

@@ -8,7 +8,7 @@ numbers give the order in which nodes were made; running launches in that order 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -190,9 +190,29 @@ class Node:
 
     def dependencies(self) -> list[Node]:
         """Nodes that must be there before this one."""
-        nodes = [] if self.launch is None else list(self.launch.operands.values())
-        if self.launch is not None and self.launch.into is not None:
-            nodes.append(self.launch.into)
-        if self.source is not None:
-            nodes.append(self.source)
-        return nodes
+        return [*operands_of(self), *([] if self.source is None else [self.source])]
+
+
+def operands_of(node: Node) -> list[Node]:
+    """Nodes that a node's launch reads, and the one that it writes into."""
+    launch = node.launch
+    if launch is None:
+        return []
+    return [*launch.operands.values(), *([] if launch.into is None else [launch.into])]
+
+
+def read_by(node: Node) -> set[Storage]:
+    """Storages that a node's launch looks at."""
+    return {operand.storage for operand in operands_of(node)}
+
+
+def written_by(node: Node) -> list[Storage]:
+    """Storages that a node's launch fills."""
+    launch = node.launch
+    also = () if launch is None else (launch.operands[name].storage for name in launch.writes)
+    return [node.storage, *also]
+
+
+def among(node: Node, nodes: Iterable[Node]) -> bool:
+    """Whether a node itself is there: ``==`` and ``in`` ask tensors for their values."""
+    return any(each is node for each in nodes)
