@@ -92,10 +92,10 @@ def regular(path: Path, suffix: str = "") -> Path:
         FileBytes(path).close()
     except FileNotFoundError:
         raise
-    except ValueError as error:  # a NUL in the name
-        raise UsageError(f"{str(path)!r}: {error}") from None
     except (GGUFError, OSError) as error:
         raise UsageError(message_of(error)) from None
+    except ValueError as error:  # a NUL in the name; GGUFError is a ValueError too
+        raise UsageError(f"{str(path)!r}: {error}") from None
     if not path.name.endswith(suffix):
         raise UsageError(f"{path}: the name ends in {path.suffix!r}, needs {suffix}")
     return path
