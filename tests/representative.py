@@ -1,7 +1,7 @@
 """Which cases `make test` runs: a few of every test, chosen so that they differ from each other.
 
-The choice follows from the parameters alone, so a new test needs no list and no mark. Two cases of
-a test on a device run, eight of any other; each takes as many values as possible that those before
+The choice follows from the parameters alone, so a new test needs no list and no mark. One case of
+a test on a device runs, eight of any other; each takes as many values as possible that those before
 it did not have. Where a parameter says what is tested, every value of it runs.
 """
 
@@ -13,7 +13,7 @@ from itertools import groupby
 
 import pytest
 
-ON_A_DEVICE, ELSEWHERE = 2, 8
+ON_A_DEVICE, ELSEWHERE = 1, 8
 # Parameters that name what is tested: an op, a shader, a model.
 SUBJECTS = {"architecture", "kernel", "name", "op", "recipe"}
 # Marks of what takes long by itself.

@@ -174,6 +174,7 @@ def broken_out():
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_no_template_takes_more_time_or_memory_than_it_may(broken_out):
     assert broken_out == {}
 

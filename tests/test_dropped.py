@@ -63,6 +63,7 @@ def parts(model: LanguageModel) -> dict[str, weakref.ref[object]]:
     return {name: weakref.ref(part) for name, part in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", KINDS)
 def test_a_dropped_model_goes_at_once_and_says_so_once(request, path, device):
     if device is None:

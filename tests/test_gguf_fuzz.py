@@ -169,6 +169,7 @@ def peak_nbytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit if resource else 0
 
 
+@pytest.mark.slow
 def test_mutated_files_are_sound_or_refused(bases):
     rng = np.random.default_rng(20_000)
     accepted, slowest, before = 0, 0.0, peak_nbytes()
@@ -183,6 +184,7 @@ def test_mutated_files_are_sound_or_refused(bases):
     assert 0.05 < accepted / MUTATIONS < 0.8
 
 
+@pytest.mark.slow
 def test_mutated_files_allocate_little(bases):
     rng = np.random.default_rng(4_000)
     tracemalloc.start()

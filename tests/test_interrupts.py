@@ -228,6 +228,7 @@ def model(request: pytest.FixtureRequest, path: Path) -> Iterator[LanguageModel]
         yield loaded
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("act", ACTS)
 def test_a_model_goes_on_after_an_interrupt_at_any_line(model: LanguageModel, act: str):

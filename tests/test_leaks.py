@@ -137,6 +137,7 @@ def talk(path: Path, times: int) -> None:
             model.embed(["hello"])
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.usefixtures("full")
 def test_10_language_models_leave_nothing(path):

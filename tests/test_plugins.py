@@ -364,6 +364,7 @@ def test_an_op_that_needs_options_says_how_to_try_it():
         forget(optional_op)
 
 
+@pytest.mark.slow
 def test_the_battery_takes_an_op_of_the_package_with_two_operands_that_broadcast(full):
     cases = check_op(find("add"), "rows cols", "rows cols", broadcast=True, executors={"f": full})
     assert {shape for case in cases for shape in case.shapes} >= {(1, 1), (33,), (257, 1)}

@@ -13,6 +13,7 @@ from wgpu_backend.ml.executor import Executor
 COUNTS = {"interrupts": len(MOMENTS), "losses": 4, "exits": 2, "cycles": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COUNTS)
 def test_tries_at_random_moments_end_as_they_should(full: Executor, command: str, tmp_path: Path):
     assert command in BATCH

@@ -191,6 +191,7 @@ def test_the_story_model_is_the_one_that_load_takes_by_itself() -> None:
     assert names.BUNDLED.samefile(bundled())
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_bench_as_json_has_every_figure(cli: Cli, tiny: Path, adapter: str) -> None:
     done = cli("bench", str(tiny), "-p", "8", "-n", "4", "-r", "2", "--json", "--device", adapter)

@@ -58,6 +58,7 @@ def test_a_piped_run_says_what_happens_the_first_time_and_no_more(
         assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a pseudo-terminal")
 def test_on_a_terminal_a_bar_moves_below_the_line(adapter: str, tmp_path: Path) -> None:

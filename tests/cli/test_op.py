@@ -235,6 +235,7 @@ def test_the_example_passes(cli: Cli, adapter: str) -> None:
     assert (done.code, done.err) == (PASSED, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_watch_checks_again_when_the_shader_changes_and_ends_on_ctrl_c(file: Path) -> None:
     words = [sys.executable, "-m", "wgpu_backend", "op", "check", str(file), "--watch"]

@@ -84,6 +84,7 @@ def test_ctrl_c_ends_an_answer_with_130() -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_piped_text_comes_before_the_prompt() -> None:
     def count(stdin: str, *words: str) -> int:
         command = [*RUN, "--num-predict", "1", "--verbose", *words]

@@ -150,6 +150,7 @@ def test_what_was_typed_is_there_in_the_next_chat(tmp_path: Path) -> None:
     assert "+/set quiet\n" in kept.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_an_answer_follows_a_window_that_changes() -> None:
     with Terminal("run", "story", *OPTIONS[:4], columns=90) as chat:
         chat.line("Tell me a story.")
@@ -161,6 +162,7 @@ def test_an_answer_follows_a_window_that_changes() -> None:
     assert max(map(len, rest.splitlines()[2:-1])) <= 30
 
 
+@pytest.mark.slow
 def test_a_conversation_longer_than_the_context_is_one_line() -> None:
     with Terminal("run", "story", *OPTIONS, "--num-ctx", "32") as chat:
         chat.line("fox " * 40)

@@ -15,6 +15,7 @@ print(executor.capabilities.lanes, executor.capabilities.telling_lanes, wrong)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", WIDTHS)
 def test_kernels_suit_the_width_of_the_rasteriser(adapter, tmp_path, width):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -127,45 +129,41 @@ def test_closing_waits_for_who_reads(
     assert opened.closed
 
 
+@contextmanager
+def queue_in_other_hands(device: Device) -> Iterator[None]:
+    """A device's queue held by another thread."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with device._queue.entered("test"):
+            held.set()
+            assert go_on.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    yield
+    go_on.set()
+    holder.join(60)
+
+
 def test_a_finaliser_waits_for_nobody(fresh: Device):
     a, b = floats(fresh, 64), floats(fresh, 64)
     program = fresh.program([double(fresh.pipeline(shader()), a, b)], reads=[Binding(b)])
     program.replay().wait()
     gc.collect()
     before = counts()["BindGroup"]
-    held, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with fresh._queue.entered("test"):
-            held.set()
-            assert go_on.wait(60)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert held.wait(60)
-    del program  # would never end if it waited for the queue
-    assert counts()["BindGroup"] == before
-    go_on.set()
-    holder.join(60)
+    with queue_in_other_hands(fresh):
+        del program  # would never end if it waited for the queue
+        assert counts()["BindGroup"] == before
     assert counts()["BindGroup"] == before - 1
 
 
 def test_a_buffer_dropped_while_others_are_at_the_queue_waits_for_nobody(fresh: Device):
     buffers = [fresh.buffer(1 << 20, purpose="cache")]
-    held, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with fresh._queue.entered("test"):
-            held.set()
-            assert go_on.wait(60)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert held.wait(60)
-    buffers.clear()  # would never end if it waited for the queue
-    assert fresh._pool._ledger.nbytes == 1 << 20
-    go_on.set()
-    holder.join(60)
+    with queue_in_other_hands(fresh):
+        buffers.clear()  # would never end if it waited for the queue
+        assert fresh._pool._ledger.nbytes == 1 << 20
     assert fresh.memory_report().nbytes == 0
 
 

@@ -117,6 +117,7 @@ def test_no_loop_is_counted_where_no_binding_is_left():
     assert counted_loops(load(Inline("eight", bindings + "fn main() { loop { } }")), 8) is None
 
 
+@pytest.mark.slow
 def test_the_battery_names_a_loop_that_does_not_end_and_goes_on(full):
     @op(source=HEAD + "    loop { y[id.x] += x[id.x]; }\n}\n", dense=("x",))
     def endless_op(x: Node) -> Launch:

@@ -135,6 +135,7 @@ def display(tmp_path: Path) -> Iterator[Display]:
             server.terminate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_window_shows_the_picture_and_closes_by_itself(
     tmp_path: Path, display: Display, name: str

@@ -34,6 +34,7 @@ def entries(name):
     return Tuning([Measured(name, Tile(4, 1, 8), 1.0, 1.0, default=False, chosen=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "baseline", "wide"])
 def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind):
     executor = executors(kind)

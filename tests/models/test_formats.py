@@ -14,6 +14,7 @@ from wgpu_backend.testing import nmse
 OTHERS = [d for d in FORMATS if d.name not in WEIGHT_TYPES and d != Q8_1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sampled(OTHERS), ids=str)
 def test_a_model_in_every_other_format(full, tmp_path, dtype):
     path = tiny_model(tmp_path / "model.gguf", dtype=dtype.name)

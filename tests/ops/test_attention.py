@@ -195,6 +195,7 @@ def test_splits_joined_are_the_whole(any_gpu, check, rng, lengths, options, spli
     check(any_gpu, joined, limit=LIMIT)
 
 
+@pytest.mark.slow
 def test_no_tokens_attend_to_nothing(any_gpu, rng):
     """A kernel that looked for their last would look at all numbers there are."""
     case = Case.random(rng)

@@ -35,6 +35,7 @@ def test_equal_values_keep_their_order(any_gpu, rng, cols):
     np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [*FLOATS, I32], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("descending", [False, True])
@@ -70,6 +71,7 @@ def test_argsort_of_nothing(gpu, check, shape):
     check(gpu, lambda ctx: tensor(ctx, np.zeros(shape, "f4")).argsort(), limit=0)
 
 
+@pytest.mark.slow
 def test_argsort_of_many_short_rows(full, rng):
     x = rng.standard_normal((70001, 3), "f4")
     np.testing.assert_array_equal(argsort(full, x), np.argsort(x, axis=-1, kind="stable"))
@@ -147,6 +149,7 @@ def test_top_k_of_a_whole_long_row(full, rng):
     np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [257, 3000])
 def test_nan_is_among_the_largest(gpu, rng, k):
     x = rng.standard_normal((2, 3000), "f4")
@@ -175,6 +178,7 @@ def test_unsigned_integers_and_scalars_are_refused(full):
             ctx.zeros().top_k(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [*FLOATS, I32], ids=str)
 @pytest.mark.parametrize(("rows", "cols", "k"), [(1, 1, 1), (3, 300, 300), (9, 2049, 257)])
 def test_what_is_chosen_is_in_the_order_of_columns(any_gpu, check, rng, rows, cols, k, dtype):

@@ -51,6 +51,7 @@ def test_take_along_axis_is_numpys(executor, rng, axis, layout, dtype):
     np.testing.assert_array_equal(got, np.take_along_axis(x, ids, axis))
 
 
+@pytest.mark.slow
 def test_a_sort_is_argsort_and_take_along_axis(executor, rng):
     x = rng.standard_normal((3, 257), "f4")
     with Context(executor) as ctx:
