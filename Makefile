@@ -52,13 +52,12 @@ run: $(RUN_STAMP) ## Tell a story with the bundled model (PROMPT="…")
 	@$(BIN)/wgpu-backend run story "$$PROMPT" </dev/null
 
 # llvmpipe with one thread per process is faster for small dispatches, and the processes fill the cores.
-PYTEST := LP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
+# Most of the time goes into compiling, which takes LLVM a half or a third without its optimisations.
+PYTEST := LP_NUM_THREADS=1 GALLIVM_PERF=nopt $(PY) -m pytest -n $(JOBS) --dist worksteal --timeout-method=thread
 
-# LLVM compiles a kernel for four lanes in half the time that it takes for eight, and without its
-# optimisations in a third of that. Mesa's cache does not tell the code of one width from that of the
-# other, so each has a cache of its own.
-FOUR_LANES := LP_NATIVE_VECTOR_WIDTH=128 GALLIVM_PERF=nopt \
-	MESA_SHADER_CACHE_DIR="$(MESA_SHADER_CACHE_DIR)-of-four"
+# LLVM compiles a kernel for four lanes in half the time that it takes for eight. Mesa's cache does not
+# tell the code of one from that of the other, so each has a cache of its own.
+FOUR_LANES := LP_NATIVE_VECTOR_WIDTH=128 MESA_SHADER_CACHE_DIR="$(MESA_SHADER_CACHE_DIR)-of-four"
 
 .PHONY: test
 test: $(DEV_STAMP) ## Set up a GPU driver if there is none, and run a few cases of every test (ARGS="-k …")
