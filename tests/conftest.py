@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.count_cases import CaseCounter
 from tests.representative import representatives
@@ -43,6 +44,12 @@ OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
 # rasteriser of four lanes, for which LLVM compiles a kernel in half the time that it
 # takes for eight. `make test` runs the representatives, `make test-all` the other shares.
 SHARES = {"second": ("second_driver",), "narrow": ("second_driver", "any_width")}
+
+# A machine with other work to do draws a few values in seconds, which says nothing of the code.
+settings.register_profile(
+    "any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None
+)
+settings.load_profile("any machine")
 
 Executors = Callable[[str], WgpuExecutor]
 
