@@ -105,6 +105,10 @@ check: format-check lint types test ## Formatting, lint, types and `make test`
 bench: $(RUN_STAMP) ## Measure the bundled model, or MODEL=file.gguf
 	@$(BIN)/wgpu-backend bench "$${MODEL:-$(STORY)}" $(ARGS)
 
+.PHONY: gpu-costs
+gpu-costs: $(DEV_STAMP) ## Show what a GPU's compiler makes of the kernels, without a GPU (ARGS="--op linear")
+	@$(PY) -m benchmarks.gpu_costs $(ARGS)
+
 .PHONY: story-model
 story-model: $(DEV_STAMP) ## Train the bundled model again (needs torch, which this installs)
 	@$(PY) -m pip install -q --disable-pip-version-check torch

@@ -1,0 +1,197 @@
+"""What a GPU's compiler makes of the kernels, without a GPU.
+
+::
+
+    python -m benchmarks.gpu_costs                                  all that the baseline has
+    python -m benchmarks.gpu_costs --op linear --formats q4_k_m     products with weights
+    python -m benchmarks.gpu_costs --graph decode1 --lint           what accesses ask of memory
+    python -m benchmarks.gpu_costs --check                          fails where one became worse
+
+The graphs of decode steps and prompts are recorded for a model without weights, and Mesa's RADV
+compiles each kernel for a card that is not there: the same figures every time. It needs a C
+compiler and Mesa 25 or newer, the system's or one unpacked in the folder that the environment
+variable MESA names; where there is neither it says so, and that is no failure.
+
+What it cannot tell: caches, clocks, gaps between dispatches, and other vendors' compilers. What was
+measured on a card outranks all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_costs import compare, tools
+from benchmarks.gpu_costs.models import FORMATS, SIZES
+
+FAMILIES = ("navi31", "vega10")
+GRAPHS = ("decode1", "decode2", "decode4", "decode8", "prefill16", "prefill64", "prefill512")
+WORST = 20  # accesses that the lint shows
+HEADS = (
+    "n", "op", "grid", "wg", "wave", "VGPR", "spill", "scratch", "LDS", "waves", "latency",
+    "1/thru", "code", "ins/lane", "ins/weight", "operands",
+)  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command."""
+    text = __doc__ or ""
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("gpu_costs", description=text, formatter_class=formatter)
+    parser.add_argument("--model", default="8b", choices=SIZES)
+    parser.add_argument("--formats", type=_words, default=FORMATS, help=",".join(FORMATS))
+    parser.add_argument("--family", type=_words, default=FAMILIES, help="as Mesa names cards")
+    parser.add_argument("--op", default="", help="how its name begins; linear: all with weights")
+    parser.add_argument("--graph", type=_words, default=GRAPHS, help="decodeN, prefillN")
+    parser.add_argument("--positions", type=int, default=4096, help="that a decode step looks at")
+    parser.add_argument("--kv", default="f16", help="type of the cache")
+    parser.add_argument("--exact", action="store_true", help="activations stay in f32")
+    parser.add_argument("--rounded", action="store_true", help="to eight bits wherever possible")
+    parser.add_argument("--lint", action="store_true", help="lines and bank cycles of accesses")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--check", action="store_true", help="compare with the baseline")
+    parser.add_argument("--write-baseline", action="store_true")
+    return parser.parse_args(words)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def collected(options: argparse.Namespace, family: str) -> list[Row]:
+    """Figures of one family.
+
+    Raises
+    ------
+    tools.Missing
+        A tool is not there.
+    """
+    wanted = {
+        "family": family,
+        "model": options.model,
+        "formats": options.formats,
+        "graphs": options.graph,
+        "op": options.op,
+        "positions": options.positions,
+        "kv": options.kv,
+        "exact": options.exact,
+        "rounded": options.rounded,
+        "lint": options.lint,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        out = work / "rows.json"
+        words = ["benchmarks.gpu_costs.collect", json.dumps(wanted), str(out)]
+        told = tools.run(words, work, family)
+        if told:
+            print(told, file=sys.stderr)
+        return json.loads(out.read_text("utf-8"))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Figures in columns, a heading for each graph."""
+    lines: list[str] = []
+    cells = [_cells(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(HEADS, *cells, strict=True)]
+    of_graph = groupby(
+        zip(rows, cells, strict=True),
+        lambda each: tuple(each[0][name] for name in ("family", "model", "format", "graph")),
+    )
+    for names, some in of_graph:
+        some = list(some)
+        total = sum(row["count"] for row, _ in some)
+        lines += ["", f"{' '.join(names)}: {total} dispatches", _line(HEADS, widths)]
+        lines += [_line(each, widths) for _, each in some]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    left = (1, len(cells) - 1)
+    return "  ".join(
+        cell.ljust(width) if i in left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ).rstrip()
+
+
+def _cells(row: Row) -> list[str]:
+    names = (
+        "threads", "wave", "vgprs", "spills", "scratch", "lds", "waves", "latency",
+        "inverse_throughput", "code",
+    )  # fmt: skip
+    grid = "×".join(map(str, row["groups"]))
+    figures = [str(row[name]) for name in names]
+    executed = [_number(row[name]) for name in ("instructions", "instructions_per_weight")]
+    return [str(row["count"]), row["op"], grid, *figures, *executed, row["operands"]]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def lint_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """The accesses that ask for most beyond what they need, each kernel's once."""
+    found: dict[str, float] = {}
+    for row in rows:
+        groups = math.prod(row["groups"]) * row["count"]
+        for each in row["lint"]:
+            if each["took"] and each["took"] > each["least"]:
+                line = _lint_line(row, each)
+                waste = each["times"] * (each["took"] - each["least"]) * groups
+                found[line] = found.get(line, 0.0) + waste
+    worst = sorted(found, key=lambda line: -found[line])[:WORST]
+    yield f"\naccesses of 32 lanes, the worst {len(worst)} of {len(found)} that are not ideal:"
+    yield from worst
+
+
+def _lint_line(row: Row, each: Row) -> str:
+    what = "cycles of banks" if each["memory"] == "workgroup" else "lines of 128 B"
+    return (
+        f"  {row['format']} {row['graph']} {row['op']}: {each['op']} of {each['nbytes']} B a lane, "
+        f"{each['memory']}: {each['took']:.1f} {what}, needs {each['least']:.1f}; "
+        f"{each['times']} times a group"
+    )
+
+
+def main() -> int:
+    options = arguments()
+    try:
+        rows = [row for family in options.family for row in collected(options, family)]
+    except tools.Missing as missing:
+        print(f"skipped: {missing}")
+        return 0
+    if not rows:
+        print(f"no op begins with {options.op!r}")
+        return 1
+    print(table(rows))
+    if options.lint:
+        print("\n".join(lint_lines(rows)))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if options.write_baseline:
+        compare.write(compare.BASELINE, rows)
+    return checked(rows) if options.check else 0
+
+
+def checked(rows: Sequence[Row]) -> int:
+    """Tell what became worse; 1 where something did."""
+    baseline = compare.read(compare.BASELINE)
+    lines = compare.worse(rows, baseline)
+    if new := compare.unknown(rows, baseline):
+        print(f"\n{new} kernels are not in the baseline; --write-baseline puts them there")
+    print("\n".join(["", "worse than the baseline:", *lines] if lines else ["\nnothing is worse"]))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""One family's figures, in a process where Vulkan shows RADV's null device alone (`tools.run`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_costs import assembly, internals, nir
+from benchmarks.gpu_costs.lint import Lint
+from benchmarks.gpu_costs.models import SIZES, sparse_gguf
+from benchmarks.gpu_costs.nir_run import Run, Setting
+from benchmarks.gpu_costs.tools import MISSING, OLDEST_MESA
+from wgpu_backend.ml.backend import Backend
+
+_VERSION = re.compile(r"Mesa (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to compile.
+
+    Parameters
+    ----------
+    family, model : str
+    formats, graphs : tuple of str
+    op : str
+        How names of ops begin; ``linear`` is every product with weights, and nothing is all.
+    positions : int
+        That sequences of a decode step have.
+    kv : str
+        Type of the cache.
+    exact, rounded, lint : bool
+    """
+
+    family: str
+    model: str
+    formats: tuple[str, ...]
+    graphs: tuple[str, ...]
+    op: str = ""
+    positions: int = 4096
+    kv: str = "f16"
+    exact: bool = False
+    rounded: bool = False
+    lint: bool = False
+
+    def takes(self, op: str) -> bool:
+        """Whether an op is looked at."""
+        return op.startswith(internals.LINEAR if self.op == "linear" else self.op)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel of one graph.
+
+    Parameters
+    ----------
+    family, model, format, graph, op, kernel : str
+    operands : str
+        Types and shapes.
+    count : int
+        Dispatches of it.
+    groups : tuple of int
+    threads : int
+        Of a work group.
+    wave : int
+        Threads of a wave.
+    vgprs, spills : int
+        Registers of a lane, and how many of them (scalar ones included) lie in memory.
+    scratch, lds : int
+        Bytes of memory that stands in for registers, a lane, and of workgroup memory, a group.
+    waves : int
+        That fit on a SIMD.
+    latency, inverse_throughput : int
+        The compiler's estimates, in cycles.
+    code : int
+        Bytes.
+    instructions : float or None
+        That a lane executes, see `assembly.executed`.
+    instructions_per_weight : float or None
+        Those of all lanes over the weights of a product, prologue and reduction included.
+    nbytes : int
+        Of operands and result.
+    """
+
+    family: str
+    model: str
+    format: str
+    graph: str
+    op: str
+    kernel: str
+    operands: str
+    count: int
+    groups: tuple[int, int, int]
+    threads: int
+    wave: int
+    vgprs: int
+    spills: int
+    scratch: int
+    lds: int
+    waves: int
+    latency: int
+    inverse_throughput: int
+    code: int
+    instructions: float | None
+    instructions_per_weight: float | None
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the layer wrote of a pipeline."""
+
+    statistics: dict[str, Any]
+    assembly: str
+    program: nir.Program
+
+
+class Compiler:
+    """Compiles shaders, each once.
+
+    Parameters
+    ----------
+    backend : Backend
+    folder : Path
+        Where the layer writes.
+    """
+
+    def __init__(self, backend: Backend, folder: Path) -> None:
+        self._backend, self._folder = backend, folder
+        self._known: dict[tuple[str, object], Compiled] = {}
+
+    def __call__(self, shader: Any) -> Compiled:  # noqa: ANN401
+        """What the compiler makes of a shader."""
+        key = (shader.text, shader.bindings)
+        if key not in self._known:
+            before = set(self._folder.glob("*.json"))
+            internals.compiled(self._backend, shader)
+            made = max(set(self._folder.glob("*.json")) - before)
+            self._known[key] = self._read(made)
+        return self._known[key]
+
+    def _read(self, path: Path) -> Compiled:
+        program = nir.parse(path.with_suffix(".nir").read_text())
+        text = path.with_suffix(".s").read_text()
+        return Compiled(json.loads(path.read_text()), text, program)
+
+
+def rows(wanted: Wanted, folder: Path) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
+    """Figures of every kernel, each with what the lint found in it.
+
+    Parameters
+    ----------
+    wanted : Wanted
+    folder : Path
+        Where the layer writes.
+    """
+    shapes = {name: internals.shape_of(name, wanted.positions) for name in wanted.graphs}
+    for format in wanted.formats:
+        with tempfile.TemporaryDirectory() as name:
+            path = sparse_gguf(Path(name) / "model.gguf", SIZES[wanted.model], format)
+            with internals.opened(path, exact=wanted.exact, rounded=wanted.rounded) as backend:
+                _require_mesa(backend)
+                compiler = Compiler(backend, folder)
+                for graph, made in internals.dispatches(backend, shapes, wanted.kv):
+                    yield from _graph(wanted, format, graph, made, compiler)
+
+
+def _require_mesa(backend: Backend) -> None:
+    name, driver = internals.driver(backend)
+    version = _VERSION.search(driver)
+    if version is None or int(version[1]) < OLDEST_MESA:
+        raise LookupError(f"{name} has the driver {driver}, needs Mesa {OLDEST_MESA} or newer")
+
+
+def _graph(
+    wanted: Wanted,
+    format: str,
+    graph: str,
+    made: list[internals.Dispatched],
+    compiler: Compiler,
+) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
+    same: dict[Any, list[internals.Dispatched]] = {}
+    for each in made:
+        if wanted.takes(each.op):
+            key = (each.op, each.shader.text, each.groups, each.operands)
+            same.setdefault(key, []).append(each)
+    for found in same.values():
+        yield _row(wanted, format, graph, found, compiler(found[0].shader))
+
+
+def _row(
+    wanted: Wanted, format: str, graph: str, found: list[internals.Dispatched], done: Compiled
+) -> tuple[Row, list[dict[str, Any]]]:
+    each, stats = found[0], done.statistics
+    lint = Lint(internals.binding_names(each.shader)) if wanted.lint else None
+    executed = _executed(wanted, graph, each, done, lint)
+    groups, threads = each.groups, done.program.threads
+    lanes = groups[0] * groups[1] * groups[2] * threads
+    a_weight = executed * lanes / each.weights if executed and each.weights else None
+    row = Row(
+        family=wanted.family,
+        model=wanted.model,
+        format=format,
+        graph=graph,
+        op=each.op,
+        kernel=each.shader.label,
+        operands=" ".join(f"{n}:{t}{list(s)}".replace(", ", "×") for n, t, s in each.operands),
+        count=len(found),
+        groups=groups,
+        threads=threads,
+        wave=stats["Subgroup size"],
+        vgprs=stats["VGPRs"],
+        spills=stats["Spilled VGPRs"] + stats["Spilled SGPRs"],
+        scratch=stats["Scratch size"],
+        lds=stats["LDS size"],
+        waves=stats["Subgroups per SIMD"],
+        latency=stats["Latency"],
+        inverse_throughput=stats["Inverse Throughput"],
+        code=stats["Code size"],
+        instructions=executed and round(executed, 1),
+        instructions_per_weight=a_weight and round(a_weight, 3),
+        nbytes=each.nbytes,
+    )
+    return row, lint.findings() if lint else []
+
+
+def _executed(
+    wanted: Wanted, graph: str, each: internals.Dispatched, done: Compiled, lint: Lint | None
+) -> float | None:
+    """Instructions of a lane; `lint` is told of its loads and stores."""
+    shape = internals.shape_of(graph, wanted.positions)
+    setting = Setting(
+        each.params,
+        internals.params_binding(each.shader),
+        each.groups,
+        done.statistics["Subgroup size"],
+        internals.contents(each, shape),
+    )
+    trips = Run(done.program, setting, lint.note if lint else None).run()
+    nesting = [loop.depth for loop in done.program.loops]
+    return assembly.executed(done.assembly, trips, nesting)
+
+
+def main() -> None:
+    wanted = Wanted(**json.loads(sys.argv[1]))
+    try:
+        found = list(rows(wanted, Path(os.environ["GPU_COSTS_OUT"])))
+    except LookupError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(MISSING)
+    result = [{**asdict(row), "lint": lint} for row, lint in found]
+    Path(sys.argv[2]).write_text(json.dumps(result), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Figures against a baseline: what became worse.
+
+The baseline keeps only what is compared, a list a kernel. Kernels are known by family, model, op,
+and types and shapes of operands, so the graph and the format need not be named; where several
+are alike the largest figures count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+BASELINE = Path(__file__).with_name("baseline.json")
+# How much more is still as good: the compiler's schedule changes with every line.
+LIMITS = {"vgprs": 1.0, "lds": 1.0, "latency": 1.05, "inverse_throughput": 1.05, "code": 1.10}
+NEVER = ("spills", "scratch")
+KEY = ("family", "model", "op", "operands")
+
+Row = Mapping[str, Any]
+Key = tuple[str, ...]
+Figures = dict[str, float]
+
+
+def figures(rows: Iterable[Row]) -> dict[Key, Figures]:
+    """What is compared, by kernel."""
+    found: dict[Key, Figures] = {}
+    for row in rows:
+        old = found.setdefault(tuple(row[name] for name in KEY), dict.fromkeys(LIMITS, 0))
+        for name in LIMITS:
+            old[name] = max(old[name], row[name])
+    return found
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Write a baseline, a line a kernel."""
+    lines = [
+        json.dumps([*key, *values.values()], ensure_ascii=False, separators=(",", ":"))
+        for key, values in sorted(figures(rows).items())
+    ]
+    head = json.dumps([*KEY, *LIMITS])
+    path.write_text("[" + ",\n".join([head, *lines]) + "]\n", "utf-8")
+
+
+def read(path: Path) -> dict[Key, Figures]:
+    """A baseline that `write` wrote."""
+    names, *rows = json.loads(path.read_text("utf-8"))
+    return figures(dict(zip(names, row, strict=True)) for row in rows)
+
+
+def worse(rows: Iterable[Row], baseline: Mapping[Key, Figures]) -> list[str]:
+    """Lines about kernels that spill, or cost more than they did.
+
+    Spills and scratch are told of any kernel, all else of those that the baseline has.
+    """
+    rows = list(rows)
+    lines = [
+        f"{_name(row)}: {name} is {row[name]}, needs 0"
+        for row in rows
+        for name in NEVER
+        if row[name]
+    ]
+    for key, now in figures(rows).items():
+        before = baseline.get(key)
+        if before is not None:
+            told = "; ".join(_growth(before, now))
+            lines += [f"{' '.join(key)}: {told}"] if told else []
+    return list(dict.fromkeys(lines))
+
+
+def _growth(before: Figures, now: Figures) -> Iterable[str]:
+    for name, most in LIMITS.items():
+        if now[name] > most * before[name]:
+            yield f"{name} {before[name]:g} → {now[name]:g}, may be {most * before[name]:g}"
+
+
+def _name(row: Row) -> str:
+    return " ".join(str(row[name]) for name in ("family", "model", "format", "graph", "op"))
+
+
+def unknown(rows: Iterable[Row], baseline: Mapping[Key, Figures]) -> int:
+    """How many kernels the baseline does not have."""
+    return len(figures(rows).keys() - baseline.keys())

@@ -1,0 +1,248 @@
+"""What the figures need of the package's inside, so that one file follows when names there move.
+
+The graphs of a model are recorded without memory, as they are while weights load, and each dispatch
+is noted with its operands. The shader then compiles on the device that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from wgpu_backend.batch import BatchShape
+from wgpu_backend.device.adapters import Devices
+from wgpu_backend.dtypes import named
+from wgpu_backend.engine.runner import NOTHING, Head, Runner
+from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.graph.fusion import fused
+from wgpu_backend.graph.memory import plan
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.ml.backend import Backend, BackendParams, new_backend
+from wgpu_backend.ml.sketch import Sketch, Sketched
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu_launch import Kernel, kernels
+from wgpu_backend.ml.wgpu_storage import Part, intermediate
+from wgpu_backend.model import model_class
+from wgpu_backend.ops.rounding import EVERY_PRODUCT
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.shader import Shader
+
+POSITIONS = 8192
+SHORTEST = 256
+LINEAR = ("mulmat", "linear")  # how names of products with weights begin
+_WHOLE = (Part(0, 1, {}),)
+
+Operands = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """One dispatch of a graph.
+
+    Parameters
+    ----------
+    op : str
+    shader : Shader
+    params : bytes
+    groups : (int, int, int)
+    operands : tuple of (name, dtype, shape)
+    result : tuple of int
+        Shape of what it makes.
+    weights : int
+        Weights that it multiplies by; 0 where it is no product.
+    nbytes : int
+        Of operands and result, each read or written once; of a cache what is in it.
+    """
+
+    op: str
+    shader: Shader
+    params: bytes
+    groups: tuple[int, int, int]
+    operands: Operands
+    result: tuple[int, ...]
+    weights: int
+    nbytes: int
+
+
+@contextmanager
+def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
+    """A backend on the null device, with weights that are nowhere.
+
+    Parameters
+    ----------
+    path : Path
+        A GGUF file.
+    exact : bool
+        Keep activations in f32.
+    rounded : bool
+        As if tuning had found that eight bits pay for every product.
+
+    Raises
+    ------
+    LookupError
+        There is no null device.
+    """
+    info = next((d for d in Devices() if "radv" in d.driver.lower()), None)
+    if info is None:
+        raise LookupError("the null device of RADV did not open")
+    backend = new_backend(path, BackendParams(info, exact=exact, self_test=False), name="wgpu")
+    try:
+        if rounded:
+            device = _executor(backend).device
+            device.capabilities = replace(device.capabilities, rounded=EVERY_PRODUCT)
+        yield backend
+    finally:
+        backend.close()
+
+
+def driver(backend: Backend) -> tuple[str, str]:
+    """Name and driver of the device."""
+    info = _executor(backend).info
+    return info.name, info.driver
+
+
+def compiled(backend: Backend, shader: Shader) -> None:
+    """Compile a shader now."""
+    _executor(backend).device.pipeline(shader)
+
+
+def _executor(backend: Backend) -> WgpuExecutor:
+    assert isinstance(backend.executor, WgpuExecutor)
+    return backend.executor
+
+
+def shape_of(graph: str, positions: int) -> BatchShape:
+    """Batch of a graph by its name.
+
+    Parameters
+    ----------
+    graph : str
+        ``decode4``: a token of each of four sequences; ``prefill64``: a prompt of 64 tokens.
+    positions : int
+        That the sequences of a decode step have.
+
+    Raises
+    ------
+    ValueError
+        It is no such name.
+    """
+    for kind in ("decode", "prefill"):
+        digits = graph.removeprefix(kind)
+        if digits != graph and digits.isdecimal() and int(digits):
+            n = int(digits)
+            return BatchShape(n, n, n, positions) if kind == "decode" else _prompt(n)
+    raise ValueError(f"graph {graph!r}: needs decodeN or prefillN")
+
+
+def _prompt(tokens: int) -> BatchShape:
+    return BatchShape(tokens, 1, 1, max(tokens, SHORTEST))
+
+
+class _Listing(Sketch):
+    """Notes each kernel of a graph."""
+
+    def __init__(self, executor: WgpuExecutor) -> None:
+        super().__init__(executor, lambda shader: None)
+        self.found: list[tuple[str, Launch, Sequence[Kernel]]] = []
+
+    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> Sketched:
+        """Note the kernels of a graph."""
+        scheduled = schedule(outputs)
+        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
+        done = Sketched(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
+        for node, launch in done.plan.steps:
+            assert node.call is not None
+            made = kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE)
+            self.found.append((node.call.op.name, launch, list(made)))
+        return done
+
+
+def dispatches(
+    backend: Backend, graphs: Mapping[str, BatchShape], kv_dtype: str
+) -> Iterator[tuple[str, list[Dispatched]]]:
+    """What each graph of a model dispatches, in order.
+
+    Parameters
+    ----------
+    backend : Backend
+    graphs : mapping of str to BatchShape
+    kv_dtype : str
+        Of the cache.
+    """
+    listing = _Listing(_executor(backend))
+    draft = Backend(backend.file, listing)
+    kind = model_class(backend.config)
+    draft.load(stacks=kind.stacks)
+    model = kind(draft)
+    runner = Runner(model, PagedCache(listing, model.cache_layers(), POSITIONS, named(kv_dtype)))
+    sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
+    head = Head("costs", lambda b, h: sampler.build(b.context, model.logits(h), runner.kept))
+    try:
+        for name, shape in graphs.items():
+            listing.found.clear()
+            runner.recorded(shape, head if shape.outputs == shape.tokens else NOTHING)
+            yield name, [each for found in listing.found for each in _dispatched(*found, shape)]
+    finally:
+        runner.close()
+
+
+def _dispatched(
+    op: str, launch: Launch, made: Sequence[Kernel], shape: BatchShape
+) -> Iterator[Dispatched]:
+    operands = tuple(
+        (name, node.spec.dtype.name, tuple(node.spec.shape))
+        for name, node in launch.operands.items()
+    )
+    weights = launch.operands.get("weights") if op.startswith(LINEAR) else None
+    count = weights.spec.size // len(made) if weights is not None else 0
+    nbytes = _nbytes(op, launch, shape) // len(made)
+    for kernel in made:
+        yield Dispatched(
+            op, kernel.shader, kernel.params, kernel.groups, operands,
+            tuple(launch.out.shape), count, nbytes,
+        )  # fmt: skip
+
+
+def _nbytes(op: str, launch: Launch, shape: BatchShape) -> int:
+    total = launch.out.nbytes if launch.into is None else 0
+    once = {(id(node.storage), node.spec): (name, node) for name, node in launch.operands.items()}
+    for name, node in once.values():
+        nbytes: int = node.spec.nbytes
+        if "attention" in op and name in ("k", "v"):
+            nbytes = nbytes * shape.longest * shape.sequences // POSITIONS
+        elif launch.into is not None or op == "rows":
+            nbytes = min(nbytes, launch.out.nbytes)
+        total += nbytes
+    return total
+
+
+def contents(each: Dispatched, shape: BatchShape) -> dict[int, Any]:
+    """What is assumed to lie in buffers that loops and addresses depend on, by binding.
+
+    Tokens of a decode step are the last of their sequences, those of a prompt follow one another,
+    and blocks of the cache lie in order.
+    """
+    last = shape.longest - 1
+    prompt = shape.outputs != shape.tokens
+    assumed = {
+        "positions": lambda i: i if prompt else i * 0 + last,
+        "sequences": lambda i: i * 0 if prompt else i,
+        "table": lambda i: i,
+        "slots": lambda i: i,
+    }
+    return {b.index: assumed[b.name] for b in each.shader.bindings if b.name in assumed}
+
+
+def binding_names(shader: Shader) -> dict[int, str]:
+    """Names of a shader's bindings by their numbers."""
+    return {binding.index: binding.name for binding in shader.bindings}
+
+
+def params_binding(shader: Shader) -> int:
+    """Number of the binding of parameters, -1 where there are none."""
+    return next((b.index for b in shader.bindings if b.access == "uniform"), -1)

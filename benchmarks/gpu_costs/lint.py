@@ -1,0 +1,131 @@
+"""What loads and stores ask of memory: lines that 32 lanes touch, cycles that banks take.
+
+A GPU fetches lines of 128 bytes, so 32 lanes that read 16 bytes each want four of them when
+neighbours read neighbouring words, and 32 when they stand far apart. Workgroup memory has 32 banks
+of four bytes; lanes whose words lie in one bank wait for each other, unless it is the same word.
+Accesses of 8 and 16 bytes are served by halves and quarters of the lanes. The compiler's estimates
+know neither.
+
+Addresses are computed, not recorded: `nir_run.Run` evaluates the index expressions of one work
+group with the launch's own parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu_costs.nir_run import Access
+
+LANES, LINE_NBYTES, BANKS, BANK_NBYTES = 32, 128, 32, 4
+ENOUGH = 64  # runs of an access that are looked at: those of a loop are alike
+
+Addresses = NDArray[np.int64]
+
+
+def lines(addresses: Addresses, nbytes: int) -> int:
+    """Lines of memory that accesses of some lanes touch together."""
+    first, last = addresses // LINE_NBYTES, (addresses + nbytes - 1) // LINE_NBYTES
+    return len(set(first.tolist()) | set(last.tolist()))
+
+
+def cycles(addresses: Addresses, nbytes: int) -> int:
+    """Cycles that the banks of workgroup memory take for accesses of up to 32 lanes."""
+    words = max(nbytes // BANK_NBYTES, 1)
+    together = max(LANES // words, 1)
+    return sum(
+        _one_pass(addresses[at : at + together] // BANK_NBYTES, words)
+        for at in range(0, len(addresses), together)
+    )
+
+
+def _one_pass(first: Addresses, words: int) -> int:
+    """Most words of one bank, those that are the same counted once."""
+    every = np.unique((first[:, None] + np.arange(words)).ravel())
+    return int(np.bincount(every % BANKS, minlength=BANKS).max()) if every.size else 0
+
+
+def least_lines(addresses: Addresses, nbytes: int) -> int:
+    """Lines that as many different bytes need when they lie side by side."""
+    return -(-len(set(addresses.tolist())) * nbytes // LINE_NBYTES)
+
+
+def least_cycles(addresses: Addresses, nbytes: int) -> int:
+    """Cycles without conflicts."""
+    words = max(nbytes // BANK_NBYTES, 1)
+    return -(-len(addresses) // max(LANES // words, 1))
+
+
+@dataclass(slots=True)
+class _Seen:
+    op: str
+    memory: str
+    nbytes: int
+    times: int = 0
+    looked: int = 0
+    took: int = 0
+    least: int = 0
+    unknown: bool = False
+
+
+@dataclass(slots=True)
+class Lint:
+    """Collects the accesses of one kernel.
+
+    Parameters
+    ----------
+    names : dict of int to str
+        Bindings.
+    """
+
+    names: dict[int, str]
+    _seen: dict[int, _Seen] = field(default_factory=dict[int, _Seen])
+
+    def note(self, access: Access) -> None:
+        """Count one run of a load or store."""
+        if access.number not in self._seen:
+            self._seen[access.number] = _Seen(access.op, self._memory(access), access.nbytes)
+        seen = self._seen[access.number]
+        seen.times += 1
+        if access.addresses is None:
+            seen.unknown = True
+        elif seen.looked < ENOUGH:
+            self._look(seen, access, access.addresses)
+
+    def _memory(self, access: Access) -> str:
+        if access.binding is None:
+            return "workgroup"
+        return self.names.get(access.binding, "?")
+
+    def _look(self, seen: _Seen, access: Access, addresses: Addresses) -> None:
+        shared = access.binding is None
+        measure, least = (cycles, least_cycles) if shared else (lines, least_lines)
+        for at in range(0, len(addresses), LANES):
+            some = addresses[at : at + LANES][access.active[at : at + LANES]]
+            # Two words of one instruction that lie apart are two accesses of half the size.
+            nbytes = access.nbytes // 2 if "2_amd" in access.op else access.nbytes
+            if some.size:
+                seen.looked += 1
+                seen.took += measure(some, nbytes)
+                seen.least += least(some, nbytes)
+
+    def findings(self) -> list[dict[str, Any]]:
+        """Each access: ``memory``, ``op``, ``nbytes`` a lane, ``times``, ``took``, ``least``.
+
+        ``took`` and ``least`` are means over 32 lanes: lines, or cycles where the memory is the
+        work group's; None where addresses depend on what lies in memory.
+        """
+        return [
+            {
+                "memory": seen.memory,
+                "op": seen.op.removeprefix("@").removesuffix("_amd"),
+                "nbytes": seen.nbytes,
+                "times": seen.times,
+                "took": seen.took / seen.looked if seen.looked else None,
+                "least": seen.least / seen.looked if seen.looked else None,
+            }
+            for seen in self._seen.values()
+        ]

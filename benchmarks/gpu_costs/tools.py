@@ -1,0 +1,188 @@
+"""The C compiler and the Mesa that the figures need, and a process in which they are at work.
+
+RADV's null device compiles for a card that is not there. It is Mesa's own driver, the system's or
+the one unpacked in the folder that the environment variable ``MESA`` names, and `nullgpu.c` as a
+Vulkan layer gives it what programs ask a device for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+OLDEST_MESA = 25
+LAYER = "VK_LAYER_gpu_costs_nullgpu"
+COMPILERS = ("cc", "gcc", "clang")
+# Where drivers tell the Vulkan loader of themselves.
+DRIVER_FOLDERS = ("/usr/share", "/etc", "/usr/local/share", "/usr/local/etc")
+
+
+class Missing(Exception):
+    """A tool is not there; the text says which, and what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mesa:
+    """A RADV driver.
+
+    Parameters
+    ----------
+    library : str
+        Path, or a name that the dynamic loader finds.
+    folder : Path or None
+        Of libraries that it needs, where it is not the system's.
+    api_version : str
+    """
+
+    library: str
+    folder: Path | None
+    api_version: str
+
+
+def compiler() -> str:
+    """Path of a C compiler.
+
+    Raises
+    ------
+    Missing
+        There is none.
+    """
+    wanted = (os.environ.get("CC", ""), *COMPILERS)
+    found = next(filter(None, (shutil.which(name) for name in wanted if name)), None)
+    if found is None:
+        raise Missing(f"no C compiler ({', '.join(COMPILERS)})")
+    return found
+
+
+def mesa() -> Mesa:
+    """The driver to use.
+
+    Raises
+    ------
+    Missing
+        There is none.
+    """
+    unpacked = os.environ.get("MESA")
+    folders = [Path(unpacked, "usr/share")] if unpacked else [Path(f) for f in DRIVER_FOLDERS]
+    for path in _manifests(folders):
+        icd = json.loads(path.read_text("utf-8"))["ICD"]
+        root = Path(unpacked) if unpacked and Path(unpacked) != Path("/") else None
+        return _found(icd, root)
+    where = f"in {unpacked}" if unpacked else "on the system; MESA=FOLDER names an unpacked one"
+    raise Missing(f"no RADV driver of Mesa ({OLDEST_MESA} or newer) {where}")
+
+
+def _manifests(folders: list[Path]) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted(folder.glob("vulkan/icd.d/radeon_icd*.json"))
+
+
+def _found(icd: dict[str, str], root: Path | None) -> Mesa:
+    """The driver that a manifest tells of; below `root` its library lies in another place."""
+    library, version = icd["library_path"], icd["api_version"]
+    if root is None:
+        return Mesa(library, None, version)
+    found = next(root.glob(f"usr/lib*/**/{Path(library).name}"), None)
+    if found is None:
+        raise Missing(f"no {Path(library).name} in {root}")
+    return Mesa(str(found), found.parent, version)
+
+
+def environment(work: Path, family: str) -> dict[str, str]:
+    """Environment of a process that sees the null device, and nothing else.
+
+    Parameters
+    ----------
+    work : Path
+        A folder of its own; the layer is built there.
+    family : str
+        As Mesa calls it: navi31, navi21, gfx1201, vega10, polaris10, …
+
+    Raises
+    ------
+    Missing
+        A tool is not there, or the layer does not compile.
+    """
+    driver, cc = mesa(), compiler()
+    out = work / "out"
+    out.mkdir(parents=True)
+    icd = _written(work / "radv.json", _icd(driver))
+    _written(work / "layers" / "layer.json", _layer(_built(cc, work / "libnullgpu.so")))
+    added = {
+        "VK_DRIVER_FILES": str(icd),
+        "VK_ICD_FILENAMES": str(icd),
+        "VK_LAYER_PATH": str(work / "layers"),
+        "VK_INSTANCE_LAYERS": LAYER,
+        "RADV_FORCE_FAMILY": family,
+        "MESA_SHADER_CACHE_DISABLE": "true",
+        "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", str(work)),
+        "GPU_COSTS_OUT": str(out),
+    }
+    if driver.folder:
+        others = os.environ.get("LD_LIBRARY_PATH")
+        added["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(driver.folder), others)))
+    return {**os.environ, **added}
+
+
+def _built(cc: str, library: Path) -> Path:
+    words = [cc, "-O1", "-shared", "-fPIC", "-pthread", "-o", library, HERE / "nullgpu.c"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Missing(f"{cc} does not build the layer: {done.stderr.strip().splitlines()[-1:]}")
+    return library
+
+
+def _icd(driver: Mesa) -> object:
+    told = {"library_path": driver.library, "api_version": driver.api_version}
+    return {"file_format_version": "1.0.0", "ICD": told}
+
+
+def _layer(library: Path) -> object:
+    told = {
+        "name": LAYER,
+        "type": "GLOBAL",
+        "library_path": str(library),
+        "api_version": "1.3.0",
+        "implementation_version": "1",
+        "description": "memory for RADV's null device, and what its compiler says",
+    }
+    return {"file_format_version": "1.1.2", "layer": told}
+
+
+def _written(path: Path, what: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(what), "utf-8")
+    return path
+
+
+def run(words: list[str], work: Path, family: str) -> str:
+    """Run a module of this folder where the null device is, and give what it wrote to stderr.
+
+    Raises
+    ------
+    Missing
+        A tool is not there, or Mesa is too old.
+    RuntimeError
+        The process failed.
+    """
+    words = [sys.executable, "-m", *words]
+    env = environment(work, family)
+    done = subprocess.run(words, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    # Mesa tells of the card that is not there.
+    told = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("ac_"))
+    if done.returncode == MISSING:
+        raise Missing(told)
+    if done.returncode:
+        raise RuntimeError(told or f"{family}: the process ended with {done.returncode}")
+    return told
+
+
+MISSING = 77  # exit status of a process that found a tool missing
