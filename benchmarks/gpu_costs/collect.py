@@ -152,31 +152,47 @@ class Compiler:
         return Compiled(json.loads(path.read_text()), text, program)
 
 
-def rows(wanted: Wanted, folder: Path) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
-    """Figures of every kernel, each with what the lint found in it.
+Found = tuple[Row, list[dict[str, Any]]]
+
+
+def collected(wanted: Wanted, folder: Path) -> dict[str, Any]:
+    """Figures of every kernel, each with what the lint found in it, and the driver they are from.
 
     Parameters
     ----------
     wanted : Wanted
     folder : Path
         Where the layer writes.
+
+    Raises
+    ------
+    LookupError
+        There is no null device, or its Mesa is too old.
     """
+    drivers: set[str] = set()
+    found = list(_rows(wanted, folder, drivers))
+    rows = [{**asdict(row), "lint": lint} for row, lint in found]
+    return {"driver": " ".join(drivers), "rows": rows}
+
+
+def _rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
     shapes = {name: internals.shape_of(name, wanted.positions) for name in wanted.graphs}
     for format in wanted.formats:
         with tempfile.TemporaryDirectory() as name:
             path = sparse_gguf(Path(name) / "model.gguf", SIZES[wanted.model], format)
             with internals.opened(path, exact=wanted.exact, rounded=wanted.rounded) as backend:
-                _require_mesa(backend)
+                drivers.add(_driver(backend))
                 compiler = Compiler(backend, folder)
                 for graph, made in internals.dispatches(backend, shapes, wanted.kv):
                     yield from _graph(wanted, format, graph, made, compiler)
 
 
-def _require_mesa(backend: Backend) -> None:
+def _driver(backend: Backend) -> str:
     name, driver = internals.driver(backend)
     version = _VERSION.search(driver)
     if version is None or int(version[1]) < OLDEST_MESA:
         raise LookupError(f"{name} has the driver {driver}, needs Mesa {OLDEST_MESA} or newer")
+    return driver
 
 
 def _graph(
@@ -185,7 +201,7 @@ def _graph(
     graph: str,
     made: list[internals.Dispatched],
     compiler: Compiler,
-) -> Iterator[tuple[Row, list[dict[str, Any]]]]:
+) -> Iterator[Found]:
     same: dict[Any, list[internals.Dispatched]] = {}
     for each in made:
         if wanted.takes(each.op):
@@ -197,7 +213,7 @@ def _graph(
 
 def _row(
     wanted: Wanted, format: str, graph: str, found: list[internals.Dispatched], done: Compiled
-) -> tuple[Row, list[dict[str, Any]]]:
+) -> Found:
     each, stats = found[0], done.statistics
     lint = Lint(internals.binding_names(each.shader)) if wanted.lint else None
     executed = _executed(wanted, graph, each, done, lint)
@@ -251,12 +267,11 @@ def _executed(
 def main() -> None:
     wanted = Wanted(**json.loads(sys.argv[1]))
     try:
-        found = list(rows(wanted, Path(os.environ["GPU_COSTS_OUT"])))
+        found = collected(wanted, Path(os.environ["GPU_COSTS_OUT"]))
     except LookupError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(MISSING)
-    result = [{**asdict(row), "lint": lint} for row, lint in found]
-    Path(sys.argv[2]).write_text(json.dumps(result), "utf-8")
+    Path(sys.argv[2]).write_text(json.dumps(found), "utf-8")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 The baseline keeps only what is compared, a list a kernel. Kernels are known by family, model, op,
 and types and shapes of operands, so the graph and the format need not be named; where several
-are alike the largest figures count.
+are alike the largest figures count. Another version of Mesa compiles otherwise, so the baseline
+says which it is from.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ BASELINE = Path(__file__).with_name("baseline.json")
 LIMITS = {"vgprs": 1.0, "lds": 1.0, "latency": 1.05, "inverse_throughput": 1.05, "code": 1.10}
 NEVER = ("spills", "scratch")
 KEY = ("family", "model", "op", "operands")
+_VERSION = re.compile(r"Mesa (\d+\.\d+)")
 
 Row = Mapping[str, Any]
 Key = tuple[str, ...]
@@ -33,20 +37,34 @@ def figures(rows: Iterable[Row]) -> dict[Key, Figures]:
     return found
 
 
-def write(path: Path, rows: Iterable[Row]) -> None:
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Figures of a version of Mesa, such as ``25.0``."""
+
+    mesa: str
+    kernels: Mapping[Key, Figures]
+
+
+def version(driver: str) -> str:
+    """Version of Mesa, but for fixes, out of what a driver says of itself."""
+    found = _VERSION.search(driver)
+    return found[1] if found else driver
+
+
+def write(path: Path, driver: str, rows: Iterable[Row]) -> None:
     """Write a baseline, a line a kernel."""
     lines = [
         json.dumps([*key, *values.values()], ensure_ascii=False, separators=(",", ":"))
         for key, values in sorted(figures(rows).items())
     ]
-    head = json.dumps([*KEY, *LIMITS])
-    path.write_text("[" + ",\n".join([head, *lines]) + "]\n", "utf-8")
+    head = [json.dumps(version(driver)), json.dumps([*KEY, *LIMITS])]
+    path.write_text("[" + ",\n".join([*head, *lines]) + "]\n", "utf-8")
 
 
-def read(path: Path) -> dict[Key, Figures]:
+def read(path: Path) -> Baseline:
     """A baseline that `write` wrote."""
-    names, *rows = json.loads(path.read_text("utf-8"))
-    return figures(dict(zip(names, row, strict=True)) for row in rows)
+    mesa, names, *rows = json.loads(path.read_text("utf-8"))
+    return Baseline(mesa, figures(dict(zip(names, row, strict=True)) for row in rows))
 
 
 def worse(rows: Iterable[Row], baseline: Mapping[Key, Figures]) -> list[str]:
