@@ -215,8 +215,10 @@ def _row(
     wanted: Wanted, format: str, graph: str, found: list[internals.Dispatched], done: Compiled
 ) -> Found:
     each, stats = found[0], done.statistics
-    lint = Lint(internals.binding_names(each.shader)) if wanted.lint else None
-    executed = _executed(wanted, graph, each, done, lint)
+    setting = _setting(wanted, graph, each, done)
+    trips = Run(done.program, setting).run()
+    executed = assembly.executed(done.assembly, trips, [x.depth for x in done.program.loops])
+    lint = Lint(internals.binding_names(each.shader))
     groups, threads = each.groups, done.program.threads
     lanes = groups[0] * groups[1] * groups[2] * threads
     a_weight = executed * lanes / each.weights if executed and each.weights else None
@@ -244,24 +246,18 @@ def _row(
         instructions_per_weight=a_weight and round(a_weight, 3),
         nbytes=each.nbytes,
     )
-    return row, lint.findings() if lint else []
+    return row, lint.look(done.program, setting, trips) if wanted.lint else []
 
 
-def _executed(
-    wanted: Wanted, graph: str, each: internals.Dispatched, done: Compiled, lint: Lint | None
-) -> float | None:
-    """Instructions of a lane; `lint` is told of its loads and stores."""
+def _setting(wanted: Wanted, graph: str, each: internals.Dispatched, done: Compiled) -> Setting:
     shape = internals.shape_of(graph, wanted.positions)
-    setting = Setting(
+    return Setting(
         each.params,
         internals.params_binding(each.shader),
         each.groups,
         done.statistics["Subgroup size"],
         internals.contents(each, shape),
     )
-    trips = Run(done.program, setting, lint.note if lint else None).run()
-    nesting = [loop.depth for loop in done.program.loops]
-    return assembly.executed(done.assembly, trips, nesting)
 
 
 def main() -> None:

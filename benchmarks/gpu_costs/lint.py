@@ -7,7 +7,7 @@ Accesses of 8 and 16 bytes are served by halves and quarters of the lanes. The c
 know neither.
 
 Addresses are computed, not recorded: `nir_run.Run` evaluates the index expressions of one work
-group with the launch's own parameters.
+group with the launch's own parameters. The first turns of a loop stand for all of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu_costs.nir_run import Access
+from benchmarks.gpu_costs.nir import Program
+from benchmarks.gpu_costs.nir_memory import Access
+from benchmarks.gpu_costs.nir_run import Run, Setting, Trips
 
 LANES, LINE_NBYTES, BANKS, BANK_NBYTES = 32, 128, 32, 4
-ENOUGH = 64  # runs of an access that are looked at: those of a loop are alike
+TURNS = 8  # of each loop that are looked at
 
 Addresses = NDArray[np.int64]
 
@@ -64,11 +66,11 @@ class _Seen:
     op: str
     memory: str
     nbytes: int
+    loop: int | None
     times: int = 0
     looked: int = 0
     took: int = 0
     least: int = 0
-    unknown: bool = False
 
 
 @dataclass(slots=True)
@@ -87,18 +89,15 @@ class Lint:
     def note(self, access: Access) -> None:
         """Count one run of a load or store."""
         if access.number not in self._seen:
-            self._seen[access.number] = _Seen(access.op, self._memory(access), access.nbytes)
+            self._seen[access.number] = self._new(access)
         seen = self._seen[access.number]
         seen.times += 1
-        if access.addresses is None:
-            seen.unknown = True
-        elif seen.looked < ENOUGH:
+        if access.addresses is not None:
             self._look(seen, access, access.addresses)
 
-    def _memory(self, access: Access) -> str:
-        if access.binding is None:
-            return "workgroup"
-        return self.names.get(access.binding, "?")
+    def _new(self, access: Access) -> _Seen:
+        memory = "workgroup" if access.binding is None else self.names.get(access.binding, "?")
+        return _Seen(access.op, memory, access.nbytes, access.loop)
 
     def _look(self, seen: _Seen, access: Access, addresses: Addresses) -> None:
         shared = access.binding is None
@@ -111,6 +110,23 @@ class Lint:
                 seen.looked += 1
                 seen.took += measure(some, nbytes)
                 seen.least += least(some, nbytes)
+
+    def look(self, program: Program, setting: Setting, trips: Trips) -> list[dict[str, Any]]:
+        """Run a kernel's index arithmetic and tell what was found.
+
+        Parameters
+        ----------
+        program : Program
+        setting : Setting
+        trips : Trips
+            Of whole loops.
+        """
+        some = Run(program, setting, self.note, TURNS).run()
+        for seen in self._seen.values():
+            if seen.loop is not None:
+                all_, looked_at = trips.entered[seen.loop].max(), some.entered[seen.loop].max()
+                seen.times = round(seen.times * int(all_) / max(int(looked_at), 1))
+        return self.findings()
 
     def findings(self) -> list[dict[str, Any]]:
         """Each access: ``memory``, ``op``, ``nbytes`` a lane, ``times``, ``took``, ``least``.

@@ -34,6 +34,8 @@ SIZES = {
     "0.5b": Sizes(24, 896, 14, 2, 64, 4864, 151936),
     "tiny": Sizes(1, 256, 4, 2, 64, 512, 512),  # for tests
 }
+# What llama.cpp takes where rows are no whole blocks of a format.
+INSTEAD = {"q4_k": "q5_0", "q6_k": "q8_0"}
 FORMATS = ("q4_0", "q4_k_m", "q6_k", "q8_0", "f16")
 
 
@@ -68,12 +70,17 @@ def weights(sizes: Sizes, format: str) -> Iterator[Weight]:
     """
     mixed = format == "q4_k_m"
     base, better = ("q4_k", "q6_k") if mixed else (format, format)
-    yield Weight("token_embd.weight", (sizes.vocabulary, sizes.hidden), base)
+    yield _weight("token_embd.weight", sizes.vocabulary, sizes.hidden, base)
     for layer in range(sizes.layers):
         some = better if _gets_more_bits(layer, sizes.layers) else base
         yield from _layer(sizes, f"blk.{layer}.", base, some)
     yield Weight("output_norm.weight", (sizes.hidden,), "f32")
-    yield Weight("output.weight", (sizes.vocabulary, sizes.hidden), better)
+    yield _weight("output.weight", sizes.vocabulary, sizes.hidden, better)
+
+
+def _weight(name: str, rows: int, cols: int, dtype: str) -> Weight:
+    whole = cols % gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[dtype.upper()]][0] == 0
+    return Weight(name, (rows, cols), dtype if whole else INSTEAD[dtype])
 
 
 def _gets_more_bits(layer: int, layers: int) -> bool:
@@ -85,13 +92,13 @@ def _layer(sizes: Sizes, prefix: str, base: str, better: str) -> Iterator[Weight
     hidden, q, kv = sizes.hidden, sizes.heads * sizes.head, sizes.kv_heads * sizes.head
     yield Weight(prefix + "attn_norm.weight", (hidden,), "f32")
     yield Weight(prefix + "ffn_norm.weight", (hidden,), "f32")
-    yield Weight(prefix + "attn_q.weight", (q, hidden), base)
-    yield Weight(prefix + "attn_k.weight", (kv, hidden), base)
-    yield Weight(prefix + "attn_v.weight", (kv, hidden), better)
-    yield Weight(prefix + "attn_output.weight", (hidden, q), base)
-    yield Weight(prefix + "ffn_gate.weight", (sizes.inner, hidden), base)
-    yield Weight(prefix + "ffn_up.weight", (sizes.inner, hidden), base)
-    yield Weight(prefix + "ffn_down.weight", (hidden, sizes.inner), better)
+    yield _weight(prefix + "attn_q.weight", q, hidden, base)
+    yield _weight(prefix + "attn_k.weight", kv, hidden, base)
+    yield _weight(prefix + "attn_v.weight", kv, hidden, better)
+    yield _weight(prefix + "attn_output.weight", hidden, q, base)
+    yield _weight(prefix + "ffn_gate.weight", sizes.inner, hidden, base)
+    yield _weight(prefix + "ffn_up.weight", sizes.inner, hidden, base)
+    yield _weight(prefix + "ffn_down.weight", hidden, sizes.inner, better)
 
 
 def sparse_gguf(path: Path, sizes: Sizes, format: str) -> Path:

@@ -30,6 +30,8 @@ class Access:
     addresses : (threads,) or None
         In bytes; None where they depend on what is unknown.
     active : (threads,), bool
+    loop : int or None
+        The innermost loop that it is in.
     """
 
     number: int
@@ -38,6 +40,7 @@ class Access:
     nbytes: int
     addresses: Lanes | None
     active: Mask
+    loop: int | None
 
 
 @dataclass(frozen=True, slots=True)

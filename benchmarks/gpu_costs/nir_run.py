@@ -99,12 +99,18 @@ class Run:
     setting : Setting
     watch : callable or None
         Told of every load and store.
+    most : int
+        Turns after which a loop is left, for who wants to see accesses and not to count.
     """
 
     def __init__(
-        self, program: Program, setting: Setting, watch: Callable[[Access], None] | None = None
+        self,
+        program: Program,
+        setting: Setting,
+        watch: Callable[[Access], None] | None = None,
+        most: int = MOST_ITERATIONS,
     ) -> None:
-        self._program, self._setting, self._watch = program, setting, watch
+        self._program, self._setting, self._watch, self._most = program, setting, watch, most
         waves = -(-program.threads // setting.subgroup)
         self._lane = np.arange(waves * setting.subgroup, dtype=np.uint32)
         self._last = np.zeros(self._lane.size, np.int64)
@@ -165,7 +171,7 @@ class Run:
         self._breaks.append(np.zeros_like(active))
         self._loops.append(loop.number)
         entered, completed = self.trips.entered[loop.number], self.trips.completed[loop.number]
-        for _ in range(MOST_ITERATIONS):
+        for _ in range(self._most):
             entered += self._waves(active)
             self._continues.append(np.zeros_like(active))
             active = self._parts(loop.body, active) | self._continues.pop()
@@ -310,7 +316,8 @@ class Run:
         nbytes = each.bits * each.width // 8 if each.result is not None else stored_nbytes(each)
         place = -1 if kind.binding is not None and binding is None else binding
         number = self._number[id(each)]
-        self._watch(Access(number, each.op, place, nbytes, address, active))
+        loop = self._loops[-1] if self._loops else None
+        self._watch(Access(number, each.op, place, nbytes, address, active, loop))
 
 
 _UNPACKS = ("unpack_32_4x8", "unpack_32_2x16", "unpack_64_2x32", "unpack_64_4x16")

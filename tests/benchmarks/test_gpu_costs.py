@@ -312,8 +312,10 @@ def test_the_lint_shows_the_worst_access_first():
         wide = PROGRAM.replace(
             "load_const (0x00000004)", f"load_const ({hex(step.bit_length() - 1)})"
         )
-        nir_run.Run(nir.parse(wide), setting(subgroup=64), lint.note).run()
-        found.append(row(op=f"by{step}", groups=(2, 1, 1), lint=lint.findings()))
+        program = nir.parse(wide)
+        trips = nir_run.Run(program, setting(subgroup=64)).run()
+        told = lint.look(program, setting(subgroup=64), trips)
+        found.append(row(op=f"by{step}", groups=(2, 1, 1), lint=told))
     load = found[1]["lint"][0]
     assert (load["memory"], load["took"], load["times"]) == ("weights", pytest.approx(26), 3)
     first, second, *_ = list(lint_lines(found))
@@ -330,6 +332,13 @@ def test_a_model_without_weights_is_a_whole_model(tmp_path):
     better = [w for w in models.weights(sizes, "q4_k_m") if w.dtype == "q6_k"]
     assert len(better) == 2 * 16 + 1
     assert sum(w.nbytes for w in models.weights(sizes, "q4_0")) == pytest.approx(4.52e9, rel=0.01)
+
+
+def test_rows_that_are_no_whole_blocks_take_another_format():
+    dtypes = {w.name: w.dtype for w in models.weights(models.SIZES["0.5b"], "q4_k_m")}
+    assert dtypes["blk.0.attn_q.weight"] == "q5_0"
+    assert dtypes["output.weight"] == "q8_0"
+    assert dtypes["blk.0.ffn_down.weight"] == "q6_k"
 
 
 def command(*words, **environment):

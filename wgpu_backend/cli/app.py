@@ -203,6 +203,12 @@ def bench(
             "-r", "--repetitions", metavar="N", min=1, max=1000, help="Runs of each test."
         ),
     ] = 5,
+    compare_prediction: Annotated[
+        bool,
+        typer.Option(
+            "--compare-prediction", help="Show what static costs predict for this card, too."
+        ),
+    ] = False,
     as_json: Json = False,
     *,
     settings: Settings,
@@ -213,7 +219,8 @@ def bench(
     plan = Plan(
         token_counts("-p", prompt or ["128"]), token_counts("-n", generate or ["32"]), repetitions
     )
-    bench(model_names(models or [], named or []), plan, settings, as_json=as_json)
+    names = model_names(models or [], named or [])
+    bench(names, plan, settings, as_json=as_json, compares=compare_prediction)
 
 
 @app.command("profile")

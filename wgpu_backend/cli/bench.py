@@ -18,8 +18,9 @@ from wgpu_backend.cli.loading import open_model
 from wgpu_backend.cli.names import exists, model_path
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.cli.parameters import MAX_CONTEXT
+from wgpu_backend.cli.prediction import predicted
 from wgpu_backend.cli.roof import read_roof
-from wgpu_backend.cli.show import parameters, quantisation, weight_nbytes
+from wgpu_backend.cli.show import main_type, parameters, quantisation, weight_nbytes
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head
@@ -80,6 +81,9 @@ class Result:
     bandwidth_fraction : float or None
         Bytes of weights read a second over what the device reads at best; of generation on a
         device that has a roof.
+    predicted_tokens_per_second : float or None
+        From static costs, for the cards and models that they were worked out for; None for others,
+        and where nobody asked.
     """
 
     model: str
@@ -95,6 +99,7 @@ class Result:
     dispatches_per_token: float
     host_us_per_token: float
     bandwidth_fraction: float | None
+    predicted_tokens_per_second: float | None = None
 
 
 def token_counts(option: str, lists: Sequence[str]) -> tuple[int, ...]:
@@ -130,8 +135,20 @@ def model_names(words: Sequence[str], lists: Sequence[str]) -> list[str]:
     return names
 
 
-def bench(names: Sequence[str], plan: Plan, settings: Settings, *, as_json: bool) -> None:
+def bench(
+    names: Sequence[str], plan: Plan, settings: Settings, *, as_json: bool, compares: bool = False
+) -> None:
     """Measure models and write a table, or JSON.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Models.
+    plan : Plan
+    settings : Settings
+    as_json : bool
+    compares : bool
+        Look up what was predicted for each test.
 
     Raises
     ------
@@ -145,11 +162,25 @@ def bench(names: Sequence[str], plan: Plan, settings: Settings, *, as_json: bool
     for name, path in zip(names, paths, strict=True):
         room = replace(settings, num_ctx=settings.num_ctx or plan.longest)
         with open_model(path, room) as model:
-            results += measured(model, name, plan)
+            found = list(measured(model, name, plan))
+            results += with_predictions(model, found) if compares else found
     if as_json:
         answer(json.dumps([asdict(result) for result in results], indent=2) + "\n")
     else:
-        _print(results)
+        _print(results, compares=compares)
+
+
+def with_predictions(model: LanguageModel, results: Sequence[Result]) -> Iterator[Result]:
+    """Results with what was predicted; what there is no prediction for is noted."""
+    config, file = model.backend.config, model.backend.file
+    for result in results:
+        found = predicted(config, main_type(file), result.device_name, result.test)
+        if isinstance(found, str):
+            note(f"{result.test}: no prediction: {found}")
+            yield result
+        else:
+            note(f"{result.test}: {found.told}")
+            yield replace(result, predicted_tokens_per_second=found.tokens_per_second)
 
 
 def measured(model: LanguageModel, name: str, plan: Plan) -> Iterator[Result]:
@@ -269,12 +300,23 @@ def read_per_token(file: GGUFFile) -> int:
     return weight_nbytes(file) - skipped
 
 
-def _print(results: Sequence[Result]) -> None:
+def _print(results: Sequence[Result], *, compares: bool) -> None:
     columns = (
         "model", "size", "params", "device", "test", "t/s", "dispatches/t", "host µs/t",
         "% of peak bandwidth",
     )  # fmt: skip
-    print_table(columns, [_row(result) for result in results], right=(*columns[1:3], *columns[5:]))
+    rows = [_row(result) for result in results]
+    if compares:
+        columns = (*columns, "predicted t/s", "% of predicted")
+        rows = [(*row, *_compared(result)) for row, result in zip(rows, results, strict=True)]
+    print_table(columns, rows, right=(*columns[1:3], *columns[5:]))
+
+
+def _compared(result: Result) -> tuple[str, str]:
+    wanted = result.predicted_tokens_per_second
+    if wanted is None:
+        return ("–", "–")
+    return (f"{wanted:g}", f"{100 * result.tokens_per_second / wanted:.0f}")
 
 
 def _row(result: Result) -> tuple[str, ...]:

@@ -1,0 +1,269 @@
+"""Tokens a second that named cards should reach, from static costs; no card was measured.
+
+::
+
+    python -m benchmarks.gpu_costs.predict      models of three sizes in five formats, some minutes
+
+A dispatch takes the longest of four, and the gap behind it:
+
+    bytes          operands and result, each once, at 85 % of the card's bandwidth
+    instructions   of all lanes, at 80 % of what its lanes issue
+    accesses       lines of 128 bytes and passes over banks of workgroup memory, a core's cycle each
+    one wave       what a lane executes, an instruction every fourth cycle: few groups fill no card
+
+The figures are those of AMD's compiler for navi31, also for other vendors' cards, whose compilers
+need more or fewer instructions; caches beyond the lines of one load, clocks under load and drivers
+are left out. Written are the data of ``wgpu-backend bench --compare-prediction`` and the table in
+docs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_costs import tools
+from benchmarks.gpu_costs.__main__ import arguments, collected
+from benchmarks.gpu_costs.models import FORMATS, SIZES
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "wgpu_backend" / "cli" / "predictions.json"
+PAGE = ROOT / "docs" / "predicted-speed.md"
+MODELS = ("8b", "1b", "0.5b")
+FAMILY = "navi31"
+POSITIONS = 256  # that a decode step looks at
+OF_BANDWIDTH, OF_ISSUE = 0.85, 0.80
+CYCLES_ALONE = 4  # between instructions of a wave that has nobody to take turns with
+LANES = 32
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What is known of a card.
+
+    Parameters
+    ----------
+    name : str
+        Also how its adapter's name is known.
+    bandwidth : float
+        GB/s.
+    cores, lanes : int
+        Cores (SMs, CUs, Xe cores), and lanes that issue an f32 operation a cycle, of each.
+    clock : float
+        GHz.
+    gap : float
+        Microseconds between dispatches that wait for each other, an estimate.
+    source : str
+        Where the figures are from.
+    """
+
+    name: str
+    bandwidth: float
+    cores: int
+    lanes: int
+    clock: float
+    gap: float
+    source: str
+
+
+CARDS = (
+    Card("H200", 4800, 132, 128, 1.98, 3.0, "NVIDIA H200 data sheet (4.8 TB/s, 67 TFLOPS of FP32)"),
+    Card("RTX 4090", 1008, 128, 128, 2.52, 3.0, "NVIDIA Ada architecture whitepaper"),
+    Card("RX 7900 XTX", 960, 96, 64, 2.5, 3.0, "AMD product page; dual issue is not counted"),
+    Card("Arc B580", 456, 20, 128, 2.67, 3.0, "Intel product page (20 cores of 8 × 16 lanes)"),
+    Card("M3 Max", 400, 40, 128, 1.38, 3.0, "Apple, 40 cores of GPU; the clock by third parties"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What `wgpu-backend bench` measures: `passes` of a graph make so many tokens."""
+
+    name: str
+    graph: str
+    tokens: int
+    passes: int
+
+
+# A prompt goes in chunks of 256 tokens.
+TESTS = (
+    Test("tg", "decode1", 1, 1),
+    Test("pp128", "prefill128", 128, 1),
+    Test("pp512", "prefill256", 512, 2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Tokens a second, and which of the four, or the gaps, take most of the time."""
+
+    model: str
+    format: str
+    card: str
+    test: str
+    tokens_per_second: float
+    bound: str
+
+
+def dispatch_times(row: Row, card: Card) -> dict[str, float]:
+    """Microseconds of one dispatch by each roof."""
+    groups, threads = math.prod(row["groups"]), row["threads"]
+    # Loops that depend on data have no count: there the compiler's own estimate stands in.
+    alone = (row["instructions"] or row["latency"] / CYCLES_ALONE) * CYCLES_ALONE
+    issued = groups * threads * alone / CYCLES_ALONE
+    a_group = -(-threads // LANES) * sum(e["times"] * (e["took"] or 0.0) for e in row["lint"])
+    cycles = {
+        "instructions": issued / (card.cores * card.lanes * OF_ISSUE),
+        "accesses": a_group * groups / card.cores,
+        "one wave": alone,
+    }
+    times = {name: count / (card.clock * 1e3) for name, count in cycles.items()}
+    return {"bytes": row["nbytes"] / (card.bandwidth * OF_BANDWIDTH * 1e3), **times}
+
+
+def pass_time(rows: Iterable[Row], card: Card) -> tuple[float, str]:
+    """Microseconds of a graph, and what takes most of them."""
+    shares: Counter[str] = Counter()
+    for row in rows:
+        times = dispatch_times(row, card)
+        longest = max(times, key=lambda name: times[name])
+        shares[longest] += times[longest] * row["count"]
+        shares["gaps"] += card.gap * row["count"]
+    return shares.total(), shares.most_common(1)[0][0]
+
+
+def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
+    """Predictions for every model, format, card and test that there are rows for."""
+    graphs: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        graphs.setdefault((row["model"], row["format"], row["graph"]), []).append(row)
+    for (model, format, graph), some in graphs.items():
+        for test in (test for test in TESTS if test.graph == graph):
+            for card in CARDS:
+                time, bound = pass_time(some, card)
+                rate = test.tokens / (test.passes * time) * 1e6
+                yield Prediction(model, format, card.name, test.name, _rounded(rate), bound)
+
+
+def _rounded(rate: float) -> float:
+    """Two digits: no more is known."""
+    return float(f"{rate:.2g}")
+
+
+def data(found: Sequence[Prediction]) -> dict[str, Any]:
+    """What the command looks predictions up in."""
+    sizes = {name: SIZES[name] for name in MODELS}
+    return {
+        "positions": POSITIONS,
+        "cards": [card.name for card in CARDS],
+        "models": {
+            name: {
+                "block_count": size.layers,
+                "embedding_length": size.hidden,
+                "feed_forward_length": size.inner,
+            }
+            for name, size in sizes.items()
+        },
+        "columns": ["model", "format", "card", "test", "tokens_per_second", "bound"],
+        "predictions": [list(asdict(each).values()) for each in found],
+    }
+
+
+def text_of(found: dict[str, Any]) -> str:
+    """The data as a file, a line a prediction."""
+    rows = [json.dumps(row) for row in found["predictions"]]
+    rest = json.dumps({**found, "predictions": []}, indent=1).removesuffix("[]\n}")
+    return rest + "[\n" + ",\n".join(rows) + "\n]}\n"
+
+
+def page(found: Iterable[Prediction]) -> str:
+    """The table for people."""
+    found = list(found)
+    lines = [HEAD]
+    for test, title in (("tg", "One token after the other"), ("pp512", "A prompt of 512 tokens")):
+        lines += [f"## {title}", ""]
+        lines += _table([each for each in found if each.test == test])
+    lines += ["## The cards", "", "| card | GB/s | cores × lanes | GHz | gap, µs | source |"]
+    lines += ["|---|---|---|---|---|---|"]
+    lines += [_card(each) for each in CARDS]
+    return "\n".join(lines) + "\n"
+
+
+def _card(c: Card) -> str:
+    cells = (
+        c.name,
+        f"{c.bandwidth:g}",
+        f"{c.cores} × {c.lanes}",
+        f"{c.clock:g}",
+        f"{c.gap:g}",
+        c.source,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _table(found: Sequence[Prediction]) -> list[str]:
+    names = [card.name for card in CARDS]
+    cells = {
+        (each.model, each.format, each.card): f"{each.tokens_per_second:,.0f} {LETTERS[each.bound]}"
+        for each in found
+    }
+    lines = [f"| model | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
+    for model, format in dict.fromkeys((each.model, each.format) for each in found):
+        row = [cells[model, format, name] for name in names]
+        lines.append(f"| {model.upper()} {format.upper()} | {' | '.join(row)} |")
+    return [*lines, ""]
+
+
+LETTERS = {"bytes": "b", "instructions": "i", "accesses": "a", "one wave": "w", "gaps": "g"}
+HEAD = f"""\
+# Predicted speed
+
+Tokens a second as they follow from static costs. **Nobody has measured any of this.** Written by
+`python -m benchmarks.gpu_costs.predict`; `wgpu-backend bench --compare-prediction MODEL` shows a
+measurement beside its prediction, on a card and with a model that are named here.
+
+Of each dispatch the longest of these counts, and behind it a gap:
+
+- **b**ytes: operands and result, each once, at {OF_BANDWIDTH:.0%} of the bandwidth;
+- **i**nstructions: of all lanes, at {OF_ISSUE:.0%} of what the card issues;
+- **a**ccesses: lines of 128 bytes and passes over banks of workgroup memory, one a core and cycle;
+- one **w**ave, which has nobody to take turns with: an instruction every {CYCLES_ALONE} cycles.
+
+The letter behind a figure says what most of the time goes into; **g** are the gaps.
+
+Instructions and accesses are what AMD's compiler makes of the kernels for navi31, for the other
+cards, too. What is not in it: other vendors' compilers, clocks under load, caches beyond the lines
+of one load, the host. Expect a factor of two either way. Decode steps look at {POSITIONS}
+positions; the models have the sizes of Llama 3.1 8B, Llama 3.2 1B and Qwen2 0.5B, with output
+matrices of their own.
+"""
+
+
+def main() -> int:
+    graphs = ",".join(test.graph for test in TESTS)
+    words = ["--graph", graphs, "--positions", str(POSITIONS), "--lint"]
+    rows: list[Row] = []
+    try:
+        for model in MODELS:
+            options = arguments([*words, "--model", model, "--formats", ",".join(FORMATS)])
+            rows += collected(options, FAMILY)[1]
+            print(f"{model}: {len(rows)} kernels so far", file=sys.stderr)
+    except tools.Missing as missing:
+        print(f"skipped: {missing}")
+        return 0
+    found = list(predictions(rows))
+    DATA.write_text(text_of(data(found)), "utf-8")
+    PAGE.write_text(page(found), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
