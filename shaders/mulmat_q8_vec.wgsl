@@ -1,22 +1,23 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for few columns: a
-// work group takes ROWS rows of y from SOURCES of weights, its lanes stride over k, and a tree sums
-// them, and the squares of a column where they are wanted.
-// @import dot/q4_0 as weights
+// work group takes ROWS rows of y from SOURCES of weights, and its lanes stride over k. A lane asks for
+// the words of all its rows before it unpacks any, and sums stay in registers: every index is known
+// when a kernel is compiled.
+// @import int8/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
+// @import row_reduce/workgroup as lanes
 // @import lib/product
 // @import lib/addend
 // @import lib/gated
 // @import lib/normed
 // @import lib/parts
 // @import lib/grid
-// @import lib/lane_sums
 
 const WG: u32 = 64u;
-const ROWS: u32 = 2u;
-const SOURCES: u32 = 2u;
+const ROWS: u32 = 4u;
+const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
-const SUMS: u32 = 2u;
+const SUMS: u32 = 4u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -26,52 +27,65 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
+fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
     let first_row = group_index(group, groups) * ROWS;
     let first_col = group.z * COLS;
-    var sums: array<f32, SUMS>;
-    for (var g = lane; g < params.groups; g += WG) {
-        accumulate(first_row, first_col, g, &sums);
-    }
-    add_up_lanes(&sums, lane);
-    for (var i = lane; i < ROWS * COLS; i += WG) {
-        let row = first_row + i / COLS;
-        let col = first_col + i % COLS;
-        if row < result_rows() && col < params.n && col % PARTS == 0u {
-            let factor = factor_of(i % COLS);
-            let second = lane_sum(i + (SOURCES - ROWS) * COLS) * factor;
-            store(col / PARTS, params.first_row + row, joined(lane_sum(i) * factor, second));
-        }
+    var sums = sums_of_a_lane(first_row, first_col, lane);
+    lanes_add_up(&sums, lane);
+    // There are as many lanes as results.
+    let row = first_row + lane / COLS;
+    let col = first_col + lane % COLS;
+    if lane < ROWS * COLS && row < result_rows() && col < params.n && col % PARTS == 0u {
+        let factor = factor_of(lane % COLS);
+        let second = lanes_sum(lane + (SOURCES - ROWS) * COLS) * factor;
+        store(col / PARTS, params.first_row + row, joined(lanes_sum(lane) * factor, second));
     }
 }
 
-// Adds 32 products to each sum. Surplus rows and columns repeat the last one and are not stored.
-fn accumulate(
-    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, SUMS>>,
-) {
+// Sums of a lane's groups of 32. Surplus rows and columns repeat the last one and are not stored.
+fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32) -> array<f32, SUMS> {
+    var rows: array<u32, SOURCES>;
+    // @unroll
     for (var r = 0u; r < SOURCES; r++) {
-        let row = source_row(first_row + r % ROWS, r / ROWS);
-        let at = params.weights_group + row * params.groups + g;
-        let values = weights_group(at, weights_head(at), at % weights_SPAN);
+        let row_r = source_row(first_row + r % ROWS, r / ROWS);
+        rows[r] = params.weights_group + row_r * params.groups;
+    }
+    var columns: array<u32, COLS>;
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        columns[c] = params.x_offset / 12u + min(first_col + c, params.n - 1u) * params.groups;
+    }
+    let place = weights_place(lane);
+    var sums: array<f32, SUMS>;
+    for (var g = lane; g < params.groups; g += WG) {
+        var words: array<weights_Words, SOURCES>;
+        // @unroll
+        for (var r = 0u; r < SOURCES; r++) {
+            words[r] = weights_words(rows[r] + g);
+        }
+        var weights: array<Group, SOURCES>;
+        // @unroll
+        for (var r = 0u; r < SOURCES; r++) {
+            weights[r] = weights_group(words[r], rows[r] + g, place);
+        }
+        // @unroll
         for (var c = 0u; c < COLS; c++) {
-            let col = min(first_col + c, params.n - 1u);
-            let column = x_column(params.x_offset / 12u + col * params.groups + g, g % WG);
-            (*sums)[r * COLS + c - c % PARTS] += product(values, column);
-            if NORMED && r == 0u {
-                (*sums)[SOURCES * COLS + c] += column.squares;
+            let column_c = x_column(columns[c] + g, lane);
+            // @unroll
+            for (var r = 0u; r < SOURCES; r++) {
+                sums[r * COLS + c - c % PARTS] += product(weights[r], column_c);
+            }
+            if NORMED {
+                sums[(SUMS - COLS) + c] += column_c.squares;
             }
         }
     }
+    return sums;
 }
 
 fn factor_of(col: u32) -> f32 {
     if NORMED {
-        return norm_factor(lane_sum(SOURCES * COLS + col));
+        return norm_factor(lanes_sum(SOURCES * COLS + col));
     }
     return 1.0;
 }

@@ -41,6 +41,7 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import lies_in_image
+from wgpu_backend.ops.matvec import as_vectors
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
@@ -139,7 +140,7 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     n = launch.count("n")
     if capabilities.software:
         return _lanes(launch, n, capabilities)
-    return _vector(launch, n, capabilities) if 0 < n <= FEW else _tiles(launch, n)
+    return _vector(launch, capabilities) if 0 < n <= FEW else _tiles(launch, n)
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
@@ -194,17 +195,11 @@ def groups_of_a_turn(launch: Launch, columns: int) -> int:
     return 2 if even and short and columns <= SHORT_COLUMNS else 1
 
 
-def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
-    tile = chosen(capabilities, "mulmat_q8_vec", launch.operands["weights"].spec.dtype, n)
-    sources = tile.rows * joined_rows(launch)
-
-    def groups(rows: int) -> Groups:
-        return spread(-(-rows // sources))
-
-    sums = n * (sources + 1 if launch.choices["NORMED"] else sources)
-    sizes = {"COLS": n, "ROWS": tile.rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
-    choices = {**launch.choices, **sizes}
-    return replace(launch, shader="mulmat_q8_vec", groups=groups, choices=choices)
+def _vector(launch: Launch, capabilities: Capabilities) -> Launch:
+    weights = f"int8/{launch.operands['weights'].spec.dtype.name}"
+    launch = replace(launch, choices={**launch.choices, "weights": weights})
+    squares = 1 if launch.choices["NORMED"] else 0
+    return as_vectors(launch, "mulmat_q8_vec", capabilities, squares)
 
 
 def _tiles(launch: Launch, n: int) -> Launch:

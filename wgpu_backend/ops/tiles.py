@@ -30,7 +30,7 @@ def _lane_tiles(
     }
 
 
-_VECTORS = tuple(Tile(rows, FEW, threads) for threads in (64, 32, 128) for rows in (2, 1, 4))
+_VECTORS = tuple(Tile(rows, FEW, threads) for threads in (64, 32, 128) for rows in (4, 2, 1))
 # Rows of lanes are even, since two rows of a weight may be joined.
 _TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
     "mulmat_lanes": _lane_tiles(
@@ -85,10 +85,15 @@ def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
     )
 
 
+def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile | None:
+    """Tile of a product that was measured to be the fastest, if any was measured."""
+    return capabilities.tuned.get(key(shader, dtype, columns))
+
+
 def chosen(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
     """Tile of a product: what was measured to be the fastest, or the default."""
-    name = key(shader, dtype, columns)
-    return capabilities.tuned.get(name) or _TILES[shader][class_of(columns)][0]
+    measured = tuned_tile(capabilities, shader, dtype, columns)
+    return measured or _TILES[shader][class_of(columns)][0]
 
 
 def even_share(columns: int, most: int) -> int:

@@ -1,0 +1,22 @@
+// IQ4_XS: value = number · scale, one of 16 numbers with a sign. Planes as in quant/iq4_xs.
+// @import lib/iq4_xs_group
+
+const buf_PAIRS: u32 = 0u;
+const buf_HALVES: bool = false;
+
+struct buf_Words { quants: vec4<u32>, scales: vec2<u32> }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> buf_scales: array<vec2<u32>>;
+
+fn buf_place(lane: u32) -> u32 {
+    return lane;
+}
+
+fn buf_words(group: u32) -> buf_Words {
+    return buf_Words(buf_quants[group], buf_scales[group / 8u]);
+}
+
+fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
+    return iq4_xs_group(words.quants, words.scales, group & 7u);
+}

@@ -1,0 +1,28 @@
+// Q6_K: value = quant · scale - 32 · scale, quants of six bits and a scale per 16. Planes as in quant/q6_k.
+// @import lib/halves
+// @import lib/q6_k_group
+
+const buf_PAIRS: u32 = 2u;
+const buf_HALVES: bool = true;
+
+struct buf_Words { quants: vec4<u32>, high: vec2<u32>, scales: u32, supers: u32 }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> buf_high: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read> buf_scales: array<u32>;
+@group(0) @binding(3) var<storage, read> buf_supers: array<u32>;
+
+fn buf_place(lane: u32) -> u32 {
+    return lane;
+}
+
+fn buf_words(group: u32) -> buf_Words {
+    return buf_Words(
+        buf_quants[group], buf_high[group], buf_scales[group / 2u], buf_supers[group / 16u],
+    );
+}
+
+fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
+    let scales = words.scales >> ((group & 1u) * 16u);
+    return q6_k_group(words.quants, words.high, scales, half_at(words.supers, group / 8u));
+}

@@ -1,0 +1,74 @@
+// Sums of a work group's lanes, SUMS numbers each. Lanes of a subgroup exchange halves of their numbers
+// in two steps, after which four lanes in a row have a quarter each, and add up theirs with the other
+// lanes; who reads a sum adds up those of the subgroups. The importing file declares `WG`, a power of
+// two, and `SUMS`, and brings `compute`. Subgroups are taken to be lanes in a row, all of them filled.
+
+const buf_QUARTER: u32 = 1u;  // of SUMS, rounded up
+
+var<workgroup> buf_slots: array<f32, WG * buf_QUARTER>;
+var<private> buf_size: u32;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(subgroup_size) size: u32,
+) {
+    buf_size = min(size, WG);
+    compute(group, groups, lane);
+}
+
+// Of two numbers a lane keeps the one that its bit says, and adds that of the lane whose bit differs.
+fn buf_halve(clear: f32, full: f32, lane: u32, bit: u32) -> f32 {
+    let keeps_full = (lane & bit) != 0u;
+    return select(clear, full, keeps_full) + subgroupShuffleXor(select(full, clear, keeps_full), bit);
+}
+
+fn buf_all(own: f32) -> f32 {
+    var sum = own;
+    if buf_size > 4u {
+        sum += subgroupShuffleXor(sum, 4u);
+    }
+    if buf_size > 8u {
+        sum += subgroupShuffleXor(sum, 8u);
+    }
+    if buf_size > 16u {
+        sum += subgroupShuffleXor(sum, 16u);
+    }
+    if buf_size > 32u {
+        sum += subgroupShuffleXor(sum, 32u);
+    }
+    if buf_size > 64u {
+        sum += subgroupShuffleXor(sum, 64u);
+    }
+    return sum;
+}
+
+fn buf_add_up(own: ptr<function, array<f32, SUMS>>, lane: u32) {
+    var padded: array<f32, 4u * buf_QUARTER>;
+    // @unroll
+    for (var i = 0u; i < SUMS; i++) {
+        padded[i] = (*own)[i];
+    }
+    let place = lane % buf_size;
+    // @unroll
+    for (var i = 0u; i < buf_QUARTER; i++) {
+        let first_i = buf_halve(padded[4u * i], padded[4u * i + 1u], lane, 1u);
+        let second_i = buf_halve(padded[4u * i + 2u], padded[4u * i + 3u], lane, 1u);
+        let sum_i = buf_all(buf_halve(first_i, second_i, lane, 2u));
+        if place < 4u {
+            buf_slots[(lane / buf_size * buf_QUARTER + i) * 4u + place] = sum_i;
+        }
+    }
+    workgroupBarrier();
+}
+
+// The i-th sum, once lanes are added up.
+fn buf_sum(i: u32) -> f32 {
+    var sum = buf_slots[i];
+    for (var s = 1u; s < WG / buf_size; s++) {
+        sum += buf_slots[s * 4u * buf_QUARTER + i];
+    }
+    return sum;
+}

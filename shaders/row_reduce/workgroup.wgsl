@@ -1,0 +1,47 @@
+// Sums of a work group's lanes, SUMS numbers each, through workgroup memory alone: lanes put theirs side
+// by side, all lanes add up a part of a sum each, and who reads a sum adds up its parts. The importing
+// file declares `WG` and `SUMS` and brings `compute`.
+
+// Rows of one more than the lanes: of two sums the same lane's numbers never meet in a bank.
+const buf_PITCH: u32 = WG + 1u;
+const buf_PARTS: u32 = max(WG / SUMS, 1u);
+const buf_LENGTH: u32 = (WG + buf_PARTS - 1u) / buf_PARTS;
+
+var<workgroup> buf_slots: array<f32, SUMS * buf_PITCH>;
+var<workgroup> buf_parts: array<f32, SUMS * buf_PARTS>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    compute(group, groups, lane);
+}
+
+fn buf_add_up(own: ptr<function, array<f32, SUMS>>, lane: u32) {
+    // @unroll
+    for (var i = 0u; i < SUMS; i++) {
+        buf_slots[i * buf_PITCH + lane] = (*own)[i];
+    }
+    workgroupBarrier();
+    for (var i = lane; i < SUMS * buf_PARTS; i += WG) {
+        let first = i / SUMS * buf_LENGTH;
+        let last = min(first + buf_LENGTH, WG);
+        var part = 0.0;
+        for (var k = first; k < last; k++) {
+            part += buf_slots[i % SUMS * buf_PITCH + k];
+        }
+        buf_parts[i] = part;
+    }
+    workgroupBarrier();
+}
+
+// The i-th sum, once lanes are added up.
+fn buf_sum(i: u32) -> f32 {
+    var sum = buf_parts[i];
+    for (var part = 1u; part < buf_PARTS; part++) {
+        sum += buf_parts[part * SUMS + i];
+    }
+    return sum;
+}

@@ -1,0 +1,102 @@
+"""Products of few columns on hardware: how work groups share the rows and values of a weight.
+
+A work group makes some rows, and its lanes stride over the values of these: the more lanes, the
+fewer values each sums (split-K inside a work group). Sums of a lane stay in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.ops.check import spread
+from wgpu_backend.ops.gates import joined_rows
+from wgpu_backend.ops.tiles import FEW, even_share, tuned_tile
+
+SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
+FILLING = 1 << 15  # threads of a dispatch below which large devices have idle cores
+FEWEST, MOST = 32, 256  # threads of a work group
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Sizes of a product: rows of the weight, groups of 32 in each, columns."""
+
+    rows: int
+    groups: int
+    columns: int
+
+
+def fitted(extent: Extent, most: Tile, squares: int, capabilities: Capabilities) -> Tile:
+    """Tile for a product that nobody measured: `most` where that fills a device, else less.
+
+    Parameters
+    ----------
+    extent : Extent
+    most : Tile
+        Rows and columns of a work group in a large product, and the threads it has there.
+    squares : int
+        Sums that a lane has of each column besides those of rows.
+    capabilities : Capabilities
+    """
+    columns = even_share(extent.columns, most.columns)
+    rows, threads = most.rows, most.threads
+    while rows > 1 and rows * columns > SUMS:
+        rows //= 2
+    while threads > FEWEST and threads >= 2 * extent.groups:
+        threads //= 2
+    while threads * -(-extent.rows // rows) < FILLING:
+        sums = columns * (rows + squares)
+        if 2 * threads <= extent.groups and _fits(2 * threads, sums, capabilities):
+            threads *= 2
+        elif rows > 1:
+            rows //= 2
+        else:
+            break
+    return Tile(rows, columns, threads)
+
+
+def _fits(threads: int, sums: int, capabilities: Capabilities) -> bool:
+    """Whether a device takes a work group of so many threads, with the memory that adds up sums."""
+    most = min(MOST, capabilities.max_workgroup_invocations)
+    return threads <= most and 4 * (threads + 1) * (sums + 1) <= capabilities.max_workgroup_nbytes
+
+
+def as_vectors(launch: Launch, shader: str, capabilities: Capabilities, squares: int) -> Launch:
+    """Launch of a product of few columns by the kernels for hardware.
+
+    Parameters
+    ----------
+    launch : Launch
+        With `n` columns, `groups` of 32 in a row of its weights.
+    shader : str
+        ``mulmat_vec`` or ``mulmat_q8_vec``.
+    capabilities : Capabilities
+    squares : int
+        Sums that a lane has of each column besides those of rows.
+    """
+    n, joins = launch.count("n"), joined_rows(launch)
+    weights = launch.operands["weights"].spec
+    extent = Extent(weights.shape[-2], launch.count("groups"), n)
+    tile = tuned_tile(capabilities, shader, weights.dtype, n)
+    tile = tile or fitted(extent, Tile(4, FEW, 64), squares, capabilities)
+    rows = max(tile.rows // joins, 1)
+    columns = even_share(n, tile.columns)
+    sources = rows * joins
+    sums = columns * (sources + squares)
+
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = spread(-(-weight_rows // sources))
+        return (x, y, -(-n // columns))
+
+    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
+    choices = {**launch.choices, **sizes, **reduction(sums, capabilities)}
+    return replace(launch, shader=shader, groups=groups, choices=choices)
+
+
+def reduction(sums: int, capabilities: Capabilities) -> dict[str, str | int]:
+    """Choices of what adds up so many numbers of each lane."""
+    if capabilities.subgroups:
+        return {"lanes": "row_reduce/subgroup", "lanes_QUARTER": -(-sums // 4)}
+    return {"lanes": "row_reduce/workgroup"}
