@@ -1,18 +1,20 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k] for few columns: a work group takes ROWS rows of y from
-// SOURCES of weights, its lanes stride over k, and a tree sums them.
-// @import quant/f32 as weights
+// SOURCES of weights, and its lanes stride over k, a share of a row each. A lane asks for the words of
+// all its rows before it unpacks any, and sums stay in registers: every index is known when a kernel
+// is compiled.
+// @import share/values as share
 // @import vec4/f32 as x
 // @import load/f32 as addend
+// @import row_reduce/workgroup as lanes
 // @import lib/addend
 // @import lib/gated
 // @import lib/grid
-// @import lib/lane_sums
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;
 const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
-const SUMS: u32 = SOURCES * COLS;
+const SUMS: u32 = 2u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -22,46 +24,64 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
+// Where rows of weights begin, in shares, and columns of x, in vectors.
+struct Starts { rows: array<u32, SOURCES>, columns: array<u32, COLS> }
+
+fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
     let first_row = group_index(group, groups) * ROWS;
     let first_col = group.z * COLS;
+    let starts = starts_of(first_row, first_col);
+    let shares = params.groups * 8u / share_VECTORS;
     var sums: array<f32, SUMS>;
-    for (var g = lane; g < params.groups; g += WG) {
-        accumulate(first_row, first_col, g, &sums);
+    for (var i = lane; i < shares; i += WG) {
+        multiply(words_of(starts, i), starts, i, lane, &sums);
     }
-    add_up_lanes(&sums, lane);
-    for (var i = lane; i < ROWS * COLS; i += WG) {
-        let row = first_row + i / COLS;
-        let col = first_col + i % COLS;
-        if row < result_rows() && col < params.n {
-            let second = lane_sum(i + (SOURCES - ROWS) * COLS);
-            store(col, params.first_row + row, joined(lane_sum(i), second));
-        }
+    lanes_add_up(&sums, lane);
+    // There are as many lanes as results.
+    let row = first_row + lane / COLS;
+    let col = first_col + lane % COLS;
+    if lane < ROWS * COLS && row < result_rows() && col < params.n {
+        let second = lanes_sum(lane + (SOURCES - ROWS) * COLS);
+        store(col, params.first_row + row, joined(lanes_sum(lane), second));
     }
 }
 
-// Adds 32 products to each sum. Surplus rows and columns repeat the last one and are not stored.
-fn accumulate(
-    first_row: u32, first_col: u32, g: u32, sums: ptr<function, array<f32, SUMS>>,
-) {
-    var values: array<vec4<f32>, 8>;
+// Surplus rows and columns repeat the last one and are not stored.
+fn starts_of(first_row: u32, first_col: u32) -> Starts {
+    var starts: Starts;
+    // @unroll
     for (var r = 0u; r < SOURCES; r++) {
-        let row = source_row(first_row + r % ROWS, r / ROWS);
-        weights_load32(params.weights_group + row * params.groups + g, &values);
-        for (var c = 0u; c < COLS; c++) {
-            let col = min(first_col + c, params.n - 1u);
-            let at = params.x_offset / 4u + (col * params.groups + g) * 8u;
-            var part = vec4<f32>(0.0);
-            // @unroll
-            for (var k = 0u; k < 8u; k++) {
-                part += values[k] * x_load4(at + k);
-            }
-            (*sums)[r * COLS + c] += part.x + part.y + part.z + part.w;
+        let row_r = source_row(first_row + r % ROWS, r / ROWS);
+        starts.rows[r] = (params.weights_group + row_r * params.groups) * 8u / share_VECTORS;
+    }
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        let col_c = min(first_col + c, params.n - 1u);
+        starts.columns[c] = params.x_offset / 4u + col_c * params.groups * 8u;
+    }
+    return starts;
+}
+
+fn words_of(starts: Starts, i: u32) -> array<weights_Words, SOURCES> {
+    var words: array<weights_Words, SOURCES>;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        words[r] = weights_words(starts.rows[r] + i);
+    }
+    return words;
+}
+
+fn multiply(
+    words: array<weights_Words, SOURCES>, starts: Starts, i: u32, lane: u32,
+    sums: ptr<function, array<f32, SUMS>>,
+) {
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        let column_c = share_column(starts.columns[c] + i * share_VECTORS);
+        // @unroll
+        for (var r = 0u; r < SOURCES; r++) {
+            let at_r = starts.rows[r] + i;
+            (*sums)[r * COLS + c] = share_product(words[r], at_r, lane, column_c, (*sums)[r * COLS + c]);
         }
     }
 }

@@ -24,13 +24,18 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import in_image, lies_in_image
+from wgpu_backend.ops.matvec import as_vectors
 from wgpu_backend.ops.normed import GROUP, SQUARED, square_count
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import FORMATS
 from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 TILE_ROWS, TILE_COLUMNS = 64, 32  # of `shaders/lib/register_tile.wgsl`
+FLOAT_TURNS = (
+    2  # shares of floats, 16 bytes of a row, that a lane asks for together, and columns for it
+)
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
 
 
@@ -108,14 +113,19 @@ def _from_buffers(dtype: DType, rows: int, length: int) -> dict[str, str | int]:
 
 
 def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
-    tile = chosen(capabilities, "mulmat_vec", launch.operands["weights"].spec.dtype, n)
-    sources = tile.rows * joined_rows(launch)
-
-    def groups(rows: int) -> Groups:
-        return spread(-(-rows // sources))
-
-    sizes = {"COLS": n, "ROWS": tile.rows, "SOURCES": sources, "WG": tile.threads}
-    return replace(launch, shader="mulmat_vec", groups=groups, choices={**launch.choices, **sizes})
+    """Few columns: how a lane multiplies its share of a row hangs on the format."""
+    dtype = launch.operands["weights"].spec.dtype
+    # Unpacked weights of all rows stay in registers while several columns take their turns.
+    rows = 4 if n == 1 else 2
+    if dtype in FLOATS:
+        snippets = {"share": "share/floats", "weights": f"vectors/{dtype}"}
+        rows *= 2
+    elif dtype in FORMATS:
+        snippets = {"share": "share/integers", "weights": f"int8/{dtype}"}
+    else:
+        snippets = {"share": "share/values", "weights": f"quant/{dtype}"}
+    launch = replace(launch, choices={**launch.choices, **snippets})
+    return as_vectors(launch, "mulmat_vec", Tile(rows, FEW, 64), capabilities)
 
 
 def _tiles(launch: Launch, n: int) -> Launch:

@@ -12,7 +12,7 @@ from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import spread
 from wgpu_backend.ops.gates import joined_rows
-from wgpu_backend.ops.tiles import FEW, even_share, tuned_tile
+from wgpu_backend.ops.tiles import even_share, tuned_tile
 
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
 FILLING = 1 << 15  # threads of a dispatch below which large devices have idle cores
@@ -63,7 +63,9 @@ def _fits(threads: int, sums: int, capabilities: Capabilities) -> bool:
     return threads <= most and 4 * (threads + 1) * (sums + 1) <= capabilities.max_workgroup_nbytes
 
 
-def as_vectors(launch: Launch, shader: str, capabilities: Capabilities, squares: int) -> Launch:
+def as_vectors(
+    launch: Launch, shader: str, most: Tile, capabilities: Capabilities, squares: int = 0
+) -> Launch:
     """Launch of a product of few columns by the kernels for hardware.
 
     Parameters
@@ -72,6 +74,8 @@ def as_vectors(launch: Launch, shader: str, capabilities: Capabilities, squares:
         With `n` columns, `groups` of 32 in a row of its weights.
     shader : str
         ``mulmat_vec`` or ``mulmat_q8_vec``.
+    most : Tile
+        See `fitted`.
     capabilities : Capabilities
     squares : int
         Sums that a lane has of each column besides those of rows.
@@ -80,7 +84,7 @@ def as_vectors(launch: Launch, shader: str, capabilities: Capabilities, squares:
     weights = launch.operands["weights"].spec
     extent = Extent(weights.shape[-2], launch.count("groups"), n)
     tile = tuned_tile(capabilities, shader, weights.dtype, n)
-    tile = tile or fitted(extent, Tile(4, FEW, 64), squares, capabilities)
+    tile = tile or fitted(extent, most, squares, capabilities)
     rows = max(tile.rows // joins, 1)
     columns = even_share(n, tile.columns)
     sources = rows * joins

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import (
     F32,
     IQ4_NL,
@@ -199,7 +199,7 @@ def _vector(launch: Launch, capabilities: Capabilities) -> Launch:
     weights = f"int8/{launch.operands['weights'].spec.dtype.name}"
     launch = replace(launch, choices={**launch.choices, "weights": weights})
     squares = 1 if launch.choices["NORMED"] else 0
-    return as_vectors(launch, "mulmat_q8_vec", capabilities, squares)
+    return as_vectors(launch, "mulmat_q8_vec", Tile(4, FEW, 64), capabilities, squares)
 
 
 def _tiles(launch: Launch, n: int) -> Launch:

@@ -30,7 +30,7 @@ def _lane_tiles(
     }
 
 
-_VECTORS = tuple(Tile(rows, FEW, threads) for threads in (64, 32, 128) for rows in (4, 2, 1))
+_VECTORS = tuple(Tile(rows, FEW, threads) for threads in (64, 32, 128) for rows in (4, 8, 2, 1))
 # Rows of lanes are even, since two rows of a weight may be joined.
 _TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
     "mulmat_lanes": _lane_tiles(

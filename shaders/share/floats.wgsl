@@ -1,0 +1,29 @@
+// Share of a lane in a row of floats: the 16 bytes beside those of the next lane.
+// @import vectors/f32 as weights
+
+const buf_VECTORS: u32 = weights_VECTORS;
+
+struct buf_Column { values: array<vec4<f32>, weights_VECTORS> }
+
+// Values of x from a vector on.
+fn buf_column(at: u32) -> buf_Column {
+    var column: buf_Column;
+    // @unroll
+    for (var k = 0u; k < weights_VECTORS; k++) {
+        column.values[k] = x_load4(at + k);
+    }
+    return column;
+}
+
+fn buf_product(words: weights_Words, i: u32, lane: u32, x: buf_Column, sum: f32) -> f32 {
+    let w = weights_values(words);
+    var result = sum;
+    // @unroll
+    for (var k = 0u; k < weights_VECTORS; k++) {
+        result += w[k].x * x.values[k].x;
+        result += w[k].y * x.values[k].y;
+        result += w[k].z * x.values[k].z;
+        result += w[k].w * x.values[k].w;
+    }
+    return result;
+}
