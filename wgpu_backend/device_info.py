@@ -53,6 +53,8 @@ class Capabilities:
         subgroups; 0 elsewhere.
     int64 : bool
         Kernels may use ``i64`` and ``u64``.
+    integer_dot : bool
+        ``dot4I8Packed`` is one instruction, as far as can be known, see `device.integer_dot`.
     timestamps : bool
         The device has a clock that kernels can be timed by.
     max_binding_nbytes : int
@@ -76,6 +78,8 @@ class Capabilities:
     rounded : frozenset of str
         Products that were measured to be the faster for activations in eight bits, see
         `ops.rounding`; on software devices all are.
+    unrounded : frozenset of str
+        Products that were measured not to be the faster for them.
     """
 
     software: bool = False
@@ -83,6 +87,7 @@ class Capabilities:
     lanes: int = 0
     f16: bool = False
     int64: bool = False
+    integer_dot: bool = False
     timestamps: bool = False
     max_binding_nbytes: int = 128 << 20
     max_uniform_nbytes: int = 64 << 10
@@ -94,6 +99,7 @@ class Capabilities:
     binding_alignment: int = 256
     tuned: Mapping[str, Tile] = field(default_factory=_nothing, hash=False)
     rounded: frozenset[str] = frozenset()
+    unrounded: frozenset[str] = frozenset()
 
     @property
     def telling_lanes(self) -> bool:

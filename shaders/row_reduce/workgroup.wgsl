@@ -7,8 +7,8 @@ const buf_PITCH: u32 = WG + 1u;
 const buf_PARTS: u32 = max(WG / SUMS, 1u);
 const buf_LENGTH: u32 = (WG + buf_PARTS - 1u) / buf_PARTS;
 
-var<workgroup> buf_slots: array<f32, SUMS * buf_PITCH>;
-var<workgroup> buf_parts: array<f32, SUMS * buf_PARTS>;
+var<workgroup> buf_slots: array<f32, SUMS * (WG + 1u)>;
+var<workgroup> buf_parts: array<f32, WG + SUMS>;  // of which SUMS · PARTS are in use
 
 @compute @workgroup_size(WG)
 fn main(

@@ -80,9 +80,11 @@ def test_rounding_is_remembered_by_format_and_columns(untuned, tmp_path):
     remember(untuned, "full", Tuning([], [compared("q8_0 many", won=True)]), cache)
     use_tuned(untuned, "full", cache)
     assert untuned.capabilities.rounded == {"q4_0 many", "q8_0 many"}
+    assert untuned.capabilities.unrounded == {"q4_0 one"}
     remember(untuned, "full", Tuning([], [compared("q4_0 many", won=False)]), cache)
     use_tuned(untuned, "full", cache)
     assert untuned.capabilities.rounded == {"q8_0 many"}
+    assert untuned.capabilities.unrounded == {"q4_0 many", "q4_0 one"}
 
 
 def test_products_round_where_that_was_measured_to_pay(executors, monkeypatch):
@@ -159,7 +161,8 @@ def test_formats_tuned_later_join_those_before(untuned, tmp_path):
     "text",
     ["", "{", "[]", "{KEY: 3}", "{KEY: [1]}", "{KEY: {NAME: 4}}", "{KEY: {NAME: [64, 1, 8]}}",
      '{KEY: {"rounded": 3}}', '{KEY: {"rounded": [[1], null, "q4_0 most", "f16 one"]}}',
-     '{KEY: {"mulmat_told q4_0": [4, 1, 8]}}', '{KEY: {"": [4, 1, 8]}}'],
+     '{KEY: {"unrounded": "q4_0 one"}}', '{KEY: {"mulmat_told q4_0": [4, 1, 8]}}',
+     '{KEY: {"": [4, 1, 8]}}'],
 )  # fmt: skip
 def test_a_damaged_cache_is_ignored(untuned, tmp_path, text):
     cache = tmp_path / "tuned.json"
@@ -168,7 +171,7 @@ def test_a_damaged_cache_is_ignored(untuned, tmp_path, text):
     cache.write_text(text.replace("KEY", known).replace("NAME", json.dumps(name)))
     use_tuned(untuned, "full", cache)
     assert not untuned.capabilities.tuned
-    assert not untuned.capabilities.rounded
+    assert not untuned.capabilities.rounded | untuned.capabilities.unrounded
     remember(untuned, "full", entries(name), cache)
     use_tuned(untuned, "full", cache)
     assert untuned.capabilities.tuned == {name: Tile(4, 1, 8)}
@@ -183,18 +186,20 @@ def test_without_a_cache_defaults_hold(untuned, tmp_path):
 def test_groups_that_a_device_cannot_run_are_no_candidates():
     small = Capabilities(max_workgroup_nbytes=16384, max_workgroup_invocations=64)
     found = candidates("mulmat_vec q4_0 few", small)
-    assert found[0] == Tile(2, 8, 64)
+    assert found[0] == Tile(4, 8, 64)
     assert {tile.threads for tile in found} == {32, 64}
     assert candidates("mulmat q4_0 many", small) == ()
 
 
+@pytest.mark.parametrize("lanes", ["subgroup", "workgroup"])
 @pytest.mark.parametrize("shader", ["mulmat_vec", "mulmat_q8_vec"])
-def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader):
+def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader, lanes):
     """For eight columns: two rows that are joined, and the squares of a norm."""
     small = Capabilities(max_workgroup_nbytes=16384)
     for tile in candidates(f"{shader} q4_0 few", small):
-        sources = 2 * tile.rows
-        choices = {"COLS": 8, "ROWS": tile.rows, "SOURCES": sources, "WG": tile.threads}
-        if shader == "mulmat_q8_vec":
-            choices |= {"NORMED": True, "SUMS": 8 * (sources + 1)}
+        sources = max(tile.rows, 2)
+        sums = 8 * (sources + (shader == "mulmat_q8_vec"))
+        choices = {"COLS": 8, "ROWS": sources // 2, "SOURCES": sources, "SUMS": sums}
+        choices |= {"WG": tile.threads, "lanes": f"row_reduce/{lanes}"}
+        choices |= {"lanes_QUARTER": -(-sums // 4)} if lanes == "subgroup" else {}
         assert 0 < variable_nbytes(bare(load(shader, choices).text)).workgroup <= 16384

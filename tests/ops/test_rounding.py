@@ -4,13 +4,14 @@ import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import values_of as decoded
-from wgpu_backend.dtypes import Q4_0
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F16, IQ2_S, IQ4_XS, Q2_K, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.normalization import rms_norm
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding import q8_pair, rms_norm_pair
+from wgpu_backend.ops.rounding import pays, q8_pair, rms_norm_pair, rounding_key
 from wgpu_backend.testing import nmse, values_of
 
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
@@ -79,3 +80,18 @@ def test_a_norm_that_logits_alone_read_is_split_in_one_op(full, monkeypatch, rng
     norm = ["rms_norm", "q8_pair"] if others else ["rms_norm_pair"]
     assert names == [*norm, "mulmat_q8_pair"]
     assert nmse(got, ran([])[1]) < 1e-8
+
+
+@pytest.mark.parametrize("columns", [1, 8, 64])
+def test_formats_of_four_bits_and_more_are_rounded_where_bytes_multiply_at_once(columns):
+    fast = Capabilities(integer_dot=True)
+    assert all(pays(dtype, columns, fast) for dtype in (Q4_0, IQ4_XS, Q6_K, Q8_0))
+    assert not any(pays(dtype, columns, fast) for dtype in (Q2_K, IQ2_S, F16))
+    assert not pays(Q4_0, columns, Capabilities())
+
+
+def test_what_was_measured_outranks_what_is_taken_for_granted():
+    one = frozenset({rounding_key(Q4_0, 1)})
+    assert not pays(Q4_0, 1, Capabilities(integer_dot=True, unrounded=one))
+    assert pays(Q4_0, 8, Capabilities(integer_dot=True, unrounded=one))
+    assert pays(Q4_0, 1, Capabilities(rounded=one))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import wgpu
 
 from wgpu_backend.device.faults import Translated
+from wgpu_backend.device.integer_dot import has_integer_dot
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
 
@@ -79,6 +80,7 @@ def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         subgroups="subgroup" in gpu.features,
         f16="shader-f16" in gpu.features,
         int64="shader-int64" in gpu.features,
+        integer_dot=has_integer_dot(info),
         timestamps="timestamp-query" in gpu.features,
         max_binding_nbytes=limits["max-storage-buffer-binding-size"],
         max_uniform_nbytes=limits["max-uniform-buffer-binding-size"],

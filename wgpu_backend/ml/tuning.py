@@ -39,7 +39,8 @@ LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
 ROUNDING_GAIN = 0.9  # the same for activations in eight bits, as they cost some accuracy
 REMEMBERED = "tuned.json"
-ROUNDED = "rounded"  # among the keys of a device in the file: products that round activations
+# Among the keys of a device in the file: products that round activations, and those that do not.
+ROUNDED, UNROUNDED = "rounded", "unrounded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,9 +350,15 @@ def remember(
     tiles = {
         key: [tile.rows, tile.columns, tile.threads] for key, tile in _winners(found.tiles).items()
     }
-    rounded = _rounded_products(known) - {c.key for c in found.rounding}
-    rounded |= {c.key for c in found.rounding if c.chosen}
-    everything[name] = {**known, **tiles, ROUNDED: sorted(rounded)}
+    measured = {c.key: c.chosen for c in found.rounding}
+    verdicts = {
+        field: sorted(
+            {key for key in _products(known, field) if key not in measured}
+            | {key for key, chosen in measured.items() if chosen == (field == ROUNDED)}
+        )
+        for field in (ROUNDED, UNROUNDED)
+    }
+    everything[name] = {**known, **tiles, **verdicts}
     return write(path, everything)
 
 
@@ -365,12 +372,13 @@ def use_tuned(executor: WgpuExecutor, profile: str, cache: Path | None = None) -
     device.capabilities = replace(
         device.capabilities,
         tuned=dict(_valid(executor, known)),
-        rounded=_rounded_products(known),
+        rounded=_products(known, ROUNDED),
+        unrounded=_products(known, UNROUNDED),
     )
 
 
-def _rounded_products(known: Mapping[str, object]) -> frozenset[str]:
-    names = known.get(ROUNDED)
+def _products(known: Mapping[str, object], field: str) -> frozenset[str]:
+    names = known.get(field)
     found = cast("list[object]", names) if isinstance(names, list) else []
     return EVERY_PRODUCT.intersection(str(name) for name in found)
 

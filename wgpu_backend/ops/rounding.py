@@ -2,7 +2,8 @@
 
 The rules apply where the caller allows rounding (``exact=False``) and the device is the faster for
 it: a rasteriser on the CPU, which is bound by loads, and hardware where `wgpu-backend tune` found
-so, by format and class of columns.
+so, by format and class of columns, or where nobody measured and a product of packed bytes is one
+instruction.
 """
 
 from __future__ import annotations
@@ -49,12 +50,26 @@ def rounding_key(dtype: DType, columns: int) -> str:
     return f"{dtype.name} {class_of(columns)}"
 
 
+FEWEST_BITS = 4  # of a weight whose products are rounded where nobody measured
 EVERY_PRODUCT = frozenset(rounding_key(dtype, n) for dtype in FORMATS for n in (1, FEW, FEW + 1))
 
 
 def pays(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
-    """Whether a product is the faster for activations in eight bits."""
-    return capabilities.software or rounding_key(dtype, columns) in capabilities.rounded
+    """Whether a product is the faster for activations in eight bits.
+
+    What was measured counts; else formats of four bits and more pay where the device has integer
+    dot products. Formats of fewer bits keep f32 there, as they are the more sensitive to rounding.
+    """
+    key = rounding_key(dtype, columns)
+    if capabilities.software or key in capabilities.rounded:
+        return True
+    unknown = key not in capabilities.unrounded
+    return unknown and capabilities.integer_dot and dtype in FORMATS and bits(dtype) >= FEWEST_BITS
+
+
+def bits(dtype: DType) -> float:
+    """Bits of a weight of a block format, its part of the scales included."""
+    return 8 * dtype.block_nbytes / dtype.block
 
 
 @op(dense=("x", "weight"), trusted=True)
@@ -122,11 +137,8 @@ def q8_pair(x: Node) -> Launch:
 
 @mulmat_q8_pair.fuses("mulmat_full_prec", exact=False)
 def precise_product(node: Made, graph: Graph) -> Node | None:
-    """A product that asks for precision: of both halves of a pair.
-
-    Twice the columns are not what was measured on hardware.
-    """
-    operands = _roundable(node, graph, q8_pair) if graph.capabilities.software else None
+    """A product that asks for precision: of both halves of a pair, a column each."""
+    operands = _roundable(node, graph, q8_pair, parts=2)
     return operands and graph.call(mulmat_q8_pair, *operands)
 
 
@@ -145,14 +157,15 @@ def product_and_sum(node: Made, graph: Graph) -> Node | None:
 
 
 def _roundable(
-    node: Made, graph: Graph, rounded: Callee = q8_activations
+    node: Made, graph: Graph, rounded: Callee = q8_activations, parts: int = 1
 ) -> tuple[Node, Node] | None:
     """Weight of a product and its other operand rounded, where that is possible and pays."""
     weight = node.operands.get("weights")
     if weight is None or not fits_q8(weight) or node.launch.choices.get("NORMED"):
         return None
     x = node.operands["x"]
-    if len(x.spec.shape) > 2 or not pays(weight.spec.dtype, row_count(x.spec), graph.capabilities):
+    columns = parts * row_count(x.spec)
+    if len(x.spec.shape) > 2 or not pays(weight.spec.dtype, columns, graph.capabilities):
         return None
     return weight, graph.shared(rounded, x)
 

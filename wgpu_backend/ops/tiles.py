@@ -30,7 +30,15 @@ def _lane_tiles(
     }
 
 
-_VECTORS = tuple(Tile(rows, FEW, threads) for threads in (64, 32, 128) for rows in (4, 8, 2, 1))
+def _vector_tiles() -> dict[Class, tuple[Tile, ...]]:
+    """Tiles of hardware: more rows than four have room in registers beside one column alone."""
+    threads = (64, 32, 128)
+    return {
+        "one": tuple(Tile(rows, 1, t) for t in threads for rows in (4, 8, 2, 1)),
+        "few": tuple(Tile(rows, FEW, t) for t in threads for rows in (4, 2, 1)),
+    }
+
+
 # Rows of lanes are even, since two rows of a weight may be joined.
 _TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
     "mulmat_lanes": _lane_tiles(
@@ -50,8 +58,8 @@ _TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
         "few": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
         "many": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
     },
-    "mulmat_vec": {"one": _VECTORS, "few": _VECTORS},
-    "mulmat_q8_vec": {"one": _VECTORS, "few": _VECTORS},
+    "mulmat_vec": _vector_tiles(),
+    "mulmat_q8_vec": _vector_tiles(),
 }
 
 
@@ -76,9 +84,10 @@ def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
 
 
 def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
-    # Of a column a thread sums two rows that are joined, and squares where a norm is made, too.
-    sums = 2 * tile.rows + (shader == "mulmat_q8_vec")
-    nbytes = 4 * tile.threads * FEW * sums
+    # Of a column a thread sums two rows or more, since they may be joined, and squares where a norm
+    # is made; memory holds these, one more of each sum, and parts of them.
+    sums = tile.columns * (max(tile.rows, 2) + (shader == "mulmat_q8_vec"))
+    nbytes = 4 * (tile.threads + 1) * (sums + 1)
     return capabilities.software or (
         nbytes <= capabilities.max_workgroup_nbytes
         and tile.threads <= capabilities.max_workgroup_invocations
