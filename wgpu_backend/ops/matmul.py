@@ -24,7 +24,7 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.elementwise import add
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import in_image, lies_in_image
-from wgpu_backend.ops.matvec import as_vectors
+from wgpu_backend.ops.matvec import COLUMNS, as_vectors
 from wgpu_backend.ops.normed import GROUP, SQUARED, square_count
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import FORMATS
@@ -60,7 +60,7 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     if capabilities.software:
         lanes = "mulmat_told" if capabilities.telling_lanes else "mulmat_lanes"
         return _lanes(launch, n, capabilities, lanes)
-    return _vector(launch, n, capabilities) if 0 < n <= FEW else _tiles(launch, n)
+    return _vector(launch, n, capabilities) if 0 < n <= COLUMNS else _tiles(launch, n)
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> Launch:

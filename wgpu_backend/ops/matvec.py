@@ -14,6 +14,7 @@ from wgpu_backend.ops.check import spread
 from wgpu_backend.ops.gates import joined_rows
 from wgpu_backend.ops.tiles import even_share, tuned_tile
 
+COLUMNS = 16  # of x at most: beyond, tiles through workgroup memory read less of it
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
 FILLING = 1 << 15  # threads of a dispatch below which large devices have idle cores
 FEWEST, MOST = 32, 256  # threads of a work group

@@ -41,7 +41,7 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import lies_in_image
-from wgpu_backend.ops.matvec import as_vectors
+from wgpu_backend.ops.matvec import COLUMNS, as_vectors
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
@@ -140,7 +140,7 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     n = launch.count("n")
     if capabilities.software:
         return _lanes(launch, n, capabilities)
-    return _vector(launch, capabilities) if 0 < n <= FEW else _tiles(launch, n)
+    return _vector(launch, capabilities) if 0 < n <= COLUMNS else _tiles(launch, n)
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
