@@ -1,17 +1,11 @@
-// y[n, m] = sum_k weights[m, k] · x[n, k] for many columns: a work group makes a tile of 64 rows by
-// 32 columns, 32 values of k at a time through workgroup memory; a thread sums 8 rows by 4 columns.
-// Of a weight whose halves are joined, a thread has 4 rows of each, and a tile makes 32 rows of y.
+// y[n, m] = sum_k weights[m, k] · x[n, k] for many columns: a work group makes a tile of TILE_M rows by
+// TILE_N columns, 32 values of k at a time through workgroup memory. While a slab is multiplied, the
+// next one is on its way into registers.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
 // @import load/f32 as addend
 // @import lib/addend
-// @import lib/gated
-// @import lib/gated_tile
 // @import lib/register_tile
-
-const WG: u32 = 64u;
-const TILE_M: u32 = 64u;
-const TILE_N: u32 = 32u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -23,35 +17,46 @@ struct Params {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let first_row = (group.x + group.z * 65535u) * result_count(TILE_M);
-    let first_col = group.y * TILE_N;
-    let rows = (lane % 8u) * 8u;
-    let cols = (lane / 8u) * 4u;
-    var sums: array<vec4<f32>, 8>;
-    // Surplus rows and columns repeat the last one and are not stored.
-    let own_row = params.weights_group + tile_row(first_row, lane) * params.groups;
-    for (var g = 0u; g < params.groups; g++) {
-        bring_weights(own_row + g, lane);
-        load_x(first_col, g, lane);
+    let first_row = (group.y + group.z * 65535u) * result_count(TILE_M);
+    let first_col = group.x * TILE_N;
+    let starts = starts_of(first_row, first_col, lane);
+    let row = lane % LANE_ROWS;
+    let col = lane / LANE_ROWS * COLS;
+    var sums: array<f32, SUMS>;
+    put_slab(brought(starts, 0u), lane);
+    for (var g = 1u; g <= params.groups; g++) {
         workgroupBarrier();
-        multiply(rows, cols, &sums);
+        // The last turn brings its own slab again.
+        let slab = brought(starts, min(g, params.groups - 1u));
+        multiply(row, col, &sums);
         workgroupBarrier();
+        put_slab(slab, lane);
     }
-    for (var r = 0u; r < result_count(8u); r++) {
-        let row = first_row + result_count(rows) + r;
-        for (var c = 0u; c < 4u; c++) {
-            let col = first_col + cols + c;
-            if row < result_rows() && col < params.n {
-                store(col, params.first_row + row, joined(sums[r][c], sums[(r + 4u) % 8u][c]));
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let row_r = first_row + r * LANE_ROWS + row;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            if r < result_count(ROWS) && row_r < result_rows() && first_col + col + c < params.n {
+                let other_rc = sums[(r + ROWS / 2u) % ROWS * COLS + c];
+                store(first_col + col + c, params.first_row + row_r, joined(sums[r * COLS + c], other_rc));
             }
         }
     }
 }
 
-fn load_x(first_col: u32, g: u32, lane: u32) {
-    for (var i = lane; i < TILE_N * 8u; i += WG) {
-        let col = min(first_col + i / 8u, params.n - 1u);
-        let at = params.x_offset / 4u + (col * params.groups + g) * 8u + i % 8u;
-        tile_x[(i / 8u) * 9u + i % 8u] = x_load4(at);
+fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
+    var starts: Starts;
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        starts.w[j] = params.weights_group + tile_row(first_row, lane + j * WG) * params.groups;
     }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        let i_j = lane + j * WG;
+        // Surplus columns repeat the last one, and are not stored.
+        let col_j = min(first_col + i_j / 8u, params.n - 1u);
+        starts.x[j] = params.x_offset / 4u + col_j * params.groups * 8u + i_j % 8u;
+    }
+    return starts;
 }

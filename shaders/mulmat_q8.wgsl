@@ -1,20 +1,28 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for many columns: a
-// work group makes a tile of 64 rows by 32 columns, a group of 32 values of k at a time through
-// workgroup memory; a thread sums 8 rows by 4 columns. Of a weight whose halves are joined, a thread
-// has 4 rows of each half, and the tile makes 32 rows of y.
+// work group makes a tile of TILE_M rows by TILE_N columns, SLAB groups of 32 values of k at a time
+// through workgroup memory. While a slab is multiplied, the next one is on its way into registers.
+//
+// Formats whose quants have a zero other than 0 say it as OFFSET: a sum of products then starts at
+// -OFFSET times the sum of the column's quants. Others that have a minimum say MINIMA.
 // @import dot/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
-// @import lib/product
 // @import lib/addend
-// @import lib/gated
 // @import lib/normed
 // @import lib/parts
-// @import lib/gated_tile
+// @import lib/tile_place
 
-const WG: u32 = 64u;
-const TILE_M: u32 = 64u;
-const TILE_N: u32 = 32u;
+const SLAB: u32 = 1u;
+const OFFSET: u32 = 8u;
+const MINIMA: bool = false;
+const SCALES: u32 = 1u;          // numbers of a group of weights: scales, minima, of halves twice
+const TAILS: u32 = 2u;           // of a group of a column: its scale, and what minima need
+const W_ITEMS: u32 = 1u;         // groups of a slab that a thread brings
+const X_ITEMS: u32 = 1u;
+const FUSED: bool = false;       // fma rounds once
+// The bits of this number and an integer below 2^22, added up, are those of the sum of the two.
+const ZERO: f32 = 12582912.0;
+const W_PLANE: u32 = 2u * TILE_M + 4u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -24,84 +32,286 @@ struct Params {
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-// Three vectors of words each: quants twice, then scales. Rows of four vectors would meet in banks.
-var<workgroup> tile_w: array<vec4<u32>, 192>;
-// Of a column the factors twice, then scale and sums.
-var<workgroup> tile_low: array<Factors, TILE_N>;
-var<workgroup> tile_high: array<Factors, TILE_N>;
-var<workgroup> tile_sums: array<vec4<f32>, TILE_N>;
+// First halves of groups, then second ones.
+var<workgroup> tile_w: array<vec4<u32>, SLAB * W_PLANE>;
+var<workgroup> tile_x: array<vec4<u32>, SLAB * 2u * TILE_N>;
+var<workgroup> scales: array<f32, SLAB * SCALES * TILE_M>;
+var<workgroup> tails: array<f32, SLAB * TAILS * TILE_N>;
+
+struct Slab { w: array<Group, W_ITEMS>, x: array<Column, X_ITEMS> }
+// Where the groups of an item begin.
+struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let first_row = (group.x + group.z * 65535u) * result_count(TILE_M);
-    let first_col = group.y * TILE_N;
-    let rows = (lane % 8u) * 8u;
-    let cols = (lane / 8u) * 4u;
-    // Eight rows, and the squares of each column.
-    var sums: array<vec4<f32>, 9>;
-    for (var g = 0u; g < params.groups; g++) {
-        load_weights(first_row, g, lane);
-        load_x(first_col, g, lane);
+    let first_row = (group.y + group.z * 65535u) * result_count(TILE_M);
+    let first_col = group.x * TILE_N;
+    let starts = starts_of(first_row, first_col, lane);
+    let row = lane % LANE_ROWS;
+    let col = lane / LANE_ROWS * COLS;
+    var sums: array<f32, SUMS>;
+    var squares: array<f32, X_ITEMS>;
+    put_slab(brought(starts, 0u, lane), lane, &squares);
+    for (var g = 0u; g < params.groups; g += SLAB) {
         workgroupBarrier();
-        multiply(rows, cols, &sums);
+        // The last turn brings its own slab again, and counts it as nothing.
+        let next = g + SLAB;
+        let slab = brought(starts, min(next, params.groups - SLAB), lane);
+        multiply(row, col, &sums);
         workgroupBarrier();
+        if next < params.groups {
+            put_slab(slab, lane, &squares);
+        }
     }
-    for (var r = 0u; r < result_count(8u); r++) {
-        let row = first_row + result_count(rows) + r;
-        for (var c = 0u; c < 4u; c++) {
-            let col = first_col + cols + c;
-            if row < result_rows() && col < params.n && c % PARTS == 0u {
-                let factor = norm_factor(sums[8][c]);
-                let value = joined(whole(sums[r], c) * factor, whole(sums[(r + 4u) % 8u], c) * factor);
-                store(col / PARTS, params.first_row + row, value);
+    workgroupBarrier();
+    var factors: array<f32, COLS>;
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        if NORMED && lane + j * WG < TILE_N * SLAB {
+            tails[lane + j * WG] = squares[j];
+        }
+    }
+    workgroupBarrier();
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        factors[c] = norm_factor(squares_of(col + c));
+    }
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let row_r = first_row + r * LANE_ROWS + row;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let inside_rc = row_r < result_rows() && first_col + col + c < params.n;
+            if r < result_count(ROWS) && c % PARTS == 0u && inside_rc {
+                let value_rc = whole(&sums, r * COLS + c) * factors[c];
+                let other_rc = whole(&sums, (r + ROWS / 2u) % ROWS * COLS + c) * factors[c];
+                store((first_col + col + c) / PARTS, params.first_row + row_r, joined(value_rc, other_rc));
             }
         }
     }
 }
 
-fn whole(parts: vec4<f32>, first: u32) -> f32 {
-    var sum = parts[first];
-    for (var part = 1u; part < PARTS; part++) {
-        sum += parts[first + part];
+fn squares_of(col: u32) -> f32 {
+    var sum = 0.0;
+    if NORMED {
+        // @unroll
+        for (var s = 0u; s < SLAB; s++) {
+            sum += tails[col * SLAB + s];
+        }
     }
     return sum;
 }
 
-// A thread brings one row. Surplus rows repeat the last one and are not stored.
-fn load_weights(first_row: u32, g: u32, lane: u32) {
-    let at = params.weights_group + tile_row(first_row, lane) * params.groups + g;
-    let values = weights_group(at, weights_head(at), at % weights_SPAN);
-    tile_w[lane * 3u] = values.low;
-    tile_w[lane * 3u + 1u] = values.high;
-    tile_w[lane * 3u + 2u] = bitcast<vec4<u32>>(vec4<f32>(values.scale, values.minimum));
-}
-
-fn load_x(first_col: u32, g: u32, lane: u32) {
-    if lane < TILE_N {
-        let col = min(first_col + lane, params.n - 1u);
-        let values = x_column(params.x_offset / 12u + col * params.groups + g, lane);
-        tile_low[lane] = values.low;
-        tile_high[lane] = values.high;
-        tile_sums[lane] = vec4<f32>(values.scale, values.sum, values.first, values.squares);
+fn whole(sums: ptr<function, array<f32, SUMS>>, first: u32) -> f32 {
+    var sum = (*sums)[first];
+    for (var part = 1u; part < PARTS; part++) {
+        sum += (*sums)[first + part];
     }
+    return sum;
 }
 
-fn column_at(col: u32) -> Column {
-    let sums = tile_sums[col];
-    return Column(tile_low[col], tile_high[col], sums.x, sums.y, sums.z, sums.w);
-}
-
-fn multiply(rows: u32, cols: u32, sums: ptr<function, array<vec4<f32>, 9>>) {
-    let x0 = column_at(cols);
-    let x1 = column_at(cols + 1u);
-    let x2 = column_at(cols + 2u);
-    let x3 = column_at(cols + 3u);
-    (*sums)[8] += vec4<f32>(x0.squares, x1.squares, x2.squares, x3.squares);
+fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
+    var starts: Starts;
     // @unroll
-    for (var r = 0u; r < 8u; r++) {
-        let at_r = (rows + r) * 3u;
-        let tail_r = bitcast<vec4<f32>>(tile_w[at_r + 2u]);
-        let w_r = Group(tile_w[at_r], tile_w[at_r + 1u], tail_r.xy, tail_r.zw);
-        (*sums)[r] += vec4<f32>(product(w_r, x0), product(w_r, x1), product(w_r, x2), product(w_r, x3));
+    for (var j = 0u; j < W_ITEMS; j++) {
+        let i_j = lane + j * WG;
+        starts.w[j] = params.weights_group + tile_row(first_row, i_j / SLAB) * params.groups + i_j % SLAB;
     }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        let i_j = lane + j * WG;
+        // Surplus columns repeat the last one, and are not stored.
+        let col_j = min(first_col + i_j / SLAB, params.n - 1u);
+        starts.x[j] = params.x_offset / 12u + col_j * params.groups + i_j % SLAB;
+    }
+    return starts;
+}
+
+// The items of a thread in the slab that begins with group `g` of each row.
+fn brought(starts: Starts, g: u32, lane: u32) -> Slab {
+    var slab: Slab;
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        let at_j = starts.w[j] + g;
+        slab.w[j] = weights_group(at_j, weights_head(at_j), at_j % weights_SPAN);
+    }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        slab.x[j] = x_column(starts.x[j] + g, lane);
+    }
+    return slab;
+}
+
+fn put_slab(slab: Slab, lane: u32, squares: ptr<function, array<f32, X_ITEMS>>) {
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        put_weights(slab.w[j], lane + j * WG);
+    }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        (*squares)[j] += slab.x[j].squares;
+        if lane + j * WG < TILE_N * SLAB {
+            put_column(slab.x[j], lane + j * WG);
+        }
+    }
+}
+
+fn put_weights(w: Group, i: u32) {
+    let row = i / SLAB;
+    let at = i % SLAB * W_PLANE + row;
+    tile_w[at] = w.low;
+    tile_w[at + TILE_M] = w.high;
+    let place = i % SLAB * SCALES * TILE_M + plane_place(row);
+    scales[place] = w.scale.x;
+    if weights_HALVES {
+        scales[place + TILE_M] = w.scale.y;
+    }
+    if MINIMA {
+        scales[place + (SCALES - 1u) * TILE_M] = -w.minimum.y;
+        if weights_HALVES {
+            scales[place + (SCALES - 2u) * TILE_M] = -w.minimum.x;
+        }
+    }
+}
+
+fn put_column(x: Column, i: u32) {
+    let col = i / SLAB;
+    let at = i % SLAB * 2u * TILE_N + col;
+    tile_x[at] = x.low;
+    tile_x[at + TILE_N] = x.high;
+    let place = i % SLAB * TAILS * TILE_N + col;
+    tails[place] = x.scale;
+    if MINIMA {
+        if weights_HALVES {
+            tails[place + TILE_N] = x.first;
+            tails[place + (TAILS - 1u) * TILE_N] = x.sum - x.first;
+        } else {
+            tails[place + TILE_N] = x.sum;
+        }
+    }
+    if OFFSET > 0u {
+        let ones = vec4<u32>(0x01010101u);
+        let zero = bitcast<i32>(ZERO);
+        let low = zero - i32(OFFSET) * dot16(x.low, ones, 0);
+        if weights_HALVES {
+            tails[place + TILE_N] = bitcast<f32>(low);
+            tails[place + (TAILS - 1u) * TILE_N] = bitcast<f32>(zero - i32(OFFSET) * dot16(x.high, ones, 0));
+        } else {
+            tails[place + TILE_N] = bitcast<f32>(low - i32(OFFSET) * dot16(x.high, ones, 0));
+        }
+    }
+}
+
+fn dot16(a: vec4<u32>, b: vec4<u32>, start: i32) -> i32 {
+    var sum = start + dot4I8Packed(a.x, b.x);
+    sum += dot4I8Packed(a.y, b.y);
+    sum += dot4I8Packed(a.z, b.z);
+    return sum + dot4I8Packed(a.w, b.w);
+}
+
+// Sums of a thread's columns stand side by side in the text, as each waits for what it was before.
+fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
+    // @unroll
+    for (var s = 0u; s < SLAB; s++) {
+        var x: array<vec4<u32>, 2u * COLS>;
+        var tail: array<vec3<f32>, COLS>;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let at_c = s * 2u * TILE_N + col + c;
+            x[c] = tile_x[at_c];
+            x[COLS + c] = tile_x[at_c + TILE_N];
+            let tail_c = s * TAILS * TILE_N + col + c;
+            tail[c].x = tails[tail_c];
+            if TAILS > 1u {
+                tail[c].y = tails[tail_c + TILE_N];
+                tail[c].z = tails[tail_c + (TAILS - 1u) * TILE_N];
+            }
+        }
+        // @unroll
+        for (var r = 0u; r < ROWS; r++) {
+            let at_r = s * W_PLANE + row + r * LANE_ROWS;
+            let low_r = tile_w[at_r];
+            let high_r = tile_w[at_r + TILE_M];
+            let scale_r = scales_at(s * SCALES * TILE_M + (r / 4u * LANE_ROWS + row) * 4u + r % 4u);
+            var dots: array<i32, COLS>;
+            var seconds: array<i32, COLS>;
+            // @unroll
+            for (var c = 0u; c < COLS; c++) {
+                dots[c] = start_of(tail[c].y);
+                seconds[c] = start_of(tail[c].z);
+            }
+            // @unroll
+            for (var k = 0u; k < 4u; k++) {
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    dots[c] += dot4I8Packed(low_r[k], x[c][k]);
+                }
+            }
+            // @unroll
+            for (var k = 0u; k < 4u; k++) {
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    if weights_HALVES {
+                        seconds[c] += dot4I8Packed(high_r[k], x[COLS + c][k]);
+                    } else {
+                        dots[c] += dot4I8Packed(high_r[k], x[COLS + c][k]);
+                    }
+                }
+            }
+            var products: array<f32, COLS>;
+            let zero_r = ZERO * scale_r.xy;
+            // @unroll
+            for (var c = 0u; c < COLS; c++) {
+                products[c] = times(dots[c], select(tail[c].x, scale_r.x, FUSED || weights_HALVES), zero_r.x);
+            }
+            if weights_HALVES {
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    products[c] = fma(bitcast<f32>(seconds[c]) - ZERO, scale_r.y, products[c]);
+                }
+            }
+            // @unroll
+            for (var c = 0u; c < COLS; c++) {
+                let factor_c = select(scale_r.x, tail[c].x, FUSED || weights_HALVES);
+                (*sums)[r * COLS + c] = fma(products[c], factor_c, (*sums)[r * COLS + c]);
+            }
+            if MINIMA {
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    let low_c = fma(tail[c].y, scale_r.z, (*sums)[r * COLS + c]);
+                    (*sums)[r * COLS + c] = select(
+                        fma(tail[c].y, scale_r.w, (*sums)[r * COLS + c]),
+                        fma(tail[c].z, scale_r.w, low_c),
+                        weights_HALVES,
+                    );
+                }
+            }
+        }
+    }
+}
+
+// Scales of the halves of a group, and what its minima add.
+fn scales_at(place: u32) -> vec4<f32> {
+    let scale = vec2<f32>(scales[place], scales[place + TILE_M * u32(weights_HALVES)]);
+    if MINIMA {
+        return vec4<f32>(
+            scale,
+            scales[place + (SCALES - 2u) * TILE_M],
+            scales[place + (SCALES - 1u) * TILE_M],
+        );
+    }
+    return vec4<f32>(scale, 0.0, 0.0);
+}
+
+fn start_of(tail: f32) -> i32 {
+    return select(bitcast<i32>(ZERO), bitcast<i32>(tail), OFFSET > 0u);
+}
+
+// A sum that started at ZERO times a factor. Conversion of integers is slow on some hardware. Once
+// rounded, the difference needs no instruction of its own; it is exact, too, as a scale has few bits.
+fn times(sum: i32, factor: f32, zero: f32) -> f32 {
+    if FUSED {
+        return fma(bitcast<f32>(sum), factor, -zero);
+    }
+    return (bitcast<f32>(sum) - ZERO) * factor;
 }

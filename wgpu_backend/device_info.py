@@ -51,6 +51,8 @@ class Capabilities:
     lanes : int
         Threads of a work group of eight that are one subgroup, on a software rasteriser with
         subgroups; 0 elsewhere.
+    fused : bool
+        ``fma`` rounds once, as hardware has it; rasterisers multiply, then add.
     int64 : bool
         Kernels may use ``i64`` and ``u64``.
     integer_dot : bool
@@ -86,6 +88,7 @@ class Capabilities:
     subgroups: bool = False
     lanes: int = 0
     f16: bool = False
+    fused: bool = False
     int64: bool = False
     integer_dot: bool = False
     timestamps: bool = False

@@ -79,6 +79,7 @@ def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         software=info.kind == "software",
         subgroups="subgroup" in gpu.features,
         f16="shader-f16" in gpu.features,
+        fused=info.kind != "software",
         int64="shader-int64" in gpu.features,
         integer_dot=has_integer_dot(info),
         timestamps="timestamp-query" in gpu.features,

@@ -25,8 +25,9 @@ from wgpu_backend.ops.experts import (
     mulmat_id_add,
     with_bias,
 )
-from wgpu_backend.ops.matmul import GROUP, TILE_COLUMNS, TILE_ROWS, WEIGHTS
+from wgpu_backend.ops.matmul import GROUP, WEIGHTS
 from wgpu_backend.ops.op import find, op
+from wgpu_backend.ops.register_tiles import EXPERT_TILE, f32_choices
 
 # Pairs that an expert must have on average, lest tiles stay too empty: a quarter of a tile pays for
 # the rest.
@@ -95,11 +96,12 @@ def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
     if capabilities.software:
         return by_lanes(launch, capabilities, LANE_ROWS, columns)
     require(
-        columns == TILE_COLUMNS,
+        columns == EXPERT_TILE.columns,
         ShapeError,
-        f"mulmat_id_tiles: tiles hold {columns} pairs, this device needs {TILE_COLUMNS}",
+        f"mulmat_id_tiles: tiles hold {columns} pairs, this device needs {EXPERT_TILE.columns}",
     )
-    return by_rows(replace(launch, choices={**launch.choices, "WG": 64}), TILE_ROWS)
+    choices = {**launch.choices, **f32_choices(EXPERT_TILE)}
+    return by_rows(replace(launch, choices=choices), EXPERT_TILE.rows)
 
 
 @op(select=select_tiles, dense=("x", "bias"), trusted=True)
@@ -167,7 +169,7 @@ def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:
     each = pairs / experts if experts else 0
     if capabilities.software:
         return next((size for size, least in LANE_TILES if each >= least), 1)
-    return TILE_COLUMNS if each >= FULL_ENOUGH else 1
+    return EXPERT_TILE.columns if each >= FULL_ENOUGH else 1
 
 
 def tiles_for(ids: Node, experts: int, graph: Graph) -> Node | None:

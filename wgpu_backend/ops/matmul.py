@@ -13,7 +13,6 @@ from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import (
     FLOATS,
-    MAX_GROUPS,
     four,
     require,
     require_dtype,
@@ -28,11 +27,11 @@ from wgpu_backend.ops.matvec import COLUMNS, as_vectors
 from wgpu_backend.ops.normed import GROUP, SQUARED, square_count
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import FORMATS
+from wgpu_backend.ops.register_tiles import f32_tile, grid
 from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
-TILE_ROWS, TILE_COLUMNS = 64, 32  # of `shaders/lib/register_tile.wgsl`
 FLOAT_TURNS = (
     2  # shares of floats, 16 bytes of a row, that a lane asks for together, and columns for it
 )
@@ -60,7 +59,8 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     if capabilities.software:
         lanes = "mulmat_told" if capabilities.telling_lanes else "mulmat_lanes"
         return _lanes(launch, n, capabilities, lanes)
-    return _vector(launch, n, capabilities) if 0 < n <= COLUMNS else _tiles(launch, n)
+    few = 0 < n <= COLUMNS
+    return _vector(launch, n, capabilities) if few else _tiles(launch, n, capabilities)
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> Launch:
@@ -128,12 +128,13 @@ def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     return as_vectors(launch, "mulmat_vec", Tile(rows, FEW, 64), capabilities)
 
 
-def _tiles(launch: Launch, n: int) -> Launch:
-    def groups(rows: int) -> Groups:
-        tiles = -(-rows // TILE_ROWS)
-        return (min(tiles, MAX_GROUPS), -(-n // TILE_COLUMNS), -(-tiles // MAX_GROUPS))
+def _tiles(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
+    tile, choices = f32_tile(launch.operands["weights"].spec.shape[0], n, capabilities)
 
-    return replace(launch, shader="mulmat", groups=groups, choices={**launch.choices, "WG": 64})
+    def groups(rows: int) -> Groups:
+        return grid(rows, n, tile)
+
+    return replace(launch, shader="mulmat", groups=groups, choices={**launch.choices, **choices})
 
 
 @op(select=select_mulmat, dense=("x",), trusted=True)

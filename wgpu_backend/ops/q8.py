@@ -31,7 +31,6 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (
-    MAX_GROUPS,
     require,
     require_dtype,
     require_rank,
@@ -43,6 +42,7 @@ from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.images import lies_in_image
 from wgpu_backend.ops.matvec import COLUMNS, as_vectors
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.register_tiles import grid, q8_tile
 from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
@@ -55,7 +55,6 @@ FORMATS = (
 # and how many columns leave registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 SHORT_COLUMNS = 2
-TILE_ROWS, TILE_COLUMNS = 64, 32
 
 
 def fits_q8(weight: Node) -> bool:
@@ -140,7 +139,8 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     n = launch.count("n")
     if capabilities.software:
         return _lanes(launch, n, capabilities)
-    return _vector(launch, capabilities) if 0 < n <= COLUMNS else _tiles(launch, n)
+    few = 0 < n <= COLUMNS
+    return _vector(launch, capabilities) if few else _tiles(launch, n, capabilities)
 
 
 def _lanes(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
@@ -202,12 +202,15 @@ def _vector(launch: Launch, capabilities: Capabilities) -> Launch:
     return as_vectors(launch, "mulmat_q8_vec", Tile(4, FEW, 64), capabilities, squares)
 
 
-def _tiles(launch: Launch, n: int) -> Launch:
-    def groups(rows: int) -> Groups:
-        tiles = -(-rows // TILE_ROWS)
-        return (min(tiles, MAX_GROUPS), -(-n // TILE_COLUMNS), -(-tiles // MAX_GROUPS))
+def _tiles(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
+    weight = launch.operands["weights"].spec
+    m = weight.shape[0]
+    tile, choices = q8_tile(weight.dtype, m, n, launch.count("groups"), capabilities)
 
-    return replace(launch, shader="mulmat_q8", groups=groups, choices={**launch.choices, "WG": 64})
+    def groups(rows: int) -> Groups:
+        return grid(rows, n, tile)
+
+    return replace(launch, shader="mulmat_q8", groups=groups, choices={**launch.choices, **choices})
 
 
 @op(select=select_q8, dense=("x",), trusted=True)

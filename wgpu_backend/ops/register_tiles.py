@@ -1,0 +1,192 @@
+"""Tiles of products of many columns on hardware: how large, and what their kernels are told.
+
+A work group brings slabs of k through workgroup memory, and each of its threads sums some rows by
+some columns in registers. The larger both are, the fewer loads a product takes; the smaller, the
+more work groups there are to keep a device busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from types import MappingProxyType
+
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import (
+    MXFP4,
+    Q2_K,
+    Q3_K,
+    Q4_0,
+    Q4_1,
+    Q4_K,
+    Q5_0,
+    Q5_1,
+    Q5_K,
+    Q6_K,
+    DType,
+)
+from wgpu_backend.graph.node import Groups
+from wgpu_backend.ops.check import MAX_GROUPS
+
+GROUP = 32  # values of k that are brought at once, or twice as many
+THREAD_ROWS = 8  # that a thread sums, by as many columns as the tile leaves it
+EXPERT_TILE = Tile(64, 32, 64)  # of one expert, who has few columns
+SMALL = Tile(32, 32, 64)  # whose threads sum four rows by four columns, for what is soon done
+# What an instruction costs beside the cheapest: how many of them are no multiply-add hangs on the
+# size of a tile.
+TILES: Mapping[Tile, float] = MappingProxyType(
+    {
+        Tile(128, 64, 128): 1.0,
+        Tile(64, 64, 64): 1.03,
+        Tile(128, 32, 64): 1.15,
+        Tile(128, 16, 32): 1.1,
+    }
+)
+NEARLY = 1.15  # as cheap as the cheapest
+ENOUGH_THREADS = 16384  # that keep a device busy
+FEW_THREADS = 512  # that leave most of it idle
+MOST_ITEMS = 8  # groups of a slab that a thread brings, of the weight
+SLABS = (2, 1)  # groups of 32 values that are brought at once
+# Formats by the quant that stands for 0 where all have the same, and those with minima of their own.
+ZEROS = {Q4_0: 8, Q5_0: 16, Q3_K: 4, Q6_K: 32, MXFP4: 12}
+WITH_MINIMA = (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K)
+HALVED = (Q2_K, Q3_K, Q6_K)  # formats with a scale for each half of a group
+
+
+def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
+    """Tile for a product: of those that are nearly the cheapest one that keeps a device busy.
+
+    Parameters
+    ----------
+    m, n : int
+        Rows of the weight, and columns.
+    tiles : sequence of Tile
+        Those that a device can take, of `TILES`; not empty.
+    """
+    costs = {tile: TILES[tile] * -(-n // tile.columns) * tile.columns for tile in tiles}
+    most = NEARLY * min(costs.values())
+    cheap = sorted((tile for tile in tiles if costs[tile] <= most), key=costs.__getitem__)
+    threads = {tile: tile.threads * _count(m, n, tile) for tile in cheap}
+    busy = [tile for tile in cheap if threads[tile] >= ENOUGH_THREADS]
+    found = busy[0] if busy else max(cheap, key=threads.__getitem__)
+    return SMALL if threads[found] <= FEW_THREADS else found
+
+
+def _count(m: int, n: int, tile: Tile) -> int:
+    return -(-m // tile.rows) * -(-n // tile.columns)
+
+
+def grid(rows: int, n: int, tile: Tile) -> Groups:
+    """Work groups over columns and rows: those that share rows of weights follow one another.
+
+    Parameters
+    ----------
+    rows : int
+        Of the weight, in one dispatch.
+    n : int
+        Columns.
+    tile : Tile
+    """
+    tiles = -(-rows // tile.rows)
+    return (-(-n // tile.columns), min(tiles, MAX_GROUPS), -(-tiles // MAX_GROUPS))
+
+
+def tile_choices(tile: Tile) -> dict[str, str | int]:
+    """Choices of a kernel that imports ``lib/tile_place``."""
+    rows = THREAD_ROWS // 2 if tile == SMALL else THREAD_ROWS
+    lane_rows = tile.rows // rows
+    cols = tile.columns * lane_rows // tile.threads
+    return {"WG": tile.threads, "LANE_ROWS": lane_rows, "ROWS": rows, "COLS": cols}
+
+
+def f32_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str, str | int]]:
+    """Tile of a product in f32, and choices of its kernel.
+
+    Parameters
+    ----------
+    m, n : int
+        Rows of the weight, and columns.
+    capabilities : Capabilities
+    """
+    fits = [
+        tile
+        for tile in TILES
+        if tile.threads <= capabilities.max_workgroup_invocations
+        and _brings_evenly(tile, 1)
+        and f32_nbytes(tile) <= capabilities.max_workgroup_nbytes
+    ]
+    tile = pick_tile(m, n, fits)
+    return tile, f32_choices(tile)
+
+
+def f32_nbytes(tile: Tile) -> int:
+    """Workgroup memory of ``lib/register_tile``."""
+    return 4 * GROUP * (tile.rows + tile.columns)
+
+
+def f32_choices(tile: Tile) -> dict[str, str | int]:
+    """Choices of a kernel that imports ``lib/register_tile``."""
+    w_items, x_items = tile.rows / tile.threads, tile.columns * GROUP / 4 / tile.threads
+    return {**tile_choices(tile), "W_ITEMS": ceil(w_items), "X_ITEMS": ceil(x_items)}
+
+
+def q8_tile(
+    dtype: DType, m: int, n: int, groups: int, capabilities: Capabilities
+) -> tuple[Tile, dict[str, str | int]]:
+    """Tile of a product of a format with activations in eight bits, and choices of its kernel.
+
+    Parameters
+    ----------
+    dtype : DType
+    m, n : int
+        Rows of the weight, and columns.
+    groups : int
+        Of 32 values in a row.
+    capabilities : Capabilities
+    """
+    slabs = [slab for slab in SLABS if groups % slab == 0]
+    fits = {
+        tile: slab
+        for slab in reversed(slabs)
+        for tile in (*TILES, SMALL)
+        if tile.threads <= capabilities.max_workgroup_invocations
+        and _brings_evenly(tile, slab)
+        and (slab == 1 or tile != SMALL)  # it is compiled faster
+        and _q8_nbytes(dtype, tile, slab) <= capabilities.max_workgroup_nbytes
+    }
+    tile = pick_tile(m, n, [tile for tile in fits if tile != SMALL])
+    slab = fits[tile]
+    return tile, {
+        **tile_choices(tile),
+        "SLAB": slab,
+        "W_ITEMS": ceil(tile.rows * slab / tile.threads),
+        "X_ITEMS": ceil(tile.columns * slab / tile.threads),
+        "OFFSET": ZEROS.get(dtype, 0),
+        "MINIMA": dtype in WITH_MINIMA,
+        "SCALES": _scales(dtype),
+        "TAILS": _tails(dtype),
+        "FUSED": capabilities.fused and dtype != MXFP4,  # whose scales go up to 2^127
+    }
+
+
+def _brings_evenly(tile: Tile, slab: int) -> bool:
+    """Whether no thread is without a row to bring, and none has many."""
+    return tile.rows * slab % tile.threads == 0 and tile.rows * slab // tile.threads <= MOST_ITEMS
+
+
+def _q8_nbytes(dtype: DType, tile: Tile, slab: int) -> int:
+    """Workgroup memory of ``mulmat_q8``."""
+    of_rows = 2 * 16 * tile.rows + 64 + 4 * _scales(dtype) * tile.rows
+    return slab * (of_rows + (2 * 16 + 4 * _tails(dtype)) * tile.columns)
+
+
+def _scales(dtype: DType) -> int:
+    """Numbers that go with a group of weights."""
+    return (1 + (dtype in HALVED)) * (1 + (dtype in WITH_MINIMA))
+
+
+def _tails(dtype: DType) -> int:
+    """Numbers that go with a group of a column."""
+    if dtype not in ZEROS and dtype not in WITH_MINIMA:
+        return 1
+    return 2 + (dtype in HALVED)
