@@ -5,7 +5,7 @@
 // @import vec4/f32 as x
 // @import load/f32 as addend
 // @import lib/addend
-// @import lib/register_tile
+// @import lib/register_tile as tile
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -55,8 +55,8 @@ fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
     for (var j = 0u; j < X_ITEMS; j++) {
         let i_j = lane + j * WG;
         // Surplus columns repeat the last one, and are not stored.
-        let col_j = min(first_col + i_j / 8u, params.n - 1u);
-        starts.x[j] = params.x_offset / 4u + col_j * params.groups * 8u + i_j % 8u;
+        let col_j = min(first_col + i_j / SHARES, params.n - 1u);
+        starts.x[j] = params.x_offset / 4u + col_j * params.groups * 8u + i_j % SHARES;
     }
     return starts;
 }

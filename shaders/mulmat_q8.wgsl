@@ -145,7 +145,9 @@ fn brought(starts: Starts, g: u32, lane: u32) -> Slab {
 fn put_slab(slab: Slab, lane: u32, squares: ptr<function, array<f32, X_ITEMS>>) {
     // @unroll
     for (var j = 0u; j < W_ITEMS; j++) {
-        put_weights(slab.w[j], lane + j * WG);
+        if TILE_M * SLAB % WG == 0u || lane + j * WG < TILE_M * SLAB {
+            put_weights(slab.w[j], lane + j * WG);
+        }
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {

@@ -6,6 +6,7 @@
 
 const X_ITEMS: u32 = 8u;         // vectors of columns that a thread brings
 const W_ITEMS: u32 = 1u;         // rows, 32 values of each
+const SHARES: u32 = 8u;          // threads that bring 32 values of a column
 
 var<workgroup> tile_w: array<vec4<f32>, 8u * TILE_M>;
 var<workgroup> tile_x: array<vec4<f32>, 8u * TILE_N>;
@@ -33,15 +34,17 @@ fn brought(starts: Starts, g: u32) -> Slab {
 fn put_slab(slab: Slab, lane: u32) {
     // @unroll
     for (var j = 0u; j < W_ITEMS; j++) {
-        // @unroll
-        for (var k = 0u; k < 8u; k++) {
-            tile_w[k * TILE_M + lane + j * WG] = slab.w[j][k];
+        if TILE_M % WG == 0u || lane + j * WG < TILE_M {
+            // @unroll
+            for (var k = 0u; k < 8u; k++) {
+                tile_w[k * TILE_M + lane + j * WG] = slab.w[j][k];
+            }
         }
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
         let i_j = lane + j * WG;
-        tile_x[i_j % 8u * TILE_N + ((i_j / 8u) ^ (i_j % COLS))] = slab.x[j];
+        tile_x[i_j % SHARES * TILE_N + ((i_j / SHARES) ^ (i_j % COLS))] = slab.x[j];
     }
 }
 

@@ -44,3 +44,13 @@ def mulmat_gated(weight: Array, x: Array, *, activation: str, eps: float | None 
     """Gate and projection of one weight, joined."""
     gate, up = np.split(mulmat(weight, x, eps=eps), 2, axis=-1)
     return getattr(activations, activation)(gate) * up
+
+
+@twin
+def mulmat_f16(
+    weight: Array, x: Array, addend: Array | None = None, *, activation: str | None = None
+) -> Array:
+    """`mulmat` and what follows it, which the device rounds a little."""
+    if activation is not None:
+        return mulmat_gated(weight, x, activation=activation)
+    return mulmat(weight, x) + (0 if addend is None else addend)

@@ -16,6 +16,9 @@ LANE_POSITIONS = 4  # positions that each lane of a software rasteriser scores a
 LANE_SUMS = 16  # vectors of results that each of them holds
 CHUNK = 16  # vectors of four that a work group of hardware reads of each key
 THREAD_SUMS = 16
+TEAM = 8  # lanes of a subgroup that read a key together
+TEAM_SUMS = 16  # vectors of results that each of them holds, and of queries
+TEAM_THREADS = 64
 # Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
 # compile.
 LANE_ROWS = (1, 2, 4, 8)
@@ -59,7 +62,36 @@ def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
         return _lanes(launch, rows, v_quads)
     if capabilities.software:
         return _plain(launch, rows, v_quads)
+    if capabilities.subgroups and capabilities.lanes in (0, TEAM) and rows.tokens <= rows.sequences:
+        return _teams(launch, rows, v_quads)
     return _tiles(launch, rows, v_quads)
+
+
+def _teams(launch: Launch, rows: Rows, v_quads: int) -> Launch:
+    """Tokens that share no keys, on hardware: lanes of a subgroup read a key together."""
+    k_lane, v_lane = (-(-quads // TEAM) for quads in (_count(launch, "k_quads"), v_quads))
+    most = max(TEAM_SUMS // max(k_lane, v_lane), 1)
+    step = -(-rows.group // -(-rows.group // most))
+    choices = {
+        "ROWS": step,
+        "K_QUADS": k_lane,
+        "V_QUADS": v_lane,
+        "K_EVEN": k_lane * TEAM == _count(launch, "k_quads"),
+        "V_EVEN": v_lane * TEAM == v_quads,
+        "BLOCK": _count(launch, "block"),
+        "WG": TEAM_THREADS,
+    }
+    return replace(
+        launch,
+        shader="attention_token",
+        groups=(
+            _count(launch, "kv_heads"),
+            max(rows.tokens * -(-rows.group // step), 1),
+            _count(launch, "splits"),
+        ),
+        params={**launch.params, "step": step},
+        choices={**launch.choices, **choices},
+    )
 
 
 def _lanes(launch: Launch, rows: Rows, v_quads: int) -> Launch:

@@ -39,6 +39,7 @@ TILES: Mapping[Tile, float] = MappingProxyType(
         Tile(128, 64, 128): 1.0,
         Tile(64, 64, 64): 1.03,
         Tile(128, 32, 64): 1.15,
+        Tile(64, 32, 64): 1.2,
         Tile(128, 16, 32): 1.1,
     }
 )
@@ -47,7 +48,7 @@ ENOUGH_THREADS = 16384  # that keep a device busy
 FEW_THREADS = 512  # that leave most of it idle
 MOST_ITEMS = 8  # groups of a slab that a thread brings, of the weight
 SLABS = (2, 1)  # groups of 32 values that are brought at once
-# Formats by the quant that stands for 0 where all have the same, and those with minima of their own.
+# Formats by the quant that is 0, where all groups have the same, and those with minima.
 ZEROS = {Q4_0: 8, Q5_0: 16, Q3_K: 4, Q6_K: 32, MXFP4: 12}
 WITH_MINIMA = (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K)
 HALVED = (Q2_K, Q3_K, Q6_K)  # formats with a scale for each half of a group
@@ -119,6 +120,23 @@ def f32_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str
     return tile, f32_choices(tile)
 
 
+def f16_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str, str | int]]:
+    """Tile of a product in pairs of f16, and choices of its kernel; see `f32_tile`."""
+    fits = [
+        tile
+        for tile in TILES
+        if tile.threads <= capabilities.max_workgroup_invocations
+        and _brings_evenly(tile, 1)
+        and (2 * GROUP + 4) * (tile.rows + tile.columns) <= capabilities.max_workgroup_nbytes
+    ]
+    tile = pick_tile(m, n, fits)
+    items = {
+        "W_ITEMS": ceil(tile.rows / tile.threads),
+        "X_ITEMS": ceil(tile.columns / tile.threads),
+    }
+    return tile, {**tile_choices(tile), **items}
+
+
 def f32_nbytes(tile: Tile) -> int:
     """Workgroup memory of ``lib/register_tile``."""
     return 4 * GROUP * (tile.rows + tile.columns)
@@ -170,8 +188,9 @@ def q8_tile(
 
 
 def _brings_evenly(tile: Tile, slab: int) -> bool:
-    """Whether no thread is without a row to bring, and none has many."""
-    return tile.rows * slab % tile.threads == 0 and tile.rows * slab // tile.threads <= MOST_ITEMS
+    """Whether no thread is without a row to bring, and none has many; a small tile may."""
+    items, surplus = divmod(tile.rows * slab, tile.threads)
+    return tile == SMALL or (not surplus and items <= MOST_ITEMS)
 
 
 def _q8_nbytes(dtype: DType, tile: Tile, slab: int) -> int:
