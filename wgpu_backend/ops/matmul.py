@@ -32,9 +32,6 @@ from wgpu_backend.ops.strips import strip_groups, strip_length
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
-FLOAT_TURNS = (
-    2  # shares of floats, 16 bytes of a row, that a lane asks for together, and columns for it
-)
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
 
 

@@ -18,9 +18,9 @@ from wgpu_backend.ops.check import require, row_count
 from wgpu_backend.ops.gates import joined_rows, require_whole
 from wgpu_backend.ops.matmul import mulmat, mulmat_add, mulmat_gated
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import fits_q8
 from wgpu_backend.ops.register_tiles import f16_tile, grid
 from wgpu_backend.ops.rounding import ACTIVATIONS, gate_and_up, pays
-from wgpu_backend.ops.q8 import fits_q8
 from wgpu_backend.ops.tiles import FEW
 
 
