@@ -4,10 +4,11 @@ import inspect
 import re
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import pytest
 
+import wgpu_backend.kernels
 import wgpu_backend.ops
 from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.device.wgsl_bounds import bare
@@ -16,9 +17,14 @@ from wgpu_backend.ops.op import REGISTRY
 from wgpu_backend.shader import imports, load
 
 FOLDER = Path(__file__).parent.parent / "shaders"
-KERNELS = sorted(path.stem for path in FOLDER.glob("*.wgsl"))
+KERNELS = sorted(
+    path.relative_to(FOLDER).with_suffix("").as_posix()
+    for path in (*FOLDER.glob("*.wgsl"), *FOLDER.glob("kernels/*/*.wgsl"))
+)
 SNIPPETS = {
-    f.name: sorted(p.stem for p in f.glob("*.wgsl")) for f in FOLDER.iterdir() if f.is_dir()
+    f.name: sorted(p.stem for p in f.glob("*.wgsl"))
+    for f in FOLDER.iterdir()
+    if f.is_dir() and f.name != "kernels"
 }
 FLOATS = ["bf16", "f16", "f32"]
 # Imports of kernels that read plain weights: which go together is what ops choose.
@@ -31,15 +37,18 @@ PREPARED = {
     "new_value": "=q",
     "sequences": "=positions",
 }
+SHUFFLED, LANES_ATTENTION = "kernels/rasteriser/mulmat_shuffled", "kernels/rasteriser/attention"
 TEXELS = {"weights": "rasteriser/texels"}
 # `rope_attention` asks whether the device shows as many.
 NORMED = {"before": "before/norm_rope_put"}
 MORE_BINDINGS = {"before/norm_rope_put": 2}
 BASELINE_BINDINGS, BASELINE_WORKGROUP_NBYTES = 8, 16384
 
-for module in iter_modules(wgpu_backend.ops.__path__):
-    import_module(f"wgpu_backend.ops.{module.name}")
-OPS = sorted(n for n, op in REGISTRY.items() if op.__module__.startswith("wgpu_backend.ops."))
+for package in (wgpu_backend.ops, wgpu_backend.kernels):
+    for module in walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+OWN = ("wgpu_backend.ops.", "wgpu_backend.kernels.")
+OPS = sorted(n for n, op in REGISTRY.items() if op.__module__.startswith(OWN))
 
 
 def variants(kernel):
@@ -94,24 +103,34 @@ CASES += [
 ]
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
 CASES += [("mulmat_vec", {"COLS": n, "ROWS": 2, "weights": "quant/q6_k"}) for n in (2, 8)]
-CASES += [("mulmat_lanes", {"COLS": 4, "weights": "quant/q6_k"})]
+CASES += [("kernels/rasteriser/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]
 CASES += [
-    ("mulmat_told", {"source": f"source/{s}", "weights": "rasteriser/vectors"}) for s in FLOATS
+    (
+        SHUFFLED,
+        {"source": f"source/{s}", "weights": "rasteriser/vectors"},
+    )
+    for s in FLOATS
 ]
-CASES += [("mulmat_told", {"own": "own/tile", "source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
+CASES += [(SHUFFLED, {"own": "own/tile", "source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
 CASES += [
-    ("mulmat_told", {"own": "own/tile", "ending": "leaving/weighted", "ROWS": 8, "SOURCES": 8})
+    (
+        SHUFFLED,
+        {"own": "own/tile", "ending": "leaving/weighted", "ROWS": 8, "SOURCES": 8},
+    )
 ]
 CASES += [("rows_quant", {"source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
-CASES += [(f"{name}attention_lanes", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
+CASES += [(f"kernels/rasteriser/{name}attention", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
 CASES += [
     (kernel, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
-    for kernel in ("attention", "attention_lanes")
+    for kernel in ("attention", LANES_ATTENTION)
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
     (kernel, {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": f"team/{team}"})
-    for kernel, teams in (("attention", SNIPPETS["team"]), ("attention_lanes", ["subgroup"]))
+    for kernel, teams in (
+        ("attention", SNIPPETS["team"]),
+        (LANES_ATTENTION, ["subgroup"]),
+    )
     for team in teams
 ]
 
@@ -152,7 +171,8 @@ def test_every_shader_is_launched_by_something():
     folder = FOLDER.parent / "wgpu_backend"
     sources = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     used = {REGISTRY[name].shader for name in OPS}
-    assert [k for k in KERNELS if k not in used and f'"{k}"' not in sources] == []
+    ends = [(k, k.rpartition("/")[2]) for k in KERNELS if k not in used]
+    assert [k for k, end in ends if not re.search(rf'["/]{end}"', sources)] == []
 
 
 @pytest.mark.parametrize("name", OPS)

@@ -76,7 +76,7 @@ def stem(source: Source) -> str:
     """Short name of a source, for labels."""
     if isinstance(source, Inline):
         return source.name
-    return source.stem if isinstance(source, Path) else source
+    return source.stem if isinstance(source, Path) else source.removeprefix("kernels/")
 
 
 def beside(importer: Source, path: str) -> Source:

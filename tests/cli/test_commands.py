@@ -235,7 +235,12 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     ops = ("paged_attention_q8", "mulmat_q8_gated_q8")
-    step = profiling.Step("a step", ops, ("attention_lanes(A=1u)", "mulmat_q8_lanes"), (4e-3, 3e-3))
+    step = profiling.Step(
+        "a step",
+        ops,
+        ("rasteriser/attention(A=1u)", "rasteriser/mulmat_q8"),
+        (4e-3, 3e-3),
+    )
     profiling.print_step(step, full=False)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(columns)

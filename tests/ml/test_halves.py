@@ -6,9 +6,9 @@ import pytest
 from tests.ops.operands import weight
 from wgpu_backend.dtypes import F16
 from wgpu_backend.errors import ModelError
+from wgpu_backend.kernels.rasteriser.images import RAISED_HALVES
 from wgpu_backend.ml import halves
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.images import RAISED_HALVES
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
 NEAR = ALL[np.abs(ALL.view(np.float16)) < 128]

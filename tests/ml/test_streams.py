@@ -12,6 +12,7 @@ from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
 from wgpu_backend.device.buffers import LINE_NBYTES, MAX_LINES, TEXEL_NBYTES
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.rasteriser.q8_results import mulmat_q8_add_q8, mulmat_q8_gated_q8
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.packing import packing
@@ -26,7 +27,6 @@ from wgpu_backend.ops.q8 import (
     mulmat_q8_pair,
     q8_activations,
 )
-from wgpu_backend.ops.q8_results import mulmat_q8_add_q8, mulmat_q8_gated_q8
 from wgpu_backend.shader import load
 from wgpu_backend.testing import nmse, values_of
 
@@ -80,7 +80,9 @@ def test_a_lane_finds_its_rows_in_the_order_it_reads_them(rng, dtype):
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_shaders_count_bytes_as_the_layout_does(dtype):
-    text = load("mulmat_q8_lanes", {"reader": "reader/stream", "weights": f"stream/{dtype}"}).text
+    text = load(
+        "kernels/rasteriser/mulmat_q8", {"reader": "reader/stream", "weights": f"stream/{dtype}"}
+    ).text
     stream = STREAMS[dtype.name]
     assert f"const weights_BLOCK: u32 = {stream.groups}u;" in text
     for name in ("scales", "supers", "quants", "high"):

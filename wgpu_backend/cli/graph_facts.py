@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
+from wgpu_backend.kernels import select
 from wgpu_backend.wgsl_source import stem
 
 
@@ -213,8 +214,7 @@ def _shader(node: Node, launch: Launch, capabilities: Capabilities) -> str:
     """Name of the shader that a device takes for a launch."""
     assert node.call is not None
     operation = node.call.op
-    chosen = operation.select(launch, capabilities) if operation.select else launch
-    return stem(chosen.shader or operation.shader)
+    return stem(select(operation, launch, capabilities).shader or operation.shader)
 
 
 def _place(storage: Storage, written: Mapping[Storage, int]) -> str:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.kernels.rasteriser.images import RAISED_HALVES
 from wgpu_backend.ml.super_blocks import Bytes
-from wgpu_backend.ops.images import RAISED_HALVES
 
 LEAST = 2 * RAISED_HALVES - 126  # exponent of the smallest half, which reads as 2^-126
 BELOW = np.float16(128).view(np.uint16)  # bits of a half grow with its magnitude

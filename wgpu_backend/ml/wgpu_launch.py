@@ -9,6 +9,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
+from wgpu_backend.kernels import select
 from wgpu_backend.ml.interface import TOLD, check_interface
 from wgpu_backend.ml.wgpu_storage import Part, looked_at
 from wgpu_backend.ops.check import four, spread
@@ -38,8 +39,7 @@ def kernels(
     parts_of: Callable[[Node], tuple[Part, ...]],
 ) -> Iterator[Kernel]:
     """Dispatches that a launch needs on a device: one for each part of a split operand."""
-    if op.select is not None:
-        launch = op.select(launch, capabilities)
+    launch = select(op, launch, capabilities)
     shader, width = _shader(op, launch, capabilities)
     if not isinstance(op.shader, str):
         check_interface(op.name, launch, shader)

@@ -1,4 +1,4 @@
-"""Kernels of paged attention: which suits a device, and how large its tiles are.
+"""The kernel of paged attention: how large its tiles are.
 
 A row is a query head of one token. The rows that share a head of the cache are cut into tiles, and
 a work group takes a tile, so a key is read once for all of them.
@@ -10,10 +10,7 @@ from dataclasses import dataclass, replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.ops.tiles import LANES
 
-LANE_POSITIONS = 4  # positions that each lane of a software rasteriser scores at once
-LANE_SUMS = 16  # vectors of results that each of them holds
 CHUNK = 16  # vectors of four that a work group of hardware reads of each key
 THREAD_SUMS = 16
 TEAM = 8  # lanes of a subgroup that read a key together
@@ -21,7 +18,6 @@ TEAM_SUMS = 16  # vectors of results that each of them holds, and of queries
 TEAM_THREADS = 64
 # Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
 # compile.
-LANE_ROWS = (1, 2, 4, 8)
 THREAD_ROWS = (4, 8, 16)
 
 
@@ -55,75 +51,49 @@ class Rows:
 
 def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
     """Choose the kernel for a device, and the tile."""
-    table, tokens = launch.operands["table"].spec, launch.operands["q"].spec.shape[0]
-    rows = Rows(tokens, _count(launch, "group"), table.shape[0])
-    v_quads = _count(launch, "v_quads")
-    if capabilities.telling_lanes:
-        return _lanes(launch, rows, v_quads)
-    if capabilities.software:
-        return _plain(launch, rows, v_quads)
-    if capabilities.subgroups and capabilities.lanes in (0, TEAM) and rows.tokens <= rows.sequences:
+    rows, v_quads = rows_of(launch), launch.count("v_quads")
+    teams = capabilities.subgroups and capabilities.lanes in (0, TEAM)
+    if teams and rows.tokens <= rows.sequences:
         return _teams(launch, rows, v_quads)
     return _tiles(launch, rows, v_quads)
 
 
+def rows_of(launch: Launch) -> Rows:
+    """Rows of a launch of attention."""
+    table, tokens = launch.operands["table"].spec, launch.operands["q"].spec.shape[0]
+    return Rows(tokens, launch.count("group"), table.shape[0])
+
+
 def _teams(launch: Launch, rows: Rows, v_quads: int) -> Launch:
-    """Tokens that share no keys, on hardware: lanes of a subgroup read a key together."""
-    k_lane, v_lane = (-(-quads // TEAM) for quads in (_count(launch, "k_quads"), v_quads))
+    """Tokens that share no keys: lanes of a subgroup read a key together."""
+    k_lane, v_lane = (-(-quads // TEAM) for quads in (launch.count("k_quads"), v_quads))
     most = max(TEAM_SUMS // max(k_lane, v_lane), 1)
     step = -(-rows.group // -(-rows.group // most))
     choices = {
         "ROWS": step,
         "K_QUADS": k_lane,
         "V_QUADS": v_lane,
-        "K_EVEN": k_lane * TEAM == _count(launch, "k_quads"),
+        "K_EVEN": k_lane * TEAM == launch.count("k_quads"),
         "V_EVEN": v_lane * TEAM == v_quads,
-        "BLOCK": _count(launch, "block"),
+        "BLOCK": launch.count("block"),
         "WG": TEAM_THREADS,
     }
     return replace(
         launch,
         shader="attention_token",
         groups=(
-            _count(launch, "kv_heads"),
+            launch.count("kv_heads"),
             max(rows.tokens * -(-rows.group // step), 1),
-            _count(launch, "splits"),
+            launch.count("splits"),
         ),
         params={**launch.params, "step": step},
         choices={**launch.choices, **choices},
     )
 
 
-def _lanes(launch: Launch, rows: Rows, v_quads: int) -> Launch:
-    step, choices = lane_tile(rows, v_quads)
-    return _tiled(replace(launch, shader="attention_lanes"), rows, step, choices)
-
-
-def lane_tile(rows: Rows, v_quads: int) -> tuple[int, dict[str, str | int]]:
-    """Rows of a tile, and choices, of kernels that build on ``lib/lane_tile``."""
-    lane_quads = -(-v_quads // LANES)
-    step = rows.step(_most(LANE_ROWS, LANE_SUMS // lane_quads))
-    return step, {
-        "WG": LANES,
-        "ROWS": next(n for n in LANE_ROWS if n >= step),
-        "POSITIONS": LANE_POSITIONS,
-        "LANE_QUADS": lane_quads,
-    }
-
-
-def _plain(launch: Launch, rows: Rows, v_quads: int) -> Launch:
-    """A row a work group: tiles through workgroup memory take ten seconds to compile."""
-    choices: dict[str, str | int] = {
-        "WG": LANES,
-        "LANE_QUADS": -(-v_quads // LANES),
-        "Q_SIZE": launch.operands["q"].spec.shape[2],
-    }
-    return _tiled(replace(launch, shader="attention_plain"), rows, 1, choices)
-
-
 def _tiles(launch: Launch, rows: Rows, v_quads: int) -> Launch:
     chunks = -(-v_quads // CHUNK)
-    step = rows.step(_most(THREAD_ROWS, 4 * THREAD_SUMS // chunks))
+    step = rows.step(most(THREAD_ROWS, 4 * THREAD_SUMS // chunks))
     size = next(n for n in THREAD_ROWS if n >= step)
     choices: dict[str, str | int] = {
         "ROWS": size,
@@ -132,25 +102,20 @@ def _tiles(launch: Launch, rows: Rows, v_quads: int) -> Launch:
         "CHUNKS": chunks,
         "WG": 64,
     }
-    return _tiled(launch, rows, step, choices)
+    return tiled(launch, rows, step, choices)
 
 
-def _most(sizes: tuple[int, ...], limit: int) -> int:
+def most(sizes: tuple[int, ...], limit: int) -> int:
     """Largest of the sizes that is within a limit; the smallest if none is."""
     return max((n for n in sizes if n <= limit), default=sizes[0])
 
 
-def _tiled(launch: Launch, rows: Rows, step: int, choices: dict[str, str | int]) -> Launch:
+def tiled(launch: Launch, rows: Rows, step: int, choices: dict[str, str | int]) -> Launch:
+    """Launch of a kernel whose work groups take tiles of at most `step` rows."""
     tiles = max(-(-rows.tokens * rows.group // step), 1)
     return replace(
         launch,
-        groups=(_count(launch, "kv_heads"), tiles, _count(launch, "splits")),
+        groups=(launch.count("kv_heads"), tiles, launch.count("splits")),
         params={**launch.params, "step": step},
         choices={**launch.choices, **choices},
     )
-
-
-def _count(launch: Launch, name: str) -> int:
-    value = launch.params[name]
-    assert isinstance(value, int)
-    return value

@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -23,15 +22,13 @@ from wgpu_backend.ops.copying import contiguous
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.views import viewed
 
+WIDTH = 64  # threads of a work group
 PIXELS = 4  # that one thread of the vector kernel makes, of four outputs each
 AXES = ("depth", "height", "width")
 
 
-def select_pixels(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Size the grid of the vector kernel."""
-    if launch.shader == "convolve_plain":
-        return launch
-    width = 8 if capabilities.software else 64
+def in_groups_of(launch: Launch, width: int) -> Launch:
+    """Launch of the vector kernel with so many threads in a work group."""
     pixel_groups = -(-launch.count("pixels") // (width * PIXELS))
     return replace(
         launch,
@@ -41,7 +38,7 @@ def select_pixels(launch: Launch, capabilities: Capabilities) -> Launch:
     )
 
 
-@op(select=select_pixels, trusted=True)
+@op(trusted=True)
 def convolve(
     x: Node,
     weight: Node,
@@ -109,7 +106,7 @@ def _by_vectors(launch: Launch, groups: int) -> Launch:
         "blocks": groups * -(-outputs // groups // 4),
         "quads": launch.operands["weight"].spec.shape[4] // 4,
     }
-    return replace(launch, params={**launch.params, **params})
+    return in_groups_of(replace(launch, params={**launch.params, **params}), WIDTH)
 
 
 def _by_values(launch: Launch) -> Launch:

@@ -19,7 +19,6 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
 from wgpu_backend.ops.experts import (
     BIASED,
-    by_lanes,
     by_rows,
     expert_product,
     mulmat_id_add,
@@ -32,8 +31,7 @@ from wgpu_backend.ops.register_tiles import EXPERT_TILE, f32_choices
 # Pairs that an expert must have on average, lest tiles stay too empty: a quarter of a tile pays for
 # the rest.
 FULL_ENOUGH = 8
-# For lanes: rows, and pairs of a tile with how many an expert must have, the largest tile first.
-LANE_ROWS = 4
+# For lanes: pairs of a tile with how many an expert must have, the largest tile first.
 LANE_TILES = ((4, 3), (2, 1))
 # Products that may end with a bias, and what their third operand is.
 FORMS = {
@@ -91,10 +89,8 @@ def tiles_of(pairs: int, experts: int, size: int) -> int:
 
 
 def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Lanes for a software device, else tiles in workgroup memory."""
+    """Size the grid of tiles in workgroup memory."""
     columns = launch.operands["ids"].spec.shape[1] - 1
-    if capabilities.software:
-        return by_lanes(launch, capabilities, LANE_ROWS, columns)
     require(
         columns == EXPERT_TILE.columns,
         ShapeError,

@@ -12,41 +12,19 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank, spread
 from wgpu_backend.ops.matmul import GROUP, WEIGHTS
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.tiles import LANES
 from wgpu_backend.ops.views import viewed
 
 # Formats that leave a binding for a bias, of the eight that every device has.
 BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
-VECTOR_ROWS, LANE_ROWS = 2, 2  # of an expert, that a work group or a lane takes
+VECTOR_ROWS = 2  # of an expert, that a work group takes
 
 
 def select_mulmat_id(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick lanes for a software device, and size the grid by rows of one expert."""
+    """Size the grid by rows of one expert."""
     if launch.shader == "mulmat_id_plain":
         return launch
-    if capabilities.software:
-        return by_lanes(launch, capabilities, LANE_ROWS, 1)
     choices = {**launch.choices, "ids": "chosen/each", "ROWS": VECTOR_ROWS, "WG": 64}
     return by_rows(replace(launch, shader="mulmat_id", choices=choices), VECTOR_ROWS)
-
-
-def by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
-    """Launch for a device whose lanes are a CPU's: so many rows and columns a lane.
-
-    Parameters
-    ----------
-    launch : Launch
-        Of `mulmat_id`, or of it by tiles.
-    capabilities : Capabilities
-    rows, columns : int
-    """
-    choices = {"ids": "chosen/each", **launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
-    if capabilities.telling_lanes:
-        choices["fours"] = "rasteriser/fours"
-        if launch.operands["x"].spec.dtype == F32:
-            choices["x"] = "rasteriser/quads"
-    lanes = replace(launch, shader="mulmat_id_lanes", choices=choices)
-    return by_rows(lanes, LANES * rows)
 
 
 def by_rows(launch: Launch, rows: int) -> Launch:

@@ -21,13 +21,12 @@ from wgpu_backend.ops.row_launches import (
     rows_moved,
     rows_of_blocks,
     rows_widened,
-    select_rows,
     set_rows_converted,
     set_rows_moved,
 )
 
 
-@op(select=select_rows, dense=("ids",), trusted=True)
+@op(dense=("ids",), trusted=True)
 def rows(x: Node, ids: Node) -> Launch:
     """Gather rows of matrices; block formats are dequantised.
 

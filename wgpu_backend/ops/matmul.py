@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities, Tile
-from wgpu_backend.dtypes import ALL, F32, DType
+from wgpu_backend.dtypes import ALL, F32
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Groups, Launch, Node
@@ -18,25 +18,21 @@ from wgpu_backend.ops.check import (
     require_dtype,
     require_rank,
     require_tensor,
-    spread,
 )
 from wgpu_backend.ops.elementwise import add
-from wgpu_backend.ops.gates import gated, joined_rows, require_whole
-from wgpu_backend.ops.images import in_image, lies_in_image
+from wgpu_backend.ops.gates import gated, require_whole
 from wgpu_backend.ops.matvec import COLUMNS, as_vectors
-from wgpu_backend.ops.normed import GROUP, SQUARED, square_count
+from wgpu_backend.ops.normed import GROUP, square_count
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import FORMATS
 from wgpu_backend.ops.register_tiles import f32_tile, grid
-from wgpu_backend.ops.strips import strip_groups, strip_length
-from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
+from wgpu_backend.ops.tiles import FEW
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
-SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
 
 
 def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick the kernel of a product with weights: lanes, vector or tiles.
+    """Pick the kernel of a product with weights: vector or tiles.
 
     Raises
     ------
@@ -46,67 +42,15 @@ def select_mulmat(launch: Launch, capabilities: Capabilities) -> Launch:
     """
     if launch.shader == "matmul":
         return launch
-    if "NORMED" in launch.choices and not capabilities.telling_lanes:
+    if "NORMED" in launch.choices:
         raise DeviceError(
-            "product that makes a norm: the device has no lanes of a rasteriser that tell each "
-            "other values, needs them; use rms_norm, and the product without eps"
+            "product that makes a norm: the device has no kernel for it; use rms_norm, and the "
+            "product without eps"
         )
     require_whole(launch)
     n = launch.count("n")
-    if capabilities.software:
-        lanes = "mulmat_told" if capabilities.telling_lanes else "mulmat_lanes"
-        return _lanes(launch, n, capabilities, lanes)
     few = 0 < n <= COLUMNS
     return _vector(launch, n, capabilities) if few else _tiles(launch, n, capabilities)
-
-
-def _lanes(launch: Launch, n: int, capabilities: Capabilities, shader: str) -> Launch:
-    dtype, joins = launch.operands["weights"].spec.dtype, joined_rows(launch)
-    told = shader == "mulmat_told"
-    tiled = told and lies_in_image(launch, "weights", capabilities)
-    tile = _lane_tile(launch, chosen(capabilities, "mulmat_tiled" if tiled else shader, dtype, n))
-    columns = even_share(n, tile.columns)
-    rows = tile.rows if tiled else tile.rows // joins
-    length = strip_length(launch.out.shape[-1], rows) if told and not tiled else 1
-
-    def groups(weight_rows: int) -> Groups:
-        x, y, _ = spread(strip_groups(weight_rows // joins, rows, length))
-        return (x, y, -(-n // columns))
-
-    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}
-    choices = {**launch.choices, **sizes}
-    if tiled:
-        choices |= _from_image(launch, n, tile.rows, columns)
-    elif told:
-        choices |= _from_buffers(dtype, tile.rows, length)
-    return replace(launch, shader=shader, groups=groups, choices=choices)
-
-
-def _lane_tile(launch: Launch, tile: Tile) -> Tile:
-    """What a work group of lanes makes; as many rows as share squares, if it leaves those."""
-    if "ending" not in launch.choices:
-        return tile
-    return Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
-
-
-def _from_image(launch: Launch, n: int, rows: int, columns: int) -> dict[str, str | int]:
-    """Choices of lanes that read a weight as `ml.tiled` lays it out."""
-    # One column wants its weights used at once; several share what a row is told.
-    bunch = 1 if columns == 1 else rows
-    return {
-        **in_image(launch, "weights", 1 if n <= FEW else 4),
-        "own": "own/tile",
-        "BUNCH": bunch,
-        "BUNCHES": rows // bunch,
-        # Halves of a weight lie far apart in the image: in turns, each is one run through memory.
-        "PASSES": joined_rows(launch),
-    }
-
-
-def _from_buffers(dtype: DType, rows: int, length: int) -> dict[str, str | int]:
-    """Choices of lanes that tell each other rows of a weight in buffers, in strips."""
-    floats = {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
-    return {"BUNCH": rows, "BUNCHES": 1, "STRIP": length, **(floats if dtype in FLOATS else {})}
 
 
 def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:

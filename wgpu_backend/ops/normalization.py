@@ -38,10 +38,12 @@ def _rows(name: str, x: Node) -> Node:
 
 
 def select_team(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Fold rows by subgroups: by one alone on software, where a barrier costs all registers."""
-    if not capabilities.subgroups:
-        return launch
-    team = "team/subgroup" if capabilities.software else "team/subgroups"
+    """Reduce rows by subgroups where the device has them."""
+    return by_team(launch, "team/subgroups") if capabilities.subgroups else launch
+
+
+def by_team(launch: Launch, team: str) -> Launch:
+    """Launch whose threads reduce a row together in one of the ways of ``shaders/team``."""
     return replace(launch, choices={**launch.choices, "team": team})
 
 

@@ -8,9 +8,8 @@ until the digits done leave a key as many bits as a column needs, then both in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import I32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -78,26 +77,7 @@ def _form(keys: Spec, shift: int) -> int:
     return PAIRS if len(keys.shape) == 3 else WORDS
 
 
-def select_counting(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give a chunk to one thread where threads run one after another."""
-    if not capabilities.software:
-        return launch
-    return _by_lanes(launch, "radix_count_lanes", launch.out)
-
-
-def select_scattering(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give a chunk to one thread where threads run one after another."""
-    if not capabilities.software:
-        return launch
-    return _by_lanes(launch, "radix_scatter_lanes", launch.operands["ends"].spec)
-
-
-def _by_lanes(launch: Launch, shader: str, table: Spec) -> Launch:
-    chunks = table.size // int(launch.choices["BINS"])
-    return replace(launch, shader=shader, groups=None, threads=chunks)
-
-
-@op(select=select_counting, dense=("x",), trusted=True)
+@op(dense=("x",), trusted=True)
 def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
     """How often each digit occurs in each chunk of a row.
 
@@ -127,7 +107,7 @@ def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
     )
 
 
-@op(select=select_scattering, dense=("x", "ends"), trusted=True)
+@op(dense=("x", "ends"), trusted=True)
 def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: bool) -> Launch:
     """Put keys into the order of one digit, those of equal digits as they were.
 

@@ -8,10 +8,9 @@ from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.indexing import rows
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.row_launches import select_rows
 
 
-@op(select=select_rows, dense=("ids",), trusted=True, shader="rows")
+@op(dense=("ids",), trusted=True, shader="rows")
 def rows_recalled(x: Node, ids: Node, kept: Node) -> Launch:
     """Gather rows as `rows`, of ids as `recall` gives them.
 

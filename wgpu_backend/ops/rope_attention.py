@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import F32
+from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention import Scores, paged_launch
 from wgpu_backend.ops.attention_kernels import select_tiles
-from wgpu_backend.ops.attention_q8 import fits_rounded, rounded
 from wgpu_backend.ops.check import require
 from wgpu_backend.ops.normalization import select_team
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import GROUP, WORDS
 
 BINDINGS = 9  # with positions and sequences apart, and without norms
 NORMS = ("query_norm", "key_norm")
@@ -28,14 +29,14 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
     Raises
     ------
     DeviceError
-        The device's kernel is the plain one of rasterisers, or it shows too few buffers.
+        The device shows too few buffers, or its kernel of attention is a plain one.
     """
     norms = sum(name in launch.operands for name in NORMS)
     if not has_kernel(capabilities, norms):
         raise DeviceError(
             f"rope_attention: the device shows {capabilities.max_storage_bindings} buffers at "
-            f"once, needs {BINDINGS + norms}, and lanes that tell each other values if it is a "
-            "rasteriser; use rope_put, and paged_attention"
+            f"once, needs {BINDINGS + norms}, and a kernel of attention by tiles; use rope_put, "
+            "and paged_attention"
         )
     launch = select_tiles(launch, capabilities)
     return select_team(launch, capabilities) if norms else launch
@@ -44,7 +45,12 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
 def has_kernel(capabilities: Capabilities, norms: int = 0) -> bool:
     """Whether a device shows enough buffers, and its kernel of attention is not the plain one."""
     lanes = capabilities.telling_lanes or not capabilities.software
-    return lanes and capabilities.max_storage_bindings >= BINDINGS + norms
+    return lanes and has_bindings(capabilities, norms)
+
+
+def has_bindings(capabilities: Capabilities, norms: int = 0) -> bool:
+    """Whether a device shows enough buffers at once."""
+    return capabilities.max_storage_bindings >= BINDINGS + norms
 
 
 @op(shader="attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
@@ -126,6 +132,24 @@ def rope_attention(
         writes=("q", "k", "v"),
     )
     return rounded("rope_attention", launch) if rounds else launch
+
+
+def rounded(name: str, launch: Launch) -> Launch:
+    """Launch of attention whose result leaves in eight bits.
+
+    Raises
+    ------
+    ShapeError
+        A head is not made of whole groups.
+    """
+    tokens, heads, v_cols = launch.out.shape
+    require(
+        v_cols % GROUP == 0,
+        ShapeError,
+        f"{name}: values of a head are {v_cols}, needs a multiple of {GROUP}",
+    )
+    out = Spec.dense((tokens, heads * v_cols // GROUP, WORDS), U32)
+    return replace(launch, out=out, choices={**launch.choices, "ROUNDED": True})
 
 
 def _require_places(angles: Node, slot: Node) -> None:
@@ -234,12 +258,3 @@ def _behind(norms: Sequence[Made], capabilities: Capabilities) -> dict[str, Any]
     if len(norms) != 2 or len(epsilons) != 1 or not fit or not has_kernel(capabilities, 2):
         return None
     return {**dict(zip(NORMS, weights, strict=True)), "eps": epsilons.pop()}
-
-
-@rope_attention.fuses("q8_activations", exact=False)
-def into_rounded_product(node: Made, graph: Graph) -> Node | None:
-    """The same where only a product with rounded activations reads it."""
-    found = graph.sole(node.operands["x"], "rope_attention")
-    if found is None or not graph.absorb(found, node) or not fits_rounded(found, node, graph):
-        return None
-    return graph.call(rope_attention, *found.call.args, **{**found.call.kwargs, "rounds": True})

@@ -14,9 +14,6 @@ A rule puts `route` in the place of the gathered weights, and others take up wha
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
@@ -31,14 +28,7 @@ FORMS = {"": 0, "softmax": 1, "sigmoid": 2, "sum": 3}
 SCORES, WEIGHTS = ("", "softmax", "sigmoid"), ("", "softmax", "sum")
 
 
-def select_route(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give a token to one thread where threads run one after another."""
-    if not capabilities.software:
-        return launch
-    return replace(launch, shader="route_lanes", groups=None, threads=launch.count("rows"))
-
-
-@op(select=select_route, dense=("x", "bias"), trusted=True)
+@op(dense=("x", "bias"), trusted=True)
 def route(
     x: Node,
     ids: Node,

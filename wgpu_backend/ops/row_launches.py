@@ -6,16 +6,13 @@ What operands have in common is checked by the ops, see `wgpu_backend.ops.indexi
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.bits import PLAIN, putting
 from wgpu_backend.ops.check import four, quads, require, require_dtype
-from wgpu_backend.ops.images import in_image, lies_in_image
 from wgpu_backend.ops.views import viewed
 
 GROUP = 32  # values of a row that a thread gathers from blocks
@@ -101,29 +98,6 @@ def rows_widened(x: Node, ids: Node) -> Launch:
         threads=out.size,
         params={**params, **strides, "count": ids.spec.shape[-1]},
         work=2 * out.nbytes,
-    )
-
-
-def select_rows(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Gather rows of a weight from the image that they lie in, if they do."""
-    matrix = launch.shader in ("", "rows_quant") and "weights" in launch.operands
-    if not matrix or not lies_in_image(launch, "weights", capabilities):
-        return launch
-    choices = {**launch.choices, **in_image(launch, "weights")}
-    if launch.shader == "rows_quant":
-        return replace(launch, choices=choices)
-    size, cols = launch.count("size"), launch.count("cols")
-    return replace(
-        launch,
-        threads=size // GROUP,
-        params={
-            "size": size // GROUP,
-            "groups": cols // GROUP,
-            "count": launch.count("count"),
-            "rows": launch.count("rows"),
-        },
-        shader="rows_quant",
-        choices=choices,
     )
 
 

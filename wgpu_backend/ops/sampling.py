@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -24,11 +23,6 @@ PENALISE_COLUMNS = 2048
 # Each part pays for sorting its winners, so they are few, and long.
 PARTS = 12
 SHORTEST_PART = 4096
-
-
-def select_threads(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give a work group as many threads as the smallest device allows: there are few groups."""
-    return replace(launch, choices={**launch.choices, "WG": 8 if capabilities.software else 256})
 
 
 def top_k(x: Node, *, k: int) -> Node:
@@ -57,7 +51,7 @@ def top_k(x: Node, *, k: int) -> Node:
     return top_k_of_ids(x, winners, k=k)
 
 
-@op(shader="top_k", select=select_threads, dense=("x",), trusted=True)
+@op(shader="top_k", dense=("x",), trusted=True)
 def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     """Ids of the largest values of each part of each row; see `top_k`.
 
@@ -80,7 +74,7 @@ def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     return _top_k(x, x, k, length=cols, part=part, parts=parts, gathered=False)
 
 
-@op(shader="top_k", select=select_threads, dense=("x", "ids"), trusted=True)
+@op(shader="top_k", dense=("x", "ids"), trusted=True)
 def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
     """Ids of the largest values among some of each row; see `top_k`.
 
@@ -125,7 +119,8 @@ def _top_k(
         {"x": x, "ids": ids},
         groups=(parts, rows, 1),
         params={"cols": cols, "k": k, "length": length, "part": part, "parts": parts},
-        choices={"GATHERED": gathered},
+        # There are few groups: as many threads as the smallest device allows.
+        choices={"GATHERED": gathered, "WG": 256},
         work=4 * rows * length * 4,
     )
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -17,20 +14,12 @@ from wgpu_backend.ops.shapes import reshaped, swapped
 BLOCK = 1024  # values summed at one go; the shaders have the same number
 
 
-def select_scan(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give a block to one thread where threads run one after another."""
-    if not capabilities.software:
-        return launch
-    blocks = launch.out.shape[0] * blocks_of(launch.out.shape[1])
-    return replace(launch, shader="scan_lanes", groups=None, threads=blocks)
-
-
 def blocks_of(cols: int) -> int:
     """Blocks of a row."""
     return -(-cols // BLOCK)
 
 
-@op(select=select_scan, dense=("x", "carry"), trusted=True)
+@op(dense=("x", "carry"), trusted=True)
 def scan(x: Node, carry: Node | None = None) -> Launch:
     """Running sums of blocks of each row; see `cumsum`.
 

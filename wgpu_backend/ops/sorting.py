@@ -8,9 +8,7 @@ they lie in the k blocks whose maxima are largest.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -42,15 +40,7 @@ LONGEST_BLOCK = 4  # 2⁴ values: threads that work alone fold so many fast
 LOWEST = {F32: 0xFF800000, I32: 0x80000000}  # bits of the lowest number
 
 
-def select_sort(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give a row to one thread where threads run one after another."""
-    if not capabilities.software:
-        return launch
-    rows = launch.out.shape[0]
-    return replace(launch, shader="sort_rows_lanes", groups=None, threads=rows)
-
-
-@op(select=select_sort, dense=("x",), trusted=True)
+@op(dense=("x",), trusted=True)
 def sort_rows(x: Node, *, descending: bool) -> Launch:
     """Sort rows of up to 1,024 values; see `argsort`.
 
@@ -166,14 +156,7 @@ def _chosen(x: Node, k: int) -> Node:
     return columns_of_blocks(places, blocks, length=length)
 
 
-def select_choice(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Give a row to one thread where threads run one after another."""
-    if not capabilities.software:
-        return launch
-    return replace(launch, shader="choose_lanes", groups=None, threads=launch.out.shape[0])
-
-
-@op(select=select_choice, dense=("x",), trusted=True)
+@op(dense=("x",), trusted=True)
 def choose(x: Node, *, k: int) -> Launch:
     """Columns of the largest values of each row, in the order of columns.
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from wgpu_backend.dtypes import U32
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.rasteriser.attention import by_lanes
+from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
 from wgpu_backend.ops.attention import Scores, paged_launch
-from wgpu_backend.ops.attention_kernels import select_tiles
-from wgpu_backend.ops.check import require
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import GROUP, WORDS
+from wgpu_backend.ops.rope_attention import rope_attention, rounded
 
 
-@op(shader="attention", select=select_tiles, dense=("table",), trusted=True)
+def paged(launch: Launch, _: Capabilities) -> Launch:
+    """Attend with tiles, and round what a head gives."""
+    return by_lanes(launch)
+
+
+@op(
+    shader="attention",
+    select=no_kernel("paged_attention_q8", SHUFFLES, "paged_attention"),
+    dense=("table",),
+    trusted=True,
+)
 def paged_attention_q8(
     q: Node,
     k: Node,
@@ -29,7 +36,7 @@ def paged_attention_q8(
 ) -> Launch:
     """Attention in one pass, whose result is rounded as `q8_activations` rounds it.
 
-    Made by a fusion rule, for rasterisers whose lanes tell each other values alone.
+    Made by a fusion rule, for rasterisers whose lanes shuffle values alone.
 
     Returns
     -------
@@ -37,24 +44,6 @@ def paged_attention_q8(
     """
     launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
     return rounded("paged_attention_q8", launch)
-
-
-def rounded(name: str, launch: Launch) -> Launch:
-    """Launch of attention whose result leaves in eight bits.
-
-    Raises
-    ------
-    ShapeError
-        A head is not made of whole groups.
-    """
-    tokens, heads, v_cols = launch.out.shape
-    require(
-        v_cols % GROUP == 0,
-        ShapeError,
-        f"{name}: values of a head are {v_cols}, needs a multiple of {GROUP}",
-    )
-    out = Spec.dense((tokens, heads * v_cols // GROUP, WORDS), U32)
-    return replace(launch, out=out, choices={**launch.choices, "ROUNDED": True})
 
 
 @paged_attention_q8.fuses("q8_activations", exact=False)
@@ -72,3 +61,12 @@ def fits_rounded(found: Made, node: Made, graph: Graph) -> bool:
     tokens, heads, v_cols = found.spec.shape
     shape = (tokens, heads * v_cols // GROUP, WORDS)
     return graph.capabilities.telling_lanes and v_cols % GROUP == 0 and node.spec.shape == shape
+
+
+@rope_attention.fuses("q8_activations", exact=False)
+def into_rounded_product(node: Made, graph: Graph) -> Node | None:
+    """The same where only a product with rounded activations reads it."""
+    found = graph.sole(node.operands["x"], "rope_attention")
+    if found is None or not graph.absorb(found, node) or not fits_rounded(found, node, graph):
+        return None
+    return graph.call(rope_attention, *found.call.args, **{**found.call.kwargs, "rounds": True})

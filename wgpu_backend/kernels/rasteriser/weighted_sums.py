@@ -10,37 +10,34 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.rasteriser import products
+from wgpu_backend.kernels.rasteriser.images import lies_in_image
+from wgpu_backend.kernels.rasteriser.refusal import TEXTURES, no_kernel
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_row
 from wgpu_backend.ops.gates import lies_whole
-from wgpu_backend.ops.images import lies_in_image
-from wgpu_backend.ops.matmul import mulmat_add, select_mulmat
+from wgpu_backend.ops.matmul import mulmat_add
 from wgpu_backend.ops.normed import weighted_spec
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.tiles import FEW
 
 
-def select_weighted(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick the kernel of a rasteriser that reads weights in images; others have none.
-
-    Raises
-    ------
-    DeviceError
-        The weight is in no image of the device, or in several.
-    """
-    weight = launch.operands["weights"]
+def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply with a weight that lies in a texture; None for others."""
     if not lies_in_image(launch, "weights", capabilities):
-        raise DeviceError(
-            f"mulmat_add_weighted: the weight of {weight.spec.shape} lies in no image of the "
-            "device, needs one; use mulmat_add and norm_weighted"
-        )
-    return select_mulmat(launch, capabilities)
+        return None
+    return products.product(launch, capabilities)
 
 
-@op(select=select_weighted, shader="mulmat", dense=("x", "addend", "scale"), trusted=True)
+@op(
+    select=no_kernel("mulmat_add_weighted", TEXTURES, "mulmat_add and norm_weighted"),
+    shader=products.SHUFFLED,
+    dense=("x", "addend", "scale"),
+    trusted=True,
+)
 def mulmat_add_weighted(
     weight: Node, x: Node, addend: Node, scale: Node, total: Node, *, eps: float | None = None
 ) -> Launch:

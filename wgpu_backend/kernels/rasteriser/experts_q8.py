@@ -6,47 +6,37 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, U32
-from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.rasteriser.experts import TILE_ROWS
+from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_of_a_turn
+from wgpu_backend.kernels.rasteriser.refusal import RASTERISER, no_kernel
+from wgpu_backend.kernels.rasteriser.strips import has_short_rows
 from wgpu_backend.ops.check import require, require_dtype, require_rank
-from wgpu_backend.ops.expert_tiles import LANE_ROWS, tiled
+from wgpu_backend.ops.expert_tiles import tiled
 from wgpu_backend.ops.experts import by_rows, expert_product, used_by, with_bias
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import (
     FORMATS,
     GROUP,
-    SHORT,
-    SHORT_COLUMNS,
     WORDS,
-    groups_of_a_turn,
     q8_activations,
 )
-from wgpu_backend.ops.strips import has_short_rows
 from wgpu_backend.ops.tiles import LANES
 
+SHADER = "kernels/rasteriser/mulmat_id_q8"
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
 
 
-def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Size the grid for lanes, the only kernel there is.
-
-    Raises
-    ------
-    DeviceError
-        The device is no rasteriser.
-    """
-    require(
-        capabilities.software,
-        DeviceError,
-        "mulmat_id_q8: there is no kernel for hardware, needs a software device; use mulmat_id",
-    )
+def product(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Multiply each pair of a token and a choice by itself, or those of a tile together."""
     tiles = launch.choices["ids"] == "chosen/tiles"
     columns = launch.operands["ids"].spec.shape[1] - 1 if tiles else 1
     short = columns <= SHORT_COLUMNS and launch.operands["weights"].spec.dtype in SHORT
     choices = {
         **launch.choices,
-        "ROWS": LANE_ROWS,
+        "ROWS": TILE_ROWS,
         "COLS": columns,
         "BLOCK": groups_of_a_turn(launch, columns),
         "GROUPS": launch.count("groups") if short else 0,
@@ -55,10 +45,15 @@ def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
     }
     if capabilities.telling_lanes:
         choices |= {"x": "rasteriser/column", "words": "rasteriser/words"}
-    return by_rows(replace(launch, choices=choices), LANES * LANE_ROWS)
+    return by_rows(replace(launch, choices=choices), LANES * TILE_ROWS)
 
 
-@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x", "bias"), trusted=True)
+@op(
+    select=no_kernel("mulmat_id_q8", RASTERISER, "mulmat_id"),
+    shader=SHADER,
+    dense=("x", "bias"),
+    trusted=True,
+)
 def mulmat_id_q8(weights: Node, x: Node, ids: Node, bias: Node | None = None) -> Launch:
     """Multiply as `mulmat_id`, with rows of `x` rounded to eight bits.
 
@@ -89,7 +84,12 @@ def mulmat_id_q8(weights: Node, x: Node, ids: Node, bias: Node | None = None) ->
     return with_bias("mulmat_id_q8", launch, bias)
 
 
-@op(select=select_q8, shader="mulmat_id_q8_lanes", dense=("x", "bias"), trusted=True)
+@op(
+    select=no_kernel("mulmat_id_q8_tiles", RASTERISER, "mulmat_id_tiles"),
+    shader=SHADER,
+    dense=("x", "bias"),
+    trusted=True,
+)
 def mulmat_id_q8_tiles(
     weights: Node, x: Node, tiles: Node, bias: Node | None = None, *, used: int
 ) -> Launch:

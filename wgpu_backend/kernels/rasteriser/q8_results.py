@@ -10,36 +10,33 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import U32
-from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.rasteriser import products_q8
+from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
+from wgpu_backend.kernels.rasteriser.weighted_sums import with_sums
 from wgpu_backend.ops.check import require
 from wgpu_backend.ops.gates import gated, lies_whole
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.q8 import GROUP, WORDS, added, product, select_q8
-from wgpu_backend.ops.weighted_sums import with_sums
+from wgpu_backend.ops.q8 import GROUP, WORDS, added
+from wgpu_backend.ops.q8 import product as plain_product
 
 BINDINGS = 9  # of the largest kernel: four planes of weights, and five
 
 
-def select_telling(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick the kernel of a rasteriser; others have none.
-
-    Raises
-    ------
-    DeviceError
-        The device's lanes do not tell each other values.
-    """
-    if not capabilities.telling_lanes:
-        raise DeviceError(
-            "product with a rounded result: the device has no lanes of a rasteriser that tell "
-            "each other values, needs them"
-        )
-    return select_q8(launch, capabilities)
+def product(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Multiply, and round what a work group makes."""
+    return products_q8.product(launch, capabilities)
 
 
-@op(select=select_telling, shader="mulmat_q8", dense=("x",), trusted=True)
+@op(
+    select=no_kernel("mulmat_q8_gated_q8", SHUFFLES, "mulmat_q8_gated and q8_activations"),
+    shader=products_q8.SHADER,
+    dense=("x",),
+    trusted=True,
+)
 def mulmat_q8_gated_q8(
     weight: Node, x: Node, *, activation: str, eps: float | None = None
 ) -> Launch:
@@ -63,10 +60,17 @@ def mulmat_q8_gated_q8(
         When it is run: as `mulmat_q8_gated`, or the device has no kernel for it.
     """
     name = "mulmat_q8_gated_q8"
-    return _rounded(name, gated(name, product(name, weight, x, eps), activation), "ending/rounded")
+    return _rounded(
+        name, gated(name, plain_product(name, weight, x, eps), activation), "ending/rounded"
+    )
 
 
-@op(select=select_telling, shader="mulmat_q8", dense=("x", "addend", "scale"), trusted=True)
+@op(
+    select=no_kernel("mulmat_q8_add_q8", SHUFFLES, "mulmat_q8_add and q8_weighted"),
+    shader=products_q8.SHADER,
+    dense=("x", "addend", "scale"),
+    trusted=True,
+)
 def mulmat_q8_add_q8(
     weight: Node, x: Node, addend: Node, scale: Node, total: Node, *, eps: float | None = None
 ) -> Launch:
@@ -95,7 +99,7 @@ def mulmat_q8_add_q8(
         When it is run: the weight lies in several bindings, or the device has no kernel for it.
     """
     name = "mulmat_q8_add_q8"
-    launch = with_sums(name, added(name, product(name, weight, x, eps), addend), scale, total)
+    launch = with_sums(name, added(name, plain_product(name, weight, x, eps), addend), scale, total)
     vectors = {"addend": "vec4/f32", "scale": "vec4/f32"}
     launch = replace(launch, choices={**launch.choices, **vectors})
     return _rounded(name, launch, "ending/summed")

@@ -1,0 +1,10 @@
+"""Kernels by device family: accelerations of ops that some devices run in place of the op's own.
+
+An op's launch is its portable kernel, which every device runs. `table` lists what families have
+instead: an op, a predicate on `Capabilities`, and a function that builds the launch. A family is a
+folder here, its shaders in ``shaders/kernels`` under the same name; without its folder and its line
+in `table` everything still runs, more slowly.
+"""
+
+from wgpu_backend.kernels.table import FAMILIES as FAMILIES
+from wgpu_backend.kernels.table import select as select

@@ -1,0 +1,63 @@
+"""Paged attention, a lane scoring positions and summing values of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.ops.attention_kernels import Rows, most, rows_of, tiled
+from wgpu_backend.ops.normalization import by_team
+from wgpu_backend.ops.rope_attention import NORMS, has_bindings
+from wgpu_backend.ops.tiles import LANES
+
+FOLDER = "kernels/rasteriser"
+LANE_POSITIONS = 4  # positions that each lane scores at once
+LANE_SUMS = 16  # vectors of results that each of them holds
+# Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
+# compile.
+LANE_ROWS = (1, 2, 4, 8)
+
+
+def paged(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Attend with tiles where lanes shuffle, else a row a work group."""
+    return by_lanes(launch) if capabilities.telling_lanes else _plain(launch)
+
+
+def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Attend after norms, rotation and cache write; None where buffers are too few."""
+    norms = sum(name in launch.operands for name in NORMS)
+    if not has_bindings(capabilities, norms):
+        return None
+    launch = by_lanes(launch)
+    return by_team(launch, "team/subgroup") if norms else launch
+
+
+def by_lanes(launch: Launch) -> Launch:
+    """Launch of the kernel of lanes that shuffle."""
+    rows = rows_of(launch)
+    step, choices = lane_tile(rows, launch.count("v_quads"))
+    return tiled(replace(launch, shader=f"{FOLDER}/attention"), rows, step, choices)
+
+
+def lane_tile(rows: Rows, v_quads: int) -> tuple[int, dict[str, str | int]]:
+    """Rows of a tile, and choices, of kernels that build on ``lib/lane_tile``."""
+    lane_quads = -(-v_quads // LANES)
+    step = rows.step(most(LANE_ROWS, LANE_SUMS // lane_quads))
+    return step, {
+        "WG": LANES,
+        "ROWS": next(n for n in LANE_ROWS if n >= step),
+        "POSITIONS": LANE_POSITIONS,
+        "LANE_QUADS": lane_quads,
+    }
+
+
+def _plain(launch: Launch) -> Launch:
+    """A row a work group: tiles through workgroup memory take ten seconds to compile."""
+    choices: dict[str, str | int] = {
+        "WG": LANES,
+        "LANE_QUADS": -(-launch.count("v_quads") // LANES),
+        "Q_SIZE": launch.operands["q"].spec.shape[2],
+    }
+    plain = replace(launch, shader=f"{FOLDER}/attention_plain")
+    return tiled(plain, rows_of(launch), 1, choices)

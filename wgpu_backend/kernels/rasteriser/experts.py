@@ -1,0 +1,36 @@
+"""Products by the chosen expert with f32 activations, a lane making rows of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.ops.experts import by_rows
+from wgpu_backend.ops.tiles import LANES
+
+SHADER = "kernels/rasteriser/mulmat_id"
+ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a tile
+
+
+def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply each pair of a token and a choice by itself."""
+    if launch.shader == "mulmat_id_plain":
+        return None
+    return _by_lanes(launch, capabilities, ROWS, 1)
+
+
+def product_of_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Multiply the pairs of a tile together."""
+    columns = launch.operands["ids"].spec.shape[1] - 1
+    return _by_lanes(launch, capabilities, TILE_ROWS, columns)
+
+
+def _by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
+    choices = {"ids": "chosen/each", **launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
+    if capabilities.telling_lanes:
+        choices["fours"] = "rasteriser/fours"
+        if launch.operands["x"].spec.dtype == F32:
+            choices["x"] = "rasteriser/quads"
+    return by_rows(replace(launch, shader=SHADER, choices=choices), LANES * rows)

@@ -1,0 +1,26 @@
+"""Kernels of ops for every device, in work groups of one subgroup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.ops.convolution import in_groups_of
+from wgpu_backend.ops.normalization import by_team
+from wgpu_backend.ops.tiles import LANES
+
+
+def convolve(launch: Launch, _: Capabilities) -> Launch | None:
+    """Convolve by vectors of channels; other layouts have a thread a value anyway."""
+    return None if launch.shader == "convolve_plain" else in_groups_of(launch, LANES)
+
+
+def top_k(launch: Launch, _: Capabilities) -> Launch:
+    """Choose the largest of a part."""
+    return replace(launch, choices={**launch.choices, "WG": LANES})
+
+
+def norm(launch: Launch, _: Capabilities) -> Launch:
+    """Reduce a row by one subgroup: a barrier costs all registers."""
+    return by_team(launch, "team/subgroup")

@@ -1,0 +1,52 @@
+"""Kernels in which a thread works alone: on a row, or on a chunk of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.scan import blocks_of
+
+FOLDER = "kernels/rasteriser"
+
+
+def sort_rows(launch: Launch, _: Capabilities) -> Launch:
+    """Sort a row a thread."""
+    return _alone(launch, "sort_rows", launch.out.shape[0])
+
+
+def choose(launch: Launch, _: Capabilities) -> Launch:
+    """Choose the largest of a row a thread."""
+    return _alone(launch, "choose", launch.out.shape[0])
+
+
+def route(launch: Launch, _: Capabilities) -> Launch:
+    """Choose the experts of a token a thread."""
+    return _alone(launch, "route", launch.count("rows"))
+
+
+def scan(launch: Launch, _: Capabilities) -> Launch:
+    """Add up a block a thread."""
+    rows, cols = launch.out.shape
+    return _alone(launch, "scan", rows * blocks_of(cols))
+
+
+def radix_count(launch: Launch, _: Capabilities) -> Launch:
+    """Count the digits of a chunk a thread."""
+    return _alone(launch, "radix_count", _chunks(launch, launch.out))
+
+
+def radix_scatter(launch: Launch, _: Capabilities) -> Launch:
+    """Move the keys of a chunk a thread."""
+    return _alone(launch, "radix_scatter", _chunks(launch, launch.operands["ends"].spec))
+
+
+def _chunks(launch: Launch, table: Spec) -> int:
+    """Chunks of keys that a table of digits has a column for."""
+    return table.size // int(launch.choices["BINS"])
+
+
+def _alone(launch: Launch, shader: str, threads: int) -> Launch:
+    return replace(launch, shader=f"{FOLDER}/{shader}", groups=None, threads=threads)

@@ -1,0 +1,77 @@
+"""Products with f32 activations, a lane making rows of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import DType
+from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
+from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
+from wgpu_backend.ops.check import FLOATS, spread
+from wgpu_backend.ops.gates import joined_rows, require_whole
+from wgpu_backend.ops.normed import SQUARED
+from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
+
+PLAIN, SHUFFLED = "kernels/rasteriser/mulmat", "kernels/rasteriser/mulmat_shuffled"
+SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
+
+
+def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply with weights, in strips of rows, from buffers or textures.
+
+    Only lanes that shuffle make the factor of a norm.
+    """
+    shuffled = capabilities.telling_lanes
+    if launch.shader == "matmul" or ("NORMED" in launch.choices and not shuffled):
+        return None
+    require_whole(launch)
+    n, joins = launch.count("n"), joined_rows(launch)
+    textured = shuffled and lies_in_image(launch, "weights", capabilities)
+    tile = _tile(launch, capabilities, textured=textured)
+    columns = even_share(n, tile.columns)
+    rows = tile.rows if textured else tile.rows // joins
+    length = strip_length(launch.out.shape[-1], rows) if shuffled and not textured else 1
+
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = spread(strip_groups(weight_rows // joins, rows, length))
+        return (x, y, -(-n // columns))
+
+    choices = {**launch.choices, "COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}
+    if textured:
+        choices |= _from_textures(launch, n, tile.rows, columns)
+    elif shuffled:
+        choices |= _from_buffers(launch.operands["weights"].spec.dtype, tile.rows, length)
+    return replace(launch, shader=SHUFFLED if shuffled else PLAIN, groups=groups, choices=choices)
+
+
+def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:
+    """What a work group makes; as many rows as share squares, if it leaves those."""
+    kernel = "mulmat_told" if capabilities.telling_lanes else "mulmat_lanes"
+    kernel = "mulmat_tiled" if textured else kernel
+    dtype = launch.operands["weights"].spec.dtype
+    tile = chosen(capabilities, kernel, dtype, launch.count("n"))
+    if "ending" not in launch.choices:
+        return tile
+    return Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
+
+
+def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str, str | int]:
+    """Choices of lanes that read a weight as `ml.tiled` lays it out."""
+    # One column wants its weights used at once; several share what a row is told.
+    bunch = 1 if columns == 1 else rows
+    return {
+        **in_image(launch, "weights", 1 if n <= FEW else 4),
+        "own": "own/tile",
+        "BUNCH": bunch,
+        "BUNCHES": rows // bunch,
+        # Halves of a weight lie far apart in the texture: in turns, each is one run through memory.
+        "PASSES": joined_rows(launch),
+    }
+
+
+def _from_buffers(dtype: DType, rows: int, length: int) -> dict[str, str | int]:
+    """Choices of lanes that shuffle rows of a weight in buffers, in strips."""
+    floats = {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
+    return {"BUNCH": rows, "BUNCHES": 1, "STRIP": length, **(floats if dtype in FLOATS else {})}

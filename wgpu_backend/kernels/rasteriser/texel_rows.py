@@ -1,0 +1,30 @@
+"""Rows of weights that lie in textures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
+from wgpu_backend.ops.row_launches import GROUP
+
+
+def rows(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Gather rows of a weight from the texture that it lies in, if it does."""
+    matrix = launch.shader in ("", "rows_quant") and "weights" in launch.operands
+    if not matrix or not lies_in_image(launch, "weights", capabilities):
+        return None
+    choices = {**launch.choices, **in_image(launch, "weights")}
+    if launch.shader == "rows_quant":
+        return replace(launch, choices=choices)
+    size, cols = launch.count("size"), launch.count("cols")
+    params = {
+        "size": size // GROUP,
+        "groups": cols // GROUP,
+        "count": launch.count("count"),
+        "rows": launch.count("rows"),
+    }
+    return replace(
+        launch, threads=size // GROUP, params=params, shader="rows_quant", choices=choices
+    )
