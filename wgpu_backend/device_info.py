@@ -105,6 +105,19 @@ class Capabilities:
     unrounded: frozenset[str] = frozenset()
 
     @property
+    def compiles_tiles(self) -> bool:
+        """Whether kernels with tiles in workgroup memory or registers compile in a second or so."""
+        return self.telling_lanes or not self.software
+
+    @property
+    def expert_tiles(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of a tile of one expert, and how many an expert needs on average to make it pay.
+
+        The largest tile first.
+        """
+        return ((4, 3), (2, 1)) if self.software else ((32, 8),)
+
+    @property
     def telling_lanes(self) -> bool:
         """Whether eight lanes of a rasteriser tell each other values and long kernels compile well.
 

@@ -28,11 +28,6 @@ from wgpu_backend.ops.matmul import GROUP, WEIGHTS
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.register_tiles import EXPERT_TILE, f32_choices
 
-# Pairs that an expert must have on average, lest tiles stay too empty: a quarter of a tile pays for
-# the rest.
-FULL_ENOUGH = 8
-# For lanes: pairs of a tile with how many an expert must have, the largest tile first.
-LANE_TILES = ((4, 3), (2, 1))
 # Products that may end with a bias, and what their third operand is.
 FORMS = {
     "mulmat_id": "ids",
@@ -163,9 +158,7 @@ def tiled(name: str, launch: Launch) -> Launch:
 def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:
     """Pairs in a tile that suits a device; 1 where it is better that each is on its own."""
     each = pairs / experts if experts else 0
-    if capabilities.software:
-        return next((size for size, least in LANE_TILES if each >= least), 1)
-    return EXPERT_TILE.columns if each >= FULL_ENOUGH else 1
+    return next((size for size, least in capabilities.expert_tiles if each >= least), 1)
 
 
 def tiles_for(ids: Node, experts: int, graph: Graph) -> Node | None:

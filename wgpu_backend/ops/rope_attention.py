@@ -44,8 +44,7 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
 
 def has_kernel(capabilities: Capabilities, norms: int = 0) -> bool:
     """Whether a device shows enough buffers, and its kernel of attention is not the plain one."""
-    lanes = capabilities.telling_lanes or not capabilities.software
-    return lanes and has_bindings(capabilities, norms)
+    return capabilities.compiles_tiles and has_bindings(capabilities, norms)
 
 
 def has_bindings(capabilities: Capabilities, norms: int = 0) -> bool:

@@ -17,6 +17,7 @@ from wgpu_backend.kernels.rasteriser import (
     experts_q8,
     groups_of_eight,
     lone_threads,
+    norms_in_products,
     products,
     products_q8,
     q8_results,
@@ -41,7 +42,7 @@ def reduces_by_subgroup(capabilities: Capabilities) -> bool:
     return capabilities.software and capabilities.subgroups
 
 
-PRODUCTS = ("mulmat", "mulmat_full_prec", "mulmat_add", "mulmat_gated")
+PRODUCTS = norms_in_products.PRODUCTS
 PRODUCTS_Q8 = ("mulmat_q8", "mulmat_q8_add", "mulmat_q8_gated", "mulmat_q8_pair")
 ATTENTION = ("paged_attention", "paged_attention_splits")
 
