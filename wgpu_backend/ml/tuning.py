@@ -18,10 +18,11 @@ from typing import cast
 
 import numpy as np
 
-from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import DType
-from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.node import Node, Operation
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels import select
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.self_test import device_key
@@ -29,9 +30,9 @@ from wgpu_backend.ml.self_test_cases import ROUNDING_ERROR
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.matmul import mulmat, select_mulmat
+from wgpu_backend.ops.matmul import mulmat
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations, select_q8
+from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations
 from wgpu_backend.ops.rounding import EVERY_PRODUCT, rounding_key
 from wgpu_backend.ops.tiles import candidates
 
@@ -116,7 +117,6 @@ class Tuning:
     rounding: Sequence[Compared] = ()
 
 
-_Select = Callable[[Launch, Capabilities], Launch]
 _Product = Callable[[Node, Node], Node]
 
 
@@ -209,13 +209,13 @@ def _cases(
     executor: WgpuExecutor, weight: Tensor, rounded: Tensor, effort: Effort
 ) -> Iterator[_Case]:
     """Products of a weight that leave a choice, by class of columns and kernel."""
-    products: list[tuple[Tensor, _Select, _Product]] = [(weight, select_mulmat, mulmat)]
+    products: list[tuple[Tensor, Operation, _Product]] = [(weight, mulmat, mulmat)]
     if weight.dtype in FORMATS:
-        products.append((rounded, select_q8, _rounded))
+        products.append((rounded, mulmat_q8, _rounded))
     for n in effort.columns:
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
-        for operand, select, make in products:
-            case = _case(executor, operand, x, select, make)
+        for operand, operation, make in products:
+            case = _case(executor, operand, x, operation, make)
             if len(case.tiles) > 1:
                 yield case
 
@@ -251,14 +251,14 @@ def _rounded(weight: Node, x: Node) -> Node:
 
 
 def _case(
-    executor: WgpuExecutor, weight: Tensor, x: Array, select: _Select, product: _Product
+    executor: WgpuExecutor, weight: Tensor, x: Array, operation: Operation, product: _Product
 ) -> _Case:
     make = partial(_multiplied, weight, x, product)
     with Context(executor) as context:
         launch = make(context).launch
         assert launch is not None
         asked = _Asked()
-        select(launch, replace(executor.capabilities, tuned=asked))
+        select(operation, launch, replace(executor.capabilities, tuned=asked))
     name = asked.last
     return _Case(name, candidates(name, executor.capabilities), make, weight.spec.nbytes)
 

@@ -55,7 +55,9 @@ KERNELS = [
     Kernel("radix_scatter", is_rasteriser, lone_threads.radix_scatter),
     Kernel("convolve", is_rasteriser, groups_of_eight.convolve),
     *rows(("top_k_of_parts", "top_k_of_ids"), is_rasteriser, groups_of_eight.top_k),
-    *rows(("rms_norm", "layer_norm", "l2_norm"), reduces_by_subgroup, groups_of_eight.norm),
+    *rows(
+        ("rms_norm", "layer_norm", "softmax", "l2_norm"), reduces_by_subgroup, groups_of_eight.norm
+    ),
     *rows(("rows", "rows_recalled"), shuffles, texel_rows.rows),
     *rows(PRODUCTS, is_rasteriser, products.product),
     Kernel("mulmat_add_weighted", shuffles, weighted_sums.product),
