@@ -83,6 +83,30 @@ def test_a_choice_replaces_a_default(compose, value, text):
 
 
 @pytest.mark.parametrize(
+    ("declared", "value", "text"),
+    [
+        ("f32", 1, "1.0"),
+        ("f32", True, "1.0"),
+        ("f16", 0, "0.0"),
+        ("f32", 1e-5, "1e-05"),
+        ("i32", 3, "3i"),
+        ("i32", -3, "-3i"),
+        ("u32", 3, "3u"),
+        ("bool", 1, "true"),
+    ],
+)
+def test_a_number_is_written_in_the_declared_type(compose, declared, value, text):
+    shader = compose({"A": value}, main=f"const A: {declared} = {declared}();\n{MAIN}")
+    assert f"const A: {declared} = {text};" in shader.text
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), None])
+def test_a_choice_that_wgsl_cannot_write_is_named(compose, value):
+    with pytest.raises(ShaderError, match=rf"choices: A is {value}, needs a finite number"):
+        compose({"A": value}, main=f"const A: f32 = 1.0;\n{MAIN}")
+
+
+@pytest.mark.parametrize(
     "kind", ["alias X = f32;", "const X: f32 = 1.0;", "override X: f32 = 1.0;"]
 )
 def test_all_kinds_of_declarations_are_parameters(compose, kind):

@@ -12,6 +12,7 @@ Each composed line remembers the file and line it came from.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,7 +23,9 @@ Choice = str | int | float | bool
 Origin = str
 
 _IMPORT = re.compile(r"^// @import (?P<path>[\w/]+)(?: as (?P<name>\w+))?\s*$")
-_PARAMETER = re.compile(r"^(?P<head>(?:alias|const|override) (?P<name>\w+)[^=;]*= )[^;]+;")
+_PARAMETER = re.compile(
+    r"^(?P<head>(?:alias|const|override) (?P<name>\w+)(?:\s*:\s*(?P<type>\w+))?[^=;]*= )[^;]+;"
+)
 _LOOP = re.compile(
     r"^(?P<indent>\s*)for \(var (?P<name>\w+)(?:: \w+)? = (?P<low>\w+); "
     r"(?P=name) < (?P<high>\w+); (?P=name)(?:\+\+| \+= 1u?)\) \{$"
@@ -81,7 +84,7 @@ class Composer:
             return line
         name = found["name"]
         if name in self.choices:
-            value = _wgsl(self.choices[name])
+            value = _wgsl(name, self.choices[name], found["type"] or "")
             self._take(name, "", value)
             line = f"{found['head']}{value};{line[found.end() :]}"
         self.constants[name] = line[len(found["head"]) : line.index(";")].strip()
@@ -104,11 +107,19 @@ def _unread(
     return ShaderError(f"{stem(importer)}: {origin}: {error}{hint}\n{gutter}{line}\n{caret}")
 
 
-def _wgsl(value: Choice) -> str:
-    if isinstance(value, bool):
+def _wgsl(name: str, value: Choice, declared: str) -> str:
+    """A value as WGSL writes it, a number in the type that the shader declares."""
+    if isinstance(value, str):
+        return value
+    # Outside, nobody checks the type.
+    if not isinstance(value, int | float) or not math.isfinite(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ShaderError(f"choices: {name} is {value}, needs a finite number")
+    if declared in ("f32", "f16"):
+        return str(float(value))
+    if isinstance(value, bool) or declared == "bool":
         return "true" if value else "false"
     if isinstance(value, int):
-        return f"{value}u"
+        return f"{value}i" if declared == "i32" else f"{value}u"
     return str(value)
 
 
