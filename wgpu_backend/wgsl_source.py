@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -70,6 +72,18 @@ def alike(path: str) -> str:
     names = [f"{folder}/{f.name}".strip("/") for f in home.iterdir()] if home.is_dir() else []
     found = get_close_matches(f"{path}.wgsl", names, 1)
     return found[0].removesuffix(".wgsl") if found else ""
+
+
+@cache
+def definitions() -> Mapping[str, str]:
+    """Functions of the package's ``lib/``, with the file that has them, as an import names it."""
+    home = files("wgpu_backend.shaders").joinpath("lib")
+    found: dict[str, str] = {}
+    for name in sorted(file.name for file in home.iterdir()):
+        path = f"lib/{name.removesuffix('.wgsl')}"
+        for function in re.findall(r"^fn (\w+)\(", _package_text(path), re.MULTILINE):
+            found.setdefault(function, path)
+    return found
 
 
 def stem(source: Source) -> str:

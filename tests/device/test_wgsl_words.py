@@ -50,6 +50,11 @@ SLIPS = [
     ("no definition in scope for identifier: `valu`", "", "`valu`; did you mean `value`?"),
     ("no definition in scope for identifier: `lerp`", "", "did you mean `mix`?"),
     (
+        "no definition in scope for identifier: `group_max`",
+        "",
+        "add the line // @import lib/reduce",
+    ),
+    (
         "no definition in scope for identifier: `qqq`",
         "",
         "no definition in scope for identifier: `",

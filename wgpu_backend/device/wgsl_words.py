@@ -11,6 +11,8 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from wgpu_backend.wgsl_source import definitions
+
 _KINDS = {"Sint": "i", "Uint": "u", "Float": "f", "Bool": "bool"}
 _SIZES = {"Bi": "vec2", "Tri": "vec3", "Quad": "vec4"}
 _OPERATORS = {
@@ -110,6 +112,8 @@ def _declared(found: re.Match[str], _: Place) -> str:
 
 def _unknown(found: re.Match[str], place: Place) -> str:
     name = found[1]
+    if home := definitions().get(name):
+        return f"`{name}` is in {home}; add the line // @import {home}"
     own = set(re.findall(r"\b[A-Za-z_]\w*\b", place.text)) - {name}
     near = _FOREIGN.get(name) or next(iter(get_close_matches(name, [*own, *_BUILTINS], 1, 0.7)), "")
     return found[0] + (f"; did you mean `{near}`?" if near else "")
