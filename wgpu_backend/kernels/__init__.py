@@ -2,8 +2,7 @@
 
 An op's launch is its portable kernel, which every device runs. `table` lists what families have
 instead: an op, a predicate on `Capabilities`, and a function that builds the launch. A family is a
-folder here, its shaders in ``shaders/kernels`` under the same name; without its folder and its line
-in `table` everything still runs, more slowly.
+folder here, its shaders in ``shaders/kernels`` under the same name.
 """
 
 from wgpu_backend.kernels.table import FAMILIES as FAMILIES
