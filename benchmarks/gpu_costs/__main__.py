@@ -5,12 +5,13 @@
     python -m benchmarks.gpu_costs                                  all that the baseline has
     python -m benchmarks.gpu_costs --op linear --formats q4_k_m     products with weights
     python -m benchmarks.gpu_costs --graph decode1 --lint           what accesses ask of memory
+    python -m benchmarks.gpu_costs --family dg2                     what Intel's compiler makes of it
     python -m benchmarks.gpu_costs --check                          fails where one became worse
 
 The graphs of decode steps and prompts are recorded for a model without weights, and Mesa's RADV
-compiles each kernel for a card that is not there: the same figures every time. It needs a C
-compiler and Mesa 25 or newer, the system's or one unpacked in the folder that the environment
-variable MESA names; where there is neither it says so, and that is no failure.
+(for Intel's GPUs its ANV) compiles each kernel for a card that is not there: the same figures every
+time. It needs a C compiler and Mesa 25 or newer, the system's or one unpacked in the folder that
+the environment variable MESA names; where there is neither it says so, and that is no failure.
 
 What it cannot tell: caches, clocks, gaps between dispatches, and other vendors' compilers. What was
 measured on a card outranks all of it.
@@ -33,6 +34,7 @@ from benchmarks.gpu_costs.models import FORMATS, SIZES
 
 FAMILIES = ("navi31", "vega10")
 GRAPHS = ("decode1", "decode2", "decode4", "decode8", "prefill16", "prefill64", "prefill512")
+FAMILY_HELP = f"of AMD's as Mesa names them; of Intel's {' and '.join(tools.INTEL)}"
 WORST = 20  # accesses that the lint shows
 HEADS = (
     "n", "op", "grid", "wg", "wave", "VGPR", "spill", "scratch", "LDS", "waves", "latency",
@@ -49,7 +51,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("gpu_costs", description=text, formatter_class=formatter)
     parser.add_argument("--model", default="8b", choices=SIZES)
     parser.add_argument("--formats", type=_words, default=FORMATS, help=",".join(FORMATS))
-    parser.add_argument("--family", type=_words, default=FAMILIES, help="as Mesa names cards")
+    parser.add_argument("--family", type=_words, default=FAMILIES, help=FAMILY_HELP)
     parser.add_argument("--op", default="", help="how its name begins; linear: all with weights")
     parser.add_argument("--graph", type=_words, default=GRAPHS, help="decodeN, prefillN")
     parser.add_argument("--positions", type=int, default=4096, help="that a decode step looks at")
@@ -133,7 +135,7 @@ def _cells(row: Row) -> list[str]:
         "inverse_throughput", "code",
     )  # fmt: skip
     grid = "×".join(map(str, row["groups"]))
-    figures = [str(row[name]) for name in names]
+    figures = ["–" if row[name] is None else str(row[name]) for name in names]
     executed = [_number(row[name]) for name in ("instructions", "instructions_per_weight")]
     return [str(row["count"]), row["op"], grid, *figures, *executed, row["operands"]]
 

@@ -1,4 +1,4 @@
-"""ACO's assembly: blocks, loops, and how many instructions a lane executes.
+"""Assembly of ACO and of Intel's compiler: blocks, loops, how many instructions a lane executes.
 
 A static count says little of a kernel whose loop is a tenth of its text and nine tenths of its
 time. So each block is weighted by how often it runs: once outside of loops, else as often as the
@@ -14,12 +14,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from benchmarks.gpu_costs.nir_run import Trips
 
 _LABEL = re.compile(r"^(BB\d+):")
 _BRANCH = re.compile(r"^s_c?branch\S*\s+(BB\d+)")
+_INTEL_LABEL = re.compile(r"^(LABEL\d+):")
+_INTEL_INSTRUCTION = re.compile(r"^(?:\([^)]*\)\s*)?[a-z][\w.]*(?: \w+)?\(\d+\)")
+_INTEL_BRANCH = re.compile(r"^(?:\([^)]*\)\s*)?(?:while|break|cont)\(\d+\).*\s(LABEL\d+)\b")
 _REPEATED = re.compile(r"^\(then repeated (\d+) times\)")
 
 
@@ -33,7 +34,8 @@ class Block:
     @property
     def targets(self) -> list[str]:
         """Labels that it may branch to."""
-        return [found[1] for each in self.instructions if (found := _BRANCH.match(each))]
+        found = (_BRANCH.match(each) or _INTEL_BRANCH.match(each) for each in self.instructions)
+        return [each[1] for each in found if each]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,25 @@ class Loop:
 
 def blocks(text: str) -> list[Block]:
     """Blocks of a disassembly, in order."""
+    return _intel_blocks(text) if "{ align" in text else _aco_blocks(text)
+
+
+def _intel_blocks(text: str) -> list[Block]:
+    """Blocks between labels and behind branches; what a line goes on with begins with blanks."""
+    label, body, found = "start", list[str](), list[Block]()
+    for line in text.splitlines():
+        if head := _INTEL_LABEL.match(line):
+            found.append(Block(label, tuple(body)))
+            label, body = head[1], []
+        elif _INTEL_INSTRUCTION.match(line):
+            body.append(line)
+            if _INTEL_BRANCH.match(line):
+                found.append(Block(label, tuple(body)))
+                label, body = "", []
+    return [*found, Block(label, tuple(body))]
+
+
+def _aco_blocks(text: str) -> list[Block]:
     label, body = "start", list[str]()
     found: list[Block] = []
     for line in text.splitlines():
@@ -120,4 +141,4 @@ def executed(text: str, trips: Trips, nesting: Sequence[int]) -> float | None:
 
 def static(text: str) -> int:
     """Instructions of the text."""
-    return int(np.sum([len(block.instructions) for block in blocks(text)]))
+    return sum(len(block.instructions) for block in blocks(text))

@@ -75,12 +75,14 @@ class Row:
         Registers of a lane, and how many of them (scalar ones included) lie in memory.
     scratch, lds : int
         Bytes of memory that stands in for registers, a lane, and of workgroup memory, a group.
-    waves : int
-        That fit on a SIMD.
+    waves : int or None
+        That fit on a SIMD; not known of Intel's.
     latency, inverse_throughput : int
         The compiler's estimates, in cycles.
     code : int
         Bytes.
+    static_instructions : int
+        Of the text.
     instructions : float or None
         That a lane executes, see `assembly.executed`.
     instructions_per_weight : float or None
@@ -104,10 +106,11 @@ class Row:
     spills: int
     scratch: int
     lds: int
-    waves: int
+    waves: int | None
     latency: int
     inverse_throughput: int
     code: int
+    static_instructions: int
     instructions: float | None
     instructions_per_weight: float | None
     nbytes: int
@@ -234,19 +237,42 @@ def _row(
         groups=groups,
         threads=threads,
         wave=stats["Subgroup size"],
-        vgprs=stats["VGPRs"],
-        spills=stats["Spilled VGPRs"] + stats["Spilled SGPRs"],
-        scratch=stats["Scratch size"],
-        lds=stats["LDS size"],
-        waves=stats["Subgroups per SIMD"],
-        latency=stats["Latency"],
-        inverse_throughput=stats["Inverse Throughput"],
-        code=stats["Code size"],
+        **_figures(stats),
+        static_instructions=assembly.static(done.assembly),
         instructions=executed and round(executed, 1),
         instructions_per_weight=a_weight and round(a_weight, 3),
         nbytes=each.nbytes,
     )
     return row, lint.look(done.program, setting, trips) if wanted.lint else []
+
+
+def _figures(stats: dict[str, Any]) -> dict[str, Any]:
+    """Columns by the names that a driver has for them.
+
+    Intel's compiler tells live registers for registers, one estimate of cycles, and instructions
+    instead of bytes of code; how many waves fit depends on nothing that it chooses.
+    """
+    if "VGPRs" in stats:
+        return {
+            "vgprs": stats["VGPRs"],
+            "spills": stats["Spilled VGPRs"] + stats["Spilled SGPRs"],
+            "scratch": stats["Scratch size"],
+            "lds": stats["LDS size"],
+            "waves": stats["Subgroups per SIMD"],
+            "latency": stats["Latency"],
+            "inverse_throughput": stats["Inverse Throughput"],
+            "code": stats["Code size"],
+        }
+    return {
+        "vgprs": stats["Max live registers"],
+        "spills": stats["Spill Count"] + stats["Fill Count"],
+        "scratch": stats["Scratch Memory Size"],
+        "lds": stats["Workgroup Memory Size"],
+        "waves": None,
+        "latency": stats["Cycle Count"],
+        "inverse_throughput": stats["Cycle Count"],
+        "code": stats["Instruction Count"],
+    }
 
 
 def _setting(wanted: Wanted, graph: str, each: internals.Dispatched, done: Compiled) -> Setting:

@@ -87,9 +87,10 @@ def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
     LookupError
         There is no null device.
     """
-    info = next((d for d in Devices() if "radv" in d.driver.lower()), None)
+    vulkan = (d for d in Devices() if d.api == "Vulkan" and "mesa" in d.driver.lower())
+    info = next(vulkan, None)
     if info is None:
-        raise LookupError("the null device of RADV did not open")
+        raise LookupError("the null device did not open")
     backend = new_backend(path, BackendParams(info, exact=exact, self_test=False), name="wgpu")
     try:
         if rounded:

@@ -245,6 +245,8 @@ class Run:
     def _intrinsic(self, each: Instruction) -> Values | _Descriptor:
         if each.op == "@load_smem_amd":
             return self._descriptor(each)
+        if each.op == "@resource_intel":
+            return _Descriptor(int(each.fields["binding"]))
         if each.op in ("@load_ubo", "@load_ssbo"):
             return self._load(each)
         if each.op in SHARED_LOADS:
@@ -332,12 +334,22 @@ _BUILTINS: dict[str, _Builtin] = {
     "@load_subgroup_invocation": lambda run, _: [run._lane % np.uint32(run._setting.subgroup)],
     "@load_subgroup_size": lambda run, _: [_one(run._setting.subgroup)],
     "@load_num_subgroups": lambda run, _: [_one(run.trips.entered.shape[1])],
+    "@load_simd_width_intel": lambda run, _: [_one(run._setting.subgroup)],
+    "@load_push_constant": lambda run, each: _pushed(run, each),
+    "@load_inline_data_intel": lambda run, each: _pushed(run, each),
     "@inverse_ballot": lambda run, each: [_ballot_bit(run, each)],
     "@read_first_invocation": lambda run, each: _first(run, each),
     "@reduce": lambda run, each: [_scanned(run, each)[0]],
     "@inclusive_scan": lambda run, each: [_scanned(run, each)[1]],
     "@exclusive_scan": lambda run, each: [_scanned(run, each)[2]],
 }
+
+
+def _pushed(run: Run, each: Instruction) -> Values:
+    """What Intel's driver gives a shader: where the grid begins, and its size."""
+    words: Values = [*[_one(0)] * 3, *(_one(n) for n in run._setting.groups)]
+    first = int(each.fields.get("base", "0")) // 4
+    return (words + [None] * 64)[first : first + each.width]
 
 
 def _one(value: int) -> Lanes:

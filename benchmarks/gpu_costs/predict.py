@@ -11,10 +11,10 @@ A dispatch takes the longest of four, and the gap behind it:
     accesses       lines of 128 bytes and passes over banks of workgroup memory, a core's cycle each
     one wave       what a lane executes, an instruction every fourth cycle: few groups fill no card
 
-The figures are those of AMD's compiler for navi31, also for other vendors' cards, whose compilers
-need more or fewer instructions; caches beyond the lines of one load, clocks under load and drivers
-are left out. Written are the data of ``wgpu-backend bench --compare-prediction`` and the table in
-docs.
+The figures are those of AMD's compiler for navi31, and of Intel's for DG2 where the card is
+Intel's; other vendors' compilers need more or fewer instructions. Caches beyond the lines of one
+load, clocks under load and drivers are left out. Written are the data of ``wgpu-backend bench
+--compare-prediction`` and the table in docs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "wgpu_backend" / "cli" / "predictions.json"
 PAGE = ROOT / "docs" / "predicted-speed.md"
 MODELS = ("8b", "1b", "0.5b")
-FAMILY = "navi31"
+FAMILY, INTEL_FAMILY = "navi31", "dg2"
 POSITIONS = 256  # that a decode step looks at
 OF_BANDWIDTH, OF_ISSUE = 0.85, 0.80
 CYCLES_ALONE = 4  # between instructions of a wave that has nobody to take turns with
+TURNS_UNKNOWN = 10
 LANES = 32
 
 Row = dict[str, Any]
@@ -63,6 +64,8 @@ class Card:
         Microseconds between dispatches that wait for each other, an estimate.
     source : str
         Where the figures are from.
+    family : str
+        Whose static costs stand for the card's.
     """
 
     name: str
@@ -72,13 +75,14 @@ class Card:
     clock: float
     gap: float
     source: str
+    family: str = FAMILY
 
 
 CARDS = (
     Card("H200", 4800, 132, 128, 1.98, 3.0, "NVIDIA H200 data sheet (4.8 TB/s, 67 TFLOPS of FP32)"),
     Card("RTX 4090", 1008, 128, 128, 2.52, 3.0, "NVIDIA Ada architecture whitepaper"),
     Card("RX 7900 XTX", 960, 96, 64, 2.5, 3.0, "AMD product page; dual issue is not counted"),
-    Card("Arc B580", 456, 20, 128, 2.67, 3.0, "Intel product page (20 cores of 8 × 16 lanes)"),
+    Card("Arc B580", 456, 20, 128, 2.67, 3.0, "Intel product page (20 × 8 × 16)", INTEL_FAMILY),
     Card("M3 Max", 400, 40, 128, 1.38, 3.0, "Apple, 40 cores of GPU; the clock by third parties"),
 )  # fmt: skip
 
@@ -116,8 +120,8 @@ class Prediction:
 def dispatch_times(row: Row, card: Card) -> dict[str, float]:
     """Microseconds of one dispatch by each roof."""
     groups, threads = math.prod(row["groups"]), row["threads"]
-    # Loops that depend on data have no count: there the compiler's own estimate stands in.
-    alone = (row["instructions"] or row["latency"] / CYCLES_ALONE) * CYCLES_ALONE
+    # Loops that depend on data have no count: there each instruction is taken to run a few times.
+    alone = (row["instructions"] or row["static_instructions"] * TURNS_UNKNOWN) * CYCLES_ALONE
     issued = groups * threads * alone / CYCLES_ALONE
     a_group = -(-threads // LANES) * sum(e["times"] * (e["took"] or 0.0) for e in row["lint"])
     cycles = {
@@ -148,7 +152,8 @@ def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
     for (model, format, graph), some in graphs.items():
         for test in (test for test in TESTS if test.graph == graph):
             for card in CARDS:
-                time, bound = pass_time(some, card)
+                own = [row for row in some if row["family"] == card.family]
+                time, bound = pass_time(own, card)
                 rate = test.tokens / (test.passes * time) * 1e6
                 yield Prediction(model, format, card.name, test.name, _rounded(rate), bound)
 
@@ -239,11 +244,11 @@ Of each dispatch the longest of these counts, and behind it a gap:
 
 The letter behind a figure says what most of the time goes into; **g** are the gaps.
 
-Instructions and accesses are what AMD's compiler makes of the kernels for navi31, for the other
-cards, too. What is not in it: other vendors' compilers, clocks under load, caches beyond the lines
-of one load, the host. Expect a factor of two either way. Decode steps look at {POSITIONS}
-positions; the models have the sizes of Llama 3.1 8B, Llama 3.2 1B and Qwen2 0.5B, with output
-matrices of their own.
+Instructions and accesses are what AMD's compiler makes of the kernels for navi31, and Intel's for
+DG2, the generation before the B580's; for NVIDIA's and Apple's cards AMD's figures stand in. What
+is not in it: those vendors' compilers, clocks under load, caches beyond the lines of one load, the
+host. Expect a factor of two either way. Decode steps look at {POSITIONS} positions; the models have
+the sizes of Llama 3.1 8B, Llama 3.2 1B and Qwen2 0.5B, with output matrices of their own.
 """
 
 
@@ -254,7 +259,8 @@ def main() -> int:
     try:
         for model in MODELS:
             options = arguments([*words, "--model", model, "--formats", ",".join(FORMATS)])
-            rows += collected(options, FAMILY)[1]
+            for family in (FAMILY, INTEL_FAMILY):
+                rows += collected(options, family)[1]
             print(f"{model}: {len(rows)} kernels so far", file=sys.stderr)
     except tools.Missing as missing:
         print(f"skipped: {missing}")

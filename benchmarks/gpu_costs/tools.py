@@ -2,7 +2,8 @@
 
 RADV's null device compiles for a card that is not there. It is Mesa's own driver, the system's or
 the one unpacked in the folder that the environment variable ``MESA`` names, and `nullgpu.c` as a
-Vulkan layer gives it what programs ask a device for.
+Vulkan layer gives it what programs ask a device for. ANV, Intel's driver, has no such device;
+`drm_shim.c` answers for the kernel's driver, and the layer does the rest.
 """
 
 from __future__ import annotations
@@ -25,13 +26,26 @@ COMPILERS = ("cc", "gcc", "clang")
 DRIVER_FOLDERS = ("/usr/share", "/etc", "/usr/local/share", "/usr/local/etc")
 
 
+@dataclass(frozen=True, slots=True)
+class IntelGpu:
+    """What the kernel's driver tells of an Intel GPU: PCI id, subslices, whether it has memory."""
+
+    device_id: int
+    subslices: int
+    local_memory: bool
+
+
+INTEL = {"tgl": IntelGpu(0x9A49, 6, False), "dg2": IntelGpu(0x56A0, 32, True)}
+CARD_NBYTES = 64 << 30  # of a file that is a hole
+
+
 class Missing(Exception):
     """A tool is not there; the text says which, and what would do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mesa:
-    """A RADV driver.
+    """A Vulkan driver of Mesa.
 
     Parameters
     ----------
@@ -62,8 +76,8 @@ def compiler() -> str:
     return found
 
 
-def mesa() -> Mesa:
-    """The driver to use.
+def mesa(name: str = "radeon") -> Mesa:
+    """The driver to use, by the name of its manifest: ``radeon`` or ``intel``.
 
     Raises
     ------
@@ -72,17 +86,17 @@ def mesa() -> Mesa:
     """
     unpacked = os.environ.get("MESA")
     folders = [Path(unpacked, "usr/share")] if unpacked else [Path(f) for f in DRIVER_FOLDERS]
-    for path in _manifests(folders):
+    for path in _manifests(folders, name):
         icd = json.loads(path.read_text("utf-8"))["ICD"]
         root = Path(unpacked) if unpacked and Path(unpacked) != Path("/") else None
         return _found(icd, root)
     where = f"in {unpacked}" if unpacked else "on the system; MESA=FOLDER names an unpacked one"
-    raise Missing(f"no RADV driver of Mesa ({OLDEST_MESA} or newer) {where}")
+    raise Missing(f"no {name} driver of Mesa ({OLDEST_MESA} or newer) {where}")
 
 
-def _manifests(folders: list[Path]) -> Iterator[Path]:
+def _manifests(folders: list[Path], name: str) -> Iterator[Path]:
     for folder in folders:
-        yield from sorted(folder.glob("vulkan/icd.d/radeon_icd*.json"))
+        yield from sorted(folder.glob(f"vulkan/icd.d/{name}_icd*.json"))
 
 
 def _found(icd: dict[str, str], root: Path | None) -> Mesa:
@@ -104,24 +118,25 @@ def environment(work: Path, family: str) -> dict[str, str]:
     work : Path
         A folder of its own; the layer is built there.
     family : str
-        As Mesa calls it: navi31, navi21, gfx1201, vega10, polaris10, …
+        As Mesa calls it: navi31, navi21, gfx1201, vega10, polaris10, …; or one of `INTEL`.
 
     Raises
     ------
     Missing
         A tool is not there, or the layer does not compile.
     """
-    driver, cc = mesa(), compiler()
+    intel = INTEL.get(family)
+    driver, cc = mesa("intel" if intel else "radeon"), compiler()
     out = work / "out"
     out.mkdir(parents=True)
-    icd = _written(work / "radv.json", _icd(driver))
-    _written(work / "layers" / "layer.json", _layer(_built(cc, work / "libnullgpu.so")))
+    icd = _written(work / "icd.json", _icd(driver))
+    _written(work / "layers" / "layer.json", _layer(_built(cc, work, "nullgpu")))
     added = {
         "VK_DRIVER_FILES": str(icd),
         "VK_ICD_FILENAMES": str(icd),
         "VK_LAYER_PATH": str(work / "layers"),
         "VK_INSTANCE_LAYERS": LAYER,
-        "RADV_FORCE_FAMILY": family,
+        **(_shimmed(cc, work, intel) if intel else {"RADV_FORCE_FAMILY": family}),
         "MESA_SHADER_CACHE_DISABLE": "true",
         "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", str(work)),
         "GPU_COSTS_OUT": str(out),
@@ -132,11 +147,31 @@ def environment(work: Path, family: str) -> dict[str, str]:
     return {**os.environ, **added}
 
 
-def _built(cc: str, library: Path) -> Path:
-    words = [cc, "-O1", "-shared", "-fPIC", "-pthread", "-o", library, HERE / "nullgpu.c"]
+def _shimmed(cc: str, work: Path, gpu: IntelGpu) -> dict[str, str]:
+    """Environment in which the kernel seems to have an Intel GPU."""
+    told = {
+        "DEVICE_ID": gpu.device_id,
+        "SUBSLICES": gpu.subslices,
+        "LOCAL_MEMORY": int(gpu.local_memory),
+    }
+    shim = _built(cc, work, "drm_shim", *(f"-D{name}={value}" for name, value in told.items()))
+    card = work / "card"
+    with card.open("wb") as file:
+        file.truncate(CARD_NBYTES)
+    others = os.environ.get("LD_PRELOAD")
+    return {
+        "GPU_COSTS_CARD": str(card),
+        "LD_PRELOAD": " ".join(filter(None, (str(shim), others))),
+    }
+
+
+def _built(cc: str, work: Path, name: str, *more: str) -> Path:
+    """Compile a file of this folder to a library."""
+    library = work / f"lib{name}.so"
+    words = [cc, "-O1", "-shared", "-fPIC", "-pthread", *more, "-o", library, HERE / f"{name}.c"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Missing(f"{cc} does not build the layer: {done.stderr.strip().splitlines()[-1:]}")
+        raise Missing(f"{cc} does not build {name}.c: {done.stderr.strip().splitlines()[-1:]}")
     return library
 
 
@@ -177,7 +212,8 @@ def run(words: list[str], work: Path, family: str) -> str:
     env = environment(work, family)
     done = subprocess.run(words, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
     # Mesa tells of the card that is not there.
-    told = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("ac_"))
+    lines = (line for line in done.stderr.splitlines() if not line.startswith("ac_"))
+    told = "\n".join(dict.fromkeys(lines))
     if done.returncode == MISSING:
         raise Missing(told)
     if done.returncode:
