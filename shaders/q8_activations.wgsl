@@ -3,6 +3,7 @@
 // @import vec4/f32 as x
 // @import lib/grid
 // @import lib/q8
+// @import lib/q8_store
 
 const WG: u32 = 64u;
 
@@ -22,8 +23,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var k = 0u; k < 8u; k++) {
         values[k] = x_load4(params.x_offset / 4u + i * 8u + k);
     }
-    let packed = q8_group(&values);
-    y[i * 3u] = packed[0];
-    y[i * 3u + 1u] = packed[1];
-    y[i * 3u + 2u] = packed[2];
+    q8_store(i, params.size, q8_group(&values));
 }

@@ -3,6 +3,7 @@
 // @import vec4/f32 as x
 // @import lib/grid
 // @import lib/q8
+// @import lib/q8_store
 
 const WG: u32 = 64u;
 
@@ -23,15 +24,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         values[k] = x_load4(params.x_offset / 4u + i * 8u + k);
     }
     let row = i / params.groups;
-    let at = (row * params.groups + i) * 3u;
+    let at = row * params.groups + i;
     let first = q8_group(&values);
-    put(at, first);
+    q8_store(at, 2u * params.size, first);
     q8_subtract(&values, first);
-    put(at + params.groups * 3u, q8_group(&values));
-}
-
-fn put(at: u32, group: array<vec4<u32>, 3>) {
-    y[at] = group[0];
-    y[at + 1u] = group[1];
-    y[at + 2u] = group[2];
+    q8_store(at + params.groups, 2u * params.size, q8_group(&values));
 }

@@ -4,6 +4,7 @@
 // @import vec4/f32 as weight
 // @import lib/grid
 // @import lib/q8
+// @import lib/q8_store
 
 const WG: u32 = 64u;
 
@@ -27,8 +28,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         squares += x_k * x_k;
         values[k] = x_k * weight_load4(first_weight + k);
     }
-    let packed = q8_group(&values);
-    y[i * 3u] = packed[0];
-    y[i * 3u + 1u] = packed[1];
-    y[i * 3u + 2u] = vec4<u32>(packed[2].xyz, bitcast<u32>(dot(squares, vec4<f32>(1.0))));
+    var packed = q8_group(&values);
+    packed[2].w = bitcast<u32>(dot(squares, vec4<f32>(1.0)));
+    q8_store(i, params.size, packed);
 }

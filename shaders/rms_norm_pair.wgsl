@@ -4,6 +4,7 @@
 // @import vec4/f32 as weight
 // @import lib/each_row
 // @import lib/q8
+// @import lib/q8_store
 
 const WEIGHTED: bool = true;
 
@@ -30,15 +31,10 @@ fn compute_row(row: u32, lane: u32, width: u32) {
             }
         }
         let packed = q8_group(&values);
-        let at = (2u * row * params.groups + g) * 3u;
-        put(at, packed);
+        let at = 2u * row * params.groups + g;
+        let all = 2u * params.rows * params.groups;
+        q8_store(at, all, packed);
         q8_subtract(&values, packed);
-        put(at + params.groups * 3u, q8_group(&values));
+        q8_store(at + params.groups, all, q8_group(&values));
     }
-}
-
-fn put(at: u32, group: array<vec4<u32>, 3>) {
-    y[at] = group[0];
-    y[at + 1u] = group[1];
-    y[at + 2u] = group[2];
 }

@@ -11,8 +11,23 @@ _SMALLEST, _INFINITY = np.uint32(0x0D800000), np.uint32(0x7F800000)
 
 
 @twin
-def q8_activations(x: Array) -> Array:
+def q8_activations(x: Array, *, planar: bool = False) -> Array:
     """Round groups of 32 values to eight bits, with their scale, sums and squares."""
+    return in_planes(_rounded(x)) if planar else _rounded(x)
+
+
+def in_planes(groups: Array) -> Array:
+    """Groups of (..., 12) words as (3, ..., 4)."""
+    return np.ascontiguousarray(np.moveaxis(groups.reshape(*groups.shape[:-1], 3, 4), -2, 0))
+
+
+def out_of_planes(x: Array) -> Array:
+    """Groups of (..., 12) words, which may lie in planes."""
+    whole = x if x.shape[-1] == 12 else np.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], 12)
+    return np.ascontiguousarray(whole)
+
+
+def _rounded(x: Array) -> Array:
     groups = _in_groups(x)
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
@@ -29,11 +44,11 @@ def q8_activations(x: Array) -> Array:
 
 
 @twin
-def q8_weighted(x: Array, weight: Array) -> Array:
+def q8_weighted(x: Array, weight: Array, *, planar: bool = False) -> Array:
     """`q8_activations` of weighted rows, with the squares of the rows alone."""
-    groups = q8_activations(x * weight)
+    groups = _rounded(x * weight)
     groups[..., 11:] = _squares(_in_groups(x)).view(np.uint32)
-    return groups
+    return in_planes(groups) if planar else groups
 
 
 def _squares(groups: Array) -> Array:
@@ -46,17 +61,18 @@ def _in_groups(x: Array) -> Array:
 
 def values_of(x: Array) -> Array:
     """What the groups stand for, (..., k)."""
-    words = np.ascontiguousarray(x)
+    words = out_of_planes(x)
     quants = np.ascontiguousarray(words[..., :8]).view(np.int8).astype(np.float32)
     scale = np.ascontiguousarray(words[..., 8:9]).view(np.float32)
-    return (quants * scale).reshape(*x.shape[:-2], -1)
+    return (quants * scale).reshape(*words.shape[:-2], -1)
 
 
 def _norm_factor(x: Array, eps: float | None) -> Array:
     """What a norm multiplies rows by, (..., 1)."""
     if eps is None:
         return np.float32(1).reshape(1)
-    squares = np.ascontiguousarray(x[..., 11]).view(np.float32).sum(axis=-1, keepdims=True)
+    squares = np.ascontiguousarray(out_of_planes(x)[..., 11]).view(np.float32)
+    squares = squares.sum(axis=-1, keepdims=True)
     return 1 / np.sqrt(squares / np.float32(32 * x.shape[-2]) + np.float32(eps))
 
 
@@ -75,7 +91,9 @@ def mulmat_q8_add(weight: Array, x: Array, addend: Array, *, eps: float | None =
 @twin
 def mulmat_q8_pair(weight: Array, x: Array) -> Array:
     """Product of the rows that pairs stand for."""
-    return mulmat_q8(weight, x).sum(axis=-2)
+    parts = out_of_planes(x)
+    pairs = parts if x.shape[-1] == 12 else parts.reshape(*x.shape[1:-2], 2, -1, 12)
+    return mulmat_q8(weight, pairs).sum(axis=-2)
 
 
 @twin

@@ -22,11 +22,12 @@ FEWEST, MOST = 32, 256  # threads of a work group
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Sizes of a product: rows of the weight, groups of 32 in each, columns."""
+    """Sizes of a product: rows of the weight, groups of 32 in each, columns and parts of one."""
 
     rows: int
     groups: int
     columns: int
+    parts: int = 1
 
 
 def fitted(extent: Extent, most: Tile, squares: int, capabilities: Capabilities) -> Tile:
@@ -41,7 +42,7 @@ def fitted(extent: Extent, most: Tile, squares: int, capabilities: Capabilities)
         Sums that a lane has of each column besides those of rows.
     capabilities : Capabilities
     """
-    columns = even_share(extent.columns, most.columns)
+    columns = _columns(extent, most)
     rows, threads = most.rows, most.threads
     while rows > 1 and rows * columns > SUMS:
         rows //= 2
@@ -56,6 +57,12 @@ def fitted(extent: Extent, most: Tile, squares: int, capabilities: Capabilities)
         else:
             break
     return Tile(rows, columns, threads)
+
+
+def _columns(extent: Extent, tile: Tile) -> int:
+    """Columns of a work group, no part without the others."""
+    parts = extent.parts
+    return parts * even_share(extent.columns // parts, max(tile.columns // parts, 1))
 
 
 def _fits(threads: int, sums: int, capabilities: Capabilities) -> bool:
@@ -83,11 +90,12 @@ def as_vectors(
     """
     n, joins = launch.count("n"), joined_rows(launch)
     weights = launch.operands["weights"].spec
-    extent = Extent(weights.shape[-2], launch.count("groups"), n)
+    parts = int(launch.choices.get("PARTS", 1))
+    extent = Extent(weights.shape[-2], launch.count("groups"), n, parts)
     tile = tuned_tile(capabilities, shader, weights.dtype, n)
     tile = tile or fitted(extent, most, squares, capabilities)
     rows = max(tile.rows // joins, 1)
-    columns = even_share(n, tile.columns)
+    columns = _columns(extent, tile)
     sources = rows * joins
     sums = columns * (sources + squares)
 

@@ -7,6 +7,7 @@ two parts: `q8_weighted` takes its weight, the product its factor.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities, Tile
@@ -29,7 +30,7 @@ from wgpu_backend.dtypes import (
 )
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import (
     require,
     require_dtype,
@@ -45,9 +46,11 @@ from wgpu_backend.ops.tiles import FEW
 
 GROUP = 32  # values with a common scale
 WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
+PLANES = 3  # that these may be spread over, a vector of four each
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
+OWN = "column/own"  # how a kernel reads groups that are not planar
 
 
 def fits_q8(weight: Node) -> bool:
@@ -57,7 +60,7 @@ def fits_q8(weight: Node) -> bool:
 
 
 @op(dense=("x",), trusted=True)
-def q8_activations(x: Node) -> Launch:
+def q8_activations(x: Node, *, planar: bool = False) -> Launch:
     """Round groups of 32 values to eight bits each, for `mulmat_q8`.
 
     Parameters
@@ -65,10 +68,13 @@ def q8_activations(x: Node) -> Launch:
     x : (..., k), f32
         `k` a multiple of 32. A group of no magnitude above 2^-100 counts as zero; one with an
         infinity or NaN makes every product with it NaN.
+    planar : bool
+        Put each vector of four words of the groups into a plane of its own: hardware, whose
+        neighbouring lanes take neighbouring groups, then reads what lies side by side.
 
     Returns
     -------
-    (..., k / 32, 12), u32
+    (..., k / 32, 12), u32, or planar (3, ..., k / 32, 4)
         Of each group: 32 i8 in eight words, then as f32 the scale, the sum of the i8 times the
         scale, of all and of the first 16, and the sum of the squares of `x`. An i8 is
         ``round(value / scale)``, halves to even, and the scale a 127th of the largest magnitude.
@@ -78,11 +84,11 @@ def q8_activations(x: Node) -> Launch:
     ShapeError
         Rows are not whole groups.
     """
-    return _rounding("q8_activations", x)
+    return _rounding("q8_activations", x, planar)
 
 
 @op(dense=("x", "weight"), trusted=True)
-def q8_weighted(x: Node, weight: Node) -> Launch:
+def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
     """Round rows as `q8_activations`, times the weight of a norm; the squares are of `x` alone.
 
     A product that is given the norm's `eps` makes the norm of it: a factor that a whole row has
@@ -92,17 +98,19 @@ def q8_weighted(x: Node, weight: Node) -> Launch:
     ----------
     x : (..., k), f32
     weight : (k,), f32
+    planar : bool
+        See `q8_activations`.
 
     Returns
     -------
-    (..., k / 32, 12), u32
+    (..., k / 32, 12), u32, or planar (3, ..., k / 32, 4)
 
     Raises
     ------
     ShapeError
         As `q8_activations`, or the weight is no such row.
     """
-    launch = _rounding("q8_weighted", x)
+    launch = _rounding("q8_weighted", x, planar)
     k = x.spec.shape[-1]
     require_row("q8_weighted", "weight", weight, k)
     return replace(
@@ -112,7 +120,7 @@ def q8_weighted(x: Node, weight: Node) -> Launch:
     )
 
 
-def _rounding(name: str, x: Node) -> Launch:
+def _rounding(name: str, x: Node, planar: bool) -> Launch:
     require_rank(name, "x", x, 1)
     require_dtype(name, "x", x, (F32,))
     k = x.spec.shape[-1]
@@ -122,8 +130,21 @@ def _rounding(name: str, x: Node) -> Launch:
         f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
     )
     size = x.spec.size // GROUP
-    out = Spec.dense((*x.spec.shape[:-1], k // GROUP, WORDS), U32)
-    return Launch(out, {"x": x}, threads=size, params={"size": size}, work=2 * x.spec.nbytes)
+    return Launch(
+        rounded_spec(x.spec.shape[:-1], k // GROUP, planar),
+        {"x": x},
+        threads=size,
+        params={"size": size},
+        choices={"PLANAR": planar},
+        work=2 * x.spec.nbytes,
+    )
+
+
+def rounded_spec(rows: Shape, groups: int, planar: bool, parts: int = 1) -> Spec:
+    """Spec of rows in eight bits, or of so many side by side for each; see `q8_activations`."""
+    if planar:
+        return Spec.dense((PLANES, *rows, parts * groups, WORDS // PLANES), U32)
+    return Spec.dense((*rows, *([parts] if parts > 1 else []), groups, WORDS), U32)
 
 
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -159,7 +180,7 @@ def mulmat_q8(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     Parameters
     ----------
     weight : (m, k), dense, a format that `fits_q8` takes
-    x : (..., k / 32, 12), u32
+    x : (..., k / 32, 12) or (3, ..., k / 32, 4), u32
         From `q8_activations`.
     eps : float or None
         Divide by the root of the mean square of `x` plus this: a norm, see `q8_weighted`.
@@ -178,29 +199,36 @@ def mulmat_q8(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     return product("mulmat_q8", weight, x, eps)
 
 
-def product(name: str, weight: Node, x: Node, eps: float | None) -> Launch:
-    """Launch of a product, as `mulmat_q8` describes it; the kernels are those of `select_q8`."""
+def product(name: str, weight: Node, x: Node, eps: float | None, *, parts: int = 1) -> Launch:
+    """Launch of a product, as `mulmat_q8` describes it; the kernels are those of `select_q8`.
+
+    `parts` rows of `x` that lie side by side are added up to one of the result.
+    """
     require_rank(name, "weight", weight, 2, 2)
     require_rank(name, "x", x, 2)
     require_dtype(name, "weight", weight, FORMATS)
     require_dtype(name, "x", x, (U32,))
     m, k = weight.spec.shape
+    planar = len(x.spec.shape) > 2 and x.spec.shape[-1] != WORDS
+    columns = x.spec.shape[1:-2] if planar else x.spec.shape[: -2 if parts == 1 else -3]
+    groups = rounded_spec(columns, k // GROUP, planar, parts)
     require(
-        weight.spec.is_dense and x.spec.shape[-2:] == (k // GROUP, WORDS),
+        weight.spec.is_dense and x.spec.shape == groups.shape and not (planar and x.spec.offset),
         ShapeError,
         f"{name}: x is {x.spec.shape}, rows of weight have {k} values of strides "
         f"{weight.spec.strides}; needs a dense weight and x of (..., {k // GROUP}, {WORDS})",
     )
-    n = x.spec.size // (k // GROUP * WORDS)
+    n = math.prod(columns) * parts
     return Launch(
-        Spec.dense((*x.spec.shape[:-2], m), F32),
+        Spec.dense((*columns, m), F32),
         {"weights": weight, "x": x, "addend": x, "scale": x},
         params={"m": m, "n": n, "groups": k // GROUP, "addend_stride": 0, "eps": eps or 0.0},
         choices={
             "weights": f"dot/{weight.spec.dtype.name}",
-            "x": "column/own",
+            "x": "column/planar" if planar else OWN,
             "addend": "load/f32",
             "NORMED": eps is not None,
+            **({"PARTS": parts} if parts > 1 else {}),
         },
         work=weight.spec.nbytes + 2 * m * n * k,
     )
@@ -259,7 +287,7 @@ def mulmat_q8_gated(weight: Node, x: Node, *, activation: str, eps: float | None
     ----------
     weight : (2 m, k), dense, a format that `fits_q8` takes
         Rows lie in one binding of the device, see `fits_gated`.
-    x : (..., k / 32, 12), u32
+    x : (..., k / 32, 12) or (3, ..., k / 32, 4), u32
         From `q8_activations`.
     activation : str
         silu, gelu, gelu_erf, quick_gelu or relu.
@@ -287,7 +315,7 @@ def mulmat_q8_pair(weight: Node, x: Node) -> Launch:
     Parameters
     ----------
     weight : (m, k), dense, a format that `fits_q8` takes
-    x : (..., 2, k / 32, 12), u32
+    x : (..., 2, k / 32, 12) or (3, ..., k / 16, 4), u32
         From `q8_pair` or `rms_norm_pair`.
 
     Returns
@@ -301,11 +329,8 @@ def mulmat_q8_pair(weight: Node, x: Node) -> Launch:
     """
     name = "mulmat_q8_pair"
     require(
-        x.spec.shape[-3:-2] == (2,),
+        x.spec.shape[-1] != WORDS or x.spec.shape[-3:-2] == (2,),
         ShapeError,
         f"{name}: x is {x.spec.shape}, needs (..., 2, groups of a row, {WORDS})",
     )
-    launch = product(name, weight, x, None)
-    *rows, _, m = launch.out.shape
-    out = Spec.dense((*rows, m), F32)
-    return replace(launch, out=out, choices={**launch.choices, "PARTS": 2})
+    return product(name, weight, x, None, parts=2)

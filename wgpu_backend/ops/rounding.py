@@ -9,7 +9,7 @@ instruction.
 from __future__ import annotations
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import F32, U32, DType
+from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, Made
 from wgpu_backend.graph.node import Launch, Node
@@ -24,12 +24,12 @@ from wgpu_backend.ops.check import (
     spread,
 )
 from wgpu_backend.ops.matmul import mulmat_gated
+from wgpu_backend.ops.matvec import COLUMNS
 from wgpu_backend.ops.normed import in_whole_groups
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.q8 import (
     FORMATS,
     GROUP,
-    WORDS,
     fits_gated,
     fits_q8,
     mulmat_q8,
@@ -38,6 +38,7 @@ from wgpu_backend.ops.q8 import (
     mulmat_q8_pair,
     q8_activations,
     q8_weighted,
+    rounded_spec,
 )
 from wgpu_backend.ops.tiles import FEW, class_of
 
@@ -73,7 +74,9 @@ def bits(dtype: DType) -> float:
 
 
 @op(dense=("x", "weight"), trusted=True)
-def rms_norm_pair(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
+def rms_norm_pair(
+    x: Node, weight: Node | None = None, *, eps: float, planar: bool = False
+) -> Launch:
     """Normalise rows as `rms_norm`, and split them as `q8_pair`.
 
     Parameters
@@ -82,10 +85,12 @@ def rms_norm_pair(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     weight : (cols,), f32, or None
     eps : float
         Added to the mean square.
+    planar : bool
+        See `q8_activations`.
 
     Returns
     -------
-    (..., 2, cols / 32, 12), u32
+    (..., 2, cols / 32, 12), u32, or planar (3, ..., cols / 16, 4)
     """
     require_rank("rms_norm_pair", "x", x, 1, 2)
     require_dtype("rms_norm_pair", "x", x, (F32,))
@@ -99,26 +104,28 @@ def rms_norm_pair(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
         require_row("rms_norm_pair", "weight", weight, cols)
     rows = row_count(x.spec)
     return Launch(
-        Spec.dense((*lead, 2, cols // GROUP, WORDS), U32),
+        rounded_spec((*lead,), cols // GROUP, planar, 2),
         {"x": x, "weight": x if weight is None else weight},
         groups=spread(rows),
         params={"rows": rows, "groups": cols // GROUP, "eps": eps},
-        choices={"WEIGHTED": weight is not None},
+        choices={"WEIGHTED": weight is not None, "PLANAR": planar},
         work=2 * x.spec.nbytes,
     )
 
 
 @op(dense=("x",), trusted=True)
-def q8_pair(x: Node) -> Launch:
+def q8_pair(x: Node, *, planar: bool = False) -> Launch:
     """Split a tensor into two in eight bits, whose sum has about fifteen.
 
     Parameters
     ----------
     x : (..., k), f32; `k` a multiple of 32
+    planar : bool
+        See `q8_activations`.
 
     Returns
     -------
-    (..., 2, k / 32, 12), u32
+    (..., 2, k / 32, 12), u32, or planar (3, ..., k / 16, 4)
         As `q8_activations` gives `x`, and what rounding it left.
     """
     require_rank("q8_pair", "x", x, 1, 2)
@@ -130,9 +137,14 @@ def q8_pair(x: Node) -> Launch:
         f"q8_pair: rows of x have {k} values, needs a multiple of {GROUP}",
     )
     size = x.spec.size // GROUP
-    out = Spec.dense((*rows, 2, k // GROUP, WORDS), U32)
-    params = {"size": size, "groups": k // GROUP}
-    return Launch(out, {"x": x}, threads=size, params=params, work=2 * x.spec.nbytes)
+    return Launch(
+        rounded_spec((*rows,), k // GROUP, planar, 2),
+        {"x": x},
+        threads=size,
+        params={"size": size, "groups": k // GROUP},
+        choices={"PLANAR": planar},
+        work=2 * x.spec.nbytes,
+    )
 
 
 @mulmat_q8_pair.fuses("mulmat_full_prec", exact=False)
@@ -167,7 +179,9 @@ def _roundable(
     columns = parts * row_count(x.spec)
     if len(x.spec.shape) > 2 or not pays(weight.spec.dtype, columns, graph.capabilities):
         return None
-    return weight, graph.shared(rounded, x)
+    # Kernels of hardware for few columns read planes.
+    planar = not graph.capabilities.software and columns <= COLUMNS
+    return weight, graph.shared(rounded, x, planar=planar)
 
 
 @mulmat_q8_gated.fuses(*ACTIVATIONS, exact=False)
@@ -212,21 +226,20 @@ def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
     """A product of a norm: its weight goes into the rounding, its factor into the product."""
     rounded = graph.producer(node.operands["x"], "q8_activations")
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
-    if norm is None or not in_whole_groups(norm):
+    if rounded is None or norm is None or not in_whole_groups(norm):
         return None
     weight, x, *rest = node.call.args
     kwargs = {**node.call.kwargs, "eps": norm.call.kwargs["eps"]}
-    return graph.call(
-        find(node.op), weight, graph.view(_scaled(norm, graph), x.spec), *rest, **kwargs
-    )
+    scaled = _scaled(norm, graph, planar=bool(rounded.options.get("planar")))
+    return graph.call(find(node.op), weight, graph.view(scaled, x.spec), *rest, **kwargs)
 
 
-def _scaled(norm: Made, graph: Graph) -> Node:
+def _scaled(norm: Made, graph: Graph, *, planar: bool) -> Node:
     """Rows that lack the factor of a norm."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:
-        return graph.shared(q8_weighted, x, weight=norm.operands["weight"])
-    return graph.shared(q8_activations, x)
+        return graph.shared(q8_weighted, x, weight=norm.operands["weight"], planar=planar)
+    return graph.shared(q8_activations, x, planar=planar)
 
 
 @rms_norm_pair.fuses("q8_pair", exact=False)
@@ -236,4 +249,5 @@ def split_norm(node: Made, graph: Graph) -> Node | None:
     if norm is None or not in_whole_groups(norm):
         return None
     weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None
-    return graph.call(rms_norm_pair, norm.operands["x"], weight, eps=norm.call.kwargs["eps"])
+    kwargs = {"eps": norm.call.kwargs["eps"], **node.options}
+    return graph.call(rms_norm_pair, norm.operands["x"], weight, **kwargs)

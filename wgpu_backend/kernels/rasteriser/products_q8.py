@@ -11,7 +11,7 @@ from wgpu_backend.kernels.rasteriser.images import lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import spread
 from wgpu_backend.ops.gates import joined_rows, require_whole
-from wgpu_backend.ops.q8 import GROUP
+from wgpu_backend.ops.q8 import GROUP, OWN
 from wgpu_backend.ops.tiles import LANES, chosen, even_share
 
 SHADER = "kernels/rasteriser/mulmat_q8"
@@ -42,7 +42,8 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch:
     choices = {**launch.choices, **sizes, "sums": "sums/pairs"}
     choices |= _from_stream(launch) if stream else _from_planes(launch, columns, length)
     if capabilities.telling_lanes:
-        choices["x"] = "rasteriser/column"
+        if launch.choices["x"] == OWN:
+            choices["x"] = "rasteriser/column"
         choices |= {} if stream else {"words": "rasteriser/words"}
     return replace(launch, shader=SHADER, groups=groups, choices=choices)
 

@@ -1,0 +1,208 @@
+"""Products of few columns by the kernels for hardware: tiles, columns, what adds up lanes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.ops.operands import tensor, weight, weight_bytes
+from wgpu_backend.cpu.q8 import in_planes, out_of_planes
+from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.matvec import COLUMNS, Extent, fitted
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.q8 import (
+    mulmat_q8,
+    mulmat_q8_gated,
+    mulmat_q8_pair,
+    q8_activations,
+    q8_weighted,
+)
+from wgpu_backend.ops.rounding import EVERY_PRODUCT, q8_pair, rms_norm_pair
+from wgpu_backend.ops.tiles import key
+from wgpu_backend.testing import values_of
+
+pytestmark = pytest.mark.any_width
+LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8  # as in test_q8
+
+
+@pytest.fixture(params=[True, False], ids=["subgroups", "memory"])
+def hardware(request, executors, monkeypatch):
+    """An executor that takes the kernels for hardware, of devices with subgroups and without."""
+    wide = executors("wide")
+    known = dataclasses.replace(
+        wide.capabilities, subgroups=wide.capabilities.subgroups and request.param
+    )
+    monkeypatch.setattr(wide.device, "capabilities", known)
+    return wide
+
+
+def with_tile(executor, monkeypatch, shader, dtype, n, tile):
+    tuned = {key(shader, dtype, n): tile}
+    known = dataclasses.replace(executor.capabilities, tuned=tuned)
+    monkeypatch.setattr(executor.device, "capabilities", known)
+
+
+def product(executor, check, rng, dtype, m, n, k, rounded):
+    data = weight_bytes(rng, m, k, dtype, k**-0.5)
+    x = rng.standard_normal((n, k), "f4")
+
+    def multiplied(ctx):
+        w, rows = weight(ctx._executor, m, k, dtype, data), tensor(ctx, x)
+        return mulmat_q8(w, q8_activations(rows, planar=True)) if rounded else w.mulmat(rows)
+
+    check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rounded"),
+    [(Q4_0, True), (Q6_K, True), (Q4_K, False), (F16, False), (IQ2_S, False)],
+    ids=str,
+)
+@pytest.mark.parametrize("m", [1, 3, 33, 257])
+def test_four_rows_of_a_work_group_need_not_divide_all(
+    hardware, check, rng, monkeypatch, dtype, rounded, m
+):
+    shader = "mulmat_q8_vec" if rounded else "mulmat_vec"
+    with_tile(hardware, monkeypatch, shader, dtype, 1, Tile(4, 1, 64))
+    product(hardware, check, rng, dtype, m, 1, 768, rounded)
+
+
+@pytest.mark.parametrize("tile", [Tile(8, 1, 32), Tile(2, 1, 128), Tile(1, 1, 256)], ids=str)
+@pytest.mark.parametrize(("dtype", "rounded"), [(Q8_0, True), (BF16, False), (F32, False)], ids=str)
+def test_any_tile_computes_the_same(hardware, check, rng, monkeypatch, dtype, rounded, tile):
+    shader = "mulmat_q8_vec" if rounded else "mulmat_vec"
+    with_tile(hardware, monkeypatch, shader, dtype, 1, tile)
+    product(hardware, check, rng, dtype, 35, 1, 2080, rounded)
+
+
+@pytest.mark.parametrize("n", range(2, COLUMNS + 1))
+def test_any_number_of_columns_in_eight_bits(hardware, check, rng, n):
+    product(hardware, check, rng, Q4_0, 19, n, 96, rounded=True)
+
+
+@pytest.mark.parametrize("n", [2, 5, 9, 16])
+@pytest.mark.parametrize("dtype", [Q3_K, F16], ids=str)
+def test_several_columns_of_a_tile(hardware, check, rng, monkeypatch, dtype, n):
+    with_tile(hardware, monkeypatch, "mulmat_vec", dtype, n, Tile(4, 8, 64))
+    product(hardware, check, rng, dtype, 33, n, 512, rounded=False)
+
+
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_pairs_stay_together(hardware, check, rng, n):
+    data = weight_bytes(rng, 35, 256, Q6_K, 1 / 16)
+    x = rng.standard_normal((n, 256), "f4")
+
+    def multiplied(ctx):
+        w = weight(ctx._executor, 35, 256, Q6_K, data)
+        return mulmat_q8_pair(w, q8_pair(tensor(ctx, x), planar=True))
+
+    # The second half rounds what is left, whose last digits devices may make differently.
+    check(hardware, multiplied, limit=1e-8)
+
+
+@pytest.mark.parametrize("n", [1, 7])
+def test_halves_of_a_weight_are_joined_behind_a_norm(hardware, check, rng, n):
+    data = weight_bytes(rng, 2 * 33, 512, Q4_K, 1 / 16)
+    x, scale = rng.standard_normal((n, 512), "f4"), rng.standard_normal(512, "f4")
+
+    def build(ctx):
+        rows = q8_weighted(tensor(ctx, x), tensor(ctx, scale), planar=True)
+        both = weight(ctx._executor, 2 * 33, 512, Q4_K, data)
+        return mulmat_q8_gated(both, rows, activation="silu", eps=1e-5)
+
+    check(hardware, build, limit=LIMIT)
+
+
+@pytest.mark.parametrize("n", [1, 3, 33])
+def test_planes_serve_every_kernel(any_gpu, check, rng, n):
+    product(any_gpu, check, rng, Q4_0, 65, n, 288, rounded=True)
+
+
+@pytest.mark.parametrize("shape", [(32,), (1, 96), (3, 5, 64)], ids=str)
+def test_planes_hold_what_groups_do(any_gpu, rng, shape):
+    x = rng.standard_normal(shape, "f4")
+    got = values_of(any_gpu, lambda ctx: q8_activations(tensor(ctx, x), planar=True))
+    want = values_of(any_gpu, lambda ctx: q8_activations(tensor(ctx, x)))
+    assert got.shape == (3, *shape[:-1], shape[-1] // 32, 4)
+    np.testing.assert_array_equal(out_of_planes(got), want)
+
+
+def test_a_norm_is_split_into_planes(any_gpu, rng):
+    x = rng.standard_normal((3, 96), "f4")
+
+    def normed(planar):
+        return values_of(
+            any_gpu, lambda ctx: rms_norm_pair(tensor(ctx, x), eps=1e-5, planar=planar)
+        )
+
+    np.testing.assert_array_equal(out_of_planes(normed(True)).reshape(3, 2, 3, 12), normed(False))
+
+
+def test_planes_and_back(rng):
+    groups = numpy_activations(rng.standard_normal((2, 3, 64), "f4"))
+    assert in_planes(groups).shape == (3, 2, 3, 2, 4)
+    np.testing.assert_array_equal(out_of_planes(in_planes(groups)), groups)
+
+
+def test_columns_may_be_a_part_of_planes(any_gpu, check, rng):
+    data, x = weight_bytes(rng, 9, 64, Q4_0), rng.standard_normal((5, 64), "f4")
+
+    def multiplied(ctx):
+        planes = q8_activations(tensor(ctx, x), planar=True)
+        return mulmat_q8(weight(ctx._executor, 9, 64, Q4_0, data), planes.slice(1, 1, 4))
+
+    check(any_gpu, multiplied, limit=LIMIT)
+
+
+def test_planes_of_other_rows_are_refused(full):
+    with Context(full) as ctx:
+        w = ctx.from_bytes(Q4_0, bytes(Q4_0.nbytes(64)), 1, 64)
+        planes = q8_activations(ctx.zeros(2, 96), planar=True)
+        with pytest.raises(ShapeError, match=r"mulmat_q8: x is \(3, 2, 3, 4\)"):
+            mulmat_q8(w, planes)
+
+
+@pytest.mark.parametrize(("n", "planar"), [(1, True), (COLUMNS, True), (COLUMNS + 1, False)])
+def test_rules_make_planes_for_few_columns(executors, monkeypatch, n, planar):
+    wide = executors("wide")
+    rounding = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)
+    monkeypatch.setattr(wide.device, "capabilities", rounding)
+    monkeypatch.setattr(wide, "rules", fusions(exact=False))
+    with Context(wide) as ctx:
+        w = ctx.from_bytes(Q4_0, bytes(Q4_0.nbytes(64 * 64)), 64, 64)
+        recorded = ctx.record(w.mulmat(ctx.zeros(n, 64)))
+        labels = {op: label for op, label, _ in recorded.timed()}
+        recorded.close()
+    assert ("PLANAR=true" in labels["q8_activations"]) == planar
+    assert ("x=planar" in labels["mulmat_q8"]) == planar
+
+
+ROOMY = Capabilities(max_workgroup_nbytes=32768)
+
+
+@pytest.mark.parametrize(
+    ("extent", "tile"),
+    [
+        (Extent(rows=4096, groups=128, columns=1), Tile(4, 1, 64)),
+        (Extent(rows=1024, groups=128, columns=1), Tile(4, 1, 128)),  # more lanes share a row
+        (Extent(rows=256, groups=448, columns=1), Tile(2, 1, 256)),
+        (Extent(rows=64, groups=448, columns=1), Tile(1, 1, 256)),
+        (Extent(rows=4096, groups=28, columns=1), Tile(4, 1, 32)),  # no lane without a group
+        (Extent(rows=896, groups=28, columns=1), Tile(1, 1, 32)),
+        (Extent(rows=128256, groups=128, columns=8), Tile(4, 8, 64)),
+        (Extent(rows=128256, groups=128, columns=12), Tile(4, 6, 64)),
+    ],
+    ids=str,
+)
+def test_tiles_fill_a_device(extent, tile):
+    assert fitted(extent, Tile(4, 8, 64), 1, ROOMY) == tile
+
+
+def test_lanes_are_no_more_than_memory_has_room_for():
+    few_rows = Extent(rows=256, groups=448, columns=8)
+    found = fitted(few_rows, Tile(4, 8, 64), 1, Capabilities(max_workgroup_nbytes=16384))
+    assert 4 * (found.threads + 1) * (found.columns * (found.rows + 1) + 1) <= 16384
