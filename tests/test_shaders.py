@@ -102,7 +102,22 @@ CASES += [
     ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")
 ]
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
-CASES += [("mulmat_vec", {"COLS": n, "ROWS": 2, "weights": "quant/q6_k"}) for n in (2, 8)]
+FEW_COLUMNS = [
+    {"COLS": n, "SUMS": 2 * n, "lanes": f"row_reduce/{lanes}"}
+    | ({"lanes_QUARTER": -(-n // 2)} if lanes == "subgroup" else {})
+    for n in (2, 8)
+    for lanes in SNIPPETS["row_reduce"]
+]
+SHARES = [("floats", "vectors/f16"), ("floats", "vectors/bf16"), ("integers", "int8/q6_k")]
+CASES += [
+    ("mulmat_vec", {**choices, "share": f"share/{share}", "weights": weights})
+    for choices in FEW_COLUMNS
+    for share, weights in SHARES
+]
+CASES += [
+    ("mulmat_q8_vec", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
+    for choices in FEW_COLUMNS
+]
 CASES += [("kernels/rasteriser/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]
 CASES += [
     (

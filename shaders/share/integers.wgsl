@@ -20,20 +20,29 @@ fn buf_column(at: u32) -> buf_Column {
 
 fn buf_product(words: weights_Words, i: u32, lane: u32, x: buf_Column, sum: f32) -> f32 {
     let w = weights_group(words, i, weights_place(lane));
-    let low = buf_half(w.low, x.values[0], x.values[1], x.values[2], x.values[3]);
-    let high = buf_half(w.high, x.values[4], x.values[5], x.values[6], x.values[7]);
     if weights_HALVES {
+        let low = buf_half(w.low, x.values[0], x.values[1], x.values[2], x.values[3], 0.0);
+        let high = buf_half(w.high, x.values[4], x.values[5], x.values[6], x.values[7], 0.0);
         return sum + low * w.scale.x + high * w.scale.y - dot(w.minimum, x.sums);
     }
-    return sum + (low + high) * w.scale.x - w.minimum.x * (x.sums.x + x.sums.y);
+    let low = buf_half(w.low, x.values[0], x.values[1], x.values[2], x.values[3], 0.0);
+    let all = buf_half(w.high, x.values[4], x.values[5], x.values[6], x.values[7], low);
+    return sum + all * w.scale.x - w.minimum.x * (x.sums.x + x.sums.y);
 }
 
 fn buf_half(
     quants: vec4<u32>, first: vec4<f32>, second: vec4<f32>, third: vec4<f32>, fourth: vec4<f32>,
+    before: f32,
 ) -> f32 {
-    let sums = buf_bytes(quants.x) * first + buf_bytes(quants.y) * second
-        + buf_bytes(quants.z) * third + buf_bytes(quants.w) * fourth;
-    return sums.x + sums.y + sums.z + sums.w;
+    var sum = buf_four(quants.x, first, before);
+    sum = buf_four(quants.y, second, sum);
+    sum = buf_four(quants.z, third, sum);
+    return buf_four(quants.w, fourth, sum);
+}
+
+fn buf_four(quants: u32, x: vec4<f32>, before: f32) -> f32 {
+    let w = buf_bytes(quants);
+    return before + w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
 }
 
 fn buf_bytes(quants: u32) -> vec4<f32> {

@@ -178,7 +178,7 @@ def test_rules_make_planes_for_few_columns(executors, monkeypatch, n, planar):
         labels = {op: label for op, label, _ in recorded.timed()}
         recorded.close()
     assert ("PLANAR=true" in labels["q8_activations"]) == planar
-    assert ("x=planar" in labels["mulmat_q8"]) == planar
+    assert ("x=planar_column" in labels["mulmat_q8"]) == planar
 
 
 ROOMY = Capabilities(max_workgroup_nbytes=32768)

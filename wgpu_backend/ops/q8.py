@@ -225,7 +225,7 @@ def product(name: str, weight: Node, x: Node, eps: float | None, *, parts: int =
         params={"m": m, "n": n, "groups": k // GROUP, "addend_stride": 0, "eps": eps or 0.0},
         choices={
             "weights": f"dot/{weight.spec.dtype.name}",
-            "x": "column/planar" if planar else OWN,
+            "x": "lib/planar_column" if planar else OWN,
             "addend": "load/f32",
             "NORMED": eps is not None,
             **({"PARTS": parts} if parts > 1 else {}),
