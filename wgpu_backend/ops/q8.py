@@ -46,6 +46,7 @@ from wgpu_backend.ops.tiles import FEW
 
 GROUP = 32  # values with a common scale
 WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
+LANES_OF_A_GROUP = 8  # of `shaders/q8_groups.wgsl`
 PLANES = 3  # that these may be spread over, a vector of four each
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
@@ -59,7 +60,22 @@ def fits_q8(weight: Node) -> bool:
     return spec.dtype in FORMATS and spec.is_dense and len(spec.shape) == 2
 
 
-@op(dense=("x",), trusted=True)
+def select_rounding(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Pick the kernel: a lane a group on a rasteriser, eight lanes on hardware."""
+    if capabilities.software:
+        return launch
+    x = launch.operands["x"]
+    return replace(
+        launch,
+        shader="q8_groups",
+        operands={"weight": x, **launch.operands},
+        threads=LANES_OF_A_GROUP * launch.count("size"),
+        params={"groups": x.spec.shape[-1] // GROUP, **launch.params},
+        choices={**launch.choices, "WEIGHTED": "weight" in launch.operands},
+    )
+
+
+@op(select=select_rounding, dense=("x",), trusted=True)
 def q8_activations(x: Node, *, planar: bool = False) -> Launch:
     """Round groups of 32 values to eight bits each, for `mulmat_q8`.
 
@@ -87,7 +103,7 @@ def q8_activations(x: Node, *, planar: bool = False) -> Launch:
     return _rounding("q8_activations", x, planar)
 
 
-@op(dense=("x", "weight"), trusted=True)
+@op(select=select_rounding, dense=("x", "weight"), trusted=True)
 def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
     """Round rows as `q8_activations`, times the weight of a norm; the squares are of `x` alone.
 
