@@ -211,109 +211,108 @@ fn dot16(a: vec4<u32>, b: vec4<u32>, start: i32) -> i32 {
     return sum + dot4I8Packed(a.w, b.w);
 }
 
-// Sums of a thread's columns stand side by side in the text, as each waits for what it was before.
+// Integers of all sums wait side by side: each waits for what it was before, and a word of x, which
+// some hardware takes apart into bytes, is done with soon.
 fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
     // @unroll
     for (var s = 0u; s < SLAB; s++) {
-        var x: array<vec4<u32>, 2u * COLS>;
-        var tail: array<vec3<f32>, COLS>;
+        var dots: array<i32, SUMS>;
+        begin_dots(s, 1u, col, &dots);
+        add_dots(s * 2u * TILE_N + col, s * W_PLANE + row, &dots);
+        if weights_HALVES {
+            add_products(s, 0u, row, col, &dots, sums);
+            begin_dots(s, TAILS - 1u, col, &dots);
+        }
+        add_dots((s * 2u + 1u) * TILE_N + col, s * W_PLANE + TILE_M + row, &dots);
+        add_products(s, select(0u, 1u, weights_HALVES), row, col, &dots, sums);
+        if MINIMA {
+            add_minima(s, 1u, SCALES / 2u, row, col, sums);
+            if weights_HALVES {
+                add_minima(s, TAILS - 1u, SCALES - 1u, row, col, sums);
+            }
+        }
+    }
+}
+
+fn begin_dots(s: u32, plane: u32, col: u32, dots: ptr<function, array<i32, SUMS>>) {
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
         // @unroll
         for (var c = 0u; c < COLS; c++) {
-            let at_c = s * 2u * TILE_N + col + c;
-            x[c] = tile_x[at_c];
-            x[COLS + c] = tile_x[at_c + TILE_N];
-            let tail_c = s * TAILS * TILE_N + col + c;
-            tail[c].x = tails[tail_c];
-            if TAILS > 1u {
-                tail[c].y = tails[tail_c + TILE_N];
-                tail[c].z = tails[tail_c + (TAILS - 1u) * TILE_N];
-            }
+            (*dots)[r * COLS + c] = start_of(s, plane, col + c);
         }
+    }
+}
+
+// Adds sums of integers, times the scales of their rows, in a plane, and columns.
+fn add_products(
+    s: u32, plane: u32, row: u32, col: u32,
+    dots: ptr<function, array<i32, SUMS>>, sums: ptr<function, array<f32, SUMS>>,
+) {
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let scale_r = scale_at(s, plane, r, row);
+        let zero_r = ZERO * scale_r;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let dot_c = bitcast<f32>((*dots)[r * COLS + c]);
+            // The difference needs no instruction of its own where it is rounded once. It is exact there,
+            // too: a scale has few bits.
+            let fused_c = fma(dot_c, scale_r, -zero_r);
+            let value_c = select((dot_c - ZERO) * scale_r, fused_c, FUSED);
+            (*sums)[r * COLS + c] = fma(value_c, tail_at(s, 0u, col + c), (*sums)[r * COLS + c]);
+        }
+    }
+}
+
+fn add_minima(s: u32, tail: u32, scale: u32, row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let minimum_r = scale_at(s, scale, r, row);
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let sum_c = (*sums)[r * COLS + c];
+            (*sums)[r * COLS + c] = fma(tail_at(s, tail, col + c), minimum_r, sum_c);
+        }
+    }
+}
+
+// Adds the products of 16 weights and values, from vectors at these places on.
+fn add_dots(x_at: u32, w_at: u32, dots: ptr<function, array<i32, SUMS>>) {
+    var x: array<vec4<u32>, COLS>;
+    var w: array<vec4<u32>, ROWS>;
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        x[c] = tile_x[x_at + c];
+    }
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        w[r] = tile_w[w_at + r * LANE_ROWS];
+    }
+    // @unroll
+    for (var k = 0u; k < 4u; k++) {
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
-            let at_r = s * W_PLANE + row + r * LANE_ROWS;
-            let low_r = tile_w[at_r];
-            let high_r = tile_w[at_r + TILE_M];
-            let scale_r = scales_at(s * SCALES * TILE_M + (r / 4u * LANE_ROWS + row) * 4u + r % 4u);
-            var dots: array<i32, COLS>;
-            var seconds: array<i32, COLS>;
             // @unroll
             for (var c = 0u; c < COLS; c++) {
-                dots[c] = start_of(tail[c].y);
-                seconds[c] = start_of(tail[c].z);
-            }
-            // @unroll
-            for (var k = 0u; k < 4u; k++) {
-                // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    dots[c] += dot4I8Packed(low_r[k], x[c][k]);
-                }
-            }
-            // @unroll
-            for (var k = 0u; k < 4u; k++) {
-                // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    if weights_HALVES {
-                        seconds[c] += dot4I8Packed(high_r[k], x[COLS + c][k]);
-                    } else {
-                        dots[c] += dot4I8Packed(high_r[k], x[COLS + c][k]);
-                    }
-                }
-            }
-            var products: array<f32, COLS>;
-            let zero_r = ZERO * scale_r.xy;
-            // @unroll
-            for (var c = 0u; c < COLS; c++) {
-                products[c] = times(dots[c], select(tail[c].x, scale_r.x, FUSED || weights_HALVES), zero_r.x);
-            }
-            if weights_HALVES {
-                // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    products[c] = fma(bitcast<f32>(seconds[c]) - ZERO, scale_r.y, products[c]);
-                }
-            }
-            // @unroll
-            for (var c = 0u; c < COLS; c++) {
-                let factor_c = select(scale_r.x, tail[c].x, FUSED || weights_HALVES);
-                (*sums)[r * COLS + c] = fma(products[c], factor_c, (*sums)[r * COLS + c]);
-            }
-            if MINIMA {
-                // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    let low_c = fma(tail[c].y, scale_r.z, (*sums)[r * COLS + c]);
-                    (*sums)[r * COLS + c] = select(
-                        fma(tail[c].y, scale_r.w, (*sums)[r * COLS + c]),
-                        fma(tail[c].z, scale_r.w, low_c),
-                        weights_HALVES,
-                    );
-                }
+                (*dots)[r * COLS + c] += dot4I8Packed(w[r][k], x[c][k]);
             }
         }
     }
 }
 
-// Scales of the halves of a group, and what its minima add.
-fn scales_at(place: u32) -> vec4<f32> {
-    let scale = vec2<f32>(scales[place], scales[place + TILE_M * u32(weights_HALVES)]);
-    if MINIMA {
-        return vec4<f32>(
-            scale,
-            scales[place + (SCALES - 2u) * TILE_M],
-            scales[place + (SCALES - 1u) * TILE_M],
-        );
-    }
-    return vec4<f32>(scale, 0.0, 0.0);
+// A number of a group: of the scales of a thread's row, of the tails of a column.
+fn scale_at(s: u32, plane: u32, r: u32, row: u32) -> f32 {
+    return scales[(s * SCALES + plane) * TILE_M + (r / 4u * LANE_ROWS + row) * 4u + r % 4u];
 }
 
-fn start_of(tail: f32) -> i32 {
-    return select(bitcast<i32>(ZERO), bitcast<i32>(tail), OFFSET > 0u);
+fn tail_at(s: u32, plane: u32, col: u32) -> f32 {
+    return tails[(s * TAILS + plane) * TILE_N + col];
 }
 
-// A sum that started at ZERO times a factor. Conversion of integers is slow on some hardware. Once
-// rounded, the difference needs no instruction of its own; it is exact, too, as a scale has few bits.
-fn times(sum: i32, factor: f32, zero: f32) -> f32 {
-    if FUSED {
-        return fma(bitcast<f32>(sum), factor, -zero);
+fn start_of(s: u32, plane: u32, col: u32) -> i32 {
+    if OFFSET > 0u {
+        return bitcast<i32>(tail_at(s, plane, col));
     }
-    return (bitcast<f32>(sum) - ZERO) * factor;
+    return bitcast<i32>(ZERO);
 }

@@ -37,6 +37,7 @@ SMALL = Tile(32, 32, 64)  # whose threads sum four rows by four columns, for wha
 TILES: Mapping[Tile, float] = MappingProxyType(
     {
         Tile(128, 64, 128): 1.0,
+        Tile(128, 64, 256): 1.2,
         Tile(64, 64, 64): 1.03,
         Tile(128, 32, 64): 1.15,
         Tile(64, 32, 64): 1.2,
@@ -51,6 +52,7 @@ SLABS = (2, 1)  # groups of 32 values that are brought at once
 # Formats by the quant that is 0, where all groups have the same, and those with minima.
 ZEROS = {Q4_0: 8, Q5_0: 16, Q3_K: 4, Q6_K: 32, MXFP4: 12}
 WITH_MINIMA = (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K)
+HALVED_SUMS = 32  # of a thread, for which these leave registers
 HALVED = (Q2_K, Q3_K, Q6_K)  # formats with a scale for each half of a group
 
 
@@ -69,7 +71,7 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
     cheap = sorted((tile for tile in tiles if costs[tile] <= most), key=costs.__getitem__)
     threads = {tile: tile.threads * _count(m, n, tile) for tile in cheap}
     busy = [tile for tile in cheap if threads[tile] >= ENOUGH_THREADS]
-    found = busy[0] if busy else max(cheap, key=threads.__getitem__)
+    found = busy[0] if busy else max(cheap, key=lambda t: (threads[t], -t.threads))
     return SMALL if threads[found] <= FEW_THREADS else found
 
 
@@ -168,11 +170,12 @@ def q8_tile(
         for slab in reversed(slabs)
         for tile in (*TILES, SMALL)
         if tile.threads <= capabilities.max_workgroup_invocations
+        and (dtype not in HALVED or tile.rows * tile.columns <= HALVED_SUMS * tile.threads)
         and _brings_evenly(tile, slab)
         and (slab == 1 or tile != SMALL)  # it is compiled faster
         and _q8_nbytes(dtype, tile, slab) <= capabilities.max_workgroup_nbytes
     }
-    tile = pick_tile(m, n, [tile for tile in fits if tile != SMALL])
+    tile = pick_tile(m, n, [tile for tile in TILES if tile in fits])
     slab = fits[tile]
     return tile, {
         **tile_choices(tile),

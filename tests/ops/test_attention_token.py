@@ -1,0 +1,102 @@
+"""Attention of tokens that share no keys, by the kernel of hardware with subgroups."""
+
+import dataclasses
+
+import pytest
+
+from tests.ops.test_attention import LIMIT, Case
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.attention import attention_merge, paged_attention, paged_attention_splits
+from wgpu_backend.ops.attention_kernels import select_tiles
+
+pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+HARDWARE = Capabilities(subgroups=True)
+
+
+@pytest.fixture
+def wide(executors):
+    return executors("wide")
+
+
+def one_each(rng, **how):
+    """A token at the end of each sequence."""
+    return Case.random(rng, tokens=1, **how)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "capabilities", "shader"),
+    [
+        (1, HARDWARE, "attention_token"),
+        (2, HARDWARE, "attention"),
+        (1, Capabilities(), "attention"),
+        (1, dataclasses.replace(HARDWARE, lanes=4), "attention"),
+    ],
+)
+def test_tokens_of_their_own_take_it_and_others_do_not(wide, rng, tokens, capabilities, shader):
+    case = Case.random(rng, tokens=tokens, lengths=(9, 40))
+    with Context(wide) as ctx:
+        node = paged_attention(*case.operands(ctx), scores=case.scores())
+        assert select_tiles(node.launch, capabilities).shader == shader
+
+
+@pytest.mark.parametrize("group", [1, 3, 4, 7, 8])
+def test_heads_share_keys(wide, check, rng, group):
+    case = one_each(rng, heads=2 * group, kv_heads=2, cols=64)
+    check(wide, case.build(), limit=LIMIT)
+
+
+@pytest.mark.parametrize("cols", [4, 64, 80, 96, 128, 256])
+def test_heads_of_every_size(wide, check, rng, cols):
+    check(wide, one_each(rng, cols=cols).build(F16, F16), limit=LIMIT)
+
+
+@pytest.mark.parametrize(("cols", "v_cols"), [(96, 64), (64, 128)])
+def test_values_of_another_size_than_keys(wide, check, rng, cols, v_cols):
+    check(wide, one_each(rng, cols=cols, v_cols=v_cols).build(), limit=LIMIT)
+
+
+@pytest.mark.parametrize("options", [{"window": 7}, {"softcap": 2.0}], ids=str)
+def test_options(wide, check, rng, options):
+    check(wide, one_each(rng, lengths=(9, 140, 1)).build(F16, F16, **options), limit=LIMIT)
+
+
+@pytest.mark.parametrize("block", [16, 32, 7])
+def test_blocks_of_any_size(wide, check, rng, block):
+    check(wide, one_each(rng, block=block, lengths=(100, 33)).build(), limit=LIMIT)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, Q8_0, Q4_0], ids=str)
+def test_caches_of_every_type(wide, check, rng, dtype):
+    case = one_each(rng, cols=64, lengths=(67, 5))
+
+    def build(ctx):
+        return paged_attention(*case.cached(ctx, dtype, dtype), scores=case.scores())
+
+    # Twin and device round the cache alike but for ties.
+    check(wide, build, limit=LIMIT if not dtype.quantised else 1e-5)
+
+
+@pytest.mark.parametrize("splits", [2, 5])
+def test_splits_joined_are_the_whole(wide, check, rng, splits):
+    case = one_each(rng, lengths=(1, 300, 64))
+
+    def build(ctx):
+        parts = paged_attention_splits(*case.operands(ctx), scores=case.scores(), splits=splits)
+        return attention_merge(parts)
+
+    check(wide, build, limit=LIMIT)
+
+
+def test_a_token_that_sees_nothing_gives_zeros(wide, check, rng):
+    case = one_each(rng)
+    case.positions[1] = -1
+    check(wide, case.build(), limit=LIMIT)
+
+
+def test_scores_may_be_large(wide, check, rng):
+    case = one_each(rng)
+    case = dataclasses.replace(case, q=case.q * 1e3)
+    # A score near 1e3 is right to 2⁻¹⁴, so is a weight.
+    check(wide, case.build(), limit=1e-7)

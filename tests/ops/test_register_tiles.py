@@ -1,0 +1,180 @@
+"""Tiles of products of many columns: which a product gets, and that each gives what NumPy gives."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.ops.operands import tensor, weight, weight_bytes
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import BF16, F16, MXFP4, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.ops import register_tiles
+from wgpu_backend.ops.matmul import mulmat
+from wgpu_backend.ops.mulmat_f16 import mulmat_f16
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, mulmat_q8_gated, q8_activations
+from wgpu_backend.ops.register_tiles import SMALL, TILES, f16_tile, f32_tile, pick_tile, q8_tile
+from wgpu_backend.testing import nmse, values_of
+
+EXACT = 1e-10  # sums in another order
+OF_F16 = 1e-6  # eleven bits, and sums of 16 in as many: some 1e-7
+OF_FUSED = 1e-6  # on a device whose fma rounds twice; one that is wrong gives 1
+ROOM = Capabilities(max_workgroup_nbytes=32768)
+LARGE = [pytest.param(tile, marks=pytest.mark.variants) for tile in TILES if tile.columns != 64]
+SIZES = [
+    Tile(64, 64, 64),
+    SMALL,
+    *LARGE,
+    pytest.param(Tile(128, 64, 128), marks=pytest.mark.variants),
+]
+
+
+@pytest.fixture
+def wide(executors):
+    return executors("wide")
+
+
+@pytest.fixture(params=SIZES, ids=lambda t: f"{t.rows}x{t.columns}")
+def tile(request, monkeypatch):
+    monkeypatch.setattr(register_tiles, "pick_tile", lambda *_: request.param)
+    return request.param
+
+
+def edges(tile):
+    """Rows and columns that make two tiles each way, neither of them full."""
+    return tile.rows + 3, tile.columns + 1
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("groups", [1, 4, 5])
+def test_every_tile_of_rounded_activations(wide, check, rng, tile, groups):
+    """One slab only, two of two groups, and an odd number of groups."""
+    (m, n), k = edges(tile), 32 * groups
+    data, x = weight_bytes(rng, m, k, Q4_0, k**-0.5), rng.standard_normal((n, k), "f4")
+
+    def product(ctx):
+        return mulmat_q8(weight(ctx._executor, m, k, Q4_0, data), q8_activations(tensor(ctx, x)))
+
+    check(wide, product, limit=EXACT)
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("groups", [1, 3])
+def test_every_tile_in_f32(wide, check, rng, tile, groups):
+    (m, n), k = edges(tile), 32 * groups
+    data, x = weight_bytes(rng, m, k, F16, k**-0.5), rng.standard_normal((n, k), "f4")
+    check(
+        wide,
+        lambda ctx: mulmat(weight(ctx._executor, m, k, F16, data), tensor(ctx, x)),
+        limit=EXACT,
+    )
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("groups", [1, 3])
+def test_every_tile_in_f16(wide, check, rng, tile, groups):
+    (m, n), k = edges(tile), 32 * groups
+    data, x = weight_bytes(rng, m, k, F16, k**-0.5), rng.standard_normal((n, k), "f4")
+    check(
+        wide,
+        lambda ctx: mulmat_f16(weight(ctx._executor, m, k, F16, data), tensor(ctx, x)),
+        limit=OF_F16,
+    )
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("dtype", [BF16, F16, Q4_K], ids=str)
+def test_products_in_f16_take_values_of_any_size(wide, check, rng, dtype, scale):
+    data, x = weight_bytes(rng, 35, 256, dtype, 1 / 16), rng.standard_normal((33, 256), "f4")
+    x[5] = 0
+    x = (x * scale).astype("f4")
+    check(
+        wide,
+        lambda ctx: mulmat_f16(weight(ctx._executor, 35, 256, dtype, data), tensor(ctx, x)),
+        limit=OF_F16,
+    )
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("dtype", [Q4_0, Q8_0, Q4_K, Q6_K, Q2_K, MXFP4], ids=str)
+def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, monkeypatch, dtype):
+    fused = dataclasses.replace(wide.capabilities, fused=True)
+    monkeypatch.setattr(wide.device, "capabilities", fused)
+    data, x = weight_bytes(rng, 40, 512, dtype, 1 / 16), rng.standard_normal((33, 512), "f4")
+
+    def product(ctx):
+        return mulmat_q8(
+            weight(ctx._executor, 40, 512, dtype, data), q8_activations(tensor(ctx, x))
+        )
+
+    check(wide, product, limit=OF_FUSED)
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("op", [mulmat_q8_gated, mulmat_f16], ids=lambda o: o.name)
+def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, op):
+    monkeypatch.setattr(register_tiles, "pick_tile", lambda *_: Tile(64, 64, 64))
+    data, x = weight_bytes(rng, 134, 64, Q4_0, 1 / 8), rng.standard_normal((65, 64), "f4")
+
+    def product(ctx):
+        columns = tensor(ctx, x)
+        rounded = q8_activations(columns) if op is mulmat_q8_gated else columns
+        return op(weight(ctx._executor, 134, 64, Q4_0, data), rounded, activation="silu")
+
+    check(wide, product, limit=EXACT if op is mulmat_q8_gated else OF_F16)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+@pytest.mark.parametrize("n", [9, 40, 512])
+def test_tiles_fit_the_workgroup_memory_that_every_device_has(dtype, n):
+    small = Capabilities()
+    for groups in (3, 128):
+        tile, choices = q8_tile(dtype, 4096, n, groups, small)
+        nbytes = register_tiles._q8_nbytes(dtype, tile, choices["SLAB"])
+        assert nbytes <= 16384
+        assert groups % choices["SLAB"] == 0
+    assert register_tiles.f32_nbytes(f32_tile(4096, n, small)[0]) <= 16384
+    assert f16_tile(4096, n, small)[0].threads <= 256
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "expected"),
+    [
+        (4096, 512, Tile(128, 64, 128)),
+        (4096, 64, Tile(64, 64, 64)),
+        (28672, 32, Tile(128, 32, 64)),
+        (33, 33, SMALL),
+    ],
+)
+def test_a_tile_suits_its_product(m, n, expected):
+    assert pick_tile(m, n, tuple(TILES)) == expected
+
+
+def test_products_in_f16_need_such_arithmetic(executors):
+    baseline = executors("baseline")
+    with pytest.raises(DeviceError, match=r"mulmat_f16: the device has f16 False"):
+        values_of(
+            baseline,
+            lambda ctx: mulmat_f16(
+                tensor(ctx, np.ones((4, 32), "f4"), F16), tensor(ctx, np.ones((9, 32), "f4"))
+            ),
+        )
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_rule_makes_products_in_f16_where_rounding_is_allowed(wide, rng, monkeypatch, rounds):
+    w, x = (rng.standard_normal(shape, "f4") for shape in ((128, 64), (9, 64)))
+
+    def gated(ctx):
+        both = tensor(ctx, w, F16)
+        gate, up = both.slice(0, 0, 64), both.slice(0, 64, 128)
+        columns = tensor(ctx, x)
+        return gate.mulmat(columns).swiglu(up.mulmat(columns))
+
+    exact = values_of(wide, gated)
+    monkeypatch.setattr(wide, "rules", fusions(["mulmat_f16", "mulmat_gated"], exact=not rounds))
+    error = nmse(values_of(wide, gated), exact)
+    assert (1e-11 < error < OF_F16) if rounds else error < EXACT
