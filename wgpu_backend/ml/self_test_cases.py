@@ -17,6 +17,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention import Scores
 
 ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
+HALVES_ERROR = 1e-5  # where pairs of f16 are multiplied; some 1e-7
 LARGEST_ERROR = 1e-6  # NMSE; sums in f32 come out near 1e-13, a wrong kernel near 1
 Make = Callable[[Context, np.random.Generator], Tensor]
 # Bytes of a block with a scale in f16, of formats that gguf does not make; any other bytes will do.
@@ -58,6 +59,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "mulmat_q8_pair", LARGEST_ERROR, _precise_product
     yield "mulmat_q8_add", ROUNDING_ERROR, _rounded_sum
     yield "mulmat_q8_gated", ROUNDING_ERROR, _gated
+    yield "mulmat_f16", HALVES_ERROR, _products_in_f16
     yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
     yield "mulmat_q8_gated_q8", ROUNDING_ERROR, _gated_into_product
     yield "mulmat_q8_add_q8", ROUNDING_ERROR, _normed_sum
@@ -84,6 +86,11 @@ def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
     for tensor in rest:
         first = first.concat(tensor, axis=0)
     return first
+
+
+def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
+    """A product of many columns, which hardware with f16 rounds."""
+    return _halves(context, rng, 65, 96).mulmat(_normal(context, rng, 37, 96))
 
 
 def _precise_product(context: Context, rng: np.random.Generator) -> Tensor:

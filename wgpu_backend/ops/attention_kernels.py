@@ -69,7 +69,7 @@ def _teams(launch: Launch, rows: Rows, v_quads: int) -> Launch:
     k_lane, v_lane = (-(-quads // TEAM) for quads in (launch.count("k_quads"), v_quads))
     most = max(TEAM_SUMS // max(k_lane, v_lane), 1)
     step = -(-rows.group // -(-rows.group // most))
-    choices = {
+    choices: dict[str, str | int] = {
         "ROWS": step,
         "K_QUADS": k_lane,
         "V_QUADS": v_lane,
@@ -87,8 +87,18 @@ def _teams(launch: Launch, rows: Rows, v_quads: int) -> Launch:
             launch.count("splits"),
         ),
         params={**launch.params, "step": step},
-        choices={**launch.choices, **choices},
+        choices={**launch.choices, **choices, **_fused_snippets(launch)},
     )
+
+
+def _fused_snippets(launch: Launch) -> dict[str, str]:
+    """How hardware reads keys and values in blocks."""
+    found = {name: str(launch.choices[name]) for name in "kv"}
+    return {
+        name: f"{path}_fused"
+        for name, path in found.items()
+        if path.startswith("vec4/") and launch.operands[name].spec.dtype.quantised
+    }
 
 
 def _tiles(launch: Launch, rows: Rows, v_quads: int) -> Launch:
