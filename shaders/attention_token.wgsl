@@ -1,8 +1,8 @@
 // Causal attention of tokens that share no keys, over a paged cache, for subgroups of eight lanes or
 // more. A work group takes ROWS query heads of one token that share a head of the cache, and one range
-// of positions (a split). Eight lanes, a team, read a key straight into registers, KEYS of them at a
-// time, and add up what each makes of its share; nothing is brought through workgroup memory, and teams
-// wait for each other only once, at the end. Softmax is online: a running maximum of each team, and sums
+// of positions (a split). Eight lanes, a cluster, read a key straight into registers, KEYS of them at a
+// time, and add up what each makes of its share; nothing is brought through workgroup memory, and clusters
+// wait for each other only once, at the end. Softmax is online: a running maximum of each cluster, and sums
 // rescaled when it moves.
 // @import load/f32 as q
 // @import vec4/f32 as k
@@ -15,7 +15,7 @@
 const WG: u32 = 64u;
 const ROWS: u32 = 4u;
 const KEYS: u32 = 4u;
-const LANES: u32 = 8u;           // of a team
+const LANES: u32 = 8u;           // of a cluster
 const K_QUADS: u32 = 4u;         // vectors of four of a key that a lane has
 const V_QUADS: u32 = 4u;
 const K_EVEN: bool = true;       // lanes have as many vectors, none is beyond a key
@@ -23,13 +23,13 @@ const V_EVEN: bool = true;
 const BLOCK: u32 = 32u;          // positions of a block of the cache
 // A maximum starts above what positions score that are not there, so that these weigh nothing.
 const HALF_LOWEST: f32 = -1.7014117e38;
-const TEAMS: u32 = WG / LANES;
+const CLUSTERS: u32 = WG / LANES;
 
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> largest: array<f32, TEAMS * ROWS>;
-var<workgroup> totals: array<f32, TEAMS * ROWS>;
+var<workgroup> largest: array<f32, CLUSTERS * ROWS>;
+var<workgroup> totals: array<f32, CLUSTERS * ROWS>;
 var<workgroup> shares: array<vec4<f32>, WG * V_QUADS>;
 
 struct Sums {
@@ -52,10 +52,10 @@ fn main(
     let first = token * params.group + group.y % tiles * params.step;
     let last = min(first + params.step, (token + 1u) * params.group);
     before_prepare(kv_head, first, last, thread);
-    // Neighbours in a subgroup are a team.
+    // Neighbours in a subgroup are a cluster.
     let index = subgroup * width + place;
     let lane = index % LANES;
-    let team = index / LANES;
+    let cluster = index / LANES;
     var query: array<vec4<f32>, ROWS * K_QUADS>;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
@@ -75,23 +75,23 @@ fn main(
     for (var r = 0u; r < ROWS; r++) {
         state.largest[r] = HALF_LOWEST;
     }
-    for (var start = range.x; start < range.y; start += TEAMS * KEYS) {
-        attend(&state, &query, start + team * KEYS, range.y, sequence, kv_head, lane);
+    for (var start = range.x; start < range.y; start += CLUSTERS * KEYS) {
+        attend(&state, &query, start + cluster * KEYS, range.y, sequence, kv_head, lane);
     }
-    join_teams(&state, lane, team);
+    join_clusters(&state, lane, cluster);
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         // @unroll
         for (var i = 0u; i < V_QUADS; i++) {
-            shares[quad_of(i, V_QUADS, lane) * TEAMS + (team ^ (lane % TEAMS))] = state.sums[r * V_QUADS + i];
+            shares[quad_of(i, V_QUADS, lane) * CLUSTERS + (cluster ^ (lane % CLUSTERS))] = state.sums[r * V_QUADS + i];
         }
         workgroupBarrier();
         if first + r < last {
             let at_r = place_of(first + r, kv_head, group.z);
             for (var quad = thread; quad < params.v_quads; quad += WG) {
                 var sum_r = vec4<f32>(0.0);
-                for (var t = 0u; t < TEAMS; t++) {
-                    sum_r += shares[quad * TEAMS + t];
+                for (var t = 0u; t < CLUSTERS; t++) {
+                    sum_r += shares[quad * CLUSTERS + t];
                 }
                 y[at_r + quad] = sum_r * scale_of(state.total[r]);
             }
@@ -144,7 +144,7 @@ fn attend(
     for (var p = 0u; p < KEYS; p++) {
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
-            let score_r = capped(team_sum(scores[r * KEYS + p]));
+            let score_r = capped(across_lanes(scores[r * KEYS + p]));
             scores[r * KEYS + p] = select(LOWEST, score_r, start + p < limit);
         }
     }
@@ -191,33 +191,33 @@ fn row_of(sequence: u32, position: u32) -> u32 {
     return min(u32(block) * BLOCK + position % BLOCK, params.k_rows - 1u);
 }
 
-fn team_sum(part: f32) -> f32 {
+fn across_lanes(part: f32) -> f32 {
     var sum = part;
     sum += subgroupShuffleXor(sum, 1u);
     sum += subgroupShuffleXor(sum, 2u);
     return sum + subgroupShuffleXor(sum, 4u);
 }
 
-// Scales what a team has to the largest score of all, and gives each the total of all.
-fn join_teams(state: ptr<function, Sums>, lane: u32, team: u32) {
+// Scales what a cluster has to the largest score of all, and gives each the total of all.
+fn join_clusters(state: ptr<function, Sums>, lane: u32, cluster: u32) {
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         if lane == 0u {
-            largest[r * TEAMS + team] = (*state).largest[r];
-            totals[r * TEAMS + team] = (*state).total[r];
+            largest[r * CLUSTERS + cluster] = (*state).largest[r];
+            totals[r * CLUSTERS + cluster] = (*state).total[r];
         }
     }
     workgroupBarrier();
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         var highest_r = HALF_LOWEST;
-        for (var t = 0u; t < TEAMS; t++) {
-            highest_r = max(highest_r, largest[r * TEAMS + t]);
+        for (var t = 0u; t < CLUSTERS; t++) {
+            highest_r = max(highest_r, largest[r * CLUSTERS + t]);
         }
         let shrink_r = exp((*state).largest[r] - highest_r);
         var total_r = 0.0;
-        for (var t = 0u; t < TEAMS; t++) {
-            total_r += totals[r * TEAMS + t] * exp(largest[r * TEAMS + t] - highest_r);
+        for (var t = 0u; t < CLUSTERS; t++) {
+            total_r += totals[r * CLUSTERS + t] * exp(largest[r * CLUSTERS + t] - highest_r);
         }
         // @unroll
         for (var i = 0u; i < V_QUADS; i++) {

@@ -144,7 +144,7 @@ def test_tiles_fit_the_workgroup_memory_that_every_device_has(dtype, n):
     [
         (4096, 512, Tile(128, 64, 128)),
         (4096, 64, Tile(64, 64, 64)),
-        (28672, 32, Tile(128, 32, 64)),
+        (28672, 32, Tile(64, 32, 64)),
         (33, 33, SMALL),
     ],
 )

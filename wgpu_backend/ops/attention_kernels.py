@@ -13,9 +13,9 @@ from wgpu_backend.graph.node import Launch
 
 CHUNK = 16  # vectors of four that a work group of hardware reads of each key
 THREAD_SUMS = 16
-TEAM = 8  # lanes of a subgroup that read a key together
-TEAM_SUMS = 16  # vectors of results that each of them holds, and of queries
-TEAM_THREADS = 64
+CLUSTER = 8  # lanes of a subgroup that read a key together
+CLUSTER_SUMS = 16  # vectors of results that each of them holds, and of queries
+CLUSTER_THREADS = 64
 # Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
 # compile.
 THREAD_ROWS = (4, 8, 16)
@@ -52,9 +52,9 @@ class Rows:
 def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
     """Choose the kernel for a device, and the tile."""
     rows, v_quads = rows_of(launch), launch.count("v_quads")
-    teams = capabilities.subgroups and capabilities.lanes in (0, TEAM)
-    if teams and rows.tokens <= rows.sequences:
-        return _teams(launch, rows, v_quads)
+    clusters = capabilities.subgroups and capabilities.lanes in (0, CLUSTER)
+    if clusters and rows.tokens <= rows.sequences:
+        return _clusters(launch, rows, v_quads)
     return _tiles(launch, rows, v_quads)
 
 
@@ -64,19 +64,19 @@ def rows_of(launch: Launch) -> Rows:
     return Rows(tokens, launch.count("group"), table.shape[0])
 
 
-def _teams(launch: Launch, rows: Rows, v_quads: int) -> Launch:
+def _clusters(launch: Launch, rows: Rows, v_quads: int) -> Launch:
     """Tokens that share no keys: lanes of a subgroup read a key together."""
-    k_lane, v_lane = (-(-quads // TEAM) for quads in (launch.count("k_quads"), v_quads))
-    most = max(TEAM_SUMS // max(k_lane, v_lane), 1)
+    k_lane, v_lane = (-(-quads // CLUSTER) for quads in (launch.count("k_quads"), v_quads))
+    most = max(CLUSTER_SUMS // max(k_lane, v_lane), 1)
     step = -(-rows.group // -(-rows.group // most))
     choices: dict[str, str | int] = {
         "ROWS": step,
         "K_QUADS": k_lane,
         "V_QUADS": v_lane,
-        "K_EVEN": k_lane * TEAM == launch.count("k_quads"),
-        "V_EVEN": v_lane * TEAM == v_quads,
+        "K_EVEN": k_lane * CLUSTER == launch.count("k_quads"),
+        "V_EVEN": v_lane * CLUSTER == v_quads,
         "BLOCK": launch.count("block"),
-        "WG": TEAM_THREADS,
+        "WG": CLUSTER_THREADS,
     }
     return replace(
         launch,

@@ -41,10 +41,11 @@ TILES: Mapping[Tile, float] = MappingProxyType(
         Tile(64, 64, 64): 1.03,
         Tile(128, 32, 64): 1.15,
         Tile(64, 32, 64): 1.2,
-        Tile(128, 16, 32): 1.1,
+        Tile(128, 16, 32): 1.25,
+        Tile(64, 16, 32): 1.4,
     }
 )
-NEARLY = 1.15  # as cheap as the cheapest
+NEARLY = 1.05  # as cheap as the cheapest
 ENOUGH_THREADS = 16384  # that keep a device busy
 FEW_THREADS = 512  # that leave most of it idle
 MOST_ITEMS = 8  # groups of a slab that a thread brings, of the weight
