@@ -64,14 +64,17 @@ def select_rounding(launch: Launch, capabilities: Capabilities) -> Launch:
     """Pick the kernel: a lane a group on a rasteriser, eight lanes on hardware."""
     if capabilities.software:
         return launch
-    x = launch.operands["x"]
+    params = {"groups": launch.operands["x"].spec.shape[-1] // GROUP, **launch.params}
+    choices = {**launch.choices, "WEIGHTED": "weight" in launch.operands}
+    if "weight" not in launch.operands:
+        params["weight_offset"] = 0
+        choices["weight"] = "=x"  # which is compiled, and never read
     return replace(
         launch,
         shader="q8_groups",
-        operands={"weight": x, **launch.operands},
         threads=LANES_OF_A_GROUP * launch.count("size"),
-        params={"groups": x.spec.shape[-1] // GROUP, **launch.params},
-        choices={**launch.choices, "WEIGHTED": "weight" in launch.operands},
+        params=params,
+        choices=choices,
     )
 
 
