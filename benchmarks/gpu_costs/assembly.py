@@ -121,11 +121,11 @@ def executed(text: str, trips: Trips, nesting: Sequence[int]) -> float | None:
     float or None
         Mean over the waves of a work group, every line of the disassembly being one instruction,
         also one that only waits, and one of two that issue together. None where a loop depends on
-        data, or where loops are not those of the NIR.
+        data, where loops are not those of the NIR, and where there is no text.
     """
     parsed = blocks(text)
     found = loops(parsed)
-    if not trips.known or depths(found) != list(nesting):
+    if not parsed or not trips.known or depths(found) != list(nesting):
         return None
     entered, completed = trips.entered.mean(1), trips.completed.mean(1)
     total = 0.0

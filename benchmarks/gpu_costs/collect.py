@@ -151,7 +151,8 @@ class Compiler:
 
     def _read(self, path: Path) -> Compiled:
         program = nir.parse(path.with_suffix(".nir").read_text())
-        text = path.with_suffix(".s").read_text()
+        assembly = path.with_suffix(".s")  # a driver may have been built without a disassembler
+        text = assembly.read_text() if assembly.exists() else ""
         return Compiled(json.loads(path.read_text()), text, program)
 
 

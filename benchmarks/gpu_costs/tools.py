@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -95,8 +96,11 @@ def mesa(name: str = "radeon") -> Mesa:
 
 
 def _manifests(folders: list[Path], name: str) -> Iterator[Path]:
+    """Manifests of a driver, this machine's before those for other processors."""
+    machine = platform.machine()
     for folder in folders:
-        yield from sorted(folder.glob(f"vulkan/icd.d/{name}_icd*.json"))
+        found = sorted(folder.glob(f"vulkan/icd.d/{name}_icd*.json"))
+        yield from sorted(found, key=lambda path: machine not in path.name)
 
 
 def _found(icd: dict[str, str], root: Path | None) -> Mesa:

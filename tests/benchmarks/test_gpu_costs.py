@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import struct
 import subprocess
 import sys
@@ -207,6 +208,7 @@ def test_instructions_are_weighted_by_the_trips_of_their_loops():
 def test_loops_that_do_not_match_are_not_guessed():
     trips = nir_run.Run(nir.parse(PROGRAM), setting()).run()
     assert assembly.executed(ASSEMBLY, trips, [0, 0]) is None
+    assert assembly.executed("", trips, []) is None
     trips.known = False
     assert assembly.executed(ASSEMBLY, trips, [0, 1]) is None
 
@@ -442,6 +444,8 @@ def test_mesa_may_be_unpacked_in_a_folder(tmp_path, monkeypatch):
     library = tmp_path / "usr/lib/x86_64-linux-gnu/libvulkan_radeon.so"
     library.parent.mkdir(parents=True)
     library.touch()
+    (manifest.parent / "radeon_icd.another.json").write_text("{}", "utf-8")
+    manifest.rename(manifest.with_name(f"radeon_icd.{platform.machine()}.json"))
     assert tools.mesa() == tools.Mesa(str(library), library.parent, "1.4.305")
 
 
