@@ -123,7 +123,8 @@ def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, op):
         rounded = q8_activations(columns) if op is mulmat_q8_gated else columns
         return op(weight(ctx._executor, 134, 64, Q4_0, data), rounded, activation="silu")
 
-    check(wide, product, limit=EXACT if op is mulmat_q8_gated else OF_F16)
+    # The error of a gate meets that of what it multiplies.
+    check(wide, product, limit=EXACT if op is mulmat_q8_gated else 2 * OF_F16)
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
