@@ -29,6 +29,5 @@ fn buf_head(group: u32) -> buf_Head {
 
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
     let words = eight_words(buf_quants[group]);
-    let low = head.scales[place / 4u] >> ((place & 3u) * 8u);
-    return q3_k_group(words, buf_high[group], low, head.scales.z >> (place * 4u), head.scale);
+    return q3_k_group(words, buf_high[group], head.scales, head.scale, place);
 }

@@ -28,6 +28,5 @@ fn buf_head(group: u32) -> buf_Head {
 
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
     let low = sixteen_words(buf_quants[group]);
-    let scales = head.scales[place / 2u] >> ((place & 1u) * 16u);
-    return q6_k_group(low, eight_words(buf_high[group]), scales, head.scale);
+    return q6_k_group(low, eight_words(buf_high[group]), head.scales, head.scale, place);
 }

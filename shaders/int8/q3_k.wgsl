@@ -1,6 +1,7 @@
 // Q3_K: value = quant · scale - 4 · scale, quants of three bits and a scale per 16. Planes as in quant/q3_k.
-// @import lib/halves
-// @import lib/q3_k_group
+// @import lib/fifths
+// @import lib/packed_crumbs
+// @import lib/shifted_half
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = true;
@@ -29,6 +30,14 @@ fn buf_words(group: u32) -> buf_Words {
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
     let place = group & 7u;
     let low = words.low >> ((place & 3u) * 8u);
-    let d = half_at(words.supers, group / 8u);
-    return q3_k_group(words.quants, words.bits, low, words.high >> (place * 4u), d);
+    let high = words.high >> (place * 4u);
+    let both = (vec2<u32>(low, low >> 4u) & vec2<u32>(15u))
+        | ((vec2<u32>(high, high >> 2u) & vec2<u32>(3u)) << vec2<u32>(4u));
+    let scale = (vec2<f32>(both) - 32.0) * shifted_half(words.supers, group / 8u);
+    return Group(
+        packed_crumbs(words.quants.x) | (sixteen_fifths(words.bits) >> vec4<u32>(2u)),
+        packed_crumbs(words.quants.y) | (sixteen_fifths(words.bits >> 16u) >> vec4<u32>(2u)),
+        scale,
+        4.0 * scale,
+    );
 }

@@ -1,6 +1,6 @@
 // Q4_0: value = quant · scale - 8 · scale, quants of four bits. Planes as in quant/q4_0.
 // @import lib/group
-// @import lib/halves
+// @import lib/shifted_half
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
@@ -19,6 +19,6 @@ fn buf_words(group: u32) -> buf_Words {
 }
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
-    let scale = half_at(words.scales, group);
+    let scale = shifted_half(words.scales, group);
     return nibble_group(words.quants, scale, 8.0 * scale);
 }

@@ -1,6 +1,6 @@
 // Q4_K: value = quant · scale - minimum, quants of four bits. Planes as in quant/q4_k.
 // @import lib/group
-// @import lib/k_scales
+// @import lib/k_place
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;

@@ -1,6 +1,6 @@
 // Q5_0: value = quant · scale - 16 · scale, quants of five bits. Planes as in quant/q5_0.
 // @import lib/fifths
-// @import lib/halves
+// @import lib/shifted_half
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;
@@ -20,6 +20,6 @@ fn buf_words(group: u32) -> buf_Words {
 }
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
-    let scale = half_at(words.scales, group);
+    let scale = shifted_half(words.scales, group);
     return with_fifths(nibble_group(words.quants, scale, 16.0 * scale), words.high);
 }

@@ -1,6 +1,6 @@
 // Q5_K: value = quant · scale - minimum, quants of five bits. Planes as in quant/q5_k.
 // @import lib/fifths
-// @import lib/k_scales
+// @import lib/k_place
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;

@@ -1,6 +1,6 @@
 // Q6_K: value = quant · scale - 32 · scale, quants of six bits and a scale per 16. Planes as in quant/q6_k.
-// @import lib/halves
-// @import lib/q6_k_group
+// @import lib/group
+// @import lib/shifted_half
 
 const buf_PAIRS: u32 = 2u;
 const buf_HALVES: bool = true;
@@ -22,7 +22,17 @@ fn buf_words(group: u32) -> buf_Words {
     );
 }
 
+// Upper bits of 16 values where they belong in a byte: value 4 · j + b has bits 2 · j of byte b.
+fn buf_upper(word: u32) -> vec4<u32> {
+    return vec4<u32>(word << 4u, word << 2u, word, word >> 2u) & vec4<u32>(0x30303030u);
+}
+
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
-    let scales = words.scales >> ((group & 1u) * 16u);
-    return q6_k_group(words.quants, words.high, scales, half_at(words.supers, group / 8u));
+    let scales = unpack4xI8(words.scales >> ((group & 1u) * 16u));
+    let scale = vec2<f32>(scales.xy) * shifted_half(words.supers, group / 8u);
+    let nibbles = nibble_group(words.quants, 0.0, 0.0);
+    return Group(
+        nibbles.low | buf_upper(words.high.x), nibbles.high | buf_upper(words.high.y),
+        scale, 32.0 * scale,
+    );
 }

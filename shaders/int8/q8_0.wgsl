@@ -1,6 +1,6 @@
 // Q8_0: value = quant · scale, quants of eight bits with a sign. Planes as in quant/q8_0.
 // @import lib/group
-// @import lib/halves
+// @import lib/shifted_half
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;
@@ -21,6 +21,6 @@ fn buf_words(group: u32) -> buf_Words {
 }
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
-    let scale = vec2<f32>(half_at(words.scales, group));
+    let scale = vec2<f32>(shifted_half(words.scales, group));
     return Group(words.low, words.high, scale, vec2<f32>(0.0));
 }

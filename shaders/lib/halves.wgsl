@@ -1,5 +1,6 @@
 // One f16 of a word that holds two.
 
 fn half_at(word: u32, i: u32) -> f32 {
-    return unpack2x16float(word >> ((i & 1u) * 16u)).x;
+    let pair = unpack2x16float(word);
+    return select(pair.x, pair.y, (i & 1u) == 1u);
 }

@@ -1,27 +1,21 @@
 // The 6-bit scale and minimum of sub-block `i` (0 to 7) of a Q4_K or Q5_K super-block, from the
 // vec4 that holds d and dmin (f16 each) and then twelve packed bytes.
-//
-// The first four have their six bits in a byte of the first word, minima in the second; the others have
-// four in the third word, and two above the six of the first ones. Shifts and masks hang on `i` alone.
 
-struct KPlace { six: u32, four: u32, six_mask: u32, four_mask: u32 }
-
-fn k_place(i: u32) -> KPlace {
-    let byte = (i & 3u) * 8u;
-    let late = i >= 4u;
-    return KPlace(
-        byte + select(0u, 2u, late), byte, select(63u, 48u, late), select(0u, 15u, late),
-    );
+fn k_byte(block: vec4<u32>, i: u32) -> u32 {
+    return (block[1u + i / 4u] >> ((i & 3u) * 8u)) & 0xffu;
 }
 
 // Scale and minimum, multiplied by d and dmin.
-fn k_scale_min_at(block: vec4<u32>, place: KPlace) -> vec2<f32> {
-    let scale = ((block.y >> place.six) & place.six_mask) | ((block.w >> place.four) & place.four_mask);
-    let minimum = ((block.z >> place.six) & place.six_mask)
-        | ((block.w >> (place.four + 4u)) & place.four_mask);
-    return unpack2x16float(block.x) * vec2<f32>(f32(scale), f32(minimum));
-}
-
 fn k_scale_min(block: vec4<u32>, i: u32) -> vec2<f32> {
-    return k_scale_min_at(block, k_place(i));
+    var scale: u32;
+    var minimum: u32;
+    if i < 4u {
+        scale = k_byte(block, i) & 63u;
+        minimum = k_byte(block, i + 4u) & 63u;
+    } else {
+        let both = k_byte(block, i + 4u);
+        scale = (both & 15u) | ((k_byte(block, i - 4u) >> 6u) << 4u);
+        minimum = (both >> 4u) | ((k_byte(block, i) >> 6u) << 4u);
+    }
+    return unpack2x16float(block.x) * vec2<f32>(f32(scale), f32(minimum));
 }

@@ -1,10 +1,11 @@
-// A group of Q3_K: words of quants, their high bits, the lower and upper bits of its two scales in the
-// lowest bits of a word each, and d.
+// A group of Q3_K: words of quants, their high bits, the scales of its super-block, and d.
 // @import lib/group
 // @import lib/fifths
 // @import lib/packed_crumbs
 
-fn q3_k_group(quants: vec2<u32>, bits: u32, low: u32, high: u32, d: f32) -> Group {
+fn q3_k_group(quants: vec2<u32>, bits: u32, scales: vec3<u32>, d: f32, place: u32) -> Group {
+    let low = scales[place / 4u] >> ((place & 3u) * 8u);
+    let high = scales.z >> (place * 4u);
     let both = (vec2<u32>(low, low >> 4u) & vec2<u32>(15u))
         | ((vec2<u32>(high, high >> 2u) & vec2<u32>(3u)) << vec2<u32>(4u));
     let scale = (vec2<f32>(both) - 32.0) * d;

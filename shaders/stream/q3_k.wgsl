@@ -12,6 +12,5 @@ const buf_HALVES: bool = true;
 
 fn buf_group(row: Row, i: u32) -> Group {
     let d = unpack2x16float(row.supers).x;
-    let low = row.scales[i / 4u] >> ((i & 3u) * 8u);
-    return q3_k_group(row.quants.xy, row.high.x, low, row.scales.z >> (i * 4u), d);
+    return q3_k_group(row.quants.xy, row.high.x, row.scales.xyz, d, i);
 }

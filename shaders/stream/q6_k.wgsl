@@ -12,6 +12,5 @@ const buf_HALVES: bool = true;
 
 fn buf_group(row: Row, i: u32) -> Group {
     let d = unpack2x16float(row.supers).x;
-    let scales = row.scales[i / 2u] >> ((i & 1u) * 16u);
-    return q6_k_group(row.quants, row.high, scales, d);
+    return q6_k_group(row.quants, row.high, row.scales, d, i);
 }
