@@ -30,24 +30,24 @@ from wgpu_backend.dtypes import (
 )
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
-from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (
     require,
     require_dtype,
     require_rank,
-    require_row,
 )
 from wgpu_backend.ops.gates import fits_gated as fits_gated
 from wgpu_backend.ops.gates import gated, require_whole
 from wgpu_backend.ops.matvec import COLUMNS, as_vectors
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8_rounding import GROUP as GROUP
+from wgpu_backend.ops.q8_rounding import WORDS as WORDS
+from wgpu_backend.ops.q8_rounding import q8_activations as q8_activations
+from wgpu_backend.ops.q8_rounding import q8_weighted as q8_weighted
+from wgpu_backend.ops.q8_rounding import rounded_spec as rounded_spec
 from wgpu_backend.ops.register_tiles import grid, q8_tile
 from wgpu_backend.ops.tiles import FEW
 
-GROUP = 32  # values with a common scale
-WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
-LANES_OF_A_GROUP = 8  # of `shaders/q8_groups.wgsl`
-PLANES = 3  # that these may be spread over, a vector of four each
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
@@ -58,112 +58,6 @@ def fits_q8(weight: Node) -> bool:
     """Whether `mulmat_q8` takes a weight: one dense matrix in a format with an integer form."""
     spec = weight.spec
     return spec.dtype in FORMATS and spec.is_dense and len(spec.shape) == 2
-
-
-def select_rounding(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick the kernel: a lane a group on a rasteriser, eight lanes on hardware."""
-    if capabilities.software:
-        return launch
-    params = {"groups": launch.operands["x"].spec.shape[-1] // GROUP, **launch.params}
-    choices = {**launch.choices, "WEIGHTED": "weight" in launch.operands}
-    if "weight" not in launch.operands:
-        params["weight_offset"] = 0
-        choices["weight"] = "=x"  # which is compiled, and never read
-    return replace(
-        launch,
-        shader="q8_groups",
-        threads=LANES_OF_A_GROUP * launch.count("size"),
-        params=params,
-        choices=choices,
-    )
-
-
-@op(select=select_rounding, dense=("x",), trusted=True)
-def q8_activations(x: Node, *, planar: bool = False) -> Launch:
-    """Round groups of 32 values to eight bits each, for `mulmat_q8`.
-
-    Parameters
-    ----------
-    x : (..., k), f32
-        `k` a multiple of 32. A group of no magnitude above 2^-100 counts as zero; one with an
-        infinity or NaN makes every product with it NaN.
-    planar : bool
-        Put each vector of four words of the groups into a plane of its own: hardware, whose
-        neighbouring lanes take neighbouring groups, then reads what lies side by side.
-
-    Returns
-    -------
-    (..., k / 32, 12), u32, or planar (3, ..., k / 32, 4)
-        Of each group: 32 i8 in eight words, then as f32 the scale, the sum of the i8 times the
-        scale, of all and of the first 16, and the sum of the squares of `x`. An i8 is
-        ``round(value / scale)``, halves to even, and the scale a 127th of the largest magnitude.
-
-    Raises
-    ------
-    ShapeError
-        Rows are not whole groups.
-    """
-    return _rounding("q8_activations", x, planar)
-
-
-@op(select=select_rounding, dense=("x", "weight"), trusted=True)
-def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
-    """Round rows as `q8_activations`, times the weight of a norm; the squares are of `x` alone.
-
-    A product that is given the norm's `eps` makes the norm of it: a factor that a whole row has
-    changes nothing in how the row is rounded, so it may come later.
-
-    Parameters
-    ----------
-    x : (..., k), f32
-    weight : (k,), f32
-    planar : bool
-        See `q8_activations`.
-
-    Returns
-    -------
-    (..., k / 32, 12), u32, or planar (3, ..., k / 32, 4)
-
-    Raises
-    ------
-    ShapeError
-        As `q8_activations`, or the weight is no such row.
-    """
-    launch = _rounding("q8_weighted", x, planar)
-    k = x.spec.shape[-1]
-    require_row("q8_weighted", "weight", weight, k)
-    return replace(
-        launch,
-        operands={"x": x, "weight": weight},
-        params={**launch.params, "groups": k // GROUP},
-    )
-
-
-def _rounding(name: str, x: Node, planar: bool) -> Launch:
-    require_rank(name, "x", x, 1)
-    require_dtype(name, "x", x, (F32,))
-    k = x.spec.shape[-1]
-    require(
-        k % GROUP == 0,
-        ShapeError,
-        f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
-    )
-    size = x.spec.size // GROUP
-    return Launch(
-        rounded_spec(x.spec.shape[:-1], k // GROUP, planar),
-        {"x": x},
-        threads=size,
-        params={"size": size},
-        choices={"PLANAR": planar},
-        work=2 * x.spec.nbytes,
-    )
-
-
-def rounded_spec(rows: Shape, groups: int, planar: bool, parts: int = 1) -> Spec:
-    """Spec of rows in eight bits, or of so many side by side for each; see `q8_activations`."""
-    if planar:
-        return Spec.dense((PLANES, *rows, parts * groups, WORDS // PLANES), U32)
-    return Spec.dense((*rows, *([parts] if parts > 1 else []), groups, WORDS), U32)
 
 
 def select_q8(launch: Launch, capabilities: Capabilities) -> Launch:
