@@ -13,11 +13,10 @@
 
 const WG: u32 = 64u;
 const ROWS: u32 = 16u;           // a multiple of 4
-const HALF_ROWS: u32 = 8u;
 const QUARTER_ROWS: u32 = 4u;
 const CHUNKS: u32 = 1u;          // of a value
 
-const KEYS: u32 = 32u;
+const KEYS: u32 = 32u;           // two of a thread for each vector of a chunk
 const CHUNK: u32 = 16u;          // vectors of four: WG / CHUNK is the step of a thread's rows
 const PITCH: u32 = 17u;          // of keys in memory, odd so that neighbours lie in other banks
 const WEIGHTS: u32 = 33u;        // likewise of rows
@@ -100,14 +99,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                         v_load4(slots[i / CHUNK] * params.v_quads + quad_c);
                 }
                 workgroupBarrier();
-                for (var i = 0u; i < count; i++) {
-                    let value_c = tile[i * PITCH + column];
+                // Positions beyond the last repeat it, and weigh nothing.
+                for (var four = 0u; four < count; four += 4u) {
                     // @unroll
-                    for (var j = 0u; j < QUARTER_ROWS; j++) {
-                        let weight_cj = weights[(row + 4u * j) * WEIGHTS + i];
-                        sums[c * QUARTER_ROWS + j] += weight_cj * value_c;
-                        if c == 0u {
-                            total[j] += weight_cj;
+                    for (var i = 0u; i < 4u; i++) {
+                        let value_i = tile[(four + i) * PITCH + column];
+                        // @unroll
+                        for (var j = 0u; j < QUARTER_ROWS; j++) {
+                            let weight_ij = weights[(row + 4u * j) * WEIGHTS + four + i];
+                            sums[c * QUARTER_ROWS + j] += weight_ij * value_i;
+                            if c == 0u {
+                                total[j] += weight_ij;
+                            }
                         }
                     }
                 }
@@ -135,12 +138,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 }
 
-// Scores of all rows at KEYS positions, into `weights`: a thread has one position and every second
+// Scores of all rows at KEYS positions, into `weights`: a thread has two positions and every fourth
 // row. Queries of one chunk stay in memory once they are `loaded`.
 fn score(start: u32, lane: u32, loaded: bool) {
-    let key = lane % KEYS;
-    let row = lane / KEYS;
-    var sums = array<f32, HALF_ROWS>();
+    let key = lane % CHUNK;
+    let row = lane / CHUNK;
+    var sums = array<f32, 2u * QUARTER_ROWS>();
     for (var chunk = 0u; chunk < params.k_quads; chunk += CHUNK) {
         if !loaded || params.k_quads > CHUNK {
             for (var begin = 0u; begin < ROWS * CHUNK; begin += WG) {
@@ -162,20 +165,30 @@ fn score(start: u32, lane: u32, loaded: bool) {
             tile[(i / CHUNK) * PITCH + i % CHUNK] = value;
         }
         workgroupBarrier();
-        for (var d = 0u; d < CHUNK; d++) {
-            let part = tile[key * PITCH + d];
+        for (var four = 0u; four < CHUNK; four += 4u) {
             // @unroll
-            for (var j = 0u; j < HALF_ROWS; j++) {
-                sums[j] += dot(query[(row + 2u * j) * CHUNK + d], part);
+            for (var d = 0u; d < 4u; d++) {
+                let first_d = tile[key * PITCH + four + d];
+                let second_d = tile[(key + CHUNK) * PITCH + four + d];
+                // @unroll
+                for (var j = 0u; j < QUARTER_ROWS; j++) {
+                    let query_j = query[(row + 4u * j) * CHUNK + four + d];
+                    sums[2u * j] += dot(query_j, first_d);
+                    sums[2u * j + 1u] += dot(query_j, second_d);
+                }
             }
         }
         workgroupBarrier();
     }
     // @unroll
-    for (var j = 0u; j < HALF_ROWS; j++) {
-        let row_j = row + 2u * j;
+    for (var j = 0u; j < QUARTER_ROWS; j++) {
+        let row_j = row + 4u * j;
         let own_j = seen[row_j];
-        let seen_j = start + key >= own_j.x && start + key < own_j.y;
-        weights[row_j * WEIGHTS + key] = select(LOWEST, capped(sums[j]), seen_j);
+        // @unroll
+        for (var h = 0u; h < 2u; h++) {
+            let key_h = key + h * CHUNK;
+            let seen_h = start + key_h >= own_j.x && start + key_h < own_j.y;
+            weights[row_j * WEIGHTS + key_h] = select(LOWEST, capped(sums[2u * j + h]), seen_h);
+        }
     }
 }

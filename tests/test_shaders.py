@@ -137,7 +137,7 @@ CASES += [("rows_quant", {"source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
 CASES += [(f"kernels/rasteriser/{name}attention", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
 CASES += [
     (kernel, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
-    for kernel in ("attention", LANES_ATTENTION)
+    for kernel in ("attention", LANES_ATTENTION, "attention_token")
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
@@ -145,6 +145,7 @@ CASES += [
     for kernel, teams in (
         ("attention", SNIPPETS["team"]),
         (LANES_ATTENTION, ["subgroup"]),
+        ("attention_token", ["subgroups"]),
     )
     for team in teams
 ]
@@ -163,6 +164,8 @@ def test_a_shader_compiles_within_the_default_limits(gpu, case):
     assert variable_nbytes(bare(shader.text)).workgroup <= BASELINE_WORKGROUP_NBYTES
     if "subgroup" in bare(shader.text) and not gpu.capabilities.subgroups:
         return  # chosen where the device has them; every op has a kernel without
+    if shader.text.startswith("enable f16;") and not gpu.capabilities.f16:
+        return  # likewise
     if len(storage) > gpu.capabilities.max_storage_bindings:
         return  # chosen where the device shows as many
     assert gpu.device.pipeline(shader).shader.text == shader.text

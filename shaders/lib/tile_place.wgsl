@@ -8,7 +8,7 @@
 const WG: u32 = 64u;
 const LANE_ROWS: u32 = 8u;
 const ROWS: u32 = 8u;
-const COLS: u32 = 8u;
+const COLS: u32 = 4u;
 const TILE_M: u32 = LANE_ROWS * ROWS;
 const TILE_N: u32 = WG / LANE_ROWS * COLS;
 const SUMS: u32 = ROWS * COLS;

@@ -18,7 +18,7 @@ from wgpu_backend.ops.register_tiles import SMALL, TILES, f16_tile, f32_tile, pi
 from wgpu_backend.testing import nmse, values_of
 
 EXACT = 1e-10  # sums in another order
-OF_F16 = 1e-6  # eleven bits, and sums of 16 in as many: some 1e-7
+OF_F16 = 5e-6  # eleven bits, and sums of 32 in as many: up to 1e-6
 OF_FUSED = 1e-6  # on a device whose fma rounds twice; one that is wrong gives 1
 ROOM = Capabilities(max_workgroup_nbytes=32768)
 LARGE = [pytest.param(tile, marks=pytest.mark.variants) for tile in TILES if tile.columns != 64]

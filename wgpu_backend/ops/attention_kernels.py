@@ -107,7 +107,6 @@ def _tiles(launch: Launch, rows: Rows, v_quads: int) -> Launch:
     size = next(n for n in THREAD_ROWS if n >= step)
     choices: dict[str, str | int] = {
         "ROWS": size,
-        "HALF_ROWS": size // 2,
         "QUARTER_ROWS": size // 4,
         "CHUNKS": chunks,
         "WG": 64,

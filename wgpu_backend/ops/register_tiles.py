@@ -141,12 +141,12 @@ def f16_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str
 
 
 def f32_nbytes(tile: Tile) -> int:
-    """Workgroup memory of ``lib/register_tile``."""
+    """Workgroup memory of ``tile/f32``."""
     return 4 * GROUP * (tile.rows + tile.columns)
 
 
 def f32_choices(tile: Tile) -> dict[str, str | int]:
-    """Choices of a kernel that imports ``lib/register_tile``."""
+    """Choices of a kernel that imports ``tile/f32``."""
     w_items, x_items = tile.rows / tile.threads, tile.columns * GROUP / 4 / tile.threads
     return {**tile_choices(tile), "W_ITEMS": ceil(w_items), "X_ITEMS": ceil(x_items)}
 

@@ -4,7 +4,7 @@
 // same bank, so a column's place depends on the plane.
 // @import lib/tile_place
 
-const X_ITEMS: u32 = 8u;         // vectors of columns that a thread brings
+const X_ITEMS: u32 = 4u;         // vectors of columns that a thread brings
 const W_ITEMS: u32 = 1u;         // rows, 32 values of each
 const SHARES: u32 = 8u;          // threads that bring 32 values of a column
 
