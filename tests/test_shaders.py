@@ -27,6 +27,8 @@ SNIPPETS = {
     if f.is_dir() and f.name != "kernels"
 }
 FLOATS = ["bf16", "f16", "f32"]
+# A tile keeps bytes as words; pairs of them are what rasterisers multiply.
+PACKED = {("mulmat_q8", "sums")}
 # Imports of kernels that read plain weights: which go together is what ops choose.
 TOGETHER = {"source", "own", "before", "number", "key"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
@@ -57,7 +59,7 @@ def variants(kernel):
     yield {}
     for name, default in declared.modules.items():
         folder = default.partition("/")[0]
-        if name in TOGETHER or folder == "rasteriser":
+        if name in TOGETHER or folder == "rasteriser" or (kernel, name) in PACKED:
             continue
         stems = FLOATS if folder in ("load", "store", "vec4") else SNIPPETS[folder]
         yield from ({name: f"{folder}/{s}"} for s in stems if f"{folder}/{s}" != default)
