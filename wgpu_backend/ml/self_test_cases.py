@@ -50,6 +50,7 @@ def cases() -> Iterator[tuple[str, Make]]:
     yield "softmax", lambda c, r: _normal(c, r, 3, 257).softmax()
     yield "rms_norm", lambda c, r: _normal(c, r, 3, 257).rms_norm(eps=1e-5)
     yield "attention", _attention
+    yield "attention of a token a sequence", lambda c, r: _attention(c, r, tokens=2)
 
 
 def fused_cases() -> Iterator[tuple[str, float, Make]]:
@@ -239,13 +240,15 @@ def _halves(context: Context, rng: np.random.Generator, rows: int, values: int) 
     return context.weight(F16, data.tobytes(), rows, values)
 
 
-def _attention(context: Context, rng: np.random.Generator, heads: int = 4) -> Tensor:
+def _attention(
+    context: Context, rng: np.random.Generator, heads: int = 4, tokens: int = 5
+) -> Tensor:
     keys = _normal(context, rng, 96, 64).cast(dtype=F16)
-    return _normal(context, rng, 5, heads, 32).paged_attention(
+    return _normal(context, rng, tokens, heads, 32).paged_attention(
         keys,
         _normal(context, rng, 96, 64).cast(dtype=F16),
-        context.from_ints([0, 13, 40, 63, 63]),
-        context.from_ints([0, 1, 0, 1, 0]),
+        context.from_ints([63, 13, 40, 0, 63][:tokens]),
+        context.from_ints([0, 1, 0, 1, 0][:tokens]),
         context.from_ints([2, 0, 1, 2], 2, 2),
         scores=Scores(block=32, scale=0.2, kv_heads=2),
     )
