@@ -17,11 +17,11 @@ from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.ops.check import require, row_count
 from wgpu_backend.ops.gates import joined_rows, require_whole
 from wgpu_backend.ops.matmul import mulmat, mulmat_add, mulmat_gated
+from wgpu_backend.ops.matvec import COLUMNS
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import fits_q8
 from wgpu_backend.ops.register_tiles import f16_tile, grid
 from wgpu_backend.ops.rounding import ACTIVATIONS, gate_and_up, pays
-from wgpu_backend.ops.tiles import FEW
 
 
 def has_kernel(capabilities: Capabilities) -> bool:
@@ -102,7 +102,7 @@ def in_pairs(node: Made, graph: Graph) -> Node | None:
         return None
     n = row_count(x.spec)
     rounded = fits_q8(weight) and pays(weight.spec.dtype, n, graph.capabilities)
-    if n <= FEW or rounded or weight.spec.dtype == F32:
+    if n <= COLUMNS or rounded or weight.spec.dtype == F32:
         return None
     activation = {"activation": node.options["activation"]} if joined_rows(node.launch) > 1 else {}
     return graph.call(mulmat_f16, *node.call.args, **_addend(node), **activation)
