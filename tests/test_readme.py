@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,11 +24,6 @@ def blocks(language: str) -> list[str]:
 def commands() -> list[str]:
     lines = [line for block in blocks("sh") for line in block.splitlines()]
     return [line for line in lines if re.match(r"(echo .*\| )?wgpu-backend ", line)]
-
-
-def marked(command: str) -> Any:
-    """A command as a parameter; what `tune` measures takes it half a minute."""
-    return pytest.param(command, marks=[pytest.mark.slow] * (" tune " in command))
 
 
 def usages() -> list[str]:
@@ -64,8 +58,9 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("sh"), reason="needs a POSIX shell")
-@pytest.mark.parametrize("command", [marked(command) for command in commands()])
+@pytest.mark.parametrize("command", commands())
 def test_a_command_of_readme_runs(command: str, folder: Path) -> None:
     done = run(["sh", "-c", command], folder)
     assert done.returncode == 0, done.stderr

@@ -39,6 +39,7 @@ def test_a_sort_in_one_kernel_counts_its_own_passes():
     assert moved(NumpyExecutor(), case) == (2 * 4 * 5000, 9 * 4 * 5000)
 
 
+@pytest.mark.slow
 def test_shares_fit_together(full):
     got = measured(full, Case("sqr", lambda x: x.sqr(), (64, 64)), 2)
     assert got.passes_nbytes == 0

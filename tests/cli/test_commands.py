@@ -244,6 +244,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
     assert any(re.match(row, line) for line in lines)
 
 
+@pytest.mark.slow
 def test_profile_times_every_dispatch_and_writes_a_trace(
     cli: Cli, tiny: Path, tmp_path: Path, adapter: str
 ) -> None:

@@ -79,6 +79,7 @@ def test_loading_that_is_called_off_ends_with_130(
     assert (done.code, done.out, done.err) == (130, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_verbose_says_that_a_software_rasteriser_runs(cli: Cli, adapter: str) -> None:
     if loading.choose_device(adapter)[1].kind != "software":

@@ -150,6 +150,7 @@ def test_a_write_outside_is_found(cli: Cli, file: Path) -> None:
     assert "it writes outside the result: to index 16 of y, which has 16 values" in done.err
 
 
+@pytest.mark.slow
 def test_a_loop_that_does_not_end_is_found_once_with_its_line(cli: Cli, file: Path) -> None:
     change(file.with_name("thrice.wgsl"), "    if i <", "    while i < 99999u { }\n    if i <")
     done = cli("op", "check", str(file))

@@ -63,6 +63,7 @@ def test_a_stream_that_the_caller_closed_leads_nowhere(closed: str, answered: bo
     assert bool(done.stdout) == answered
 
 
+@pytest.mark.slow
 def test_an_answer_comes_in_pieces() -> None:
     with start("Tell me a story.") as process:
         assert process.stdout
@@ -98,6 +99,7 @@ def test_piped_text_comes_before_the_prompt() -> None:
     assert count("Tell me a story.\n", "") == alone
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_whole_words_in_its_width() -> None:
     words = ("run", "story", "Tell me a story.", "--device", "cpu", "--temperature", "0")
     with Terminal(*words, columns=40) as terminal:

@@ -63,6 +63,7 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on() -> None:
         assert chat.leave() == 0
 
 
+@pytest.mark.slow
 def test_a_text_of_several_lines_is_one_prompt(chat: Terminal) -> None:
     chat.line("/set verbose")
     chat.line("Tell me")
@@ -84,6 +85,7 @@ def prompt_tokens(chat: Terminal) -> int:
     return sum(map(int, re.findall(r"prompt (?:eval count|cached): +(\d+)", stats)))
 
 
+@pytest.mark.slow
 def test_clear_forgets_the_conversation(chat: Terminal) -> None:
     chat.line("/set verbose")
     first, longer = prompt_tokens(chat), prompt_tokens(chat)
@@ -135,6 +137,7 @@ def test_the_system_message_is_kept(chat: Terminal) -> None:
     chat.expect("You tell stories.\n")
 
 
+@pytest.mark.slow
 def test_what_was_typed_is_there_in_the_next_chat(tmp_path: Path) -> None:
     kept = tmp_path / "wgpu-backend" / "history"
     kept.parent.mkdir()

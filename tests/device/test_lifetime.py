@@ -37,6 +37,7 @@ def use(device: Device) -> None:
     device.read(a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fast", [True, False])
 def test_opening_and_closing_leaks_nothing(adapter: DeviceInfo, fast: bool):
     def round_trip() -> None:

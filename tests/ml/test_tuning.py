@@ -61,6 +61,7 @@ def test_what_lies_in_images_is_measured_there(telling):
     assert not {name for name in found if name.startswith(("mulmat_q8_lanes", "mulmat_told f16"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "classes"), [("full", []), ("wide", ["one", "many"])])
 def test_rounding_is_measured_where_it_is_a_question(executors, kind, classes):
     found = tune(executors(kind), [Q4_0, F16], TINY).rounding

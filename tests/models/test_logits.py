@@ -45,6 +45,7 @@ def test_every_weight_type_in_numpy(tmp_path, architecture, dtype):
     assert_all_ways(tmp_path, NumpyExecutor(), case, architecture, dtype, (256, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize(("architecture", "dtype"), SOME)
 def test_the_default_limits_of_webgpu_do(executors, tmp_path, architecture, dtype):
@@ -61,6 +62,7 @@ def test_kernels_for_hardware(executors, tmp_path, architecture, dtype):
     assert_all_ways(tmp_path, executors("wide"), case, architecture, dtype, (256, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.second_driver
 @pytest.mark.parametrize(("architecture", "dtype"), SOME)
 def test_any_driver_gives_the_same(full, tmp_path, architecture, dtype):

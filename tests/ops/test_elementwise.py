@@ -228,6 +228,7 @@ def test_a_closed_context_makes_no_more_tensors(full):
         x + x
 
 
+@pytest.mark.slow
 # A work group takes up to 1,024 values.
 @pytest.mark.parametrize("size", [1021, 1023, 1024, 1025, 2051, 70001])
 def test_sizes_about_what_work_groups_take(executors, check, rng, size):

@@ -130,6 +130,7 @@ def test_some_of_the_experts(any_gpu, check, rng):
     check(any_gpu, chosen, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("kind", ["full", "baseline", "wide", "split", "split wide"])
 def test_products_may_end_with_the_bias_of_their_expert(executors, check, rng, kind, dtype):

@@ -27,6 +27,7 @@ def test_argsort_of_long_rows(any_gpu, rng, cols):
     np.testing.assert_array_equal(argsort(any_gpu, x), np.argsort(x, axis=-1, kind="stable"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cols", [700, 3000])
 def test_equal_values_keep_their_order(any_gpu, rng, cols):
     x = rng.integers(0, 4, (5, cols)).astype("f4")
@@ -122,6 +123,7 @@ def test_top_k_of_very_many_values(any_gpu, rng, k):
     np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[:, :k])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, -1])
 def test_top_k_of_sorted_rows_and_of_equal_ones(any_gpu, order):
     x = np.stack([np.arange(9001)[::order], np.zeros(9001), np.full(9001, -np.inf)]).astype("f4")
