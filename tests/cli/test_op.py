@@ -231,6 +231,7 @@ def test_bench_gives_the_share_of_a_copy(cli: Cli, file: Path) -> None:
     assert row["ratio"] == pytest.approx(row["copy_seconds"] / row["seconds"])
 
 
+@pytest.mark.slow
 def test_the_example_passes(cli: Cli, adapter: str) -> None:
     done = cli("op", "check", str(ROOT / "examples" / "custom_op.py"))
     assert (done.code, done.err) == (PASSED, "")

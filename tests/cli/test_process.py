@@ -39,6 +39,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_trace_is_written_for_a_reader_that_leaves_the_tables(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     words = ["profile", "story", "--device", "cpu", "-p", "2", "--trace", str(trace)]
@@ -52,6 +53,7 @@ def test_a_trace_is_written_for_a_reader_that_leaves_the_tables(tmp_path: Path) 
     assert json.loads(trace.read_text())["traceEvents"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "answered"),
     [("0<&-", True), ("1>&-", False), ("2>&-", True), ("1>&- 2>&-", False)],
@@ -73,6 +75,7 @@ def test_an_answer_comes_in_pieces() -> None:
     assert len(first) < len(rest)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_an_answer_with_130() -> None:
     with start("Tell me a story.") as process:
         assert process.stdout
@@ -110,12 +113,14 @@ def test_a_terminal_sees_whole_words_in_its_width() -> None:
     assert max(map(len, told)) <= 40
 
 
+@pytest.mark.slow
 def test_loading_shows_a_bar_on_a_terminal() -> None:
     with Terminal("run", "story", "hi", "--num-predict", "1", "--device", "cpu") as terminal:
         assert terminal.leave() == 0
     assert "Loading story.gguf" in terminal.text
 
 
+@pytest.mark.slow
 def test_an_interrupted_answer_is_quick_to_end() -> None:
     with start("Tell me a story.", "--num-ctx", "512") as process:
         assert process.stdout

@@ -35,12 +35,14 @@ def test_a_prompt_is_answered_and_another_one_awaited(chat: Terminal) -> None:
     assert chat.leave() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_d_leaves(chat: Terminal) -> None:
     chat.expect(">>> ")
     chat.type("\x04")
     assert chat.leave() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt_says_how_to_leave(chat: Terminal) -> None:
     chat.expect(">>> ")
     chat.type("\x03")
@@ -94,6 +96,7 @@ def test_clear_forgets_the_conversation(chat: Terminal) -> None:
     assert (first < longer, prompt_tokens(chat)) == (True, first)
 
 
+@pytest.mark.slow
 def test_parameters_are_set_and_shown(chat: Terminal) -> None:
     chat.line("/set parameter top_k 7")
     chat.expect("top_k is 7")
@@ -130,6 +133,7 @@ def test_a_command_answers(shared: Terminal, typed: str, answered: str) -> None:
     shared.expect(answered)
 
 
+@pytest.mark.slow
 def test_the_system_message_is_kept(chat: Terminal) -> None:
     chat.line('/set system "You tell stories."')
     chat.expect("the system message is set")

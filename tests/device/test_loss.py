@@ -146,6 +146,7 @@ for native, when in itertools.product((True, False), [*range(0, 20, 3), 99]):
 """
 
 
+@pytest.mark.slow
 def test_losing_the_device_at_any_point_ends_no_process():
     assert survives(LOSE_EVERYWHERE).count("lost") == 14
 

@@ -57,6 +57,7 @@ def test_every_example_is_tested():
     assert {*SHOWN, *WITH_A_WINDOW} == {path.stem for path in EXAMPLES.glob("*.py")}
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", SHOWN)
 def test_examples_run_on_the_best_adapter(name: str):
@@ -83,6 +84,7 @@ def test_examples_open_with_what_one_sees(name: str):
     assert f"$ python examples/{name}.py" in text.split('"""')[1]
 
 
+@pytest.mark.slow
 def test_the_second_turn_of_the_chat_computes_less_than_it_reuses():
     output = run("chat", "cpu")
     turns = re.findall(r"\[(\d+) tokens computed, (\d+) from the cache", output)

@@ -67,6 +67,7 @@ def colours(image: np.ndarray) -> int:
     return len(np.unique(image.reshape(-1, 3), axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_picture_is_made_without_a_display(tmp_path: Path, name: str):
     file = tmp_path / "picture.png"

@@ -46,6 +46,7 @@ def logits(tmp_path, executor, architecture, dtype, cache=F32, steps=(256, 7, 1)
         return [model.anew(case.tokens, step)[list(case.rows)] for step in steps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["none", "all", *RULES])
 def test_exact_logits_stay_exact(full, tmp_path, monkeypatch, off, architecture, dtype):
@@ -56,6 +57,7 @@ def test_exact_logits_stay_exact(full, tmp_path, monkeypatch, off, architecture,
             assert_recorded(got, architecture, dtype, limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("off", ["none", "norm_weighted", "mulmat_add_weighted"])
 def test_norms_in_products_of_floats_are_exact(full, tmp_path, monkeypatch, off, architecture):
@@ -78,6 +80,7 @@ def test_rounded_activations_move_logits_little(full, tmp_path, monkeypatch, arc
         assert divergence(got, want) <= DIVERGENCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["all", *RULES])
 def test_rounding_without_one_rule(full, tmp_path, monkeypatch, off, architecture, dtype):

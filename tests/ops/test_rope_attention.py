@@ -144,6 +144,7 @@ def both(executor, seed, heads, dtype, position, *, interleaved=False, slot=None
     return got, want
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("eps", [None, 0.1])
 def test_the_kernel_for_hardware(executors, seed, eps):
