@@ -1,5 +1,7 @@
 """What the battery tries: each kind of mistake is found by the case that is meant for it."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import four, require_dtype
 from wgpu_backend.ops.op import find, op
-from wgpu_backend.testing import check_op, forget, run_trial, trials_of
+from wgpu_backend.testing import check_op, forget, nmse, run_trial, trials_of
 from wgpu_backend.trial_operands import LAYOUTS, cases, values
 
 COPY = """\
@@ -81,6 +83,11 @@ def test_strides_and_offsets_that_are_not_looked_at_are_found(found, old, new, m
     failed = {layout for layout, _ in found(old, new)}
     assert missed <= failed
     assert not failed & {"dense", "computed", "nonfinite"}
+
+
+def test_a_signalling_nan_is_a_difference_and_no_warning():
+    got = np.array([0x7FA00000, 0x3F800000], np.uint32).view(np.float32)
+    assert math.isnan(nmse(got, np.ones(2, np.float32)))
 
 
 def test_a_twin_that_fails_is_a_case_that_fails(full):

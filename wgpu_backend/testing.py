@@ -70,7 +70,8 @@ def nmse(got: Array, want: Array) -> float:
     """
     if got.shape != want.shape:
         return float("nan")
-    a, b = got.astype(np.float64), want.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a cast of a signalling NaN, such as memory may hold
+        a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return float("nan")
