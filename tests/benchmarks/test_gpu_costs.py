@@ -390,6 +390,8 @@ def test_a_model_without_weights_is_a_whole_model(tmp_path):
     sizes = models.SIZES["8b"]
     better = [w for w in models.weights(sizes, "q4_k_m") if w.dtype == "q6_k"]
     assert len(better) == 2 * 16 + 1
+    layers = [int(w.name.split(".")[1]) for w in better if "ffn_down" in w.name]
+    assert layers == [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
     assert sum(w.nbytes for w in models.weights(sizes, "q4_0")) == pytest.approx(4.52e9, rel=0.01)
 
 
