@@ -222,6 +222,8 @@ def _timed(act: Callable[[], object]) -> float:
 
 def interrupts(path: Path, count: int, rng: random.Random) -> None:
     """Interrupt a model at what it does, and see that it goes on."""
+    # A shell starts what it runs in the background with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     acts: dict[str, Act] = {"load": lambda _: load(path).close(), **ACTS}
     lost: list[str] = []  # where Python could only print an exception: in finalisers
     sys.unraisablehook = lambda told: lost.append(f"{told.exc_value!r} in {told.object!r}")
