@@ -116,7 +116,11 @@ def test_rounding_on_hardware_where_it_pays(executors, tmp_path, monkeypatch, ar
 
 HEROES = ["a fox named Pip", "a bear", "a girl", "an old owl", "a rabbit", "a little dragon"]
 THINGS = ["a lantern", "a kite", "a boat", "a drum", "a star", "a cake"]
-PROMPTS = [f"Tell me a story about {hero} and {thing}." for hero in HEROES for thing in THINGS]
+PROMPTS = [
+    f"Tell me a story about {hero} and {thing}."
+    for i, hero in enumerate(HEROES)
+    for thing in THINGS[i % 2 :: 2]
+]
 
 
 def told(model) -> list[list[int]]:
@@ -150,5 +154,5 @@ def test_the_bundled_model_says_the_same():
         exact = choices(model, stories)
     with wgpu_backend.load(num_ctx=512) as model:
         rounded = choices(model, stories)
-    assert len(exact) > 5000
+    assert len(exact) > 2500
     assert np.mean(exact == rounded) >= AGREEMENT, np.flatnonzero(exact != rounded)
