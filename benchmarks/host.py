@@ -52,7 +52,7 @@ from wgpu_backend.device.queue import Queue
 from wgpu_backend.engine import ahead
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
-from wgpu_backend.engine.runner import Burst, Head, Runner, Work
+from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.sample import SamplingOptions
 
@@ -63,8 +63,8 @@ MADE = ("buffers", "pipelines", "bind_groups")
 PARTS = ("inputs", "write", "encode", "finish")
 WATCHED: tuple[tuple[type, str, str], ...] = (
     (Runner, "burst", "exposed"),
-    (Burst, "add", "exposed"),
-    (Burst, "submit", "exposed"),
+    (BatchedSubmit, "add", "exposed"),
+    (BatchedSubmit, "submit", "exposed"),
     (Program, "prepare", "ahead"),
     (BatchArrays, "fill", "inputs"),
     (Queue, "write", "write"),
@@ -174,7 +174,7 @@ class Steps:
 
     def submit(self) -> None:
         """Submit steps once and wait for them."""
-        burst = self._runner.burst(self._head, self.together)
+        burst = self._runner.batched_submit(self._head, self.together)
         for _ in range(self.together):
             burst.add([Work(SEQUENCE, (1,), (0,))], {})
         for result in burst.submit():

@@ -23,7 +23,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend, BackendParams, new_backend
-from wgpu_backend.ml.sketch import Sketch, Sketched
+from wgpu_backend.ml.dry_run import DryRunExecutor, DryRunGraph
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import Part, intermediate
@@ -144,18 +144,18 @@ def _prompt(tokens: int) -> BatchShape:
     return BatchShape(tokens, 1, 1, max(tokens, SHORTEST))
 
 
-class _Listing(Sketch):
+class _Listing(DryRunExecutor):
     """Notes each kernel of a graph."""
 
     def __init__(self, executor: WgpuExecutor) -> None:
         super().__init__(executor, lambda shader: None)
         self.found: list[tuple[str, Launch, Sequence[Kernel]]] = []
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> Sketched:
+    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> DryRunGraph:
         """Note the kernels of a graph."""
         scheduled = schedule(outputs)
         nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
-        done = Sketched(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
+        done = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
         for node, launch in done.plan.steps:
             assert node.call is not None
             made = kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE)

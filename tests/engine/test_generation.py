@@ -10,7 +10,7 @@ from tests.builders import tiny_model
 from wgpu_backend.dtypes import F32
 from wgpu_backend.engine import ahead
 from wgpu_backend.engine.generation import Session, TokenStream, pieces
-from wgpu_backend.engine.runner import Burst, Head, Runner, Work
+from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError, OutOfMemory
 from wgpu_backend.gguf_file import open_gguf
@@ -209,7 +209,7 @@ def test_an_exception_in_mid_stream_leaves_the_session_right(talk, depth, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(ahead.StepsAhead, "token", fail)
+        patched.setattr(ahead.PipelinedDecoder, "token", fail)
         with pytest.raises(KeyboardInterrupt):
             next(run)
 
@@ -247,7 +247,7 @@ def read_into(tokens, run):
 
 @pytest.mark.parametrize("depth", [1, *DEPTHS])
 def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeypatch):
-    submit, place = Burst.submit, 0
+    submit, place = BatchedSubmit.submit, 0
 
     class Broken:
         def wait(self):
@@ -261,7 +261,7 @@ def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeyp
             results[4 - place - 1] = Broken()
         return results
 
-    monkeypatch.setattr(Burst, "submit", breaking)
+    monkeypatch.setattr(BatchedSubmit, "submit", breaking)
     tokens = []
     with pytest.raises(BackendError, match="not finite"):
         read_into(tokens, talk.stream(depth, seeded("greedy", 1)).run(PROMPT))
@@ -272,14 +272,14 @@ def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeyp
 
 def bursts_of(monkeypatch):
     """How many steps each burst had, as they are submitted."""
-    counts, submit = [], Burst.submit
+    counts, submit = [], BatchedSubmit.submit
 
     def counting(burst):
         results = submit(burst)
         counts.append(len(results))
         return results
 
-    monkeypatch.setattr(Burst, "submit", counting)
+    monkeypatch.setattr(BatchedSubmit, "submit", counting)
     return counts
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.engine.ahead import TOGETHER, StepsAhead
+from wgpu_backend.engine.pipelined_decoder import TOGETHER, PipelinedDecoder
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.engine.turns import Turns
@@ -103,7 +103,7 @@ class TokenStream:
     limit : int
         Most tokens to make; negative for as many as the context holds.
     depth : int
-        Steps under way at most, see `StepsAhead`: with more than one, the device goes on while the
+        Steps under way at most, see `PipelinedDecoder`: with more than one, the device goes on while the
         host looks at what it made. The tokens are the same.
     call : str
         Name of the method that the stream belongs to, for messages.
@@ -139,7 +139,7 @@ class TokenStream:
             return sampler.build(batch.context, logits, runner.kept)
 
         head = Head(f"sample:{sampler.kind}", build, 1 if sampler.on_host else TOGETHER)
-        self._steps = StepsAhead(runner, session.sequence, sampler, head, depth, room)
+        self._steps = PipelinedDecoder(runner, session.sequence, sampler, head, depth, room)
 
     def run(self, prompt: Sequence[int]) -> Generator[int]:
         """Compute the prompt and give tokens until an end.

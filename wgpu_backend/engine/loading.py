@@ -9,7 +9,7 @@ from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.arguments import shown, texts
 from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.engine.preparing import preparing
+from wgpu_backend.engine.warm_up import warm_up
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
 from wgpu_backend.interrupts import deliver, held
 from wgpu_backend.ml.backend import (
@@ -147,7 +147,7 @@ def _loaded(
     """Bring the weights, while kernels of the model are compiled, and make the model."""
     # An unknown architecture is told before anything is loaded.
     kind = model_class(backend.config)
-    with preparing(backend, kind, dtype):
+    with warm_up(backend, kind, dtype):
         backend.load(progress, cancelled, stacks=kind.stacks)
     return LanguageModel(backend, num_ctx, dtype)
 

@@ -44,7 +44,7 @@ class Head:
     build : callable
         From the batch and (outputs, cols) states to the tensors that are read back.
     times : int
-        Passes that a `Burst` may submit together; equal for equal names.
+        Passes that a `BatchedSubmit` may submit together; equal for equal names.
     """
 
     name: str
@@ -60,16 +60,16 @@ class Pass(NamedTuple):
     context : Context
         Keeps what the graph is made of.
     recorded : Recorded
-    turns : list of Turn
+    turns : list of StepInputs
         Inputs of each of the runs that are submitted together.
     """
 
     context: Context
     recorded: Recorded
-    turns: list[Turn]
+    turns: list[StepInputs]
 
 
-class Turn(NamedTuple):
+class StepInputs(NamedTuple):
     """Inputs of one run.
 
     Parameters
@@ -83,7 +83,7 @@ class Turn(NamedTuple):
     extra: Mapping[str, Array]
 
     @classmethod
-    def of(cls, shape: BatchShape, arrays: Mapping[str, Array]) -> Turn:
+    def of(cls, shape: BatchShape, arrays: Mapping[str, Array]) -> StepInputs:
         """Tell a batch's arrays from those of its head."""
         extra = {n: a for n, a in arrays.items() if n not in BatchArrays.NAMES}
         return cls(BatchArrays(shape, arrays), extra)
@@ -183,13 +183,13 @@ class Runner:
         CacheFull
             There is no room for all of it; every sequence is as it was, as after any failure.
         """
-        burst = self.burst(head, 1)
+        burst = self.batched_submit(head, 1)
         burst.add(works, extra)
         return burst.submit()[0]
 
-    def burst(self, head: Head, count: int) -> Burst:
+    def batched_submit(self, head: Head, count: int) -> BatchedSubmit:
         """Begin passes that are submitted together, at most `head.times` of them."""
-        return Burst(self, head, count)
+        return BatchedSubmit(self, head, count)
 
     def restore(self, lengths: Sequence[tuple[int, int]]) -> None:
         """Cut sequences back to the lengths that go with them."""
@@ -232,7 +232,7 @@ class Runner:
         batch = self._batch(context, shape)
         times = head.times if shape.tokens == shape.sequences else 1  # steps of a generation
         recorded = context.record(*head.build(batch, self.model.hidden(batch)), times=times)
-        return Pass(context, recorded, [Turn.of(shape, arrays) for arrays in recorded.turns])
+        return Pass(context, recorded, [StepInputs.of(shape, arrays) for arrays in recorded.turns])
 
     def _batch(self, context: Context, shape: BatchShape) -> Batch:
         width = -(-shape.longest // self.cache.block)
@@ -264,7 +264,7 @@ class Runner:
         self._executor.free(self.kept.storage)
 
 
-class Burst:
+class BatchedSubmit:
     """Passes of the same sequences that are submitted together.
 
     Parameters

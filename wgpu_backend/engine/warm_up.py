@@ -1,7 +1,7 @@
 """Pipelines compile while weights are on their way to the device.
 
 Drivers take tens of milliseconds for each of a model's two dozen kernels. Which ones it needs is
-known before its weights are there: the graphs of a step and of prompts are sketched, and what they
+known before its weights are there: the graphs of a step and of prompts are recorded, and what they
 need is compiled on threads meanwhile. The pipelines are found when the graphs are recorded; a
 kernel that does not compile fails there, where its error belongs.
 """
@@ -20,7 +20,7 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.interrupts import wait_until
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.ml.sketch import Sketch
+from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.model import Model
 from wgpu_backend.sample import SamplingOptions
@@ -32,7 +32,7 @@ TOKENS = (1, 16, CHUNK)  # a step, a short prompt, a long one: other kernels sui
 
 
 @contextmanager
-def preparing(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[None]:
+def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[None]:
     """Compile what a model needs while the block runs; pipelines are there when it ends.
 
     Parameters
@@ -55,11 +55,11 @@ def preparing(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator
             if shader.trusted:
                 kernels.append(pool.submit(_try, executor.device.pipeline, shader))
 
-        sketch = Sketch(executor, compiled)
-        sketched = pool.submit(_try, _sketch, backend, kind, kv_dtype, sketch)
+        dry_run = DryRunExecutor(executor, compiled)
+        recorded = pool.submit(_try, _warm, backend, kind, kv_dtype, dry_run)
         try:
             yield
-            for under_way in ([sketched], kernels):  # all kernels, once there are no more of them
+            for under_way in ([recorded], kernels):  # all kernels, once there are no more of them
                 wait_until(lambda pause, some=under_way: not wait(some, pause).not_done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -71,17 +71,17 @@ def _try(act: Callable[..., object], *args: object) -> None:
     try:
         act(*args)
     except Exception as error:
-        _LOG.debug("preparing: %s", error)
+        _LOG.debug("warm-up: %s", error)
 
 
-def _sketch(backend: Backend, kind: type[Model], kv_dtype: DType, sketch: Sketch) -> None:
-    draft = Backend(backend.file, sketch)
+def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: DryRunExecutor) -> None:
+    draft = Backend(backend.file, dry_run)
     draft.load(stacks=kind.stacks)
     model = kind(draft)
-    runner = Runner(model, PagedCache(sketch, model.cache_layers(), CHUNK, kv_dtype))
+    runner = Runner(model, PagedCache(dry_run, model.cache_layers(), CHUNK, kv_dtype))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
-    head = Head("sketch", lambda b, h: sampler.build(b.context, model.logits(h), runner.kept))
+    head = Head("dry run", lambda b, h: sampler.build(b.context, model.logits(h), runner.kept))
     for tokens in TOKENS:
         runner.recorded(BatchShape(tokens, 1, 1, SHORTEST), head)
     runner.close()
-    sketch.close()
+    dry_run.close()

@@ -34,7 +34,7 @@ BRIEF_SECONDS = 1 / 120
 TIMED = 8  # steps between two looks at the clock
 
 
-class StepsAhead:
+class PipelinedDecoder:
     """Keeps up to a number of steps under way.
 
     Parameters
@@ -142,7 +142,7 @@ class StepsAhead:
         """Submit steps together: as many as the cache has room for, and one at least."""
         if self._failure is not None:
             raise self._failure
-        burst = self._runner.burst(self._head, count)
+        burst = self._runner.batched_submit(self._head, count)
         for number in range(count):
             work = Work(self._sequence, (self._sampler.newest,), (0,))
             try:

@@ -7,11 +7,11 @@ import pytest
 import wgpu_backend
 from tests.builders import tiny_model
 from wgpu_backend.dtypes import F16
-from wgpu_backend.engine import preparing
+from wgpu_backend.engine import warm_up
 from wgpu_backend.errors import ContextError, ModelError
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.ml.backend import Backend, LoadCancelled
-from wgpu_backend.ml.sketch import Sketch
+from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.sample import SamplingOptions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full")]
@@ -23,7 +23,7 @@ KINDS = [("llama", "q8_0"), ("qwen2", "q8_0"), ("qwen3", "q8_0"), ("qwen2", "f16
 
 @pytest.fixture(scope="module", params=KINDS, ids=" ".join)
 def path(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("preparing")
+    folder = tmp_path_factory.mktemp("warm_up")
     return tiny_model(folder / "tiny.gguf", *request.param)
 
 
@@ -45,7 +45,7 @@ def test_a_failure_on_the_side_is_none_of_the_load(tiny, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("no sketch")
 
-    monkeypatch.setattr(Sketch, "record", fail)
+    monkeypatch.setattr(DryRunExecutor, "record", fail)
     with wgpu_backend.load(tiny, num_ctx=256) as model:
         assert len(list(model.tokens(PROMPT, SamplingOptions(seed=1), num_predict=3))) <= 3
 
@@ -59,12 +59,12 @@ def test_a_cancelled_load_compiles_no_further(tiny):
 
 def test_a_model_that_does_not_fit_together_is_told_once(tiny, monkeypatch):
     found = []
-    monkeypatch.setattr(preparing._LOG, "debug", lambda *args: found.append(args))
+    monkeypatch.setattr(warm_up._LOG, "debug", lambda *args: found.append(args))
 
     def refuse(*_):
         raise ModelError("tiny: not today")
 
-    monkeypatch.setattr("wgpu_backend.engine.preparing.Runner", refuse)
+    monkeypatch.setattr("wgpu_backend.engine.warm_up.Runner", refuse)
     monkeypatch.setattr("wgpu_backend.engine.language_model.Runner", refuse)
     with pytest.raises(ModelError, match="not today"):
         wgpu_backend.load(tiny)
@@ -74,21 +74,21 @@ def test_a_model_that_does_not_fit_together_is_told_once(tiny, monkeypatch):
 def test_on_numpy_there_is_nothing_to_compile(tiny):
     with wgpu_backend.load(tiny, device="cpu") as model:
         kind = type(model.model)
-        with preparing.preparing(model.backend, kind, F16):
+        with warm_up.warm_up(model.backend, kind, F16):
             assert not [t for t in threading.enumerate() if "compiler" in t.name]
 
 
 def test_a_sketch_runs_nothing_and_reads_weights_alone(full, tiny):
-    sketch = Sketch(full, lambda _: None)
+    dry_run = DryRunExecutor(full, lambda _: None)
     with open_gguf(tiny) as file:
-        backend = Backend(file, sketch)
+        backend = Backend(file, dry_run)
         backend.load()
         context = backend.new_context()
         norm = backend.require("output_norm.weight")
         assert norm.numpy().shape == norm.shape
         total = context.input("x", norm.shape) + norm
         graph = context.record(total)
-        with pytest.raises(ContextError, match=r"\['x'\] is only sketched"):
+        with pytest.raises(ContextError, match=r"\['x'\] is only recorded"):
             graph.run({"x": norm.numpy()})
-        with pytest.raises(ContextError, match="is only sketched"):
-            sketch.read(total)
+        with pytest.raises(ContextError, match="is only recorded"):
+            dry_run.read(total)

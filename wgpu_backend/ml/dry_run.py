@@ -1,6 +1,6 @@
 """Which kernels graphs need, found out without a device's memory.
 
-A Sketch stands in for the executor while a model's weights are still on their way: graphs are
+A DryRunExecutor stands in for the executor while a model's weights are still on their way: graphs are
 recorded as on the device, but for buffers, and the shaders they come down to are told, so that they
 can be compiled in the meantime.
 """
@@ -28,7 +28,7 @@ from wgpu_backend.shader import Shader
 _WHOLE = (Part(0, 1, {}),)
 
 
-class Sketch:
+class DryRunExecutor:
     """Executor that holds nothing, and tells the shaders of graphs recorded with it.
 
     Parameters
@@ -43,7 +43,7 @@ class Sketch:
         self.info: DeviceInfo = executor.info
         self.capabilities: Capabilities = executor.capabilities
         self._rules = executor.rules
-        self._storage = executor.sketched
+        self._storage = executor.recorded
         self._found = found
         self._seen: set[Shader] = set()
         self._sources: dict[Storage, tuple[DType, Pieces]] = {}
@@ -61,18 +61,18 @@ class Sketch:
     def free(self, storage: Storage) -> None:
         """Nothing to release."""
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> Sketched:
+    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> DryRunGraph:
         """Tell the shaders of a graph."""
         scheduled = schedule(outputs)
         nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
-        sketched = Sketched(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
-        for node, launch in sketched.plan.steps:
+        recorded = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
+        for node, launch in recorded.plan.steps:
             assert node.call is not None
             for kernel in kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE):
                 if kernel.shader not in self._seen:
                     self._seen.add(kernel.shader)
                     self._found(kernel.shader)
-        return sketched
+        return recorded
 
     def read(self, node: Node) -> Array:
         """Values of a weight.
@@ -83,7 +83,7 @@ class Sketch:
             The node is none: nothing was computed.
         """
         if node.storage not in self._sources:
-            raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} is only sketched")
+            raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} is only recorded")
         return weight_values(*self._sources[node.storage], node.spec)
 
     def write(self, node: Node, data: bytes) -> None:
@@ -107,7 +107,7 @@ class Sketch:
 
 
 @dataclass(slots=True)
-class Sketched:
+class DryRunGraph:
     """A graph that cannot run."""
 
     scheduled: Sequence[Node]
@@ -128,7 +128,7 @@ class Sketched:
         ContextError
             Always.
         """
-        raise ContextError(f"run: the graph of {sorted(inputs)} is only sketched")
+        raise ContextError(f"run: the graph of {sorted(inputs)} is only recorded")
 
     def replay(self) -> NoReturn:
         """Refuse, as `run`."""
