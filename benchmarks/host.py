@@ -8,7 +8,7 @@
 
 The models are tiny ones of several layer counts, so that the device is done at once and the host
 is what takes time; ``--model`` measures files instead. Each has a row for steps that are submitted
-one by one and one for bursts, as generations submit brief steps. Times are those of a step in the
+one by one and one for batches, as generations submit brief steps. Times are those of a step in the
 median submit, waiting for the device left out. What a step is made of:
 
     exposed  of all, what comes before the submit: the device waits for that, the rest is hidden
@@ -49,7 +49,7 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Queue
-from wgpu_backend.engine import ahead
+from wgpu_backend.engine import pipelined_decoder
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
@@ -62,7 +62,7 @@ RUN = 12  # steps of a kind in turn: what comes between two of a kind leaves the
 MADE = ("buffers", "pipelines", "bind_groups")
 PARTS = ("inputs", "write", "encode", "finish")
 WATCHED: tuple[tuple[type, str, str], ...] = (
-    (Runner, "burst", "exposed"),
+    (Runner, "batched_submit", "exposed"),
     (BatchedSubmit, "add", "exposed"),
     (BatchedSubmit, "submit", "exposed"),
     (Program, "prepare", "ahead"),
@@ -174,10 +174,10 @@ class Steps:
 
     def submit(self) -> None:
         """Submit steps once and wait for them."""
-        burst = self._runner.batched_submit(self._head, self.together)
+        batch = self._runner.batched_submit(self._head, self.together)
         for _ in range(self.together):
-            burst.add([Work(SEQUENCE, (1,), (0,))], {})
-        for result in burst.submit():
+            batch.add([Work(SEQUENCE, (1,), (0,))], {})
+        for result in batch.submit():
             result.wait()
         self._runner.cache.remove(SEQUENCE)
 
@@ -190,12 +190,12 @@ class Steps:
 
 
 def measured(model: LanguageModel, name: str, steps: int) -> list[Measured]:
-    """Time decode steps submitted one by one and in bursts, in turns."""
+    """Time decode steps submitted one by one and in batches, in turns."""
     executor = model.backend.executor
     if not isinstance(executor, WgpuExecutor):
         sys.exit("host.py: needs a GPU adapter or a software rasteriser")
     device, watch = executor.device, Stopwatch()
-    kinds = [Steps(model, 1), Steps(model, ahead.TOGETHER)]
+    kinds = [Steps(model, 1), Steps(model, pipelined_decoder.TOGETHER)]
     before = asdict(device.counters)
     kinds[0].submit()
     dispatches = growth(before, device)["dispatches"]
@@ -242,7 +242,7 @@ def _row(seconds: Mapping[str, float]) -> dict[str, float]:
 def generated(model: LanguageModel, device: Device, tokens: int, kind: Steps) -> dict[str, int]:
     """Objects that a generation makes whose graphs were recorded by another."""
     before: dict[str, int] = {}
-    count, ahead.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
+    count, pipelined_decoder.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
     for _ in range(2):
         before = asdict(device.counters)
         count = sum(1 for _ in model.tokens([1], SamplingOptions(temperature=0), tokens))

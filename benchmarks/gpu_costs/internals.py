@@ -151,7 +151,9 @@ class _Listing(DryRunExecutor):
         super().__init__(executor, lambda shader: None)
         self.found: list[tuple[str, Launch, Sequence[Kernel]]] = []
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> DryRunGraph:
+    def record(
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+    ) -> DryRunGraph:
         """Note the kernels of a graph."""
         scheduled = schedule(outputs)
         nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import tiny_model
 from wgpu_backend.dtypes import F32
-from wgpu_backend.engine import ahead
+from wgpu_backend.engine import pipelined_decoder
 from wgpu_backend.engine.generation import Session, TokenStream, pieces
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
@@ -96,8 +96,8 @@ def empty(request):
 @pytest.fixture(autouse=True, params=[0, math.inf], ids=["one by one", "in pairs"])
 def brief(request, monkeypatch):
     """Whether all steps count as brief; they go together from the second token on then."""
-    monkeypatch.setattr(ahead, "BRIEF_SECONDS", request.param)
-    monkeypatch.setattr(ahead, "TIMED", 1 if request.param else 8)
+    monkeypatch.setattr(pipelined_decoder, "BRIEF_SECONDS", request.param)
+    monkeypatch.setattr(pipelined_decoder, "TIMED", 1 if request.param else 8)
     return bool(request.param)
 
 
@@ -209,7 +209,7 @@ def test_an_exception_in_mid_stream_leaves_the_session_right(talk, depth, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(ahead.PipelinedDecoder, "token", fail)
+        patched.setattr(pipelined_decoder.PipelinedDecoder, "token", fail)
         with pytest.raises(KeyboardInterrupt):
             next(run)
 
@@ -253,9 +253,9 @@ def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeyp
         def wait(self):
             return [np.full(256, -1, np.int32)]
 
-    def breaking(burst):
+    def breaking(batch):
         nonlocal place
-        results = submit(burst)
+        results = submit(batch)
         place += len(results)
         if place - len(results) < 4 <= place:
             results[4 - place - 1] = Broken()
@@ -270,12 +270,12 @@ def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeyp
     assert talk.left() == (PROMPT + tokens[:-1], len(PROMPT) + 2)
 
 
-def bursts_of(monkeypatch):
-    """How many steps each burst had, as they are submitted."""
+def batches_of(monkeypatch):
+    """How many steps each submit had, as they are submitted."""
     counts, submit = [], BatchedSubmit.submit
 
-    def counting(burst):
-        results = submit(burst)
+    def counting(batch):
+        results = submit(batch)
         counts.append(len(results))
         return results
 
@@ -285,7 +285,7 @@ def bursts_of(monkeypatch):
 
 @pytest.mark.parametrize(("depth", "pairs"), [(1, False), (2, True), (4, True)])
 def test_an_end_is_seen_a_few_steps_late(talk, depth, pairs, brief, monkeypatch):
-    counts, ahead_of_it = bursts_of(monkeypatch), []
+    counts, ahead_of_it = batches_of(monkeypatch), []
     stream = talk.stream(depth, seeded("sampled", 2), limit=40)
     for number, _ in enumerate(stream.run(PROMPT)):
         ahead_of_it.append(talk.cache.length(0) - len(PROMPT) - number)
@@ -298,10 +298,10 @@ def test_an_end_is_seen_a_few_steps_late(talk, depth, pairs, brief, monkeypatch)
 
 
 def test_steps_go_together_where_they_are_brief(talk, brief, monkeypatch):
-    counts, now = bursts_of(monkeypatch), 100.0
-    monkeypatch.setattr(ahead, "TIMED", 4)
-    monkeypatch.setattr(ahead, "BRIEF_SECONDS", 0.01)
-    monkeypatch.setattr(ahead.time, "perf_counter", lambda: now)
+    counts, now = batches_of(monkeypatch), 100.0
+    monkeypatch.setattr(pipelined_decoder, "TIMED", 4)
+    monkeypatch.setattr(pipelined_decoder, "BRIEF_SECONDS", 0.01)
+    monkeypatch.setattr(pipelined_decoder.time, "perf_counter", lambda: now)
     run = talk.stream(2, seeded("greedy", 1), limit=64).run(PROMPT)
     seen = []
     for seconds in (0.02, 0.009, 0.009, 0.011):

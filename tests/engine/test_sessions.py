@@ -192,7 +192,7 @@ def test_streams_that_hold_the_whole_cache_are_named(small):
 
 def test_a_call_that_is_not_a_stream_holds_the_model_while_others_wait(small, monkeypatch):
     order, started = [], threading.Event()
-    following = small.runner.burst
+    following = small.runner.batched_submit
 
     def slow(*arguments):
         started.set()
@@ -200,7 +200,7 @@ def test_a_call_that_is_not_a_stream_holds_the_model_while_others_wait(small, mo
         time.sleep(0.01)
         return following(*arguments)
 
-    monkeypatch.setattr(small.runner, "burst", slow)
+    monkeypatch.setattr(small.runner, "batched_submit", slow)
     threads = []
 
     def talk():

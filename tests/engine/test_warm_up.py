@@ -88,7 +88,7 @@ def test_a_sketch_runs_nothing_and_reads_weights_alone(full, tiny):
         assert norm.numpy().shape == norm.shape
         total = context.input("x", norm.shape) + norm
         graph = context.record(total)
-        with pytest.raises(ContextError, match=r"\['x'\] is only recorded"):
+        with pytest.raises(ContextError, match=r"\['x'\] is of a dry run"):
             graph.run({"x": norm.numpy()})
-        with pytest.raises(ContextError, match="is only recorded"):
+        with pytest.raises(ContextError, match="is of a dry run"):
             dry_run.read(total)

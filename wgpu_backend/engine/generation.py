@@ -103,8 +103,8 @@ class TokenStream:
     limit : int
         Most tokens to make; negative for as many as the context holds.
     depth : int
-        Steps under way at most, see `PipelinedDecoder`: with more than one, the device goes on while the
-        host looks at what it made. The tokens are the same.
+        Steps under way at most, see `PipelinedDecoder`: with more than one, the device goes on
+        while the host looks at what it made. The tokens are the same.
     call : str
         Name of the method that the stream belongs to, for messages.
     make_room : callable

@@ -27,7 +27,7 @@ from wgpu_backend.engine.runner import Head, Runner, TimedResult, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.errors import BackendError, CacheFull, OptionError
 
-TOGETHER = 2  # steps of a burst: with two under way, an end is seen 3 steps late at most
+TOGETHER = 2  # steps of a submit: with two under way, an end is seen 3 steps late at most
 # Steps are brief where two of them take no longer than a screen shows one picture: nobody sees
 # that their tokens come together.
 BRIEF_SECONDS = 1 / 120
@@ -45,7 +45,7 @@ class PipelinedDecoder:
     head : Head
         What `sampler` builds; its `times` are the steps that may go together.
     depth : int
-        Steps under way at most; 1 reads each before the next. With more, two bursts of brief steps
+        Steps under way at most; 1 reads each before the next. With more, two submits of brief steps
         may be under way even if those are more steps.
     room : int
         Positions of the sequence at most.
@@ -117,17 +117,17 @@ class PipelinedDecoder:
         self._looked = now
 
     def _submit(self, wanted: int) -> None:
-        """Submit steps while a burst is missing; what fails shows when none is left."""
+        """Submit steps while a submit is missing; what fails shows when none is left."""
         while count := self._missing(wanted):
             try:
-                self._burst(count)
+                self._submit_batch(count)
             except BackendError:
                 if not self._under_way:
                     raise
                 return
 
     def _missing(self, wanted: int) -> int:
-        """Steps to submit now: a burst, the last ones, or 0; never 0 while none is under way."""
+        """Steps to submit now: a batch, the last ones, or 0; never 0 while none is under way."""
         under_way = len(self._under_way)
         left = self._room - self._runner.cache.length(self._sequence)
         if wanted >= 0:
@@ -138,22 +138,22 @@ class PipelinedDecoder:
         most = self._depth if self._together == 1 else max(self._depth, 2 * self._together)
         return count if count > 0 and under_way + count <= most else 0
 
-    def _burst(self, count: int) -> None:
+    def _submit_batch(self, count: int) -> None:
         """Submit steps together: as many as the cache has room for, and one at least."""
         if self._failure is not None:
             raise self._failure
-        burst = self._runner.batched_submit(self._head, count)
+        batch = self._runner.batched_submit(self._head, count)
         for number in range(count):
             work = Work(self._sequence, (self._sampler.newest,), (0,))
             try:
-                burst.add([work], self._sampler.inputs())
+                batch.add([work], self._sampler.inputs())
             except CacheFull:
                 if not number:
                     raise
                 break
             self._sampler.advance()
         try:
-            self._under_way += burst.submit()
+            self._under_way += batch.submit()
         except BackendError as error:
             self._failure = error  # the sampler has gone ahead, nothing can follow
             raise

@@ -60,13 +60,13 @@ class Pass(NamedTuple):
     context : Context
         Keeps what the graph is made of.
     recorded : Recorded
-    turns : list of StepInputs
+    steps : list of StepInputs
         Inputs of each of the runs that are submitted together.
     """
 
     context: Context
     recorded: Recorded
-    turns: list[StepInputs]
+    steps: list[StepInputs]
 
 
 class StepInputs(NamedTuple):
@@ -183,9 +183,9 @@ class Runner:
         CacheFull
             There is no room for all of it; every sequence is as it was, as after any failure.
         """
-        burst = self.batched_submit(head, 1)
-        burst.add(works, extra)
-        return burst.submit()[0]
+        batch = self.batched_submit(head, 1)
+        batch.add(works, extra)
+        return batch.submit()[0]
 
     def batched_submit(self, head: Head, count: int) -> BatchedSubmit:
         """Begin passes that are submitted together, at most `head.times` of them."""
@@ -304,10 +304,10 @@ class BatchedSubmit:
         if self._pass is None:
             self._pass = runner.made_for(works, self._head, self._count)
         before = [(w.sequence, cache.length(w.sequence)) for w in works]
-        turn = self._pass.turns[self._filled]
+        step = self._pass.steps[self._filled]
         try:
-            turn.batch.fill(works, cache)
-            write_inputs(turn.extra, extra)
+            step.batch.fill(works, cache)
+            write_inputs(step.extra, extra)
         except BaseException:
             runner.restore(before)
             raise

@@ -1,8 +1,8 @@
 """Which kernels graphs need, found out without a device's memory.
 
-A DryRunExecutor stands in for the executor while a model's weights are still on their way: graphs are
-recorded as on the device, but for buffers, and the shaders they come down to are told, so that they
-can be compiled in the meantime.
+A DryRunExecutor stands in for the executor while a model's weights are still on their way: graphs
+are recorded as on the device, but for buffers, and it reports the shaders that they need, which can
+be compiled in the meantime.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DryRunExecutor:
         self.info: DeviceInfo = executor.info
         self.capabilities: Capabilities = executor.capabilities
         self._rules = executor.rules
-        self._storage = executor.recorded
+        self._storage = executor.unallocated
         self._found = found
         self._seen: set[Shader] = set()
         self._sources: dict[Storage, tuple[DType, Pieces]] = {}
@@ -61,7 +61,9 @@ class DryRunExecutor:
     def free(self, storage: Storage) -> None:
         """Nothing to release."""
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> DryRunGraph:
+    def record(
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+    ) -> DryRunGraph:
         """Tell the shaders of a graph."""
         scheduled = schedule(outputs)
         nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
@@ -83,7 +85,9 @@ class DryRunExecutor:
             The node is none: nothing was computed.
         """
         if node.storage not in self._sources:
-            raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} is only recorded")
+            raise ContextError(
+                f"read: {node.spec.shape} {node.spec.dtype} is of a dry run, without memory"
+            )
         return weight_values(*self._sources[node.storage], node.spec)
 
     def write(self, node: Node, data: bytes) -> None:
@@ -128,7 +132,7 @@ class DryRunGraph:
         ContextError
             Always.
         """
-        raise ContextError(f"run: the graph of {sorted(inputs)} is only recorded")
+        raise ContextError(f"run: the graph of {sorted(inputs)} is of a dry run, without memory")
 
     def replay(self) -> NoReturn:
         """Refuse, as `run`."""

@@ -85,7 +85,7 @@ class WgpuExecutor:
         self._sources[storage] = (spec.dtype, data)
         return storage
 
-    def recorded(self, spec: Spec, label: str) -> Storage:
+    def unallocated(self, spec: Spec, label: str) -> Storage:
         """Storage of a weight that is nowhere yet, but is to be in an image where it may."""
         return _weight(spec, label, packing(spec, self.capabilities, rounded=self._rounds()))
 
