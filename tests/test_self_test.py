@@ -50,6 +50,17 @@ def test_nan_is_no_pass() -> None:
     assert not Finding("x", float("nan")).passed
 
 
+@pytest.mark.parametrize("by", [-0.01, 0.01])
+def test_a_finding_has_the_normalised_error_whichever_way_a_device_errs(by) -> None:
+    class Off(NumpyExecutor):
+        def read(self, node):
+            values = super().read(node)
+            return values + np.float32(by) * np.abs(values)
+
+    _, make = next(cases())
+    assert module._error(Off(), make) == pytest.approx(by**2, rel=1e-3)
+
+
 def test_a_pass_is_remembered(tmp_path: Path, monkeypatch) -> None:
     cache = tmp_path / "folder" / "trusted.json"
     require_trust(NumpyExecutor(), "full", cache)
