@@ -171,7 +171,7 @@ fn put_weights(w: Group, i: u32) {
     if MINIMA {
         scales[place + (SCALES - 1u) * TILE_M] = -w.minimum.y;
         if weights_HALVES {
-            scales[place + (SCALES - 2u) * TILE_M] = -w.minimum.x;
+            scales[place + (max(SCALES, 2u) - 2u) * TILE_M] = -w.minimum.x;
         }
     }
 }

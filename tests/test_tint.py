@@ -13,6 +13,7 @@ from threading import Thread
 
 import pytest
 
+from tests import hardware
 from tests.browser import HEADLESS, needs_browser
 from tests.test_shaders import CASES
 from wgpu_backend.device.wgsl_bounds import bare
@@ -29,9 +30,15 @@ PAGE = """<!DOCTYPE html><script type="module">
 const tell = (found) => fetch("/found", { method: "POST", body: JSON.stringify(found) });
 const adapter = await navigator.gpu?.requestAdapter();
 if (adapter?.features.has("subgroups")) {
-  const device = await adapter.requestDevice({ requiredFeatures: ["subgroups"] });
+  const halves = adapter.features.has("shader-f16");
+  const requiredFeatures = halves ? ["subgroups", "shader-f16"] : ["subgroups"];
+  const device = await adapter.requestDevice({ requiredFeatures });
   const found = [];
   for (const code of await (await fetch("/texts")).json()) {
+    if (/^(enable subgroups; )?enable f16;/.test(code) && !halves) {
+      found.push([]);
+      continue;
+    }
     const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
     found.push(messages.map((m) => [m.type, m.lineNum, m.linePos, m.message]));
   }
@@ -116,15 +123,28 @@ def places(messages):
     return [(line, column, words) for kind, line, column, words in messages if kind == "error"]
 
 
-@needs_browser
-def test_all_threads_reach_barriers_and_subgroup_operations(tmp_path):
-    shaders = [s for s in (load(*case) for case in CASES) if not NAGA_ONLY.search(bare(s.text))]
-    texts = [BARRIER, SUBGROUP, *(s.text for s in shaders)]
-    found = messages_of(texts, tmp_path / "profile")
+def faults(shaders, profile, first=()):
+    """Tint's errors about each of `first`, and lines about each shader it does not take."""
+    known = [s for s in shaders if not NAGA_ONLY.search(bare(s.text))]
+    found = messages_of([*first, *(s.text for s in known)], profile)
     if found is None:
         pytest.skip("Chromium has no WebGPU with subgroups here")
-    barrier, subgroup, *rest = map(places, found)
+    of_texts = list(map(places, found))
+    rest = zip(known, of_texts[len(first) :], strict=True)
+    lines = [str(s.pointed(max(f[0], 1), *f[1:])) for s, found in rest for f in found]
+    return of_texts[: len(first)], lines
+
+
+@needs_browser
+def test_all_threads_reach_barriers_and_subgroup_operations(tmp_path):
+    shaders = [load(*case) for case in CASES]
+    (barrier, subgroup), lines = faults(shaders, tmp_path / "profile", (BARRIER, SUBGROUP))
     assert "uniform" in barrier[0][2]
     assert "uniform" in subgroup[0][2]
-    faults = zip(shaders, rest, strict=True)
-    assert [str(s.pointed(max(f[0], 1), *f[1:])) for s, found in faults for f in found] == []
+    assert lines == []
+
+
+@needs_browser
+def test_so_they_do_in_the_kernels_of_whole_models_on_hardware(full, tmp_path):
+    shaders = hardware.every_shader(full.info, tmp_path)
+    assert faults(shaders, tmp_path / "profile")[1] == []

@@ -25,22 +25,15 @@ fn buf_halve(clear: f32, full: f32, lane: u32, bit: u32) -> f32 {
     return select(clear, full, keeps_full) + subgroupShuffleXor(select(full, clear, keeps_full), bit);
 }
 
+// Shuffles that a subgroup is too small for are made as well and left out: only where all of its lanes
+// come by does WGSL define them, and it does not take the size of a subgroup to be the same for all. A
+// compiler that knows the size drops them.
 fn buf_all(own: f32) -> f32 {
     var sum = own;
-    if buf_size > 4u {
-        sum += subgroupShuffleXor(sum, 4u);
-    }
-    if buf_size > 8u {
-        sum += subgroupShuffleXor(sum, 8u);
-    }
-    if buf_size > 16u {
-        sum += subgroupShuffleXor(sum, 16u);
-    }
-    if buf_size > 32u {
-        sum += subgroupShuffleXor(sum, 32u);
-    }
-    if buf_size > 64u {
-        sum += subgroupShuffleXor(sum, 64u);
+    // @unroll
+    for (var i = 2u; i < 7u; i++) {
+        let bit_i = 1u << i;
+        sum += select(0.0, subgroupShuffleXor(sum, bit_i), buf_size > bit_i);
     }
     return sum;
 }
