@@ -68,6 +68,7 @@ test: $(DEV_STAMP) ## Set up a GPU driver if there is none, and run a few cases 
 .PHONY: test-all
 test-all: $(DEV_STAMP) ## Run all cases that `make test` leaves out, and those for a second driver
 	@$(PY) .ci/gpu_driver.py --second $(SECOND)
+	@$(PY) .ci/naga.py build/naga
 	@ran=; failed=; \
 	share() { \
 		name=$$1; shift; printf '\n%s:\n' "$$1"; shift; \
