@@ -35,7 +35,7 @@ FLOORS = (
     ("ops", "cpu"),
     ("kernels",),
     ("ml", "array"),
-    ("batch", "kvcache", "guarded", "testing", "trial_operands"),
+    ("batch", "kvcache", "guarded", "testing", "trial_operands", "trials"),
     ("nn",),
     ("model",),
     ("models",),

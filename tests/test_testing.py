@@ -10,7 +10,16 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import four, require_dtype
 from wgpu_backend.ops.op import find, op
-from wgpu_backend.testing import check_op, forget, nmse, run_trial, trials_of
+from wgpu_backend.testing import (
+    _worst,
+    check_op,
+    count_cases,
+    forget,
+    hint,
+    nmse,
+    run_trial,
+    trials_of,
+)
 from wgpu_backend.trial_operands import LAYOUTS, cases, values
 
 COPY = """\
@@ -48,7 +57,8 @@ def found(full):
         made.append(op(source=COPY.replace(old, new, 1))(copied_op))
         made[-1].twin(lambda x: x.copy())
         [tried] = trials_of(made[-1])
-        done = list(run_trial(tried, {"full": full}))
+        done = run.cases = list(run_trial(tried, {"full": full}))
+        run.counted = count_cases(tried, {"full": full})
         assert {c.layout for c in done} == set(LAYOUTS)
         assert all(c.refused == (c.dtype != "f32") for c in done)
         return {(c.layout, c.shapes[0]) for c in done if c.problem and not c.refused}
@@ -83,6 +93,32 @@ def test_strides_and_offsets_that_are_not_looked_at_are_found(found, old, new, m
     failed = {layout for layout, _ in found(old, new)}
     assert missed <= failed
     assert not failed & {"dense", "computed", "nonfinite"}
+
+
+def test_the_place_of_a_difference_is_one_where_values_differ():
+    got, want = np.ones((2, 6), np.float32), np.ones((2, 6), np.float32)
+    got[0, 1] = want[0, 1] = np.nan
+    got[0, 2] = want[0, 2] = np.inf
+    got[1, 3], want[1, 3] = 2.0, np.nan
+    assert _worst(got, want) == "1 of 12 differ; at (1, 3) 2.0, NumPy has nan"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("params.x_offset + along", "along", "only operands that begin behind the start of"),
+        ("along.w]", "at.w]", ""),
+        ("", "", ""),
+    ],
+)
+def test_where_only_operands_with_an_offset_fail_a_hint_says_so(found, old, new, said):
+    found(old, new)
+    assert hint(found.cases)[: len(said) or None] == said
+
+
+def test_cases_are_counted_before_they_run(found):
+    found()
+    assert len(found.cases) == found.counted == 3 * 43 + 2
 
 
 def test_a_signalling_nan_is_a_difference_and_no_warning():

@@ -10,11 +10,10 @@
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -32,8 +31,12 @@ from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.op import REGISTRY, TWINS, Op
-from wgpu_backend.trial_operands import FLOATS, cases, dtype_of, many, operand, values
+from wgpu_backend.ops.op import Op
+from wgpu_backend.trial_operands import OFFSET, Shapes, cases, dtype_of, many, operand, values
+from wgpu_backend.trials import Trial as Trial
+from wgpu_backend.trials import forget as forget
+from wgpu_backend.trials import trial as trial
+from wgpu_backend.trials import trials_of as trials_of
 
 Array = NDArray[Any]
 LARGEST_NBYTES = 16 << 20  # of the result of a case with very many rows
@@ -115,44 +118,11 @@ def _worst(got: Array, want: Array) -> str:
         return f"shape {got.shape}, NumPy has {want.shape}"
     with np.errstate(invalid="ignore"):
         apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    apart = np.where(got == want, 0.0, np.nan_to_num(apart, nan=np.inf))
+    same = (got == want) | ((got != got) & (want != want))
+    apart = np.where(same, 0.0, np.nan_to_num(apart, nan=np.inf))
     place = tuple(int(i) for i in np.unravel_index(np.argmax(apart), got.shape))
     differing = int(np.count_nonzero(apart))
     return f"{differing} of {got.size} differ; at {place} {got[place]}, NumPy has {want[place]}"
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """How an op is tried.
-
-    Parameters
-    ----------
-    op : Op
-    shapes : tuple of str
-        Shape of each operand, its extents named or given: ``"rows cols"``, ``"n 64"``. A name
-        stands for many extents, 0 among them, the same in every operand. ``"n:i32"`` is an operand
-        of that type, which holds 0, 1 and 2, ``"rows cols:q4_k"`` one in blocks, whose rows are
-        whole; the others take each of `dtypes`.
-    options : mapping
-        Keyword arguments of the op.
-    dtypes : sequence of DType
-        A type that the op refuses with a DTypeError counts as refused, not as failed.
-    broadcast : bool
-        Operands are also tried with extents of 1 and without their leading axes.
-    nonfinite : bool
-        Operands are also tried with NaN and infinities among their values. Say no where WGSL
-        leaves open what comes of them, as of the maximum of a number and NaN.
-    limit : float
-        Largest `nmse` allowed, beside what rounding the result to its type explains.
-    """
-
-    op: Op[Any]
-    shapes: tuple[str, ...]
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    dtypes: Sequence[DType] = FLOATS
-    broadcast: bool = False
-    nonfinite: bool = True
-    limit: float = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +152,7 @@ class Case:
     profile: str
     dtype: str
     layout: str
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: Shapes
     error: float = float("nan")
     problem: str = ""
     refused: bool = False
@@ -190,63 +160,6 @@ class Case:
     def __str__(self) -> str:
         where = f"{self.device.id} {self.profile}, {self.dtype}, {self.layout}"
         return f"{self.op} of {' and '.join(map(str, self.shapes))} on {where}: {self.problem}"
-
-
-_TRIALS: dict[str, list[Trial]] = {}
-
-
-def trial(op: Op[Any], *shapes: str, **how: Any) -> Trial:  # noqa: ANN401
-    """Say how an op is to be tried by `check_op` and ``wgpu-backend op check``; see `Trial`.
-
-    Raises
-    ------
-    BackendError
-        The op does not take the options, or needs others.
-    """
-    made = Trial(op, shapes, **how)
-    _check_options(made)
-    _TRIALS.setdefault(op.name, []).append(made)
-    return made
-
-
-def _check_options(trial: Trial) -> None:
-    parameters = [*inspect.signature(trial.op.record).parameters.values()][len(trial.shapes) :]
-    known, given = {p.name for p in parameters}, set(trial.options)
-    needed = {p.name for p in parameters if p.default is p.empty}
-    if not needed <= given <= known:
-        raise BackendError(
-            f"trial of {trial.op.name}: options are {sorted(given)}, the op takes {sorted(known)} "
-            f"and needs {sorted(needed)}"
-        )
-
-
-def trials_of(op: Op[Any]) -> list[Trial]:
-    """Trials of an op; one with matrices where none was given and the op needs no options.
-
-    Raises
-    ------
-    BackendError
-        The op needs options, so nobody but its author knows how to call it.
-    """
-    if op.name in _TRIALS:
-        return _TRIALS[op.name]
-    parameters = inspect.signature(op.record).parameters.values()
-    needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if needed:
-        raise BackendError(
-            f"op {op.name}: it needs {', '.join(needed)}, so say how to try it: "
-            f'wgpu_backend.testing.trial({op.name}, "rows cols", '
-            f'options={{"{needed[0]}": …}})'
-        )
-    operands = [p for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is p.empty]
-    return [Trial(op, ("rows cols",) * len(operands))]
-
-
-def forget(op: Op[Any]) -> None:
-    """Take an op out of the registry, with its twin and its trials: its file is read anew."""
-    REGISTRY.pop(op.name, None)
-    TWINS.pop(op.name, None)
-    _TRIALS.pop(op.name, None)
 
 
 def check_op(
@@ -284,7 +197,7 @@ def check_op(
             executors = opened(stack)
         run = [case for t in trials for case in run_trial(t, executors)]
     failed = [case for case in run if case.problem and not case.refused]
-    listed = "\n".join(map(str, failed[:10]))
+    listed = "\n".join(filter(None, [*map(str, failed[:10]), hint(run)]))
     assert not failed, f"{len(failed)} of {len(run)} cases failed:\n{listed}"
     assert not all(case.refused for case in run), f"every case is refused: {run[0]}"
     return run
@@ -304,16 +217,46 @@ def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str
 def run_trial(trial: Trial, executors: Mapping[str, Executor]) -> Iterator[Case]:
     """Cases of a trial as they are run; nothing is raised, a case says what is wrong with it."""
     for profile, executor in executors.items():
-        for dtype in trial.dtypes:
-            for shapes, layout in cases(trial.shapes, trial.broadcast):
-                if trial.nonfinite or layout != "nonfinite":
-                    yield _run(trial, executor, profile, dtype, layout, shapes)
-        for shapes in many(trial.shapes):
-            if _fits(trial, shapes):
-                yield _run(trial, executor, profile, trial.dtypes[0], "dense", shapes)
+        for dtype, shapes, layout in _planned(trial):
+            yield _run(trial, executor, profile, dtype, layout, shapes)
 
 
-def _fits(trial: Trial, shapes: tuple[tuple[int, ...], ...]) -> bool:
+def count_cases(trial: Trial, executors: Mapping[str, Executor]) -> int:
+    """How many cases `run_trial` runs."""
+    return len(executors) * sum(1 for _ in _planned(trial))
+
+
+def _planned(trial: Trial) -> Iterator[tuple[DType, Shapes, str]]:
+    """Type, shapes and layout of each case."""
+    for dtype in trial.dtypes:
+        for shapes, layout in cases(trial.shapes, trial.broadcast):
+            if trial.nonfinite or layout != "nonfinite":
+                yield dtype, shapes, layout
+    for shapes in many(trial.shapes):
+        if _fits(trial, shapes):
+            yield trial.dtypes[0], shapes, "dense"
+
+
+def hint(run: Sequence[Case]) -> str:
+    """What cases that failed have in common, where that tells the mistake; else nothing.
+
+    Parameters
+    ----------
+    run : sequence of Case
+        All of an op.
+    """
+    taken = [case for case in run if not case.refused]
+    failed = {case.layout for case in taken if case.problem}
+    passed = {case.layout for case in taken if not case.problem}
+    if "shifted" not in failed - passed or not failed <= OFFSET:
+        return ""
+    return (
+        "only operands that begin behind the start of their buffer fail: add params.NAME_offset "
+        "to the index of operand NAME"
+    )
+
+
+def _fits(trial: Trial, shapes: Shapes) -> bool:
     """Whether the result of a large case is no matrix of all with all; asked without a device."""
     build = _called(trial, trial.dtypes[0], "dense", shapes)
     try:
@@ -329,7 +272,7 @@ def _run(
     profile: str,
     dtype: DType,
     layout: str,
-    shapes: tuple[tuple[int, ...], ...],
+    shapes: Shapes,
 ) -> Case:
     def case(error: float = float("nan"), problem: str = "", *, refused: bool = False) -> Case:
         info, name = executor.info, trial.op.name
@@ -350,7 +293,7 @@ def _run(
     return case(compared, "; ".join(problems))
 
 
-def _called(trial: Trial, dtype: DType, layout: str, shapes: tuple[tuple[int, ...], ...]) -> Build:
+def _called(trial: Trial, dtype: DType, layout: str, shapes: Shapes) -> Build:
     """Function that calls the op with operands of a case, whose values are drawn once."""
     rng = np.random.default_rng(len(layout) + sum(map(sum, shapes)))
     types = [dtype_of(shape, dtype) for shape in trial.shapes]

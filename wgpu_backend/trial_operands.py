@@ -191,6 +191,7 @@ LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
     "nonfinite": _nonfinite,
 }
 VALUES = ("nonfinite",)  # layouts that are special by their values
+OFFSET = {"sliced", "shifted"}  # those that begin behind the start of their buffer
 
 
 def operand(context: Context, layout: str, values: Array, dtype: DType) -> Tensor:

@@ -143,6 +143,40 @@ def test_options_of_a_trial_that_the_op_does_not_take_are_told_at_their_line(
     assert "thrice.py:21: BackendError: trial of thrice: options are ['alpha'], the op" in done.err
 
 
+def test_an_op_that_needs_a_trial_does_not_keep_the_others_from_being_checked(
+    cli: Cli, file: Path
+) -> None:
+    text = file.read_text(encoding="utf-8")
+    scaled = text[text.index("@op(") : text.index("@thrice.twin")]
+    scaled = scaled.replace("thrice(x: Node)", "a_scaled(x: Node, *, by: float)")
+    text = text.replace("@op(", f"{scaled}\n\n@op(", 1)
+    file.write_text(text, encoding="utf-8")
+    done = cli("op", "check", str(file))
+    assert done.code == FAILED
+    assert "op a_scaled: it needs by, so say how to try it" in done.err
+    assert [line.split()[:2] for line in done.out.splitlines() if "thrice" in line] == [
+        ["thrice", "full"], ["thrice", "baseline"],
+    ]  # fmt: skip
+
+
+def test_a_kernel_that_forgets_the_offset_gets_a_hint(cli: Cli, file: Path) -> None:
+    change(file.with_name("thrice.wgsl"), "params.x_offset + i", "i")
+    change(file, ', dense=("x",)', "")
+    change(file, '"n"', '"1"')  # whose strides do not matter
+    done = cli("op", "check", str(file))
+    assert done.code == FAILED
+    assert "thrice: only operands that begin behind the start of their buffer fail" in done.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_person_sees_how_far_the_check_is(file: Path) -> None:
+    from tests.cli.terminal import Terminal
+
+    with Terminal("op", "check", str(file)) as terminal:
+        terminal.expect("worst NMSE")
+        assert "Checking thrice" in terminal.text
+
+
 def test_a_write_outside_is_found(cli: Cli, file: Path) -> None:
     change(file.with_name("thrice.wgsl"), "if i <", "if i <=")
     done = cli("op", "check", str(file))

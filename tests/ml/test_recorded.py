@@ -151,6 +151,8 @@ def test_inputs_are_checked_by_name_shape_and_type(executor):
             recorded.run({"x": np.zeros(4, "f4")})
         with pytest.raises(DTypeError, match="input x: got float64, needs float32"):
             recorded.run({"x": np.zeros(3)})
+        with pytest.raises(DTypeError, match=r"input x: got a list, needs an array of \(3,\), fl"):
+            recorded.run({"x": [1, 2, 3]})
         recorded.close()
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 from wgpu_backend.cli.console import is_terminal, log_as_notes, note
@@ -13,6 +11,7 @@ from wgpu_backend.cli.devices import driver_hint
 from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.options import DEVICE_VARIABLE, Settings
+from wgpu_backend.cli.progress import bar
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
@@ -54,7 +53,7 @@ def open_model(path: Path, settings: Settings, *, self_test: bool = True) -> Lan
 
 
 def _load(path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool) -> LanguageModel:
-    with Interrupts() as interrupts, _bar(path.name) as progress:
+    with Interrupts() as interrupts, bar(f"Loading {path.name}") as progress:
         try:
             return load(
                 path,
@@ -110,17 +109,3 @@ def named_gpu(name: str | None) -> DeviceInfo | None:
     if info is not None and info.kind == "cpu":
         raise UsageError(f"--device: {name!r} is NumPy, needs a GPU or a software rasteriser")
     return info
-
-
-@contextmanager
-def _bar(name: str) -> Generator[Callable[[float], None] | None]:
-    """Progress bar on stderr that goes when it is full; nothing where nobody looks."""
-    if not is_terminal(sys.stderr):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"Loading {name}", total=1.0)
-        yield lambda share: progress.update(task, completed=share)

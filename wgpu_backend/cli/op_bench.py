@@ -23,7 +23,7 @@ from wgpu_backend.ml.executor import Executor, Recorded
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.check import quads
 from wgpu_backend.ops.op import Op
-from wgpu_backend.testing import Trial, trials_of
+from wgpu_backend.trials import Trial, trials_of
 from wgpu_backend.wgsl_source import Inline
 
 RUNS = 7

@@ -16,11 +16,13 @@ from wgpu_backend.cli.failures import FAILED, UsageError
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.loading import named_gpu
 from wgpu_backend.cli.op_files import OpFile, existing
+from wgpu_backend.cli.progress import bar
 from wgpu_backend.errors import BackendError, ShaderError
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import Op
 from wgpu_backend.shader import Choice, Shader, imports, load
-from wgpu_backend.testing import Case, has_twin, opened, run_trial, trials_of
+from wgpu_backend.testing import Case, count_cases, has_twin, hint, opened, run_trial
+from wgpu_backend.trials import Trial, trials_of
 
 POLL_SECONDS = 0.25
 SHOWN_PROBLEMS = 5
@@ -97,17 +99,25 @@ class _Checker:
             if self.file.path.suffix == ".wgsl":
                 self.file.forget()
                 return _check_shader(self.file.path, self._executors)
-            results = [self._check_op(made) for made in self.file.read()]
-            return all(results)
+            ops = self.file.read()
         except (BackendError, UsageError) as error:
             remark(str(error))
             return False
+        results = [self._check_op(made) for made in ops]
+        return all(results)
 
     def _check_op(self, made: Op[Any]) -> bool:
-        cases = [c for t in trials_of(made) for c in run_trial(t, self._executors)]
+        try:
+            trials = trials_of(made)
+        except BackendError as error:  # the other ops of the file are checked all the same
+            remark(str(error))
+            return False
+        cases = self._run(made, trials)
         print_table(COLUMNS, _rows(cases), right=COLUMNS[3:])
         failed = [c for c in cases if c.problem and not c.refused]
         _print_problems(failed)
+        if advice := hint(cases):
+            remark(f"{made.name}: {advice}")
         if not has_twin(made):
             remark(
                 f"{made.name}: it has no NumPy twin, so its values were compared with nothing; "
@@ -117,6 +127,16 @@ class _Checker:
             remark(f"{made.name}: every case is refused: {cases[0].problem}")
             return False
         return not failed
+
+    def _run(self, made: Op[Any], trials: Sequence[Trial]) -> list[Case]:
+        cases: list[Case] = []
+        with bar(f"Checking {made.name}") as progress:
+            total = sum(count_cases(t, self._executors) for t in trials) if progress else 1
+            for case in (c for t in trials for c in run_trial(t, self._executors)):
+                cases.append(case)
+                if progress:
+                    progress(len(cases) / total)
+        return cases
 
 
 COLUMNS = ("op", "profile", "dtype", "cases", "refused", "failed", "worst NMSE")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from wgpu_backend.cli.console import (
     answer,
     human_seconds,
-    is_terminal,
     log_as_notes,
     note,
     print_table,
@@ -20,6 +17,7 @@ from wgpu_backend.cli.console import (
 from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.loading import named_gpu
 from wgpu_backend.cli.options import ProfileName
+from wgpu_backend.cli.progress import bar
 from wgpu_backend.dtypes import BF16, F16, F32, DType, named
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -63,8 +61,8 @@ def tune_device(
     executor = make_executor("wgpu", BackendParams(named_gpu(device), profile, fusion=False))
     assert isinstance(executor, WgpuExecutor)
     try:
-        with _bar(executor.info.name) as progress:
-            found = tune(executor, wanted, effort, progress)
+        with bar(f"Tuning {executor.info.name}") as progress:
+            found = tune(executor, wanted, effort, progress or _unseen)
         _print(found, executor.info.name, as_json=as_json)
         path = remember(executor, profile, found)
     finally:
@@ -129,15 +127,5 @@ def _plain(found: Measured | Compared) -> dict[str, object]:
     return {k: None if v == math.inf else v for k, v in asdict(found).items()}
 
 
-@contextmanager
-def _bar(name: str) -> Generator[Callable[[float], None]]:
-    """Progress bar on stderr that goes when it is full; nothing where nobody looks."""
-    if not is_terminal(sys.stderr):
-        yield lambda share: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"Tuning {name}", total=1.0)
-        yield lambda share: progress.update(task, completed=share)
+def _unseen(share: float) -> None:
+    """Nobody looks at how far it is."""

@@ -179,6 +179,9 @@ def write_inputs(arrays: Mapping[str, Array], inputs: Mapping[str, Array]) -> No
     if inputs.keys() != arrays.keys():
         raise ContextError(f"run: inputs are {sorted(arrays)}, got {sorted(inputs)}")
     for name, values in inputs.items():
+        if not hasattr(values, "dtype"):  # nothing says what type a list is meant to have
+            needs = f"an array of {arrays[name].shape}, {arrays[name].dtype}"
+            raise DTypeError(f"input {name}: got a {type(values).__name__}, needs {needs}")
         if values.shape != arrays[name].shape:
             raise ShapeError(f"input {name}: got {values.shape}, needs {arrays[name].shape}")
         if values.dtype != arrays[name].dtype:
