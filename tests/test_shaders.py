@@ -139,7 +139,7 @@ CASES += [("rows_quant", {"source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
 CASES += [(f"kernels/rasteriser/{name}attention", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
 CASES += [
     (kernel, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
-    for kernel in ("attention", LANES_ATTENTION, "attention_token")
+    for kernel in ("attention", LANES_ATTENTION)
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
@@ -147,7 +147,6 @@ CASES += [
     for kernel, teams in (
         ("attention", SNIPPETS["team"]),
         (LANES_ATTENTION, ["subgroup"]),
-        ("attention_token", ["subgroups"]),
     )
     for team in teams
 ]

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch, Operation
-from wgpu_backend.kernels import rasteriser
+from wgpu_backend.kernels import gpu, rasteriser
 from wgpu_backend.kernels.kernel import Kernel
 
 FAMILIES: Mapping[str, Sequence[Kernel]] = {
     "rasteriser": rasteriser.KERNELS,
+    "gpu": gpu.KERNELS,
 }
 
 

@@ -11,11 +11,8 @@ from dataclasses import dataclass, replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 
-CHUNK = 16  # vectors of four that a work group of hardware reads of each key
+CHUNK = 16  # vectors of four that a work group reads of each key
 THREAD_SUMS = 16
-CLUSTER = 8  # lanes of a subgroup that read a key together
-CLUSTER_SUMS = 16  # vectors of results that each of them holds, and of queries
-CLUSTER_THREADS = 64
 # Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
 # compile.
 THREAD_ROWS = (4, 8, 16)
@@ -49,56 +46,15 @@ class Rows:
         return -(-self.group // -(-self.group // most))
 
 
-def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Choose the kernel for a device, and the tile."""
-    rows, v_quads = rows_of(launch), launch.count("v_quads")
-    clusters = capabilities.subgroups and capabilities.lanes in (0, CLUSTER)
-    if clusters and rows.tokens <= rows.sequences:
-        return _clusters(launch, rows, v_quads)
-    return _tiles(launch, rows, v_quads)
+def select_tiles(launch: Launch, _: Capabilities) -> Launch:
+    """Choose the tile."""
+    return _tiles(launch, rows_of(launch), launch.count("v_quads"))
 
 
 def rows_of(launch: Launch) -> Rows:
     """Rows of a launch of attention."""
     table, tokens = launch.operands["table"].spec, launch.operands["q"].spec.shape[0]
     return Rows(tokens, launch.count("group"), table.shape[0])
-
-
-def _clusters(launch: Launch, rows: Rows, v_quads: int) -> Launch:
-    """Tokens that share no keys: lanes of a subgroup read a key together."""
-    k_lane, v_lane = (-(-quads // CLUSTER) for quads in (launch.count("k_quads"), v_quads))
-    most = max(CLUSTER_SUMS // max(k_lane, v_lane), 1)
-    step = -(-rows.group // -(-rows.group // most))
-    choices: dict[str, str | int] = {
-        "ROWS": step,
-        "K_QUADS": k_lane,
-        "V_QUADS": v_lane,
-        "K_EVEN": k_lane * CLUSTER == launch.count("k_quads"),
-        "V_EVEN": v_lane * CLUSTER == v_quads,
-        "BLOCK": launch.count("block"),
-        "WG": CLUSTER_THREADS,
-    }
-    return replace(
-        launch,
-        shader="attention_token",
-        groups=(
-            launch.count("kv_heads"),
-            max(rows.tokens * -(-rows.group // step), 1),
-            launch.count("splits"),
-        ),
-        params={**launch.params, "step": step},
-        choices={**launch.choices, **choices, **_fused_snippets(launch)},
-    )
-
-
-def _fused_snippets(launch: Launch) -> dict[str, str]:
-    """How hardware reads keys and values in blocks."""
-    found = {name: str(launch.choices[name]) for name in "kv"}
-    return {
-        name: f"{path}_fused"
-        for name, path in found.items()
-        if path.startswith("vec4/") and launch.operands[name].spec.dtype.quantised
-    }
 
 
 def _tiles(launch: Launch, rows: Rows, v_quads: int) -> Launch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -37,11 +36,6 @@ def _rows(name: str, x: Node) -> Node:
     return x
 
 
-def select_team(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Reduce rows by subgroups where the device has them."""
-    return by_team(launch, "team/subgroups") if capabilities.subgroups else launch
-
-
 def by_team(launch: Launch, team: str) -> Launch:
     """Launch whose threads reduce a row together in one of the ways of ``shaders/team``."""
     return replace(launch, choices={**launch.choices, "team": team})
@@ -52,7 +46,7 @@ def in_quads(cols: int, *operands: Node) -> bool:
     return cols % 4 == 0 and all(node.spec.offset % 4 == 0 for node in operands)
 
 
-@op(select=select_team, trusted=True)
+@op(trusted=True)
 def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Scale each row to unit mean square, then by `weight`.
 
@@ -100,7 +94,7 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     )
 
 
-@op(select=select_team, dense=("x",), trusted=True)
+@op(dense=("x",), trusted=True)
 def layer_norm(
     x: Node, weight: Node | None = None, bias: Node | None = None, *, eps: float
 ) -> Launch:
@@ -139,7 +133,7 @@ def layer_norm(
     )
 
 
-@op(select=select_team, dense=("x",), trusted=True)
+@op(dense=("x",), trusted=True)
 def softmax(x: Node) -> Launch:
     """Exponentials of each row, divided by their sum.
 

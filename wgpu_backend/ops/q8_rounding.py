@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -15,28 +14,9 @@ from wgpu_backend.ops.op import op
 GROUP = 32  # values with a common scale
 WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
 PLANES = 3  # that these may be spread over, a vector of four each
-LANES_OF_A_GROUP = 8  # of `shaders/q8_groups.wgsl`
 
 
-def select_rounding(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick the kernel: a lane a group on a rasteriser, eight lanes on hardware."""
-    if capabilities.software:
-        return launch
-    params = {"groups": launch.operands["x"].spec.shape[-1] // GROUP, **launch.params}
-    choices = {**launch.choices, "WEIGHTED": "weight" in launch.operands}
-    if "weight" not in launch.operands:
-        params["weight_offset"] = 0
-        choices["weight"] = "=x"  # which is compiled, and never read
-    return replace(
-        launch,
-        shader="q8_groups",
-        threads=LANES_OF_A_GROUP * launch.count("size"),
-        params=params,
-        choices=choices,
-    )
-
-
-@op(select=select_rounding, dense=("x",), trusted=True)
+@op(dense=("x",), trusted=True)
 def q8_activations(x: Node, *, planar: bool = False) -> Launch:
     """Round groups of 32 values to eight bits each, for `mulmat_q8`.
 
@@ -64,7 +44,7 @@ def q8_activations(x: Node, *, planar: bool = False) -> Launch:
     return _rounding("q8_activations", x, planar)
 
 
-@op(select=select_rounding, dense=("x", "weight"), trusted=True)
+@op(dense=("x", "weight"), trusted=True)
 def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
     """Round rows as `q8_activations`, times the weight of a norm; the squares are of `x` alone.
 

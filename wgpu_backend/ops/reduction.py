@@ -24,7 +24,7 @@ from wgpu_backend.ops.check import (
     spread,
 )
 from wgpu_backend.ops.copying import cast
-from wgpu_backend.ops.normalization import in_quads, select_team
+from wgpu_backend.ops.normalization import in_quads
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.pointwise import sqrt
 from wgpu_backend.ops.shapes import reshaped
@@ -344,7 +344,7 @@ def min(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     return _extreme("min", x, axes, keep_dims)
 
 
-@op(select=select_team, dense=("x",), trusted=True)
+@op(dense=("x",), trusted=True)
 def l2_norm(x: Node, *, eps: float) -> Launch:
     """Divide each row by its length.
 

@@ -15,7 +15,6 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention import Scores, paged_launch
 from wgpu_backend.ops.attention_kernels import select_tiles
 from wgpu_backend.ops.check import require
-from wgpu_backend.ops.normalization import select_team
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import GROUP, WORDS
 
@@ -38,8 +37,7 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
             f"once, needs {BINDINGS + norms}, and a kernel of attention by tiles; use rope_put, "
             "and paged_attention"
         )
-    launch = select_tiles(launch, capabilities)
-    return select_team(launch, capabilities) if norms else launch
+    return select_tiles(launch, capabilities)
 
 
 def has_kernel(capabilities: Capabilities, norms: int = 0) -> bool:

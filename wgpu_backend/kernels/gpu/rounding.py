@@ -1,0 +1,27 @@
+"""Rounding to eight bits by eight lanes a group of 32 values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.ops.q8_rounding import GROUP
+
+LANES = 8  # of a group
+
+
+def by_eight_lanes(launch: Launch, _: Capabilities) -> Launch:
+    """Round with neighbouring lanes on neighbouring values; a GPU has more lanes than groups."""
+    params = {"groups": launch.operands["x"].spec.shape[-1] // GROUP, **launch.params}
+    choices = {**launch.choices, "WEIGHTED": "weight" in launch.operands}
+    if "weight" not in launch.operands:
+        params["weight_offset"] = 0
+        choices["weight"] = "=x"  # which is compiled, and never read
+    return replace(
+        launch,
+        shader="kernels/gpu/q8_groups",
+        threads=LANES * launch.count("size"),
+        params=params,
+        choices=choices,
+    )
