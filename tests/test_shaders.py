@@ -22,13 +22,13 @@ KERNELS = sorted(
     for path in (*FOLDER.glob("*.wgsl"), *FOLDER.glob("kernels/*/*.wgsl"))
 )
 SNIPPETS = {
-    f.name: sorted(p.stem for p in f.glob("*.wgsl"))
-    for f in FOLDER.iterdir()
+    f.relative_to(FOLDER).as_posix(): sorted(p.stem for p in f.glob("*.wgsl"))
+    for f in (*FOLDER.iterdir(), *FOLDER.glob("kernels/*/*"))
     if f.is_dir() and f.name != "kernels"
 }
 FLOATS = ["bf16", "f16", "f32"]
 # A tile keeps bytes as words; pairs of them are what rasterisers multiply.
-PACKED = {("mulmat_q8", "sums")}
+PACKED = {("kernels/gpu/matmul_tiled_q8", "sums")}
 # Imports of kernels that read plain weights: which go together is what ops choose.
 TOGETHER = {"source", "own", "before", "number", "key"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
@@ -39,6 +39,7 @@ PREPARED = {
     "new_value": "=q",
     "sequences": "=positions",
 }
+GPU = "kernels/gpu"
 SHUFFLED, LANES_ATTENTION = "kernels/rasteriser/mulmat_shuffled", "kernels/rasteriser/attention"
 TEXELS = {"weights": "rasteriser/texels"}
 # `rope_attention` asks whether the device shows as many.
@@ -58,7 +59,7 @@ def variants(kernel):
     declared = imports(kernel)
     yield {}
     for name, default in declared.modules.items():
-        folder = default.partition("/")[0]
+        folder = default.rpartition("/")[0]
         if name in TOGETHER or folder == "rasteriser" or (kernel, name) in PACKED:
             continue
         stems = FLOATS if folder in ("load", "store", "vec4") else SNIPPETS[folder]
@@ -105,19 +106,19 @@ CASES += [
 ]
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
 FEW_COLUMNS = [
-    {"COLS": n, "SUMS": 2 * n, "lanes": f"row_reduce/{lanes}"}
+    {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/row_reduce/{lanes}"}
     | ({"lanes_QUARTER": -(-n // 2)} if lanes == "subgroup" else {})
     for n in (2, 8)
-    for lanes in SNIPPETS["row_reduce"]
+    for lanes in SNIPPETS[f"{GPU}/row_reduce"]
 ]
 SHARES = [("floats", "vectors/f16"), ("floats", "vectors/bf16"), ("integers", "int8/q6_k")]
 CASES += [
-    ("mulmat_vec", {**choices, "share": f"share/{share}", "weights": weights})
+    (f"{GPU}/matvec", {**choices, "share": f"{GPU}/share/{share}", "weights": weights})
     for choices in FEW_COLUMNS
     for share, weights in SHARES
 ]
 CASES += [
-    ("mulmat_q8_vec", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
+    (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
     for choices in FEW_COLUMNS
 ]
 CASES += [("kernels/rasteriser/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]

@@ -44,7 +44,7 @@ def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind)
     kernels = {k.split(" ")[0] for k in keys}
     caps = executor.capabilities
     of_rasterisers = "mulmat_told" if caps.telling_lanes else "mulmat_lanes"
-    assert (of_rasterisers if caps.software else "mulmat_vec") in kernels
+    assert (of_rasterisers if caps.software else "matvec") in kernels
     for name in keys:
         of_it = [m for m in found if m.key == name]
         assert [m.tile for m in of_it] == list(candidates(name, caps))
@@ -186,21 +186,21 @@ def test_without_a_cache_defaults_hold(untuned, tmp_path):
 
 def test_groups_that_a_device_cannot_run_are_no_candidates():
     small = Capabilities(max_workgroup_nbytes=16384, max_workgroup_invocations=64)
-    found = candidates("mulmat_vec q4_0 few", small)
+    found = candidates("matvec q4_0 few", small)
     assert found[0] == Tile(4, 8, 64)
     assert {tile.threads for tile in found} == {32, 64}
     assert candidates("mulmat q4_0 many", small) == ()
 
 
 @pytest.mark.parametrize("lanes", ["subgroup", "workgroup"])
-@pytest.mark.parametrize("shader", ["mulmat_vec", "mulmat_q8_vec"])
+@pytest.mark.parametrize("shader", ["matvec", "matvec_q8"])
 def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader, lanes):
     """For eight columns: two rows that are joined, and the squares of a norm."""
     small = Capabilities(max_workgroup_nbytes=16384)
     for tile in candidates(f"{shader} q4_0 few", small):
         sources = max(tile.rows, 2)
-        sums = 8 * (sources + (shader == "mulmat_q8_vec"))
+        sums = 8 * (sources + (shader == "matvec_q8"))
         choices = {"COLS": 8, "ROWS": sources // 2, "SOURCES": sources, "SUMS": sums}
-        choices |= {"WG": tile.threads, "lanes": f"row_reduce/{lanes}"}
+        choices |= {"WG": tile.threads, "lanes": f"kernels/gpu/row_reduce/{lanes}"}
         choices |= {"lanes_QUARTER": -(-sums // 4)} if lanes == "subgroup" else {}
-        assert 0 < variable_nbytes(bare(load(shader, choices).text)).workgroup <= 16384
+        assert 0 < variable_nbytes(bare(load(f"kernels/gpu/{shader}", choices).text)).workgroup <= 16384

@@ -66,7 +66,7 @@ def product(executor, check, rng, dtype, m, n, k, rounded):
 def test_four_rows_of_a_work_group_need_not_divide_all(
     hardware, check, rng, monkeypatch, dtype, rounded, m
 ):
-    shader = "mulmat_q8_vec" if rounded else "mulmat_vec"
+    shader = "matvec_q8" if rounded else "matvec"
     with_tile(hardware, monkeypatch, shader, dtype, 1, Tile(4, 1, 64))
     product(hardware, check, rng, dtype, m, 1, 768, rounded)
 
@@ -74,7 +74,7 @@ def test_four_rows_of_a_work_group_need_not_divide_all(
 @pytest.mark.parametrize("tile", [Tile(8, 1, 32), Tile(2, 1, 128), Tile(1, 1, 256)], ids=str)
 @pytest.mark.parametrize(("dtype", "rounded"), [(Q8_0, True), (BF16, False), (F32, False)], ids=str)
 def test_any_tile_computes_the_same(hardware, check, rng, monkeypatch, dtype, rounded, tile):
-    shader = "mulmat_q8_vec" if rounded else "mulmat_vec"
+    shader = "matvec_q8" if rounded else "matvec"
     with_tile(hardware, monkeypatch, shader, dtype, 1, tile)
     product(hardware, check, rng, dtype, 35, 1, 2080, rounded)
 
@@ -87,7 +87,7 @@ def test_any_number_of_columns_in_eight_bits(hardware, check, rng, n):
 @pytest.mark.parametrize("n", [2, 5, 9, 16])
 @pytest.mark.parametrize("dtype", [Q3_K, F16], ids=str)
 def test_several_columns_of_a_tile(hardware, check, rng, monkeypatch, dtype, n):
-    with_tile(hardware, monkeypatch, "mulmat_vec", dtype, n, Tile(4, 8, 64))
+    with_tile(hardware, monkeypatch, "matvec", dtype, n, Tile(4, 8, 64))
     product(hardware, check, rng, dtype, 33, n, 512, rounded=False)
 
 

@@ -28,6 +28,7 @@ from wgpu_backend.ops.q8 import FORMATS
 from wgpu_backend.ops.register_tiles import f32_tile, grid
 from wgpu_backend.ops.tiles import FEW
 
+TILED = "kernels/gpu/matmul_tiled"
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 
 
@@ -59,14 +60,14 @@ def _vector(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     # Unpacked weights of all rows stay in registers while several columns take their turns.
     rows = 4 if n == 1 else 2
     if dtype in FLOATS:
-        snippets = {"share": "share/floats", "weights": f"vectors/{dtype}"}
+        snippets = {"share": "kernels/gpu/share/floats", "weights": f"vectors/{dtype}"}
         rows *= 2
     elif dtype in FORMATS:
-        snippets = {"share": "share/integers", "weights": f"int8/{dtype}"}
+        snippets = {"share": "kernels/gpu/share/integers", "weights": f"int8/{dtype}"}
     else:
-        snippets = {"share": "share/values", "weights": f"quant/{dtype}"}
+        snippets = {"share": "kernels/gpu/share/values", "weights": f"quant/{dtype}"}
     launch = replace(launch, choices={**launch.choices, **snippets})
-    return as_vectors(launch, "mulmat_vec", Tile(rows, FEW, 64), capabilities)
+    return as_vectors(launch, "matvec", Tile(rows, FEW, 64), capabilities)
 
 
 def _tiles(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
@@ -75,10 +76,10 @@ def _tiles(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     def groups(rows: int) -> Groups:
         return grid(rows, n, tile)
 
-    return replace(launch, shader="mulmat", groups=groups, choices={**launch.choices, **choices})
+    return replace(launch, shader=TILED, groups=groups, choices={**launch.choices, **choices})
 
 
-@op(select=select_mulmat, dense=("x",), trusted=True)
+@op(select=select_mulmat, shader=TILED, dense=("x",), trusted=True)
 def mulmat(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     """Multiply rows of `x` with rows of `weight`, summing in f32.
 
@@ -120,7 +121,7 @@ def mulmat(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     return _plain(weight, x, m, k)
 
 
-@op(select=select_mulmat, shader="mulmat", dense=("x",), trusted=True)
+@op(select=select_mulmat, shader=TILED, dense=("x",), trusted=True)
 def mulmat_full_prec(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     """Product as `mulmat`, for results that must be precise where others may be rounded: logits.
 
@@ -220,7 +221,7 @@ def _batches(a: Shape, x: Shape) -> tuple[Shape, Shape]:
     return wide[1], tuple(w // h for h, w in zip(*wide, strict=True))
 
 
-@op(select=select_mulmat, shader="mulmat", dense=("x", "addend"), trusted=True)
+@op(select=select_mulmat, shader=TILED, dense=("x", "addend"), trusted=True)
 def mulmat_add(weight: Node, x: Node, addend: Node, *, eps: float | None = None) -> Launch:
     """Product with weights and a sum in one: ``x @ weight.T + addend``.
 
@@ -266,7 +267,7 @@ def mulmat_add(weight: Node, x: Node, addend: Node, *, eps: float | None = None)
     )
 
 
-@op(select=select_mulmat, shader="mulmat", dense=("x",), trusted=True)
+@op(select=select_mulmat, shader=TILED, dense=("x",), trusted=True)
 def mulmat_gated(weight: Node, x: Node, *, activation: str, eps: float | None = None) -> Launch:
     """Join two products: ``act(gate) * up``, the gate being the first half of the rows of a weight.
 

@@ -81,7 +81,7 @@ def as_vectors(
     launch : Launch
         With `n` columns, `groups` of 32 in a row of its weights.
     shader : str
-        ``mulmat_vec`` or ``mulmat_q8_vec``.
+        ``matvec`` or ``matvec_q8``.
     most : Tile
         See `fitted`.
     capabilities : Capabilities
@@ -105,11 +105,11 @@ def as_vectors(
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
     choices = {**launch.choices, **sizes, **reduction(sums, capabilities)}
-    return replace(launch, shader=shader, groups=groups, choices=choices)
+    return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
 
 
 def reduction(sums: int, capabilities: Capabilities) -> dict[str, str | int]:
     """Choices of what adds up so many numbers of each lane."""
     if capabilities.subgroups:
-        return {"lanes": "row_reduce/subgroup", "lanes_QUARTER": -(-sums // 4)}
-    return {"lanes": "row_reduce/workgroup"}
+        return {"lanes": "kernels/gpu/row_reduce/subgroup", "lanes_QUARTER": -(-sums // 4)}
+    return {"lanes": "kernels/gpu/row_reduce/workgroup"}

@@ -16,7 +16,7 @@ from wgpu_backend.graph.fusion import Graph, Made
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.ops.check import require, row_count
 from wgpu_backend.ops.gates import joined_rows, require_whole
-from wgpu_backend.ops.matmul import mulmat, mulmat_add, mulmat_gated
+from wgpu_backend.ops.matmul import TILED, mulmat, mulmat_add, mulmat_gated
 from wgpu_backend.ops.matvec import COLUMNS
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import fits_q8
@@ -51,11 +51,11 @@ def select_f16(launch: Launch, capabilities: Capabilities) -> Launch:
     def groups(count: int) -> Groups:
         return grid(count, n, tile)
 
-    choices = {**launch.choices, **choices, "tile": "tile/f16"}
-    return replace(launch, shader="mulmat", groups=groups, choices=choices)
+    choices = {**launch.choices, **choices, "tile": "kernels/gpu/tile/f16"}
+    return replace(launch, shader=TILED, groups=groups, choices=choices)
 
 
-@op(select=select_f16, shader="mulmat", dense=("x", "addend"), trusted=True)
+@op(select=select_f16, shader=TILED, dense=("x", "addend"), trusted=True)
 def mulmat_f16(
     weight: Node, x: Node, addend: Node | None = None, *, activation: str | None = None
 ) -> Launch:

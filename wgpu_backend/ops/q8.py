@@ -51,6 +51,7 @@ from wgpu_backend.ops.tiles import FEW
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
+TILED = "kernels/gpu/matmul_tiled_q8"
 OWN = "column/own"  # how a kernel reads groups that are not planar
 
 
@@ -72,7 +73,7 @@ def _vector(launch: Launch, capabilities: Capabilities) -> Launch:
     weights = f"int8/{launch.operands['weights'].spec.dtype.name}"
     launch = replace(launch, choices={**launch.choices, "weights": weights})
     squares = 1 if launch.choices["NORMED"] else 0
-    return as_vectors(launch, "mulmat_q8_vec", Tile(4, FEW, 64), capabilities, squares)
+    return as_vectors(launch, "matvec_q8", Tile(4, FEW, 64), capabilities, squares)
 
 
 def _tiles(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
@@ -83,10 +84,10 @@ def _tiles(launch: Launch, n: int, capabilities: Capabilities) -> Launch:
     def groups(rows: int) -> Groups:
         return grid(rows, n, tile)
 
-    return replace(launch, shader="mulmat_q8", groups=groups, choices={**launch.choices, **choices})
+    return replace(launch, shader=TILED, groups=groups, choices={**launch.choices, **choices})
 
 
-@op(select=select_q8, dense=("x",), trusted=True)
+@op(select=select_q8, shader=TILED, dense=("x",), trusted=True)
 def mulmat_q8(weight: Node, x: Node, *, eps: float | None = None) -> Launch:
     """Multiply rows of `x`, rounded to eight bits, with rows of `weight`.
 
@@ -147,7 +148,7 @@ def product(name: str, weight: Node, x: Node, eps: float | None, *, parts: int =
     )
 
 
-@op(select=select_q8, shader="mulmat_q8", dense=("x", "addend"), trusted=True)
+@op(select=select_q8, shader=TILED, dense=("x", "addend"), trusted=True)
 def mulmat_q8_add(weight: Node, x: Node, addend: Node, *, eps: float | None = None) -> Launch:
     """Product as `mulmat_q8`, and a bias or a residual added where the product is stored.
 
@@ -192,7 +193,7 @@ def added(name: str, launch: Launch, addend: Node) -> Launch:
     )
 
 
-@op(select=select_q8, shader="mulmat_q8", dense=("x",), trusted=True)
+@op(select=select_q8, shader=TILED, dense=("x",), trusted=True)
 def mulmat_q8_gated(weight: Node, x: Node, *, activation: str, eps: float | None = None) -> Launch:
     """Join two products: ``act(gate) * up``, the gate being the first half of the rows of a weight.
 
@@ -221,7 +222,7 @@ def mulmat_q8_gated(weight: Node, x: Node, *, activation: str, eps: float | None
     return gated("mulmat_q8_gated", product("mulmat_q8_gated", weight, x, eps), activation)
 
 
-@op(select=select_q8, shader="mulmat_q8", dense=("x",), trusted=True)
+@op(select=select_q8, shader=TILED, dense=("x",), trusted=True)
 def mulmat_q8_pair(weight: Node, x: Node) -> Launch:
     """Product of rows that were split into two: the sum of what `mulmat_q8` gives of each part.
 

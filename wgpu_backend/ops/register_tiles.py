@@ -96,7 +96,7 @@ def grid(rows: int, n: int, tile: Tile) -> Groups:
 
 
 def tile_choices(tile: Tile) -> dict[str, str | int]:
-    """Choices of a kernel that imports ``lib/tile_place``."""
+    """Choices of a kernel that imports ``kernels/gpu/lib/tile_place``."""
     rows = THREAD_ROWS // 2 if tile == SMALL else THREAD_ROWS
     lane_rows = tile.rows // rows
     cols = tile.columns * lane_rows // tile.threads
@@ -141,12 +141,12 @@ def f16_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str
 
 
 def f32_nbytes(tile: Tile) -> int:
-    """Workgroup memory of ``tile/f32``."""
+    """Workgroup memory of ``kernels/gpu/tile/f32``."""
     return 4 * GROUP * (tile.rows + tile.columns)
 
 
 def f32_choices(tile: Tile) -> dict[str, str | int]:
-    """Choices of a kernel that imports ``tile/f32``."""
+    """Choices of a kernel that imports ``kernels/gpu/tile/f32``."""
     w_items, x_items = tile.rows / tile.threads, tile.columns * GROUP / 4 / tile.threads
     return {**tile_choices(tile), "W_ITEMS": ceil(w_items), "X_ITEMS": ceil(x_items)}
 
@@ -198,7 +198,7 @@ def _brings_evenly(tile: Tile, slab: int) -> bool:
 
 
 def _q8_nbytes(dtype: DType, tile: Tile, slab: int) -> int:
-    """Workgroup memory of ``mulmat_q8``."""
+    """Workgroup memory of ``matmul_tiled_q8``."""
     of_rows = 2 * 16 * tile.rows + 64 + 4 * _scales(dtype) * tile.rows
     return slab * (of_rows + (2 * 16 + 4 * _tails(dtype)) * tile.columns)
 

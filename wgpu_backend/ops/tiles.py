@@ -58,8 +58,8 @@ _TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
         "few": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
         "many": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
     },
-    "mulmat_vec": _vector_tiles(),
-    "mulmat_q8_vec": _vector_tiles(),
+    "matvec": _vector_tiles(),
+    "matvec_q8": _vector_tiles(),
 }
 
 
@@ -86,7 +86,7 @@ def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
 def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
     # Of a column a thread sums two rows or more, since they may be joined, and squares where a norm
     # is made; memory holds these, one more of each sum, and parts of them.
-    sums = tile.columns * (max(tile.rows, 2) + (shader == "mulmat_q8_vec"))
+    sums = tile.columns * (max(tile.rows, 2) + (shader == "matvec_q8"))
     nbytes = 4 * (tile.threads + 1) * (sums + 1)
     return capabilities.software or (
         nbytes <= capabilities.max_workgroup_nbytes

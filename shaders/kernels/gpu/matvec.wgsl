@@ -2,10 +2,10 @@
 // SOURCES of weights, and its lanes stride over k, a share of a row each. A lane asks for the words of
 // all its rows before it unpacks any, and sums stay in registers: every index is known when a kernel
 // is compiled.
-// @import share/values as share
+// @import kernels/gpu/share/values as share
 // @import vec4/f32 as x
 // @import load/f32 as addend
-// @import row_reduce/workgroup as lanes
+// @import kernels/gpu/row_reduce/workgroup as lanes
 // @import lib/addend
 // @import lib/gated
 // @import lib/grid

@@ -2,7 +2,7 @@
 // `weights` and `x_load4`. Vectors of four values of k lie in planes: all rows' first ones, then all
 // rows' second ones. Where threads side by side bring vectors of one column, these would all lie in the
 // same bank, so a column's place depends on the plane.
-// @import lib/tile_place
+// @import kernels/gpu/lib/tile_place
 
 const X_ITEMS: u32 = 4u;         // vectors of columns that a thread brings
 const W_ITEMS: u32 = 1u;         // rows, 32 values of each

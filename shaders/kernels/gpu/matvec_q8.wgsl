@@ -5,7 +5,7 @@
 // @import int8/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
-// @import row_reduce/workgroup as lanes
+// @import kernels/gpu/row_reduce/workgroup as lanes
 // @import lib/product
 // @import lib/addend
 // @import lib/gated

@@ -4,7 +4,7 @@
 // @import vec4/f32 as x
 // @import chosen/tiles as ids
 // @import lib/expert_task
-// @import tile/f32
+// @import kernels/gpu/tile/f32
 
 const TASK_ROWS: u32 = TILE_M;
 

@@ -5,7 +5,7 @@
 // @import vec4/f32 as x
 // @import load/f32 as addend
 // @import lib/addend
-// @import tile/f32 as tile
+// @import kernels/gpu/tile/f32 as tile
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,

@@ -2,7 +2,7 @@
 // file has `weights` and `x_load4`. A group of 32 values is divided by a power of two near its largest,
 // so that nothing overflows; sums of 16 products are in f16, and then go into f32 with the powers.
 // Eight values of k of a row lie together, in planes: all rows' first ones, then all rows' second ones.
-// @import lib/tile_place
+// @import kernels/gpu/lib/tile_place
 
 const X_ITEMS: u32 = 1u;         // columns that a thread brings, 32 values of each
 const W_ITEMS: u32 = 1u;         // rows

@@ -10,7 +10,7 @@
 // @import lib/addend
 // @import lib/normed
 // @import lib/parts
-// @import lib/tile_place
+// @import kernels/gpu/lib/tile_place
 
 const SLAB: u32 = 1u;
 const OFFSET: u32 = 8u;
