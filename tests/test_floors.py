@@ -32,7 +32,7 @@ FLOORS = (
     ),
     ("device",),
     ("graph",),
-    ("ops", "cpu"),
+    ("layouts", "ops", "cpu"),
     ("kernels",),
     ("ml", "array"),
     ("batch", "kvcache", "guarded", "testing", "trial_operands", "trials"),

@@ -1,7 +1,8 @@
-// Where rows of weights lie in an image, see `wgpu_backend/ml/tiled.py`: tiles of 64 rows, of which
-// it has the first texels side by side, then the second ones. A part of weights is TEXELS of a row.
+// Where rows of weights lie in a texture, see `wgpu_backend/kernels/rasteriser/layouts/tiled.py`: tiles of
+// TILE_ROWS rows, as the layout says, of which it has the first texels side by side, then the second ones.
+// A part of weights is TEXELS of a row.
 
-const TILE_ROWS: u32 = 64u;
+const TILE_ROWS: u32 = 1u;
 const TEXELS: u32 = 1u;
 const PART_STEP: u32 = TILE_ROWS * TEXELS;
 

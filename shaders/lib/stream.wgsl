@@ -1,20 +1,26 @@
-// Weights in blocks as a lane of a rasteriser reads them, see `wgpu_backend/ml/streams.py`: texels of its
+// Weights in blocks as a lane of a rasteriser reads them, see `wgpu_backend/kernels/rasteriser/layouts/streams.py`: texels of its
 // four rows in the order in which a product asks for them, and the lanes' side by side.
 //
-// A file of stream/ says how many bytes its format has of a row: SCALES and SUPERS in a head, which BLOCK
-// groups of 32 share, QUANTS and HIGH (bits above those of the quants) in each group; for PAIRS and HALVES
-// see lib/group. Its `group` makes the i-th group behind a head of them. The importing file has `weights`.
+// The layout gives the numbers that stand for nothing here: lanes of a tile and rows of a lane, and the
+// bytes that a format has of a row: of scales and supers in a head, which HEAD_GROUPS groups of 32 share, of
+// quants and of the bits above them in each group. A file of stream/ has `group`, which makes the i-th group
+// behind a head; for its PAIRS and HALVES see lib/group. The importing file has `weights`.
 // @import lib/group
 
 @group(0) @binding(0) var weights_stream: texture_storage_2d<rgba32uint, read>;
 
-const LINE_BITS: u32 = 10u;
-const STREAM_LANES: u32 = 8u;
-const LANE_ROWS: u32 = 4u;
+const LINE_BITS: u32 = 0u;
+const STREAM_LANES: u32 = 1u;
+const LANE_ROWS: u32 = 1u;
+const HEAD_GROUPS: u32 = 1u;
+const SCALES_NBYTES: u32 = 0u;
+const SUPERS_NBYTES: u32 = 0u;
+const QUANTS_NBYTES: u32 = 0u;
+const HIGH_NBYTES: u32 = 0u;
 // Lines, texels of each lane, of a head, of a group, and of a head with its groups.
-const HEAD_LINES: u32 = (weights_SCALES + 3u) / 4u + (weights_SUPERS + 3u) / 4u;
-const GROUP_LINES: u32 = weights_QUANTS / 4u + (weights_HIGH + 3u) / 4u;
-const BLOCK_LINES: u32 = HEAD_LINES + weights_BLOCK * GROUP_LINES;
+const HEAD_LINES: u32 = (SCALES_NBYTES + 3u) / 4u + (SUPERS_NBYTES + 3u) / 4u;
+const GROUP_LINES: u32 = QUANTS_NBYTES / 4u + (HIGH_NBYTES + 3u) / 4u;
+const BLOCK_LINES: u32 = HEAD_LINES + HEAD_GROUPS * GROUP_LINES;
 
 // What a row has in a group and the head before it; quants of 32 bytes go on in `more`.
 struct Row {
@@ -30,7 +36,7 @@ struct Heads { scales: array<vec4<u32>, 4>, supers: array<vec4<u32>, 4> }
 // First texel of the lane that a row is of, where rows have so many groups.
 fn lane_start(row: u32, groups: u32) -> u32 {
     let lane = row / LANE_ROWS;
-    let tile = lane / STREAM_LANES * (groups / weights_BLOCK * BLOCK_LINES);
+    let tile = lane / STREAM_LANES * (groups / HEAD_GROUPS * BLOCK_LINES);
     return tile * STREAM_LANES + lane % STREAM_LANES;
 }
 
@@ -42,19 +48,19 @@ fn texel(at: u32, i: u32) -> vec4<u32> {
 
 // Heads of the groups from a multiple of BLOCK on.
 fn stream_heads(start: u32, block: u32) -> Heads {
-    let at = start + block / weights_BLOCK * BLOCK_LINES * STREAM_LANES;
+    let at = start + block / HEAD_GROUPS * BLOCK_LINES * STREAM_LANES;
     return Heads(
-        row_bytes(at, 0u, weights_SCALES), row_bytes(at, (weights_SCALES + 3u) / 4u, weights_SUPERS),
+        row_bytes(at, 0u, SCALES_NBYTES), row_bytes(at, (SCALES_NBYTES + 3u) / 4u, SUPERS_NBYTES),
     );
 }
 
 // The i-th group behind their heads.
 fn stream_groups(start: u32, heads: Heads, block: u32, i: u32) -> array<Group, 4> {
-    let line = block / weights_BLOCK * BLOCK_LINES + HEAD_LINES + i * GROUP_LINES;
+    let line = block / HEAD_GROUPS * BLOCK_LINES + HEAD_LINES + i * GROUP_LINES;
     let at = start + line * STREAM_LANES;
-    let quants = row_bytes(at, 0u, weights_QUANTS);
-    let more = row_bytes(at, 1u, select(0u, 32u, weights_QUANTS == 32u));
-    let high = row_bytes(at, weights_QUANTS / 4u, weights_HIGH);
+    let quants = row_bytes(at, 0u, QUANTS_NBYTES);
+    let more = row_bytes(at, 1u, select(0u, 32u, QUANTS_NBYTES == 32u));
+    let high = row_bytes(at, QUANTS_NBYTES / 4u, HIGH_NBYTES);
     var groups: array<Group, 4>;
     // @unroll
     for (var r = 0u; r < 4u; r++) {

@@ -1,7 +1,7 @@
 // Weights in an image: a rasteriser loads 16 bytes of eight lanes in fifty instructions, where words
-// of a buffer take seven for each lane and eight more for each word.
+// of a buffer take seven for each lane and eight more for each word. The layout gives LINE_BITS.
 
-const LINE_BITS: u32 = 10u;
+const LINE_BITS: u32 = 0u;
 
 @group(0) @binding(0) var buf: texture_storage_2d<rgba32uint, read>;
 

@@ -2,7 +2,7 @@
 // @import stream/q4_0 as weights
 // @import lib/row_groups
 
-const BLOCK: u32 = weights_BLOCK;
+const BLOCK: u32 = HEAD_GROUPS;
 const STRIP: u32 = 1u;
 
 struct buf_Rows { start: u32 }

@@ -12,7 +12,7 @@ fn weight_start(row: u32, turns: u32, parts: u32) -> u32 {
 fn buf_part(group: u32, values: ptr<function, array<vec4<f32>, buf_QUADS>>) {
     let row = group / params.groups;
     let start = lane_start(row, params.groups);
-    let i = group % params.groups % weights_BLOCK;
+    let i = group % params.groups % HEAD_GROUPS;
     let block = group % params.groups - i;
     var groups = stream_groups(start, stream_heads(start, block), block, i);
     let w = groups[row % LANE_ROWS];

@@ -2,11 +2,6 @@
 // @import lib/stream
 // @import lib/q3_k_group
 
-const buf_BLOCK: u32 = 8u;
-const buf_SCALES: u32 = 12u;
-const buf_SUPERS: u32 = 2u;
-const buf_QUANTS: u32 = 8u;
-const buf_HIGH: u32 = 4u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = true;
 

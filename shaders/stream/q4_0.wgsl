@@ -2,11 +2,6 @@
 // @import lib/stream
 // @import lib/halves
 
-const buf_BLOCK: u32 = 4u;
-const buf_SCALES: u32 = 8u;
-const buf_SUPERS: u32 = 0u;
-const buf_QUANTS: u32 = 16u;
-const buf_HIGH: u32 = 0u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
 

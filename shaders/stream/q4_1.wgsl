@@ -1,11 +1,6 @@
 // Q4_1: quants of four bits, a scale and a minimum per 32. As in dot/q4_1.
 // @import lib/stream
 
-const buf_BLOCK: u32 = 4u;
-const buf_SCALES: u32 = 16u;
-const buf_SUPERS: u32 = 0u;
-const buf_QUANTS: u32 = 16u;
-const buf_HIGH: u32 = 0u;
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
 

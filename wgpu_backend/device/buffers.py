@@ -43,7 +43,8 @@ _USAGE = (
 )
 # Of images, whose texels are four words each. Every device takes as many lines.
 IMAGE_FORMAT, TEXEL_NBYTES = "rgba32uint", 16
-LINE_TEXELS, MAX_LINES = 1024, 8192
+LINE_BITS, MAX_LINES = 10, 8192
+LINE_TEXELS = 1 << LINE_BITS
 LINE_NBYTES = LINE_TEXELS * TEXEL_NBYTES
 _IMAGE_USAGE = wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.COPY_DST
 _READBACK_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST

@@ -36,18 +36,15 @@ class Storage:
     label : str
     handle : object
         What the backend keeps there: buffers of a device, or a NumPy array.
-    image_cols : int
-        Values of a row, of a weight whose rows a device has in images; 0 of all others.
-    slice_rows : int
-        Kernels can read slices of it there that begin at a multiple of so many rows.
+    layout : object
+        How a weight lies there, as the device decided when it was loaded; graphs do not look at it.
     """
 
     nbytes: int
     kind: StorageKind
     label: str = ""
     handle: Any = None
-    image_cols: int = 0
-    slice_rows: int = 1
+    layout: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,3 +7,4 @@ folder here, its shaders in ``shaders/kernels`` under the same name.
 
 from wgpu_backend.kernels.table import FAMILIES as FAMILIES
 from wgpu_backend.kernels.table import select as select
+from wgpu_backend.kernels.table import select_layout as select_layout

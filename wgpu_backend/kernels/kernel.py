@@ -1,12 +1,13 @@
-"""A row of the table of kernels."""
+"""What a family of devices has: kernels, and layouts of weights that they read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.layouts.layout import Offer
 
 Suits = Callable[[Capabilities], bool]
 Build = Callable[[Launch, Capabilities], Launch | None]
@@ -33,3 +34,21 @@ class Kernel(NamedTuple):
 def rows(ops: Iterable[str], suits: Suits, build: Build) -> list[Kernel]:
     """Rows of ops that share a kernel."""
     return [Kernel(op, suits, build) for op in ops]
+
+
+class Family(NamedTuple):
+    """Kernels that some devices run in place of ops' own, and what belongs to them.
+
+    Parameters
+    ----------
+    name : str
+        As the folder.
+    kernels : sequence of Kernel
+        Asked in this order.
+    layouts : sequence of Offer
+        Layouts of weights, asked in this order.
+    """
+
+    name: str
+    kernels: Sequence[Kernel]
+    layouts: Sequence[Offer] = ()

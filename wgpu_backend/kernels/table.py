@@ -1,4 +1,4 @@
-"""The table of kernels: families in the order in which they are asked."""
+"""The table of families, in the order in which they are asked for kernels and layouts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Mapping, Sequence
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch, Operation
-from wgpu_backend.kernels import gpu, rasteriser
-from wgpu_backend.kernels.kernel import Kernel
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.gpu import FAMILY as GPU
+from wgpu_backend.kernels.kernel import Family, Kernel
+from wgpu_backend.kernels.rasteriser import FAMILY as RASTERISER
+from wgpu_backend.layouts.layout import WeightLayout
 
-FAMILIES: Mapping[str, Sequence[Kernel]] = {
-    "rasteriser": rasteriser.KERNELS,
-    "gpu": gpu.KERNELS,
-}
+FAMILIES: Sequence[Family] = (
+    RASTERISER,
+    GPU,
+)  # fmt: skip
 
 
 def _by_op() -> Mapping[str, Sequence[Kernel]]:
     found: defaultdict[str, list[Kernel]] = defaultdict(list)
-    for kernels in FAMILIES.values():
-        for kernel in kernels:
+    for family in FAMILIES:
+        for kernel in family.kernels:
             found[kernel.op].append(kernel)
     return dict(found)
 
@@ -41,3 +44,18 @@ def select(op: Operation, launch: Launch, capabilities: Capabilities) -> Launch:
         if kernel.suits(capabilities) and (built := kernel.build(launch, capabilities)):
             return built
     return op.select(launch, capabilities) if op.select else launch
+
+
+def select_layout(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> WeightLayout | None:
+    """Layout of a weight on a device: the first that a family offers; None for planes.
+
+    Parameters
+    ----------
+    spec : Spec
+    capabilities : Capabilities
+    rounded : bool
+        Whether products may round activations to eight bits.
+    """
+    offers = (offer for family in FAMILIES for offer in family.layouts)
+    found = (offer(spec, capabilities, rounded=rounded) for offer in offers)
+    return next((layout for layout in found if layout is not None), None)

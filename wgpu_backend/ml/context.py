@@ -14,10 +14,10 @@ from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Extents, Spec
 from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.layouts.planes import stored_nbytes
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
 from wgpu_backend.ml.leaves import Leaves, Type
-from wgpu_backend.ml.planes import stored_nbytes
 from wgpu_backend.ml.tensor import Tensor
 
 MAX_GRAPH_NODES = 1 << 20

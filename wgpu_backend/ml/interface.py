@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from wgpu_backend.graph.node import Launch
-from wgpu_backend.ml.planes import plane_nbytes
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.layouts.layout import layout_of
+from wgpu_backend.layouts.planes import plane_nbytes
 from wgpu_backend.shader import Shader
 
 _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
@@ -64,7 +65,7 @@ def _check_form(shader: Shader) -> None:
 def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
     names = {"y"}
     for name, node in launch.operands.items():
-        names |= {f"{name}_{plane}" if plane else name for plane in plane_nbytes(node.spec.dtype)}
+        names |= {f"{name}_{plane}" if plane else name for plane in _suffixes(node)}
     declared = {b.name: b for b in shader.bindings if b.access != "uniform"}
     for name in declared:
         if name not in names:
@@ -78,6 +79,12 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
             r"var<storage[^>]*>\s*(y)\b|fn main",
             f"{op} writes its result into y, needs a binding `var<storage, read_write> y`",
         )
+
+
+def _suffixes(node: Node) -> list[str]:
+    """What the names of an operand's bindings end with: its planes, and what its layout packs."""
+    layout = layout_of(node)
+    return [*plane_nbytes(node.spec.dtype), *([layout.binding] if layout else [])]
 
 
 def _check_params(op: str, launch: Launch, shader: Shader) -> None:

@@ -21,6 +21,7 @@ from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import deliver
+from wgpu_backend.layouts.planes import nonfinite_blocks, require_finite
 from wgpu_backend.ml.executor import (
     Array,
     Pieces,
@@ -30,7 +31,6 @@ from wgpu_backend.ml.executor import (
     sums,
     write_inputs,
 )
-from wgpu_backend.ml.planes import nonfinite_blocks, require_finite
 
 NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="cpu", api="NumPy")
 

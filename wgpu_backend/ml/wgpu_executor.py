@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.values import decode, strided
-from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.buffers import Binding, Image
 from wgpu_backend.device.device import Device
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
@@ -17,11 +17,12 @@ from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.kernels import select_layout
+from wgpu_backend.layouts.layout import WeightLayout
+from wgpu_backend.layouts.planes import aligned, stored_nbytes
+from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.executor import Array, Pieces, sums, weight_values
-from wgpu_backend.ml.packing import Packing, packing
-from wgpu_backend.ml.planes import aligned, stored_nbytes
 from wgpu_backend.ml.rows import Rows
-from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
 from wgpu_backend.ml.wgpu_storage import (
     CHUNK_NBYTES,
@@ -73,11 +74,13 @@ class WgpuExecutor:
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
         rows = Rows(data, spec.dtype.nbytes(spec.shape[-1] if len(spec.shape) > 1 else spec.size))
-        packed = self._packing(spec, rows)
-        storage = _weight(spec, label, packed)
+        layout = self._layout(spec)
+        if layout is not None and not layout.takes(rows, CHUNK_NBYTES):
+            layout = None
+        storage = Storage(spec.nbytes, "weight", label, layout=layout)
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
-            storage.handle = store.add(spec, rows, label, packed)
+            storage.handle = store.add(spec, rows, label, layout)
         except BaseException:
             if alone:
                 store.close()
@@ -86,33 +89,29 @@ class WgpuExecutor:
         return storage
 
     def unallocated(self, spec: Spec, label: str) -> Storage:
-        """Storage of a weight that is nowhere yet, but is to be in an image where it may."""
-        return _weight(spec, label, packing(spec, self.capabilities, rounded=self._rounds()))
+        """Storage of a weight that is nowhere yet, with the layout it is to have."""
+        return Storage(spec.nbytes, "weight", label, layout=self._layout(spec))
 
-    def _packing(self, spec: Spec, rows: Rows) -> Packing | None:
-        """How a weight lies in an image; None for one that does not go into any."""
-        found = packing(spec, self.capabilities, rounded=self._rounds())
-        if found is None or found.fits is None:
-            return found
-        step = max(1, CHUNK_NBYTES // rows.shape[1])
-        starts = range(0, len(rows), step)
-        return found if all(found.fits(rows[at : at + step]) for at in starts) else None
+    def _layout(self, spec: Spec) -> WeightLayout | None:
+        """Layout that a weight is to have, by type and shape; None for planes."""
+        return select_layout(spec, self.capabilities, rounded=self._may_round())
 
-    def _rounds(self) -> bool:
-        """Whether products of graphs recorded from now on round activations to eight bits."""
-        return any(rule.name == "mulmat_q8" for rules in self.rules.values() for rule in rules)
+    def _may_round(self) -> bool:
+        """Whether products of graphs recorded from now on may round activations."""
+        return any(not rule.exact for rules in self.rules.values() for rule in rules)
 
     def bound(self, storage: Storage, part: Part, plane: str, access: Access) -> Binding:
-        """What a kernel binds of a part: its image or a plane.
+        """What a kernel binds of a part: a layout's binding or a plane.
 
-        Products and `rows` read images. For whoever does anything else with such a weight its rows
-        are put into a buffer, too, which takes as much memory again.
+        For whoever does not know the layout of a weight its rows are put into planes, too, which
+        takes as much memory again.
         """
-        if access == "image":
-            return part.images[plane]
-        if plane not in part.planes and part.images:
+        packed = part.packed.get(plane)
+        if packed is not None and isinstance(packed.buffer, Image) == (access == "image"):
+            return packed
+        if plane not in part.planes and isinstance(storage.layout, WeightLayout):
             dtype, pieces = self._sources[storage]
-            rows = Rows(pieces, dtype.nbytes(storage.image_cols))
+            rows = Rows(pieces, dtype.nbytes(storage.layout.cols))
             WeightStore(self.device, shared=False).unfold(dtype, rows, part, storage.label)
         return part.planes[plane]
 
@@ -132,7 +131,7 @@ class WgpuExecutor:
         self._sources.pop(storage, None)
         self._states.pop(storage, None)
         for part in storage.handle or ():
-            for binding in (*part.planes.values(), *part.images.values()):
+            for binding in (*part.planes.values(), *part.packed.values()):
                 binding.buffer.release()
         storage.handle = None
 
@@ -191,13 +190,6 @@ class WgpuExecutor:
         self._slots.close()
         self._weights.close()
         self.device.close()
-
-
-def _weight(spec: Spec, label: str, packed: Packing | None) -> Storage:
-    if packed is None:
-        return Storage(spec.nbytes, "weight", label)
-    cols, step = spec.shape[-1], packed.slice_rows
-    return Storage(spec.nbytes, "weight", label, image_cols=cols, slice_rows=step)
 
 
 def _rows(spec: Spec) -> int:

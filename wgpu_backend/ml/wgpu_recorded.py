@@ -23,9 +23,9 @@ from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.layouts.planes import aligned, plane_nbytes
+from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.executor import Array, Result, require_turns, write_inputs
-from wgpu_backend.ml.planes import aligned, plane_nbytes
-from wgpu_backend.ml.super_blocks import Bytes
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import (
     Part,

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wgpu_backend.cpu.blocks import codebook
-from wgpu_backend.device.buffers import Binding, Buffer, Image
+from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image
 from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.packing import Packing
-from wgpu_backend.ml.planes import (
+from wgpu_backend.layouts.layout import WeightLayout
+from wgpu_backend.layouts.planes import (
     aligned,
     joined,
     nonfinite_blocks,
@@ -26,8 +26,8 @@ from wgpu_backend.ml.planes import (
     require_finite,
     stored_nbytes,
 )
+from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.rows import Rows
-from wgpu_backend.ml.super_blocks import Bytes
 
 # Shared buffers double from the first to the second: small models stay small.
 FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
@@ -38,15 +38,15 @@ ROW_STEP = 8
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a tensor that one dispatch can bind: a range of a buffer for each plane, or an image.
+    """Rows of a tensor that one dispatch can bind: a range of a buffer for each plane.
 
-    Rows that lie in an image get planes, too, once an op asks for them.
+    Or what the weight's layout packed them into; these get planes, too, once an op asks for them.
     """
 
     first_row: int
     rows: int
     planes: dict[str, Binding]
-    images: dict[str, Binding] = field(default_factory=dict[str, Binding])
+    packed: dict[str, Binding] = field(default_factory=dict[str, Binding])
 
 
 def whole(spec: Spec, rows: int, buffer: Buffer) -> Part:
@@ -116,9 +116,11 @@ class WeightStore:
         self._codebooks: dict[DType, Binding] = {}
 
     def add(
-        self, spec: Spec, source: Rows, label: str, packed: Packing | None = None
+        self, spec: Spec, source: Rows, label: str, layout: WeightLayout | None = None
     ) -> tuple[Part, ...]:
-        """Upload one weight, in as many parts as the device's bindings need, or into images.
+        """Upload one weight, in as many parts as the device's bindings need.
+
+        It lies in planes, or as a layout packs it.
 
         Raises
         ------
@@ -132,30 +134,30 @@ class WeightStore:
         rows, row_nbytes = source.shape
         parts: list[Part] = []
         bad = 0
-        for first, stop in self._ranges(rows, row_nbytes, label, packed):
-            if packed is None:
+        for first, stop in self._ranges(rows, row_nbytes, label, layout):
+            if layout is None:
                 part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
                 bad += self._fill(spec.dtype, source, part)
             else:
-                part = self._in_image(packed, first, stop - first, label)
-                bad += self._fill_image(spec.dtype, source, packed, part)
+                part = self._packed(layout, first, stop - first, label)
+                bad += self._pack(spec.dtype, source, layout, part)
             parts.append(part)
         require_finite(label, bad, rows * row_nbytes // spec.dtype.block_nbytes)
         return tuple(parts)
 
     def unfold(self, dtype: DType, source: Rows, part: Part, label: str) -> None:
-        """Put rows of an image into planes, too, for an op that knows no images."""
+        """Put packed rows into planes, too, for an op that does not know their layout."""
         made = self._part(dtype, source.shape[1], part.first_row, part.rows, label)
         self._fill(dtype, source, made)
         part.planes.update(made.planes)
 
     def _ranges(
-        self, rows: int, row_nbytes: int, label: str, packed: Packing | None
+        self, rows: int, row_nbytes: int, label: str, layout: WeightLayout | None
     ) -> Iterator[tuple[int, int]]:
         limits = self._device.capabilities
         largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
-        count = min(largest // row_nbytes, packed.most_rows if packed else rows)
-        step = max(ROW_STEP, packed.slice_rows if packed else 1)
+        count = min(largest // row_nbytes, layout.most_rows(limits) if layout else rows)
+        step = max(ROW_STEP, layout.slice_rows if layout else 1)
         if count < rows:
             count -= count % step
         if count < 1:
@@ -174,19 +176,25 @@ class WeightStore:
         }
         return Part(first, rows, {**where, **self._codebook(dtype)})
 
-    def _in_image(self, packed: Packing, first: int, rows: int, label: str) -> Part:
-        image = self._device.image(packed.lines(rows), purpose="weights", label=label)
-        self._buffers.append(image)
-        return Part(first, rows, {}, {packed.name: Binding(image, 0, image.nbytes)})
+    def _packed(self, layout: WeightLayout, first: int, rows: int, label: str) -> Part:
+        """Part whose rows are to be packed."""
+        nbytes = layout.nbytes(rows)
+        if layout.home == "buffer":
+            return Part(first, rows, {}, {layout.binding: self._reserve(nbytes, label)})
+        texture = self._device.image(nbytes // LINE_NBYTES, purpose="weights", label=label)
+        self._buffers.append(texture)
+        return Part(first, rows, {}, {layout.binding: Binding(texture, 0, texture.nbytes)})
 
-    def _fill_image(self, dtype: DType, source: Rows, packed: Packing, part: Part) -> int:
-        """Write rows of a part into its image, see `_fill`."""
-        image = part.images[packed.name].buffer
-        assert isinstance(image, Image)
+    def _pack(self, dtype: DType, source: Rows, layout: WeightLayout, part: Part) -> int:
+        """Write rows of a part as their layout packs them, see `_fill`."""
+        at = part.packed[layout.binding]
         bad = 0
-        for rows, line, lines in packed.chunks(source, part.first_row, part.rows, CHUNK_NBYTES):
+        for rows, offset, packed in layout.chunks(source, part.first_row, part.rows, CHUNK_NBYTES):
             bad += nonfinite_blocks(dtype, rows.reshape(-1, dtype.block_nbytes))
-            self._device.write_lines(image, lines, line)
+            if isinstance(at.buffer, Image):
+                self._device.write_lines(at.buffer, packed, offset // LINE_NBYTES)
+            else:
+                self._device.write(at.buffer, packed, at.offset + offset)
         return bad
 
     def _codebook(self, dtype: DType) -> dict[str, Binding]:

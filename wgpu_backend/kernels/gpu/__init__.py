@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.kernels.gpu import attention_token, norms, rounding
-from wgpu_backend.kernels.kernel import Kernel, rows
+from wgpu_backend.kernels.kernel import Family, Kernel, rows
 
 
 def is_hardware(capabilities: Capabilities) -> bool:
@@ -24,3 +24,5 @@ KERNELS = [
     *rows(("rms_norm", "layer_norm", "softmax", "l2_norm"), has_subgroups, norms.by_subgroups),
     *rows(("q8_activations", "q8_weighted"), is_hardware, rounding.by_eight_lanes),
 ]
+
+FAMILY = Family("gpu", KERNELS)

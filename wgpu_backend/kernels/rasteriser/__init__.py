@@ -2,14 +2,13 @@
 
 A barrier costs such a device all its registers, workgroup memory is slower than a second load, and
 eight lanes of a core are one subgroup. So a thread takes a row, a chunk or a tile by itself, in
-work groups of eight. Where lanes shuffle values (`Capabilities.telling_lanes`), weights lie in
+work groups of eight. Where lanes shuffle values (`capabilities.shuffles`), weights lie in
 textures in the order in which they are read, and products round their results.
 """
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import Capabilities
-from wgpu_backend.kernels.kernel import Kernel, rows
+from wgpu_backend.kernels.kernel import Family, Kernel, rows
 from wgpu_backend.kernels.rasteriser import (
     attention,
     attention_q8,
@@ -25,22 +24,12 @@ from wgpu_backend.kernels.rasteriser import (
     texel_rows,
     weighted_sums,
 )
-
-
-def is_rasteriser(capabilities: Capabilities) -> bool:
-    """Whether work groups run on a CPU."""
-    return capabilities.software
-
-
-def shuffles(capabilities: Capabilities) -> bool:
-    """Whether, besides, eight lanes exchange values without workgroup memory."""
-    return capabilities.telling_lanes
-
-
-def reduces_by_subgroup(capabilities: Capabilities) -> bool:
-    """Whether a work group is one subgroup, which needs no barrier to reduce a row."""
-    return capabilities.software and capabilities.subgroups
-
+from wgpu_backend.kernels.rasteriser.capabilities import (
+    is_rasteriser,
+    reduces_by_subgroup,
+    shuffles,
+)
+from wgpu_backend.kernels.rasteriser.layouts import in_textures
 
 PRODUCTS = norms_in_products.PRODUCTS
 PRODUCTS_Q8 = ("mulmat_q8", "mulmat_q8_add", "mulmat_q8_gated", "mulmat_q8_pair")
@@ -71,3 +60,5 @@ KERNELS = [
     Kernel("rope_attention", shuffles, attention.prepared),
     Kernel("scaled_attention", is_rasteriser, scaled_attention.attend),
 ]
+
+FAMILY = Family("rasteriser", KERNELS, [in_textures])

@@ -58,7 +58,7 @@ def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile
 
 
 def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str, str | int]:
-    """Choices of lanes that read a weight as `ml.tiled` lays it out."""
+    """Choices of lanes that read a weight as `layouts.tiled` lays it out."""
     # One column wants its weights used at once; several share what a row is told.
     bunch = 1 if columns == 1 else rows
     return {

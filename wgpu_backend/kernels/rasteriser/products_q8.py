@@ -7,7 +7,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import Q4_0, Q4_1, Q4_K, Q5_0, Q5_1
 from wgpu_backend.graph.node import Groups, Launch
-from wgpu_backend.kernels.rasteriser.images import lies_in_image
+from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import spread
 from wgpu_backend.ops.gates import joined_rows, require_whole
@@ -49,12 +49,8 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def _from_stream(launch: Launch) -> dict[str, str | int]:
-    """Choices of a product that reads a weight as `ml.streams` lays it out."""
-    return {
-        "reader": "reader/stream",
-        "weights": f"stream/{launch.operands['weights'].spec.dtype}",
-        "GROUPS": launch.count("groups"),
-    }
+    """Choices of a product that reads a weight as `layouts.streams` lays it out."""
+    return {**groups_in_image(launch, "weights"), "GROUPS": launch.count("groups")}
 
 
 def _from_planes(launch: Launch, columns: int, length: int) -> dict[str, str | int]:

@@ -1,4 +1,4 @@
-"""F16 weights as images hold them: halves of which shifts and a mask make f32.
+"""F16 weights as textures hold them: halves of which shifts and a mask make f32.
 
 A rasteriser makes f32 of an f16 in ten instructions, most of them for narrow lanes. Sign, exponent
 and fraction of a half, put where a float has its own, are a float that is too small by a power of
@@ -16,10 +16,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.kernels.rasteriser.images import RAISED_HALVES
-from wgpu_backend.ml.super_blocks import Bytes
+from wgpu_backend.layouts.super_blocks import Bytes
 
-LEAST = 2 * RAISED_HALVES - 126  # exponent of the smallest half, which reads as 2^-126
+RAISED = 51  # half of the power of two that a half lacks there, see shaders/lib/raised
+LEAST = 2 * RAISED - 126  # exponent of the smallest half, which reads as 2^-126
 BELOW = np.float16(128).view(np.uint16)  # bits of a half grow with its magnitude
 _MAGNITUDE, _EXPONENT = np.uint16(0x7FFF), np.uint16(0x7C00)
 _NORMAL = np.uint16((-14 - LEAST) << 10)  # from a normal half's exponent to its new one

@@ -6,8 +6,7 @@ import pytest
 from tests.ops.operands import weight
 from wgpu_backend.dtypes import F16
 from wgpu_backend.errors import ModelError
-from wgpu_backend.kernels.rasteriser.images import RAISED_HALVES
-from wgpu_backend.ml import halves
+from wgpu_backend.kernels.rasteriser.layouts import halves
 from wgpu_backend.ml.context import Context
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
@@ -23,7 +22,7 @@ def as_floats(codes):
 def test_every_half_below_128_is_a_normal_float_or_zero():
     codes = halves.recounted(NEAR.view(np.uint8).reshape(1, -1)).view(np.uint16)[0]
     made, wanted = as_floats(codes), NEAR.view(np.float16).astype(np.float64)
-    np.testing.assert_array_equal(made.astype(np.float64) * 2.0 ** (2 * RAISED_HALVES), wanted)
+    np.testing.assert_array_equal(made.astype(np.float64) * 2.0 ** (2 * halves.RAISED), wanted)
     np.testing.assert_array_equal(np.signbit(made), np.signbit(wanted))
     assert np.abs(made[made != 0]).min() >= np.finfo(np.float32).tiny
 
@@ -49,7 +48,7 @@ def test_products_of_weights_that_fit_and_that_do_not(telling, rng, n, largest):
     with Context(telling) as ctx:
         got = matrix.mulmat(ctx.from_numpy(x)).numpy()
     np.testing.assert_allclose(got, x @ values.astype("f4").T, rtol=1e-5, atol=1e-4)
-    assert bool(matrix.storage.handle[0].images) == (largest < 128)
+    assert bool(matrix.storage.handle[0].packed) == (largest < 128)
 
 
 def test_rows_are_the_same_to_the_last_bit(telling):
@@ -58,7 +57,7 @@ def test_rows_are_the_same_to_the_last_bit(telling):
     with Context(telling) as ctx:
         got = matrix.rows(ctx.from_ints(range(len(values)))).numpy()
     np.testing.assert_array_equal(got.view(np.uint32), values.astype("f4").view(np.uint32))
-    assert matrix.storage.handle[0].images
+    assert matrix.storage.handle[0].packed
     telling.free(matrix.storage)
 
 

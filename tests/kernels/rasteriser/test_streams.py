@@ -12,12 +12,21 @@ from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
 from wgpu_backend.device.buffers import LINE_NBYTES, MAX_LINES, TEXEL_NBYTES
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels import select_layout
+from wgpu_backend.kernels.rasteriser.images import read_by
+from wgpu_backend.kernels.rasteriser.layouts.streams import (
+    LANES,
+    STREAMS,
+    TILE_ROWS,
+    layout,
+    row_values,
+    streamed,
+    tile_nbytes,
+)
 from wgpu_backend.kernels.rasteriser.q8_results import mulmat_q8_add_q8, mulmat_q8_gated_q8
+from wgpu_backend.layouts.planes import planes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.packing import packing
-from wgpu_backend.ml.planes import planes
-from wgpu_backend.ml.streams import LANES, STREAMS, TILE_ROWS, row_values, streamed, tile_nbytes
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.q8 import (
     FORMATS,
@@ -53,7 +62,7 @@ def weights_nbytes(executor):
 def lies_in_stream(matrix):
     """Whether kernels have read a weight from its stream alone."""
     parts = matrix.storage.handle
-    return all(part.images.keys() == {"stream"} and not part.planes for part in parts)
+    return all(part.packed.keys() == {"stream"} and not part.planes for part in parts)
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
@@ -79,33 +88,33 @@ def test_a_lane_finds_its_rows_in_the_order_it_reads_them(rng, dtype):
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
-def test_shaders_count_bytes_as_the_layout_does(dtype):
-    text = load(
-        "kernels/rasteriser/mulmat_q8", {"reader": "reader/stream", "weights": f"stream/{dtype}"}
-    ).text
-    stream = STREAMS[dtype.name]
-    assert f"const weights_BLOCK: u32 = {stream.groups}u;" in text
+def test_shaders_are_given_the_bytes_of_the_layout(dtype):
+    found, stream = layout(dtype, row_values(dtype)), STREAMS[dtype.name]
+    text = load("kernels/rasteriser/mulmat_q8", read_by(found, "weights", "reader")).text
+    assert f"const HEAD_GROUPS: u32 = {stream.groups}u;" in text
     for name in ("scales", "supers", "quants", "high"):
         nbytes = stream.nbytes(dtype, name) if name in (*stream.head, *stream.group) else 0
-        assert f"const weights_{name.upper()}: u32 = {nbytes}u;" in text
+        assert f"const {name.upper()}_NBYTES: u32 = {nbytes}u;" in text
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_steps_of_rows_are_whole_lines(streams, dtype):
     for cols in (row_values(dtype), 19 * row_values(dtype)):
         spec = Spec.dense((5000, cols), dtype)
-        packed = packing(spec, streams.capabilities, rounded=True)
+        packed = select_layout(spec, streams.capabilities, rounded=True)
         assert packed.step_rows % TILE_ROWS == 0
         assert packed.step_rows // TILE_ROWS * packed.tile_nbytes % LINE_NBYTES == 0
-        assert packed.lines(packed.most_rows) <= MAX_LINES
+        most = packed.most_rows(streams.capabilities)
+        assert packed.nbytes(most) <= MAX_LINES * LINE_NBYTES
 
 
 def test_which_weights_go_into_streams(streams):
     caps = streams.capabilities
-    assert packing(Spec.dense((3, 128), Q8_0), caps, rounded=True).name == "stream"
-    assert packing(Spec.dense((3, 128), Q8_0), caps, rounded=False) is None
+    found = select_layout(Spec.dense((3, 128), Q8_0), caps, rounded=True)
+    assert (found.name, found.home, found.binding) == ("stream", "texture", "stream")
+    assert select_layout(Spec.dense((3, 128), Q8_0), caps, rounded=False) is None
     for shape in ((128,), (2, 3, 128), (3, 96), (0, 128), (40, 1 << 22)):
-        assert packing(Spec.dense(shape, Q8_0), caps, rounded=True) is None
+        assert select_layout(Spec.dense(shape, Q8_0), caps, rounded=True) is None
 
 
 def product(streams, check, rng, dtype, m, n, k):
@@ -260,6 +269,6 @@ def test_a_model_reads_its_weights_where_they_lie(streams, tmp_path, dtype):
         assert all(len(list(model.tokens(prompt, num_predict=3))) for prompt in prompts)
         handles = [w.storage.handle for w in model.backend.weights.values()]
         parts = [part for handle in handles for part in handle]
-    imaged = [part for part in parts if part.images]
+    imaged = [part for part in parts if part.packed]
     assert imaged
     assert not any(part.planes for part in imaged)

@@ -7,9 +7,11 @@ from tests.ops.operands import weight
 from wgpu_backend.device.buffers import LINE_NBYTES, LINE_TEXELS, MAX_LINES, TEXEL_NBYTES
 from wgpu_backend.dtypes import BF16, F16, F32, Q8_0
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels import select_layout
+from wgpu_backend.kernels.rasteriser.images import read_by
+from wgpu_backend.kernels.rasteriser.layouts.halves import RAISED
+from wgpu_backend.kernels.rasteriser.layouts.tiled import TILE_ROWS, layout, tiled
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.packing import packing
-from wgpu_backend.ml.tiled import TILE_ROWS, tiled
 from wgpu_backend.shader import load
 
 
@@ -47,26 +49,27 @@ def test_rows_stand_side_by_side_texel_by_texel(rng, rows, texels):
 @pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)
 @pytest.mark.parametrize("cols", [32, 96, 896])
 def test_steps_of_rows_are_whole_lines(telling, dtype, cols):
-    packed = packing(Spec.dense((3000, cols), dtype), telling.capabilities, rounded=False)
+    packed = select_layout(Spec.dense((3000, cols), dtype), telling.capabilities, rounded=False)
     assert packed.step_rows * dtype.nbytes(cols) % LINE_NBYTES == 0
-    assert packed.lines(packed.most_rows) <= MAX_LINES
-    assert packed.lines(packed.step_rows) * LINE_NBYTES == packed.step_rows * dtype.nbytes(cols)
+    assert packed.nbytes(packed.most_rows(telling.capabilities)) <= MAX_LINES * LINE_NBYTES
+    assert packed.nbytes(packed.step_rows) == packed.step_rows * dtype.nbytes(cols)
 
 
-def test_shaders_count_as_the_layout_does():
-    text = load("rows_quant", {"source": "tiled/f16", "weights": "rasteriser/texels"}).text
+def test_shaders_are_given_the_numbers_of_the_layout():
+    text = load("rows_quant", read_by(layout(F16, 64), "weights", "source")).text
     assert f"const TILE_ROWS: u32 = {TILE_ROWS}u;" in text
     assert f"const LINE_BITS: u32 = {LINE_TEXELS.bit_length() - 1}u;" in text
+    assert f"const RAISED: u32 = {RAISED}u;" in text
 
 
 def test_only_floats_in_whole_groups_go_into_tiles(telling):
     caps = telling.capabilities
-    assert packing(Spec.dense((3, 64), F16), caps, rounded=False).name == ""
+    assert select_layout(Spec.dense((3, 64), F16), caps, rounded=False).name == "tiled"
     for shape, dtype in (((64,), F16), ((2, 3, 64), F16), ((3, 48), F16), ((3, 64), Q8_0)):
-        assert packing(Spec.dense(shape, dtype), caps, rounded=False) is None
-    assert packing(Spec.dense((0, 64), F16), caps, rounded=False) is None
+        assert select_layout(Spec.dense(shape, dtype), caps, rounded=False) is None
+    assert select_layout(Spec.dense((0, 64), F16), caps, rounded=False) is None
     # Sixty-four of these rows are more than an image holds.
-    assert packing(Spec.dense((3, 1 << 22), F32), caps, rounded=False) is None
+    assert select_layout(Spec.dense((3, 1 << 22), F32), caps, rounded=False) is None
 
 
 def test_products_and_rows_need_no_second_copy(telling, rng):
@@ -83,7 +86,7 @@ def test_products_and_rows_need_no_second_copy(telling, rng):
     assert (rows == wide[ids]).all()
     (part,) = matrix.storage.handle
     assert part.planes == {}
-    assert size == part.images[""].nbytes == 2 * LINE_NBYTES  # three tiles of 64 rows of 128 bytes
+    assert size == part.packed[""].nbytes == 2 * LINE_NBYTES  # three tiles of 64 rows of 128 bytes
     telling.free(matrix.storage)
     assert weights_nbytes(telling) == before
 

@@ -1,4 +1,4 @@
-"""Weights in blocks as a rasteriser's lanes read them: one stream of texels.
+"""Layout `stream`: weights in blocks, in the order in which lanes of a rasteriser read them.
 
 A core fetches ahead what one instruction reads in even steps, and the same few instructions read
 every texel that a kernel loads. So all that eight lanes need, of four rows each, lies in the order
@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.device.buffers import TEXEL_NBYTES
+from wgpu_backend.device.buffers import LINE_BITS, TEXEL_NBYTES
 from wgpu_backend.dtypes import DType
-from wgpu_backend.ml.planes import plane_nbytes, planes
-from wgpu_backend.ml.super_blocks import Bytes
+from wgpu_backend.layouts.layout import WeightLayout
+from wgpu_backend.layouts.planes import plane_nbytes, planes
+from wgpu_backend.layouts.super_blocks import Bytes
 
+NAME = "stream"
 LANES, LANE_ROWS = 8, 4
 TILE_ROWS = LANES * LANE_ROWS
 _GROUP = 32  # values
@@ -76,6 +79,35 @@ STREAMS = {
     "q6_k": Stream(8, _SUPERS, _HIGH),
     "iq4_xs": Stream(8, _SCALED, _QUANTS),
 }
+
+
+def layout(dtype: DType, cols: int) -> WeightLayout | None:
+    """Layout of rows of so many values; None where the format has none, or heads are not whole."""
+    values = row_values(dtype)
+    if not values or cols % values:
+        return None
+    modules = {"reader": "reader/stream", "source": "source/stream", "weights": f"stream/{dtype}"}
+    return WeightLayout(
+        NAME,
+        "texture",
+        "stream",
+        cols,
+        TILE_ROWS,
+        tile_nbytes(dtype, dtype.nbytes(cols)),
+        partial(streamed, dtype),
+        slice_rows=TILE_ROWS,
+        modules=modules,
+        constants=constants(dtype),
+    )
+
+
+def constants(dtype: DType) -> dict[str, int]:
+    """Numbers of a format's stream that ``shaders/lib/stream.wgsl`` reads it by."""
+    stream = STREAMS[dtype.name]
+    planes_there = (*stream.head, *stream.group)
+    sizes = {f"{name.upper()}_NBYTES": stream.nbytes(dtype, name) for name in planes_there}
+    lanes = {"STREAM_LANES": LANES, "LANE_ROWS": LANE_ROWS, "LINE_BITS": LINE_BITS}
+    return {**lanes, "HEAD_GROUPS": stream.groups, **sizes}
 
 
 def row_values(dtype: DType) -> int:

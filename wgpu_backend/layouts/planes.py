@@ -18,8 +18,8 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml import super_blocks
-from wgpu_backend.ml.super_blocks import LOW, NIBBLE, Bytes, Planes, iq1_m_scales, nibbles
+from wgpu_backend.layouts import super_blocks
+from wgpu_backend.layouts.super_blocks import LOW, NIBBLE, Bytes, Planes, iq1_m_scales, nibbles
 
 ALIGNMENT = 256  # of a binding's offset in its buffer
 
