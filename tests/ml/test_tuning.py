@@ -203,4 +203,8 @@ def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader, lanes):
         choices = {"COLS": 8, "ROWS": sources // 2, "SOURCES": sources, "SUMS": sums}
         choices |= {"WG": tile.threads, "lanes": f"kernels/gpu/row_reduce/{lanes}"}
         choices |= {"lanes_QUARTER": -(-sums // 4)} if lanes == "subgroup" else {}
-        assert 0 < variable_nbytes(bare(load(f"kernels/gpu/{shader}", choices).text)).workgroup <= 16384
+        assert (
+            0
+            < variable_nbytes(bare(load(f"kernels/gpu/{shader}", choices).text)).workgroup
+            <= 16384
+        )

@@ -95,7 +95,12 @@ def select_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
     return by_rows(replace(launch, choices=choices), EXPERT_TILE.rows)
 
 
-@op(select=select_tiles, shader="kernels/gpu/matmul_tiled_by_expert", dense=("x", "bias"), trusted=True)
+@op(
+    select=select_tiles,
+    shader="kernels/gpu/matmul_tiled_by_expert",
+    dense=("x", "bias"),
+    trusted=True,
+)
 def mulmat_id_tiles(
     weights: Node, x: Node, tiles: Node, bias: Node | None = None, *, used: int
 ) -> Launch:
