@@ -36,7 +36,7 @@ def numpy_square_apart(a: wb.Array, b: wb.Array) -> wb.Array:
 
 @square_apart.fuses("sqr")
 def square_of_a_difference(node: wb.OpNode, graph: wb.Graph) -> wb.Node | None:
-    difference = graph.sole(node.operands["x"], "sub")
+    difference = graph.single_use_producer(node.operands["x"], "sub")
     if difference is None:
         return None
     return graph.call(square_apart, difference.operands["a"], difference.operands["b"])

@@ -89,7 +89,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend: (tokens, hidden) to (tokens, heads * head), for `output`."""
         tokens = x.shape[0]
-        q, k, v = nn.together(x, self.query, self.key, self.value)
+        q, k, v = nn.fused_linear(x, self.query, self.key, self.value)
         q = q.reshape(tokens, options.heads, options.head)
         k = k.reshape(tokens, options.kv_heads, options.head)
         v = v.reshape(tokens, options.kv_heads, -1)
@@ -144,7 +144,7 @@ class Layer(nn.Module):
 class Llama(Model):
     """Llama."""
 
-    stacks = (("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up"))
+    fused_weights = (("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up"))
     rope_interleaved = True
 
     token_embedding: nn.Embedding = weight("token_embd")

@@ -1,18 +1,18 @@
 // y = x, with the logits of tokens of `history` lowered: x > 0 ? x / repeat : x * repeat, then minus
 // presence + count * frequency. Each work group copies some columns of a row, then its threads look
 // for the tokens of the history that fall among them.
-// @import lib/knobs
+// @import lib/sampling_params
 
 const WG: u32 = 64u;
 const COLUMNS: u32 = 2048u;
 
 struct Params {
-    cols: u32, length: u32, zero: u32, x_offset: u32, history_offset: u32, knobs_offset: u32,
+    cols: u32, length: u32, zero: u32, x_offset: u32, history_offset: u32, sampling_offset: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> history: array<i32>;
-@group(0) @binding(2) var<storage, read> knobs: array<f32>;
+@group(0) @binding(2) var<storage, read> sampling: array<f32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<uniform> params: Params;
 
@@ -21,10 +21,10 @@ fn rounded(value: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(value) | params.zero);
 }
 
-fn penalised(value: f32, count: u32, knob: u32) -> f32 {
-    let factor = select(knobs[knob + REPEAT], knobs[knob + INVERSE_REPEAT], value > 0.0);
-    let often = rounded(f32(count) * knobs[knob + FREQUENCY]);
-    return rounded(value * factor) - (often + knobs[knob + PRESENCE]);
+fn penalised(value: f32, count: u32, base: u32) -> f32 {
+    let factor = select(sampling[base + REPEAT], sampling[base + INVERSE_REPEAT], value > 0.0);
+    let often = rounded(f32(count) * sampling[base + FREQUENCY]);
+    return rounded(value * factor) - (often + sampling[base + PRESENCE]);
 }
 
 @compute @workgroup_size(WG)
@@ -56,8 +56,8 @@ fn main(
             }
         }
         if first {
-            let knob = params.knobs_offset + group.y * KNOBS;
-            y[row + token] = penalised(x[source + token], count, knob);
+            let base = params.sampling_offset + group.y * SAMPLING;
+            y[row + token] = penalised(x[source + token], count, base);
         }
     }
 }

@@ -1,11 +1,11 @@
 // y[row] = the token that a random number falls on, among candidates cut by top_k, top_p and min_p;
 // -1 where the largest logit is not finite. One work group a row: its threads turn logits into
 // integer weights, then one of them adds up, in order, at most 256 numbers. PLACED: a row's token
-// goes to the place that stands behind its random number, if there is such a place.
+// goes to the slot that stands behind its random number, if there is such a slot.
 //
 // From the fixed-point distance between two logits on, all is integer arithmetic, so that every
 // device and `wgpu_backend.sample` pick the same token; the reasons are in `sample/weights.py`.
-// @import lib/knobs
+// @import lib/sampling_params
 
 const WG: u32 = 64u;
 const PLACED: bool = false;
@@ -14,13 +14,13 @@ const LOG2_E: f32 = 1.4426950408889634;
 const MINUS_INFINITY: u32 = 0xff800000u;
 
 struct Params {
-    cols: u32, candidates: u32, x_offset: u32, ids_offset: u32, knobs_offset: u32,
-    draws_offset: u32, places: u32,
+    cols: u32, candidates: u32, x_offset: u32, ids_offset: u32, sampling_offset: u32,
+    draws_offset: u32, slots: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> ids: array<i32>;
-@group(0) @binding(2) var<storage, read> knobs: array<f32>;
+@group(0) @binding(2) var<storage, read> sampling: array<f32>;
 @group(0) @binding(3) var<storage, read> draws: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<i32>;
 @group(0) @binding(5) var<uniform> params: Params;
@@ -102,9 +102,9 @@ fn put(row: u32, token: i32) {
         y[row] = token;
         return;
     }
-    let place = draws[params.draws_offset + 2u * row + 1u];
-    if place < params.places {
-        y[place] = token;
+    let slot = draws[params.draws_offset + 2u * row + 1u];
+    if slot < params.slots {
+        y[slot] = token;
     }
 }
 
@@ -115,7 +115,7 @@ fn main(
 ) {
     let row = params.x_offset + group.y * params.cols;
     let first = params.ids_offset + group.y * params.candidates;
-    let knob = params.knobs_offset + group.y * KNOBS;
+    let base = params.sampling_offset + group.y * SAMPLING;
     let top = x[row + min(u32(ids[first]), params.cols - 1u)];
     for (var i = lane; i < params.candidates; i += WG) {
         let id = u32(ids[first + i]);
@@ -125,7 +125,7 @@ fn main(
         let gap = select(top - value, 3.4e38, out);
         gaps[i] = gap;
         plain[i] = weight(gap * LOG2_E);
-        tempered[i] = weight(gap * knobs[knob + SHARPNESS]);
+        tempered[i] = weight(gap * sampling[base + SHARPNESS]);
     }
     workgroupBarrier();
     if lane > 0u {
@@ -135,9 +135,9 @@ fn main(
         put(group.y, -1);
         return;
     }
-    var count = min(params.candidates, u32(knobs[knob + TOP_K]));
-    count = kept_by_top_p(count, knobs[knob + TOP_P]);
-    count = kept_by_min_p(count, knobs[knob + GAP]);
+    var count = min(params.candidates, u32(sampling[base + TOP_K]));
+    count = kept_by_top_p(count, sampling[base + TOP_P]);
+    count = kept_by_min_p(count, sampling[base + GAP]);
     let draw = draws[params.draws_offset + group.y * select(1u, 2u, PLACED)];
     put(group.y, ids[first + fallen_on(count, draw)]);
 }

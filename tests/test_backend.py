@@ -25,8 +25,8 @@ from wgpu_backend.gguf_file import GGUFFile, TensorInfo
 from wgpu_backend.ml import backend as backends
 from wgpu_backend.ml.backend import Backend, LoadCancelled
 from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.fused_weights import fused_groups
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.stacks import stacked
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
 KINDS = ["cpu", pytest.param("wgpu", marks=pytest.mark.gpu)]
@@ -326,8 +326,8 @@ def info(name: str, shape: tuple[int, ...], dtype: DType = F32, offset: int = 0)
 
 
 def runs(*infos: TensorInfo, limit: int = 1 << 20) -> list[str]:
-    stacks = (("q", "k", "v"), ("gate", "up"))
-    found = stacked({i.name: i for i in infos}, stacks, limit)
+    fused_weights = (("q", "k", "v"), ("gate", "up"))
+    found = fused_groups({i.name: i for i in infos}, fused_weights, limit)
     return ["+".join(i.name for i in run) for run in found]
 
 

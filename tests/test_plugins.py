@@ -27,7 +27,7 @@ from wgpu_backend.graph.spec import Spec, broadcast
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.model import architectures, model_class
-from wgpu_backend.ops.check import ceil_div, spread
+from wgpu_backend.ops.check import ceil_div, grid_for
 from wgpu_backend.ops.op import REGISTRY, find
 from wgpu_backend.testing import check_op, forget, trials_of
 
@@ -481,7 +481,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) groups: v
 def test_the_battery_finds_a_grid_that_is_too_long_for_one_dimension(full, spread_out):
     def row_twice(x: Node) -> Launch:
         rows, cols = x.spec.shape
-        groups = spread(rows) if spread_out else (rows, 1, 1)
+        groups = grid_for(rows) if spread_out else (rows, 1, 1)
         params = {"rows": rows, "cols": cols}
         return Launch(Spec.dense(x.spec.shape, F32), {"x": x}, groups=groups, params=params)
 

@@ -8,7 +8,7 @@ import pytest
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import four, require_dtype
+from wgpu_backend.ops.check import pad_to_4d, require_dtype
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.testing import (
     _worst,
@@ -49,7 +49,7 @@ def found(full):
         def copied_op(x: Node) -> Launch:
             require_dtype("copied_op", "x", x, (F32,))
             out = Spec.dense(x.spec.shape, F32)
-            shape, strides = four(out.shape, 1), four(x.spec.strides, 0)
+            shape, strides = pad_to_4d(out.shape, 1), pad_to_4d(x.spec.strides, 0)
             params = {"size": out.size, "shape": shape, "x_strides": strides}
             return Launch(out, {"x": x}, threads=max(out.size, 1), params=params)
 
@@ -130,7 +130,7 @@ def test_a_twin_that_fails_is_a_case_that_fails(full):
     @op(source=COPY)
     def twinless_op(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, F32)
-        shape, strides = four(out.shape, 1), four(x.spec.strides, 0)
+        shape, strides = pad_to_4d(out.shape, 1), pad_to_4d(x.spec.strides, 0)
         params = {"size": out.size, "shape": shape, "x_strides": strides}
         return Launch(out, {"x": x}, threads=out.size, params=params)
 

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     )
     from wgpu_backend.gguf_file import open_gguf
     from wgpu_backend.graph.fusion import Graph
-    from wgpu_backend.graph.fusion import Made as OpNode
+    from wgpu_backend.graph.fusion import OpNode as OpNode
     from wgpu_backend.graph.node import Launch, Node
     from wgpu_backend.graph.spec import Spec, broadcast_strides
     from wgpu_backend.graph.spec import broadcast as broadcast_shape
@@ -98,8 +98,14 @@ if TYPE_CHECKING:
     from wgpu_backend.ml.tensor import Tensor
     from wgpu_backend.model import Model, architecture
     from wgpu_backend.nn.module import weight
-    from wgpu_backend.ops.check import FLOATS, ceil_div, require, require_dtype, require_rank
-    from wgpu_backend.ops.check import spread as grid_for
+    from wgpu_backend.ops.check import (
+        FLOATS,
+        ceil_div,
+        grid_for,
+        require,
+        require_dtype,
+        require_rank,
+    )
     from wgpu_backend.ops.op import Op, op
     from wgpu_backend.plugins import PluginWarning, import_file
     from wgpu_backend.sample import SamplingOptions
@@ -131,7 +137,7 @@ _HOMES = {
         "TemplateError TokenizerError"
     ),
     "gguf_file": "open_gguf",
-    "graph.fusion": "Graph OpNode=Made",
+    "graph.fusion": "Graph OpNode",
     "graph.node": "Launch Node",
     "graph.spec": "Spec broadcast_shape=broadcast broadcast_strides",
     "kvcache.paged": "CacheLayer=LayerShape PagedCache",
@@ -143,7 +149,7 @@ _HOMES = {
     "ml.tensor": "Tensor",
     "model": "Model architecture",
     "nn.module": "weight",
-    "ops.check": "FLOATS ceil_div grid_for=spread require require_dtype require_rank",
+    "ops.check": "FLOATS ceil_div grid_for require require_dtype require_rank",
     "ops.op": "Op op",
     "plugins": "PluginWarning import_file",
     "sample": "SamplingOptions",

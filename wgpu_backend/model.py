@@ -14,7 +14,7 @@ from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
 from wgpu_backend.kvcache.paged import LayerShape
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.ml.stacks import Stacks
+from wgpu_backend.ml.fused_weights import FusedWeights
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.module import Module, populate
 
@@ -32,7 +32,7 @@ class Model(Module, ABC):
 
     Attributes
     ----------
-    stacks : sequence of sequence of str
+    fused_weights : sequence of sequence of str
         Weights of a block to lay side by side, see ``Backend.load``.
 
     Raises
@@ -41,7 +41,7 @@ class Model(Module, ABC):
         A weight or a key is missing or does not fit.
     """
 
-    stacks: ClassVar[Stacks] = ()
+    fused_weights: ClassVar[FusedWeights] = ()
     architectures: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, backend: Backend) -> None:

@@ -180,7 +180,7 @@ def dispatches(
     listing = _Listing(_executor(backend))
     draft = Backend(backend.file, listing)
     kind = model_class(backend.config)
-    draft.load(stacks=kind.stacks)
+    draft.load(fused_weights=kind.fused_weights)
     model = kind(draft)
     runner = Runner(model, PagedCache(listing, model.cache_layers(), POSITIONS, named(kv_dtype)))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])

@@ -1,7 +1,7 @@
 // Q5_0: value = quant · scale - 16 · scale, quants of five bits. Planes as in quant/q5_0.
 // @import words/u32 as words
 // @import lib/group
-// @import lib/fifths
+// @import lib/high_bits
 // @import lib/halves
 
 const buf_SPAN: u32 = 2u;

@@ -1,7 +1,7 @@
 // Q5_1: value = quant · scale + minimum, quants of five bits. Planes as in quant/q5_1.
 // @import words/u32 as words
 // @import lib/group
-// @import lib/fifths
+// @import lib/high_bits
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;

@@ -1,7 +1,7 @@
 // Q5_K: value = quant · scale - minimum, quants of five bits. Planes as in quant/q5_k.
 // @import words/u32 as words
 // @import lib/group
-// @import lib/fifths
+// @import lib/high_bits
 // @import lib/k_scales
 
 const buf_SPAN: u32 = 8u;

@@ -1,6 +1,6 @@
 // Q3_K: value = quant · scale - 4 · scale, quants of three bits and a scale per 16. Planes as in quant/q3_k.
-// @import lib/fifths
-// @import lib/packed_crumbs
+// @import lib/high_bits
+// @import lib/packed_bits2
 // @import lib/shifted_half
 
 const buf_PAIRS: u32 = 8u;
@@ -35,8 +35,8 @@ fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
         | ((vec2<u32>(high, high >> 2u) & vec2<u32>(3u)) << vec2<u32>(4u));
     let scale = (vec2<f32>(both) - 32.0) * shifted_half(words.supers, group / 8u);
     return Group(
-        packed_crumbs(words.quants.x) | (sixteen_fifths(words.bits) >> vec4<u32>(2u)),
-        packed_crumbs(words.quants.y) | (sixteen_fifths(words.bits >> 16u) >> vec4<u32>(2u)),
+        packed_bits2(words.quants.x) | (sixteen_fifths(words.bits) >> vec4<u32>(2u)),
+        packed_bits2(words.quants.y) | (sixteen_fifths(words.bits >> 16u) >> vec4<u32>(2u)),
         scale,
         4.0 * scale,
     );

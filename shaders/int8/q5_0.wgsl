@@ -1,5 +1,5 @@
 // Q5_0: value = quant · scale - 16 · scale, quants of five bits. Planes as in quant/q5_0.
-// @import lib/fifths
+// @import lib/high_bits
 // @import lib/shifted_half
 
 const buf_PAIRS: u32 = 4u;

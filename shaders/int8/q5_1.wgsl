@@ -1,5 +1,5 @@
 // Q5_1: value = quant · scale + minimum, quants of five bits. Planes as in quant/q5_1.
-// @import lib/fifths
+// @import lib/high_bits
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;

@@ -1,5 +1,5 @@
 // Q5_K: value = quant · scale - minimum, quants of five bits. Planes as in quant/q5_k.
-// @import lib/fifths
+// @import lib/high_bits
 // @import lib/k_place
 
 const buf_PAIRS: u32 = 4u;

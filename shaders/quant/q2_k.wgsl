@@ -1,6 +1,6 @@
 // Q2_K: value = quant · scale - minimum, both per 16 values, 4-bit, times d and dmin of a
 // super-block of 256. The two-bit quants of 16 values are a word.
-// @import lib/crumbs
+// @import lib/bits2
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec2<u32>>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<vec4<u32>>;
@@ -14,7 +14,7 @@ fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let scale = vec4<f32>(both) * unpack2x16float(buf_supers[block]).xyxy;
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        (*values)[i] = crumbs(words.x, i) * scale.x - scale.y;
-        (*values)[i + 4u] = crumbs(words.y, i) * scale.z - scale.w;
+        (*values)[i] = bits2(words.x, i) * scale.x - scale.y;
+        (*values)[i + 4u] = bits2(words.y, i) * scale.z - scale.w;
     }
 }

@@ -1,7 +1,7 @@
 // Q3_K: value = (quant - 4) · (scale - 32) · d, a 6-bit scale per 16 values and an f16 d per 256.
 // The low two bits of 16 values are a word as in Q2_K, the high bits of 32 another. Three words
 // hold the scales: low nibbles of eight each, then the high two bits of all.
-// @import lib/crumbs
+// @import lib/bits2
 // @import lib/halves
 // @import lib/nibbles
 
@@ -25,8 +25,8 @@ fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let scale = buf_scale_pair(block, group & 7u) * half_at(buf_supers[block / 2u], block);
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        let low_i = ((words.x >> (2u * i)) & 0x03030303u) | (fifth_bits(high, i * 4u) >> 2u);
-        let high_i = ((words.y >> (2u * i)) & 0x03030303u) | (fifth_bits(high, i * 4u + 16u) >> 2u);
+        let low_i = ((words.x >> (2u * i)) & 0x03030303u) | (high_bits_of(high, i * 4u) >> 2u);
+        let high_i = ((words.y >> (2u * i)) & 0x03030303u) | (high_bits_of(high, i * 4u + 16u) >> 2u);
         (*values)[i] = (vec4<f32>(unpack4xU8(low_i)) - 4.0) * scale.x;
         (*values)[i + 4u] = (vec4<f32>(unpack4xU8(high_i)) - 4.0) * scale.y;
     }

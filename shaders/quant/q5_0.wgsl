@@ -16,8 +16,8 @@ fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let scale = buf_scale(group);
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        let low_i = (words[i] & 0x0f0f0f0fu) | fifth_bits(high, i * 4u);
-        let high_i = ((words[i] >> 4u) & 0x0f0f0f0fu) | fifth_bits(high, i * 4u + 16u);
+        let low_i = (words[i] & 0x0f0f0f0fu) | high_bits_of(high, i * 4u);
+        let high_i = ((words[i] >> 4u) & 0x0f0f0f0fu) | high_bits_of(high, i * 4u + 16u);
         (*values)[i] = (vec4<f32>(unpack4xU8(low_i)) - 16.0) * scale;
         (*values)[i + 4u] = (vec4<f32>(unpack4xU8(high_i)) - 16.0) * scale;
     }

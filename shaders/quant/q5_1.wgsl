@@ -11,8 +11,8 @@ fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let scale = unpack2x16float(buf_scales[group]);
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        let low_i = (words[i] & 0x0f0f0f0fu) | fifth_bits(high, i * 4u);
-        let high_i = ((words[i] >> 4u) & 0x0f0f0f0fu) | fifth_bits(high, i * 4u + 16u);
+        let low_i = (words[i] & 0x0f0f0f0fu) | high_bits_of(high, i * 4u);
+        let high_i = ((words[i] >> 4u) & 0x0f0f0f0fu) | high_bits_of(high, i * 4u + 16u);
         (*values)[i] = vec4<f32>(unpack4xU8(low_i)) * scale.x + scale.y;
         (*values)[i + 4u] = vec4<f32>(unpack4xU8(high_i)) * scale.x + scale.y;
     }

@@ -1,5 +1,5 @@
 // TQ2_0: value = (quant - 1) · scale, two bits each, an f16 scale per 256. Quants lie as in Q2_K.
-// @import lib/crumbs
+// @import lib/bits2
 // @import lib/halves
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec2<u32>>;
@@ -11,7 +11,7 @@ fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let scale = half_at(buf_supers[block / 2u], block);
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        (*values)[i] = (crumbs(words.x, i) - 1.0) * scale;
-        (*values)[i + 4u] = (crumbs(words.y, i) - 1.0) * scale;
+        (*values)[i] = (bits2(words.x, i) - 1.0) * scale;
+        (*values)[i + 4u] = (bits2(words.y, i) - 1.0) * scale;
     }
 }

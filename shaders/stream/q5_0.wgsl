@@ -1,6 +1,6 @@
 // Q5_0: quants of five bits, a scale per 32. As in dot/q5_0.
 // @import lib/stream
-// @import lib/fifths
+// @import lib/high_bits
 // @import lib/halves
 
 const buf_PAIRS: u32 = 4u;

@@ -1,6 +1,6 @@
 // Q5_K: quants of five bits, a scale and a minimum per 32. As in dot/q5_k.
 // @import lib/stream
-// @import lib/fifths
+// @import lib/high_bits
 // @import lib/k_scales
 
 const buf_PAIRS: u32 = 4u;

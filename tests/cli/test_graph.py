@@ -22,7 +22,7 @@ from wgpu_backend.ops.elementwise import add, mul
 
 def gate(node, graph):
     """silu(a) · b becomes swiglu(a, b)."""
-    made = graph.sole(node.launch.operands["a"], "silu")
+    made = graph.single_use_producer(node.launch.operands["a"], "silu")
     return made and graph.call(swiglu, made.launch.operands["x"], node.launch.operands["b"])
 
 
@@ -60,8 +60,8 @@ def test_a_step_that_feeds_a_fused_one_stands_for_what_it_took_over():
     """silu(relu(x)) · weight becomes swiglu(fresh(x), weight): relu went into the fresh step."""
 
     def replace(node, graph):
-        made = graph.sole(node.launch.operands["a"], "silu")
-        first = made and graph.sole(made.launch.operands["x"], "relu")
+        made = graph.single_use_producer(node.launch.operands["a"], "silu")
+        first = made and graph.single_use_producer(made.launch.operands["x"], "relu")
         if not first:
             return None
         fed = graph.call(tanh, first.launch.operands["x"])

@@ -18,7 +18,7 @@ from wgpu_backend.ops.indexing import set_rows
 def gate(node, graph):
     """silu(a) · b becomes swiglu(a, b)."""
     first, second = node.operands["a"], node.operands["b"]
-    made = graph.sole(first, "silu")
+    made = graph.single_use_producer(first, "silu")
     return made and graph.call(swiglu, made.operands["x"], second)
 
 
@@ -123,7 +123,7 @@ def test_the_nodes_of_the_caller_are_left_as_they_were(graph):
 
 def test_rules_feed_each_other_until_none_answers(graph):
     def twice(node, graph):
-        made = graph.sole(node.operands["x"], "scale")
+        made = graph.single_use_producer(node.operands["x"], "scale")
         if made is None:
             return None
         factor = node.call.kwargs["factor"] * made.call.kwargs["factor"]

@@ -54,7 +54,7 @@ def running(
     """A model of a file; its weights stay on the executor, which others use too."""
     with open_gguf(path) as file:
         backend = Backend(file, executor)
-        backend.load(stacks=model_class(backend.config).stacks)
+        backend.load(fused_weights=model_class(backend.config).fused_weights)
         model = Running(backend, positions, dtype)
         try:
             yield model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wgpu_backend.graph.fusion import Made
+from wgpu_backend.graph.fusion import OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
@@ -128,8 +128,8 @@ def fourth(monkeypatch):
         return Launch(out, {"x": x}, threads=quads(out.size), params={"size": out.size})
 
     @fourth_power.fuses("sqr")
-    def squares(node: Made, graph) -> Node | None:
-        inner = graph.sole(node.operands["x"], "sqr")
+    def squares(node: OpNode, graph) -> Node | None:
+        inner = graph.single_use_producer(node.operands["x"], "sqr")
         return inner and graph.call(fourth_power, inner.operands["x"])
 
     return fourth_power

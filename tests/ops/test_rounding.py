@@ -11,7 +11,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.normalization import rms_norm
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding import pays, q8_pair, rms_norm_pair, rounding_key
+from wgpu_backend.ops.rounding import is_faster, q8_pair, rms_norm_pair, rounding_key
 from wgpu_backend.testing import nmse, values_of
 
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
@@ -85,13 +85,13 @@ def test_a_norm_that_logits_alone_read_is_split_in_one_op(full, monkeypatch, rng
 @pytest.mark.parametrize("columns", [1, 8, 64])
 def test_formats_of_four_bits_and_more_are_rounded_where_bytes_multiply_at_once(columns):
     fast = Capabilities(integer_dot=True)
-    assert all(pays(dtype, columns, fast) for dtype in (Q4_0, IQ4_XS, Q6_K, Q8_0))
-    assert not any(pays(dtype, columns, fast) for dtype in (Q2_K, IQ2_S, F16))
-    assert not pays(Q4_0, columns, Capabilities())
+    assert all(is_faster(dtype, columns, fast) for dtype in (Q4_0, IQ4_XS, Q6_K, Q8_0))
+    assert not any(is_faster(dtype, columns, fast) for dtype in (Q2_K, IQ2_S, F16))
+    assert not is_faster(Q4_0, columns, Capabilities())
 
 
 def test_what_was_measured_outranks_what_is_taken_for_granted():
     one = frozenset({rounding_key(Q4_0, 1)})
-    assert not pays(Q4_0, 1, Capabilities(integer_dot=True, unrounded=one))
-    assert pays(Q4_0, 8, Capabilities(integer_dot=True, unrounded=one))
-    assert pays(Q4_0, 1, Capabilities(rounded=one))
+    assert not is_faster(Q4_0, 1, Capabilities(integer_dot=True, unrounded=one))
+    assert is_faster(Q4_0, 8, Capabilities(integer_dot=True, unrounded=one))
+    assert is_faster(Q4_0, 1, Capabilities(rounded=one))

@@ -7,7 +7,7 @@ from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops import sampling
 from wgpu_backend.ops.sampling import MAX_K
-from wgpu_backend.sample import SamplingOptions, knobs_of
+from wgpu_backend.sample import SamplingOptions, sampling_params_of
 from wgpu_backend.sample.weights import weights
 
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
@@ -112,18 +112,20 @@ def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
     history = rng.integers(-1, min(cols, 40), (3, length)).astype(np.int32)
     history[0] = -1
     history[1, 0] = cols - 1
-    knobs = np.stack(
+    params = np.stack(
         [
-            knobs_of(SamplingOptions(repeat_penalty=r, presence_penalty=p, frequency_penalty=f))
+            sampling_params_of(
+                SamplingOptions(repeat_penalty=r, presence_penalty=p, frequency_penalty=f)
+            )
             for r, p, f in [(1.1, 0, 0), (1.37, 0.3, 0.7), (0.9, -0.21, 1e-3)]
         ]
     ).astype(np.float32)
 
     with Context(any_gpu) as context:
         x, seen = context.from_numpy(values), context.from_numpy(history)
-        found = x.penalise(seen, context.from_numpy(knobs)).numpy()
+        found = x.penalise(seen, context.from_numpy(params)).numpy()
 
-    expected = twin_of("penalise")(values, history, knobs)
+    expected = twin_of("penalise")(values, history, params)
     np.testing.assert_array_equal(expected, found)
     np.testing.assert_array_equal(values[0], found[0])
 
@@ -131,12 +133,12 @@ def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
 def drawn(executor, values, ids, options, draws):
     """Tokens that the op takes, a row for each draw."""
     count = len(draws)
-    knobs = np.tile(knobs_of(options).array(), (count, 1))
+    params = np.tile(sampling_params_of(options).array(), (count, 1))
     with Context(executor) as context:
         x = context.from_numpy(np.tile(np.float32(values), (count, 1)))
         candidates = context.from_numpy(np.tile(np.int32(ids), (count, 1)))
         numbers = context.from_numpy(np.asarray(draws, np.uint32), U32)
-        return x.sample(candidates, context.from_numpy(knobs), numbers).numpy()
+        return x.sample(candidates, context.from_numpy(params), numbers).numpy()
 
 
 def test_a_draw_falls_on_candidates_in_their_order(any_gpu):
@@ -164,14 +166,14 @@ def test_weights_on_the_device_are_those_of_numpy(any_gpu):
     # Of two tokens the second is taken from one draw on, which tells its weight exactly.
     gaps = np.linspace(0, 11, 700, dtype=np.float32)
     logits = np.stack([np.zeros_like(gaps), -gaps], axis=1)
-    knobs = knobs_of(SamplingOptions(temperature=0.9, top_p=1.0)).array()
-    totals = [int(weights(row, float(knobs[3])).sum()) for row in logits]
+    params = sampling_params_of(SamplingOptions(temperature=0.9, top_p=1.0)).array()
+    totals = [int(weights(row, float(params[3])).sum()) for row in logits]
     turns = [-(-(1 << 55) // total) for total in totals]
 
     with Context(any_gpu) as context:
         x, rows = context.from_numpy(logits), len(gaps)
         ids = context.from_numpy(np.tile(np.int32([0, 1]), (rows, 1)))
-        given = context.from_numpy(np.tile(knobs, (rows, 1)))
+        given = context.from_numpy(np.tile(params, (rows, 1)))
         draws = [context.from_numpy(np.uint32(turns) - less, U32) for less in (0, 1)]
         behind, before = (x.sample(ids, given, d).numpy() for d in draws)
 
@@ -190,7 +192,10 @@ def test_weights_on_the_device_are_those_of_numpy(any_gpu):
 def test_logits_that_are_not_numbers_give_no_token(any_gpu, values, ids):
     assert drawn(any_gpu, values, ids, SamplingOptions(), [0, 1 << 31]).tolist() == [-1, -1]
     twin = twin_of("sample")(
-        np.float32([values]), np.array([ids]), knobs_of(SamplingOptions()).array()[None], [7]
+        np.float32([values]),
+        np.array([ids]),
+        sampling_params_of(SamplingOptions()).array()[None],
+        [7],
     )
     assert twin.tolist() == [-1]
 
@@ -207,13 +212,17 @@ def test_ruled_out_and_missing_candidates_are_never_taken(any_gpu):
 def test_tokens_are_kept_in_their_places(executor, rng):
     values = rng.normal(size=(5, 50)).astype(np.float32)
     top = values.argmax(axis=1)
-    knobs = np.tile(knobs_of(SamplingOptions(temperature=0.0)).array(), (5, 1))
+    params = np.tile(sampling_params_of(SamplingOptions(temperature=0.0)).array(), (5, 1))
     places = [3, 0, 6, 99, 0xFFFFFFFF]  # two that are not there
     draws = np.stack([np.zeros(5), places], axis=1).astype(np.uint32)
     with Context(executor) as context:
-        x, kept = context.from_numpy(values), context.state((7,), I32)
+        x, token_slots = context.from_numpy(values), context.state((7,), I32)
         chosen = sampling.sample_into(
-            kept, x, x.top_k(k=1), context.from_numpy(knobs), context.from_numpy(draws, U32)
+            token_slots,
+            x,
+            x.top_k(k=1),
+            context.from_numpy(params),
+            context.from_numpy(draws, U32),
         )
         assert chosen.numpy().tolist() == [top[1], 0, 0, top[0], 0, 0, top[2]]
 
@@ -221,8 +230,10 @@ def test_tokens_are_kept_in_their_places(executor, rng):
 def test_references_become_the_tokens_that_are_kept(executor):
     ids = np.array([[5, 0, -1, sampling.reference(0)], [sampling.reference(2), -5, -(2**31), 9]])
     with Context(executor) as context:
-        kept = context.from_numpy(np.int32([11, 12, 13]))
-        found = sampling.recall(context.from_numpy(ids.astype(np.int32)), kept).numpy()
+        token_slots = context.from_numpy(np.int32([11, 12, 13]))
+        found = sampling.resolve_tokens(
+            context.from_numpy(ids.astype(np.int32)), token_slots
+        ).numpy()
     assert found.tolist() == [[5, 0, -1, 11], [13, -1, -1, 9]]
 
 
@@ -231,8 +242,8 @@ def test_recall_takes_more_ids_than_a_row_of_groups_has(full):
     ids = np.arange(600_000, dtype=np.int32)
     ids[-1] = sampling.reference(0)
     with Context(full) as context:
-        kept = context.from_numpy(np.int32([7]))
-        found = sampling.recall(context.from_numpy(ids), kept).numpy()
+        token_slots = context.from_numpy(np.int32([7]))
+        found = sampling.resolve_tokens(context.from_numpy(ids), token_slots).numpy()
     np.testing.assert_array_equal(np.append(ids[:-1], 7), found)
 
 
@@ -251,7 +262,7 @@ def test_recall_takes_more_ids_than_a_row_of_groups_has(full):
         (
             lambda c, x: x.penalise(c.from_numpy([[0], [0]]), c.zeros(2, 7)),
             ShapeError,
-            "knobs has 7 columns, needs 8",
+            "sampling has 7 columns, needs 8",
         ),
         (
             lambda c, x: x.sample(x.top_k(k=2), c.zeros(2, 8), c.zeros(2)),
@@ -280,9 +291,9 @@ def test_recall_takes_more_ids_than_a_row_of_groups_has(full):
             "dst is an input, needs a state",
         ),
         (
-            lambda c, x: sampling.recall(c.from_ints([0]), c.zeros(4, dtype=I32)[1:]),
+            lambda c, x: sampling.resolve_tokens(c.from_ints([0]), c.zeros(4, dtype=I32)[1:]),
             ShapeError,
-            "kept is .3,. of strides .1,. at 1, needs a dense tensor of its own",
+            "token_slots is .3,. of strides .1,. at 1, needs a dense tensor of its own",
         ),
     ],
 )

@@ -5,7 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from wgpu_backend.sample import Candidates, Knobs, SamplingOptions, knobs_of, largest
+from wgpu_backend.sample import (
+    Candidates,
+    SamplingOptions,
+    SamplingParams,
+    largest,
+    sampling_params_of,
+)
 from wgpu_backend.sample.transforms import min_p, penalise, pick, top_k, top_p, typical_p
 
 FOUR = (0.1, 0.2, 0.3, 0.4)
@@ -15,9 +21,9 @@ def candidates(probabilities: tuple[float, ...]) -> Candidates:
     return largest(np.log(np.array(probabilities, np.float32)), 0)
 
 
-def knobs(**options: float) -> Knobs:
+def sampling(**options: float) -> SamplingParams:
     neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-    return knobs_of(SamplingOptions(**{**neutral, **options}))
+    return sampling_params_of(SamplingOptions(**{**neutral, **options}))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_top_p_keeps_the_first_that_reach_the_share(p: float, expected: list[int
     [(0.0, 4), (0.24, 4), (0.26, 3), (0.49, 3), (0.51, 2), (0.74, 2), (0.76, 1), (1.0, 1)],
 )
 def test_min_p_is_relative_to_the_largest(p: float, kept: int) -> None:
-    assert len(min_p(candidates(FOUR), knobs(min_p=p).gap)) == kept
+    assert len(min_p(candidates(FOUR), sampling(min_p=p).gap)) == kept
 
 
 @pytest.mark.parametrize(
@@ -120,7 +126,7 @@ def test_penalties_move_probability_to_unseen_tokens(
 ) -> None:
     logits = np.log(np.full(5, 0.2, np.float32))
 
-    powers = np.exp(penalise(logits, history, knobs(**options)))
+    powers = np.exp(penalise(logits, history, sampling(**options)))
 
     np.testing.assert_allclose(powers / powers.sum(), expected, atol=1e-5)
 
@@ -129,7 +135,7 @@ def test_penalties_divide_positive_logits_and_multiply_the_others() -> None:
     logits = np.array([3, -3, 0, 5], np.float32)
     options = {"repeat_penalty": 2.0, "presence_penalty": 0.25, "frequency_penalty": 0.5}
 
-    found = penalise(logits, [0, 1, 1, 2, -1, 9], knobs(**options))
+    found = penalise(logits, [0, 1, 1, 2, -1, 9], sampling(**options))
 
     assert found.tolist() == [0.75, -7.25, -0.75, 5]
     assert logits.tolist() == [3, -3, 0, 5]
@@ -138,7 +144,7 @@ def test_penalties_divide_positive_logits_and_multiply_the_others() -> None:
 def test_a_penalty_leaves_ruled_out_tokens_out() -> None:
     logits = np.array([-np.inf, 0], np.float32)
 
-    assert penalise(logits, [0], knobs(repeat_penalty=2.0)).tolist() == [-math.inf, 0]
+    assert penalise(logits, [0], sampling(repeat_penalty=2.0)).tolist() == [-math.inf, 0]
 
 
 @pytest.mark.parametrize(
@@ -146,25 +152,25 @@ def test_a_penalty_leaves_ruled_out_tokens_out() -> None:
     [(0.0, 3), (0.39, 3), (0.41, 2), (0.69, 2), (0.71, 1), (0.89, 1), (0.91, 0), (1 - 2**-32, 0)],
 )
 def test_a_draw_falls_on_descending_probabilities(draw: float, expected: int) -> None:
-    assert pick(candidates(FOUR), knobs(), int(draw * 2**32)) == expected
+    assert pick(candidates(FOUR), sampling(), int(draw * 2**32)) == expected
 
 
 def test_a_draw_on_a_seam_belongs_to_the_token_behind_it() -> None:
     equal = candidates((0.25, 0.25, 0.25, 0.25))
 
-    assert [pick(equal, knobs(), i << 30) for i in range(4)] == [0, 1, 2, 3]
-    assert [pick(equal, knobs(), (i << 30) - 1) for i in range(1, 4)] == [0, 1, 2]
+    assert [pick(equal, sampling(), i << 30) for i in range(4)] == [0, 1, 2, 3]
+    assert [pick(equal, sampling(), (i << 30) - 1) for i in range(1, 4)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("draw", "expected"), [(0.52, 3), (0.55, 2), (0.99, 0)])
 def test_temperature_applies_after_the_cuts(draw: float, expected: int) -> None:
     # At temperature 1/2 probabilities are squared: 0.16, 0.09, 0.04, 0.01 of 0.30.
-    assert pick(candidates(FOUR), knobs(temperature=0.5), int(draw * 2**32)) == expected
+    assert pick(candidates(FOUR), sampling(temperature=0.5), int(draw * 2**32)) == expected
 
 
 def test_top_p_looks_at_the_probabilities_before_temperature() -> None:
     # At temperature 10 the four are nearly equal, and three of them would be needed for 0.7.
-    hot = knobs(temperature=10.0, top_p=0.69)
+    hot = sampling(temperature=10.0, top_p=0.69)
 
     assert pick(candidates(FOUR), hot, 2**32 - 1) == 2
 
@@ -177,10 +183,10 @@ def test_a_queue_of_cuts_over_a_rising_distribution(count: int) -> None:
     whole = largest(logits, 0)
 
     assert len(top_p(whole, 0.8)) == reaching(0.8, np.arange(count)[::-1])
-    assert len(min_p(whole, knobs(min_p=0.1).gap)) == count - math.ceil((count - 1) / 10)
+    assert len(min_p(whole, sampling(min_p=0.1).gap)) == count - math.ceil((count - 1) / 10)
     fifty = top_p(top_k(whole, 50), 0.8)
     assert len(fifty) == reaching(0.8, np.arange(count)[: count - 51 : -1])
-    assert min_p(fifty, knobs(min_p=0.9).gap).ids.min() == max(
+    assert min_p(fifty, sampling(min_p=0.9).gap).ids.min() == max(
         math.ceil(0.9 * (count - 1)), count - len(fifty)
     )
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.sample.knobs import LOG2_E
+from wgpu_backend.sample.sampling_params import LOG2_E
 from wgpu_backend.sample.weights import share, weights
 
 # Half a step of 2^-23, plus what a float32 distance of up to 24 loses: 2^-21, times e^-24 … 1.

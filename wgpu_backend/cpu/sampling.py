@@ -7,7 +7,7 @@ import numpy as np
 from wgpu_backend.cpu.twin import Array, twin
 from wgpu_backend.sample import transforms
 from wgpu_backend.sample.candidates import Candidates, largest
-from wgpu_backend.sample.knobs import Knobs
+from wgpu_backend.sample.sampling_params import SamplingParams
 
 
 @twin
@@ -42,38 +42,40 @@ def _best(values: Array, k: int, first: int) -> Array:
 
 
 @twin
-def penalise(x: Array, history: Array, knobs: Array) -> Array:
+def penalise(x: Array, history: Array, sampling: Array) -> Array:
     """Lower the logits of tokens that were seen before."""
-    rows = zip(x, history, knobs, strict=True)
-    return np.stack([transforms.penalise(v, seen, Knobs(*map(float, k))) for v, seen, k in rows])
+    rows = zip(x, history, sampling, strict=True)
+    return np.stack(
+        [transforms.penalise(v, seen, SamplingParams(*map(float, k))) for v, seen, k in rows]
+    )
 
 
 @twin
-def sample(x: Array, ids: Array, knobs: Array, draws: Array) -> Array:
+def sample(x: Array, ids: Array, sampling: Array, draws: Array) -> Array:
     """Choose one of the most likely tokens of each row."""
-    rows = zip(x, ids, knobs, draws, strict=True)
-    return np.array([_chosen(v, i, Knobs(*map(float, k)), int(d)) for v, i, k, d in rows])
+    rows = zip(x, ids, sampling, draws, strict=True)
+    return np.array([_chosen(v, i, SamplingParams(*map(float, k)), int(d)) for v, i, k, d in rows])
 
 
 @twin
-def sample_into(kept: Array, x: Array, ids: Array, knobs: Array, draws: Array) -> Array:
-    """Choose a token of each row, and keep it in its place."""
-    tokens, places = sample(x, ids, knobs, draws[:, 0]), draws[:, 1]
-    there = places < len(kept)
-    kept[places[there]] = tokens[there]
-    return kept
+def sample_into(token_slots: Array, x: Array, ids: Array, sampling: Array, draws: Array) -> Array:
+    """Choose a token of each row, and keep it in its slot."""
+    tokens, slots = sample(x, ids, sampling, draws[:, 0]), draws[:, 1]
+    there = slots < len(token_slots)
+    token_slots[slots[there]] = tokens[there]
+    return token_slots
 
 
 @twin
-def recall(ids: Array, kept: Array) -> Array:
+def resolve_tokens(ids: Array, token_slots: Array) -> Array:
     """Put tokens in the place of references to them."""
-    places = -2 - ids.astype(np.int64)
-    there = (places >= 0) & (places < len(kept))
-    return np.where(there, kept[np.where(there, places, 0)], np.maximum(ids, -1))
+    slots = -2 - ids.astype(np.int64)
+    there = (slots >= 0) & (slots < len(token_slots))
+    return np.where(there, token_slots[np.where(there, slots, 0)], np.maximum(ids, -1))
 
 
-def _chosen(logits: Array, ids: Array, knobs: Knobs, draw: int) -> int:
+def _chosen(logits: Array, ids: Array, sampling: SamplingParams, draw: int) -> int:
     ids = ids[ids >= 0].astype(np.int64)
     if not np.isfinite(logits[ids[0]]):
         return -1
-    return transforms.pick(Candidates(ids, logits[ids]), knobs, draw)
+    return transforms.pick(Candidates(ids, logits[ids]), sampling, draw)

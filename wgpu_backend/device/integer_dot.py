@@ -25,7 +25,7 @@ def has_integer_dot(info: DeviceInfo) -> bool:
     for older ones, known by their names here, drivers write it out as sixteen or more. On Metal,
     and on D3D12 with the compiler that wgpu takes by default, wgpu itself does. So the answer is
     yes for discrete and integrated devices through Vulkan of other names. What
-    `wgpu-backend tune` measured outranks it, see `ops.rounding.pays`.
+    `wgpu-backend tune` measured outranks it, see `ops.rounding.is_faster`.
     """
     hardware = info.kind in ("discrete", "integrated") and info.api == "Vulkan"
     return hardware and _WITHOUT.search(info.name) is None

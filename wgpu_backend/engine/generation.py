@@ -136,7 +136,7 @@ class TokenStream:
 
         def build(batch: Batch, hidden: Tensor) -> Sequence[Tensor]:  # no method: steps keep it
             logits = runner.model.logits(hidden)
-            return sampler.build(batch.context, logits, runner.kept)
+            return sampler.build(batch.context, logits, runner.token_slots)
 
         head = Head(f"sample:{sampler.kind}", build, 1 if sampler.on_host else TOGETHER)
         self._steps = PipelinedDecoder(runner, session.sequence, sampler, head, depth, room)

@@ -148,7 +148,7 @@ def _loaded(
     # An unknown architecture is told before anything is loaded.
     kind = model_class(backend.config)
     with warm_up(backend, kind, dtype):
-        backend.load(progress, cancelled, stacks=kind.stacks)
+        backend.load(progress, cancelled, fused_weights=kind.fused_weights)
     return LanguageModel(backend, num_ctx, dtype)
 
 

@@ -3,7 +3,7 @@
 The runner knows token ids, sequences and the cache; it knows nothing of text. A step whose shape
 has been seen fills a few arrays, writes them with one call and replays; no op code runs.
 
-A token may be a reference to a place of `Runner.kept` that a pass before puts it into, so passes
+A token may be a reference to one of `Runner.token_slots`, which a pass before fills, so passes
 can be submitted before the tokens they go on from are known on the host, several at once.
 """
 
@@ -25,11 +25,11 @@ from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.model import Model
 from wgpu_backend.ops.attention import Pages
-from wgpu_backend.ops.sampling import recall
+from wgpu_backend.ops.sampling import resolve_tokens
 
 CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes
 SHORTEST = 256  # fewer positions than this are not worth a graph of their own
-PLACES = 256  # chosen tokens that stay on the device: 8 of each of 32 sequences
+TOKEN_SLOTS = 256  # chosen tokens that stay on the device: 8 of each of 32 sequences
 
 Build = Callable[[Batch, Tensor], Sequence[Tensor]]
 
@@ -126,7 +126,7 @@ class Runner:
 
     Attributes
     ----------
-    kept : (places,), i32
+    token_slots : (slots,), i32
         State for tokens that heads choose; see `wgpu_backend.ops.sampling.reference`.
     """
 
@@ -136,8 +136,8 @@ class Runner:
         self.chunk = chunk
         self.clock = Clock()
         self._executor = model.backend.executor
-        spec = Spec.dense((PLACES,), I32)
-        self.kept = leaf(spec, self._executor.state(spec, "chosen tokens"))
+        spec = Spec.dense((TOKEN_SLOTS,), I32)
+        self.token_slots = leaf(spec, self._executor.state(spec, "chosen tokens"))
         self._passes: dict[tuple[BatchShape, str], Pass] = {}
 
     def prefill(
@@ -246,7 +246,7 @@ class Runner:
         return Batch(
             context,
             shape,
-            tokens=cast("Tensor", recall(ints("tokens", shape.tokens), self.kept)),
+            tokens=cast("Tensor", resolve_tokens(ints("tokens", shape.tokens), self.token_slots)),
             positions=positions,
             slots=ints("slots", shape.tokens),
             outputs=None if shape.whole else ints("outputs", shape.outputs),
@@ -261,7 +261,7 @@ class Runner:
             made.recorded.close()
             made.context.close()
         self._passes.clear()
-        self._executor.free(self.kept.storage)
+        self._executor.free(self.token_slots.storage)
 
 
 class BatchedSubmit:

@@ -1,9 +1,9 @@
 """Sampling on the device: the ops a plan asks for, and what they are given each step.
 
 The graph that `build` records serves every token, every seed and every option that its plan
-covers; only the arrays of `inputs` differ. The tokens stay on the device, in places of a state that
+covers; only the arrays of `inputs` differ. The tokens stay on the device, in slots of a state that
 steps share, so that a step can be submitted before the host knows what the one before it chose: it
-refers to the place instead, by `wgpu_backend.ops.sampling.reference`.
+refers to the slot instead, by `wgpu_backend.ops.sampling.reference`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.sampling import recall, sample_into
-from wgpu_backend.sample import Knobs, Plan, Sampler, SamplingOptions, knobs_of
+from wgpu_backend.ops.sampling import resolve_tokens, sample_into
+from wgpu_backend.sample import Plan, Sampler, SamplingOptions, SamplingParams, sampling_params_of
 
-KNOBS, HISTORY, DRAWS = "sampling_knobs", "sampling_history", "sampling_draws"
-NOWHERE = (1 << 32) - 1  # a place that no state has
+SAMPLING, HISTORY, DRAWS = "sampling_params", "sampling_history", "sampling_draws"
+NOWHERE = (1 << 32) - 1  # a slot that no state has
 
 
-def build(context: Context, logits: Tensor, plan: Plan, kept: Tensor) -> Tensor:
+def build(context: Context, logits: Tensor, plan: Plan, token_slots: Tensor) -> Tensor:
     """Add the choice of a token for each row of logits.
 
     Parameters
@@ -34,13 +34,13 @@ def build(context: Context, logits: Tensor, plan: Plan, kept: Tensor) -> Tensor:
     logits : (rows, vocab), f32
     plan : Plan
         Not the host's.
-    kept : (places,), i32
-        State that tokens are put into, each in its place.
+    token_slots : (slots,), i32
+        State that tokens are put into, each in its slot.
 
     Returns
     -------
-    (places,), i32
-        `kept` after that, for `checked`.
+    (slots,), i32
+        `token_slots` after that, for `checked`.
 
     Raises
     ------
@@ -52,19 +52,19 @@ def build(context: Context, logits: Tensor, plan: Plan, kept: Tensor) -> Tensor:
             "sampling graph: the plan is to sample on the host; read the logits back"
         )
     rows = logits.dim(0)
-    knobs = context.input(KNOBS, (rows, len(Knobs._fields)), F32)
+    sampling = context.input(SAMPLING, (rows, len(SamplingParams._fields)), F32)
     draws = context.input(DRAWS, (rows, 2), U32)
     if plan.history:
-        history = recall(context.input(HISTORY, (rows, plan.history), I32), kept)
-        logits = logits.penalise(history, knobs)
-    chosen = sample_into(kept, logits, logits.top_k(k=plan.candidates), knobs, draws)
+        history = resolve_tokens(context.input(HISTORY, (rows, plan.history), I32), token_slots)
+        logits = logits.penalise(history, sampling)
+    chosen = sample_into(token_slots, logits, logits.top_k(k=plan.candidates), sampling, draws)
     return cast("Tensor", chosen)
 
 
 def inputs(
     samplers: Sequence[Sampler],
     histories: Sequence[Sequence[int]],
-    places: Sequence[int],
+    slots: Sequence[int],
     plan: Plan,
     rows: int = 0,
 ) -> dict[str, Array]:
@@ -76,7 +76,7 @@ def inputs(
         One for each row that counts.
     histories : sequence of sequence of int
         Tokens of each sequence so far, or references to them, the oldest first.
-    places : sequence of int
+    slots : sequence of int
         Where the token of each goes.
     plan : Plan
         The one given to `build`; it covers the options of all samplers.
@@ -88,15 +88,15 @@ def inputs(
     dict of str to ndarray
     """
     count = max(rows, len(samplers))
-    knobs = np.tile(_NEUTRAL, (count, 1))
+    sampling = np.tile(_NEUTRAL, (count, 1))
     draws = np.tile(np.array([0, NOWHERE], np.uint32), (count, 1))
     history = np.full((count, plan.history), -1, np.int32)
     for row, (sampler, seen) in enumerate(zip(samplers, histories, strict=True)):
-        knobs[row] = sampler.knobs.array()
-        draws[row] = sampler.draw(), places[row]
+        sampling[row] = sampler.sampling.array()
+        draws[row] = sampler.draw(), slots[row]
         recent = sampler.recent(seen)
         history[row, : len(recent)] = recent
-    values: dict[str, Array] = {KNOBS: knobs, DRAWS: draws}
+    values: dict[str, Array] = {SAMPLING: sampling, DRAWS: draws}
     return {**values, HISTORY: history} if plan.history else values
 
 
@@ -106,7 +106,7 @@ def checked(tokens: Array) -> list[int]:
     Parameters
     ----------
     tokens : (rows,), int32
-        What their places hold.
+        What their slots hold.
 
     Raises
     ------
@@ -122,4 +122,4 @@ def checked(tokens: Array) -> list[int]:
     return found
 
 
-_NEUTRAL = knobs_of(SamplingOptions(temperature=0.0, repeat_last_n=0)).array()
+_NEUTRAL = sampling_params_of(SamplingOptions(temperature=0.0, repeat_last_n=0)).array()

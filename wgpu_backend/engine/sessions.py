@@ -1,6 +1,6 @@
 """The sequences that share a model's cache, and who may use them when.
 
-Streams of several sessions take turns step by step; each goes on from places and blocks of its own,
+Streams of several sessions take turns step by step; each goes on from slots and blocks of its own,
 so they change nothing for each other. What an idle session has in the cache is only there to be
 reused, and goes when another one needs the room.
 """
@@ -15,14 +15,14 @@ from itertools import islice
 from typing import TypeVar
 
 from wgpu_backend.engine.generation import Session, TokenStream
-from wgpu_backend.engine.runner import PLACES, Runner
+from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
 from wgpu_backend.interrupts import held, uninterrupted
 from wgpu_backend.sample import SamplingOptions
 
-MOST_SESSIONS = PLACES // MOST_AHEAD
+MOST_SESSIONS = TOKEN_SLOTS // MOST_AHEAD
 Item = TypeVar("Item")
 
 
@@ -109,7 +109,7 @@ class Sessions:
         Raises
         ------
         BackendError
-            There are as many as the model has places for.
+            There are as many as the model has token slots for.
         """
         return self.alone(self.main, lambda: self._opened(owner))
 

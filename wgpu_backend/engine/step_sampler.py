@@ -1,7 +1,7 @@
 """The choice of one sequence's tokens, wherever its options let it happen.
 
 A step's inputs may be asked for before the tokens of earlier steps were read: those count as
-references to the place on the device that will hold them::
+references to the slots on the device that will hold them::
 
     inputs ─ submit ─ advance ─ inputs ─ submit ─ advance ─ … ─ token ─ token
 """
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wgpu_backend.engine.sampling import DRAWS, HISTORY, KNOBS, build, checked
+from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checked
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.sampling import reference
 from wgpu_backend.sample import Sampler, SamplingOptions, plan
 
-MOST_AHEAD = 8  # tokens that may be under way: each has a place of its own
+MOST_AHEAD = 8  # tokens that may be under way: each has a slot of its own
 
 
 class StepSampler:
@@ -31,8 +31,8 @@ class StepSampler:
     vocabulary : int
         Logits there are each time.
     first_place : int
-        The first of `MOST_AHEAD` places of this sequence. Sequences that take turns on one runner
-        need places of their own: each step goes on from what the one before it put there.
+        The first of `MOST_AHEAD` slots of this sequence. Sequences that take turns on one runner
+        need slots of their own: each step goes on from what the one before it put there.
 
     Attributes
     ----------
@@ -58,8 +58,8 @@ class StepSampler:
         self._recent = np.full((1, self._plan.history), -1, np.int32)
         self._prompt = 0
         self._draws = np.zeros((1, 2), np.uint32)
-        knobs = self._sampler.knobs.array()[None]
-        self._inputs: dict[str, Array] = {KNOBS: knobs, DRAWS: self._draws}
+        sampling = self._sampler.sampling.array()[None]
+        self._inputs: dict[str, Array] = {SAMPLING: sampling, DRAWS: self._draws}
         if self._window:
             self._inputs[HISTORY] = self._recent
 
@@ -76,9 +76,9 @@ class StepSampler:
             self._prompt = len(last)
         self._draw()
 
-    def build(self, context: Context, logits: Tensor, kept: Tensor) -> list[Tensor]:
-        """Add what a step reads back: the places with its token, or the logits for the host."""
-        return [logits if self.on_host else build(context, logits, self._plan, kept)]
+    def build(self, context: Context, logits: Tensor, token_slots: Tensor) -> list[Tensor]:
+        """Add what a step reads back: the slots with its token, or the logits for the host."""
+        return [logits if self.on_host else build(context, logits, self._plan, token_slots)]
 
     def inputs(self) -> dict[str, Array]:
         """Values of the inputs that `build` declared, for the next step; again gives the same.
@@ -108,8 +108,8 @@ class StepSampler:
             token = self._sampler.sample(arrays[0][0], self._history)
             self._history.append(token)
         else:
-            place = self._place(self._read)
-            token = checked(arrays[0][place : place + 1])[0]
+            slot = self._slot(self._read)
+            token = checked(arrays[0][slot : slot + 1])[0]
         self._read += 1
         if self._advanced == self._read:
             self.newest = token
@@ -117,11 +117,11 @@ class StepSampler:
             self._remember(self._read, token)
         return token
 
-    def _place(self, step: int) -> int:
+    def _slot(self, step: int) -> int:
         return self._first_place + step % MOST_AHEAD
 
     def _draw(self) -> None:
-        self._draws[0] = self._sampler.draw(), self._place(self._advanced)
+        self._draws[0] = self._sampler.draw(), self._slot(self._advanced)
 
     def _remember(self, count: int, token: int) -> None:
         """Put the token of the step that was the `count`-th into the window."""

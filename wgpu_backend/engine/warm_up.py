@@ -76,11 +76,13 @@ def _try(act: Callable[..., object], *args: object) -> None:
 
 def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: DryRunExecutor) -> None:
     draft = Backend(backend.file, dry_run)
-    draft.load(stacks=kind.stacks)
+    draft.load(fused_weights=kind.fused_weights)
     model = kind(draft)
     runner = Runner(model, PagedCache(dry_run, model.cache_layers(), CHUNK, kv_dtype))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
-    head = Head("dry run", lambda b, h: sampler.build(b.context, model.logits(h), runner.kept))
+    head = Head(
+        "dry run", lambda b, h: sampler.build(b.context, model.logits(h), runner.token_slots)
+    )
     for tokens in TOKENS:
         runner.recorded(BatchShape(tokens, 1, 1, SHORTEST), head)
     runner.close()

@@ -4,8 +4,8 @@ A rule stands beside the op it makes, see `wgpu_backend.ops.op.Op.fuses`. It is 
 of one of its ops and answers with a replacement or None::
 
     @mulmat_add.fuses("add")
-    def sum_in_the_product(node: Made, graph: Graph) -> Node | None:
-        product = graph.sole(node.operands["a"], "mulmat")
+    def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
+        product = graph.single_use_producer(node.operands["a"], "mulmat")
         …
         return graph.call(mulmat_add, weight, x, node.operands["b"])
 
@@ -49,7 +49,7 @@ class Callee(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class OpNode:
     """A node that an op made, as rules see it."""
 
     node: Node
@@ -88,11 +88,11 @@ class Made:
         return [given[name] for name in names]
 
 
-def made(node: Node) -> Made | None:
+def made(node: Node) -> OpNode | None:
     """A node as rules see it; None for leaves and views."""
     if node.call is None or node.launch is None:
         return None
-    return Made(node, node.call, node.launch)
+    return OpNode(node, node.call, node.launch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Rule:
     """
 
     name: str
-    replace: Callable[[Made, Graph], Node | None]
+    replace: Callable[[OpNode, Graph], Node | None]
     exact: bool = True
 
 
@@ -151,7 +151,7 @@ class Graph:
 
     # For rules.
 
-    def producer(self, operand: Node, *ops: str) -> Made | None:
+    def producer(self, operand: Node, *ops: str) -> OpNode | None:
         """Node that writes all that `operand` sees, if one of these ops made it.
 
         None also where several ops write that storage, or `operand` is a part of it or strided.
@@ -165,38 +165,38 @@ class Graph:
             return None
         return found if not ops or found.op in ops else None
 
-    def sole(self, operand: Node, *ops: str) -> Made | None:
+    def single_use_producer(self, operand: Node, *ops: str) -> OpNode | None:
         """Likewise, if nobody else reads that result."""
         if operand.storage in self._wanted or len(self._readers[operand.storage]) != 1:
             return None
         return self.producer(operand, *ops)
 
-    def read_by(self, storage: Storage, *readers: Made) -> bool:
+    def read_by(self, storage: Storage, *readers: OpNode) -> bool:
         """Whether nobody but these reads a storage."""
         own = [o.storage for m in readers for o in operands_of(m.node)].count(storage)
         return len(self._readers[storage]) == own and storage not in self._wanted
 
-    def serves_only(self, operand: Node, takes: Callable[[Made], bool]) -> bool:
+    def serves_only(self, operand: Node, takes: Callable[[OpNode], bool]) -> bool:
         """Whether an operand is no output, and `takes` says yes of every node that reads it."""
         readers = [made(node) for node in self._readers[operand.storage]]
         wanted = operand.storage in self._wanted
         return not wanted and all(reader is not None and takes(reader) for reader in readers)
 
-    def write(self, state: Node, op: str) -> Made | None:
+    def write(self, state: Node, op: str) -> OpNode | None:
         """The write, by this op, that made a state what `state` sees, if it is the only one."""
         if self._writers.get(state.storage, ()) != [state]:
             return None
         found = made(state)
         return found if found and found.op == op else None
 
-    def absorb(self, write: Made, reader: Made) -> bool:
+    def absorb(self, write: OpNode, reader: OpNode) -> bool:
         """Do away with a write into a state, which the replacement does instead.
 
         Parameters
         ----------
-        write : Made
+        write : OpNode
             From `write`.
-        reader : Made
+        reader : OpNode
             The node to be replaced, the only one that reads the state.
 
         Returns
@@ -209,15 +209,15 @@ class Graph:
         self._absorbed.append(write.node)
         return True
 
-    def displaces(self, maker: Made, result: Node, *readers: Made) -> bool:
+    def can_defer_write(self, maker: OpNode, result: Node, *readers: OpNode) -> bool:
         """Do away with a node, since the replacement writes `result` in its later place.
 
         Parameters
         ----------
-        maker : Made
+        maker : OpNode
             Writes `result`: its own, or besides its own.
         result : Node
-        readers : Made
+        readers : OpNode
             Replaced nodes that read the maker's own result, if that is another.
 
         Returns

@@ -24,7 +24,7 @@ def nibbles(values: Bytes) -> Bytes:
     return packed.reshape(len(values), -1)
 
 
-def _crumbs(values: Bytes) -> Bytes:
+def _bits2(values: Bytes) -> Bytes:
     """Pack groups of 32 two-bit values: value 4 · j + b of each 16 is bits 2 · j of byte b."""
     packed = values.reshape(*values.shape[:-1], 2, 4, 4) << _PAIRS
     return np.bitwise_or.reduce(packed, axis=-2).reshape(len(values), -1)
@@ -35,7 +35,7 @@ def _bits(values: Bytes) -> Bytes:
     return np.packbits(values, axis=-1, bitorder="little").reshape(len(values), -1)
 
 
-def _unpacked_crumbs(quants: Bytes) -> Bytes:
+def _unpacked_bits2(quants: Bytes) -> Bytes:
     """Two-bit values of a K-quant: 32 bytes hold four groups of 32, the first lowest."""
     count = len(quants)
     return ((quants.reshape(count, -1, 1, 32) >> _PAIRS) & CRUMB).reshape(count, -1, 32)
@@ -55,7 +55,7 @@ def _k_bits(mask: Bytes) -> Bytes:
 
 def _q2_k(blocks: Bytes) -> Planes:
     return {
-        "quants": _crumbs(_unpacked_crumbs(blocks[:, 16:80])),
+        "quants": _bits2(_unpacked_bits2(blocks[:, 16:80])),
         "scales": blocks[:, :16],
         "supers": blocks[:, 80:],
     }
@@ -63,7 +63,7 @@ def _q2_k(blocks: Bytes) -> Planes:
 
 def _q3_k(blocks: Bytes) -> Planes:
     return {
-        "quants": _crumbs(_unpacked_crumbs(blocks[:, 32:96])),
+        "quants": _bits2(_unpacked_bits2(blocks[:, 32:96])),
         "high": _k_bits(blocks[:, :32]),
         "scales": _q3_k_scales(blocks[:, 96:108]),
         "supers": blocks[:, 108:],
@@ -96,7 +96,7 @@ def _q6_k(blocks: Bytes) -> Planes:
     low = np.concatenate([low & LOW, low >> NIBBLE], axis=2).reshape(count, 8, 32)
     return {
         "quants": nibbles(low),
-        "high": _crumbs(_unpacked_crumbs(blocks[:, 128:192])),
+        "high": _bits2(_unpacked_bits2(blocks[:, 128:192])),
         "scales": blocks[:, 192:208],
         "supers": blocks[:, 208:],
     }
@@ -158,7 +158,7 @@ def _tq1_0(blocks: Bytes) -> Planes:
 
 
 def _tq2_0(blocks: Bytes) -> Planes:
-    return {"quants": _crumbs(_unpacked_crumbs(blocks[:, :64])), "supers": blocks[:, 64:]}
+    return {"quants": _bits2(_unpacked_bits2(blocks[:, :64])), "supers": blocks[:, 64:]}
 
 
 SPLITS: Mapping[str, Callable[[Bytes], Planes]] = {

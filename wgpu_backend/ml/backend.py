@@ -17,8 +17,8 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import deliver, uninterrupted
 from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
+from wgpu_backend.ml.fused_weights import FusedWeights, fused_groups, fused_spec
 from wgpu_backend.ml.memory import BackendMemory, backend_memory
-from wgpu_backend.ml.stacks import Stacks, stack_spec, stacked
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.unclosed import Unclosed
@@ -217,7 +217,7 @@ class Backend:
         progress: Progress | None = None,
         cancelled: Callable[[], bool] | None = None,
         *,
-        stacks: Stacks = (),
+        fused_weights: FusedWeights = (),
     ) -> None:
         """Bring the weights to the device, tensor by tensor.
 
@@ -227,7 +227,7 @@ class Backend:
             Called with the share of bytes done, 0 to 1.
         cancelled : callable or None
             Asked between tensors; true ends loading.
-        stacks : sequence of sequence of str
+        fused_weights : sequence of sequence of str
             Names, without block and suffix, of weights to lay side by side where they have a type
             and a width in common, so that one product can take them together.
 
@@ -243,7 +243,7 @@ class Backend:
         total = sum(info.nbytes for info in self.file.tensors.values()) or 1
         done = 0
         limit = self.executor.capabilities.max_binding_nbytes
-        for infos in stacked(self.file.tensors, stacks, limit):
+        for infos in fused_groups(self.file.tensors, fused_weights, limit):
             deliver()
             if cancelled is not None and cancelled():
                 raise LoadCancelled(f"{self.file.path}: loading was cancelled at {infos[0].name}")
@@ -255,7 +255,7 @@ class Backend:
 
     def _upload(self, infos: Sequence[TensorInfo]) -> None:
         """Put weights side by side; each is a view of what they make together."""
-        spec = stack_spec(infos)
+        spec = fused_spec(infos)
         data = [self.file.source(info.name) for info in infos]
         try:
             storage = self.executor.weight(spec, data, "+".join(info.name for info in infos))

@@ -12,7 +12,7 @@ from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 from wgpu_backend.kernels import select
 from wgpu_backend.ml.interface import TOLD, check_interface
 from wgpu_backend.ml.wgpu_storage import Part, looked_at
-from wgpu_backend.ops.check import four, spread
+from wgpu_backend.ops.check import grid_for, pad_to_4d
 from wgpu_backend.shader import Choice, Shader, imports, load
 from wgpu_backend.wgsl_source import Source
 
@@ -94,7 +94,7 @@ def _weight_rows(launch: Launch) -> int:
 def _groups(launch: Launch, rows: int, width: int) -> Groups:
     if launch.groups is None:
         threads = launch.threads(rows) if callable(launch.threads) else launch.threads or 0
-        return spread(-(-threads // width))
+        return grid_for(-(-threads // width))
     return launch.groups(rows) if callable(launch.groups) else launch.groups
 
 
@@ -187,7 +187,7 @@ def _told(
     if field == "size":
         return launch.out.size
     if field == "shape":
-        return four(launch.out.shape, 1)
+        return pad_to_4d(launch.out.shape, 1)
     found = TOLD.match(field)
     if not found:
         raise ShaderError(f"{op.name}: Params has {field}, the op gives {sorted(launch.params)}")
@@ -212,4 +212,4 @@ def _measured(what: str, spec: Spec, strides: Shape) -> ParamValue:
         return spec.offset // 32
     if what == "size":
         return spec.size
-    return four(spec.shape, 1) if what == "shape" else four(strides, 0)
+    return pad_to_4d(spec.shape, 1) if what == "shape" else pad_to_4d(strides, 0)

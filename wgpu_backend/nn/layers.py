@@ -29,7 +29,7 @@ class Linear(Module):
         return y if self.bias is None else y.add(self.bias)
 
 
-def together(x: Tensor, *layers: Linear) -> list[Tensor]:
+def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
     """Several layers of one input, as few products as their weights' places allow.
 
     Parameters

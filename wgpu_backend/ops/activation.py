@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, four, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.elementwise import binary, in_registers
 from wgpu_backend.ops.op import Replace, op
 
@@ -19,8 +19,8 @@ def unary(name: str, x: Node, allowed: tuple[DType, ...] = FLOATS) -> Launch:
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     params = {
         "size": out.size,
-        "shape": four(out.shape, 1),
-        "x_strides": four(x.spec.strides, 0),
+        "shape": pad_to_4d(out.shape, 1),
+        "x_strides": pad_to_4d(x.spec.strides, 0),
     }
     return Launch(
         out,
@@ -273,8 +273,8 @@ GATED = {
 def _times(name: str) -> Replace:
     """Rule for an activation that only a product value by value reads."""
 
-    def replace(node: Made, graph: Graph) -> Node | None:
-        activation = graph.sole(node.operands["a"], name)
+    def replace(node: OpNode, graph: Graph) -> Node | None:
+        activation = graph.single_use_producer(node.operands["a"], name)
         if activation is None:
             return None
         return graph.call(GATED[name], activation.operands["x"], node.operands["b"])

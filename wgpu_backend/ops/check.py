@@ -74,13 +74,13 @@ def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> Non
         )
 
 
-def four(values: Shape, fill: int) -> tuple[int, int, int, int]:
+def pad_to_4d(values: Shape, fill: int) -> tuple[int, int, int, int]:
     """`values` with `fill` in front, four in all."""
     padded = (fill,) * (4 - len(values)) + values
     return padded[0], padded[1], padded[2], padded[3]
 
 
-def spread(groups: int) -> Groups:
+def grid_for(groups: int) -> Groups:
     """Grid over x and y for that many work groups: one dimension holds at most 65,535.
 
     The shader asks ``group_index(group_id, groups)`` of ``lib/grid`` for the number of its work

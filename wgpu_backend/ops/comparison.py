@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import BOOL, I8, I16, U8, U16, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.activation import unary
-from wgpu_backend.ops.check import FLOATS, four, quads, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require_dtype, require_rank
 from wgpu_backend.ops.elementwise import NUMBERS, binary
 from wgpu_backend.ops.op import op
 
@@ -155,8 +155,8 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
         threads=quads(out.size),
         params={
             "size": out.size,
-            "shape": four(out.shape, 1),
-            **{name: four(steps, 0) for name, steps in strides.items()},
+            "shape": pad_to_4d(out.shape, 1),
+            **{name: pad_to_4d(steps, 0) for name, steps in strides.items()},
         },
         work=sum(x.spec.nbytes for x in operands.values()) + out.nbytes,
     )

@@ -17,7 +17,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.copying import contiguous
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.views import viewed
@@ -32,7 +32,7 @@ def in_groups_of(launch: Launch, width: int) -> Launch:
     pixel_groups = -(-launch.count("pixels") // (width * PIXELS))
     return replace(
         launch,
-        groups=spread(pixel_groups * launch.count("blocks")),
+        groups=grid_for(pixel_groups * launch.count("blocks")),
         params={**launch.params, "pixel_groups": pixel_groups},
         choices={**launch.choices, "WG": width, "PIXELS": PIXELS},
     )

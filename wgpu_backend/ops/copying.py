@@ -13,7 +13,7 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.bits import PLAIN, moving, require_plain
-from wgpu_backend.ops.check import four, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import pad_to_4d, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.quantisation import dequantised, quantised
 
@@ -32,8 +32,8 @@ def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) 
     out = Spec.dense(x.spec.shape, dtype)
     params = {
         "size": out.size,
-        "shape": four(out.shape, 1),
-        "x_strides": four(x.spec.strides, 0),
+        "shape": pad_to_4d(out.shape, 1),
+        "x_strides": pad_to_4d(x.spec.strides, 0),
     }
     return Launch(
         out,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from wgpu_backend.dtypes import I32, U32, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
-from wgpu_backend.ops.check import FLOATS, four, quads, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
 NUMBERS = (*FLOATS, I32, U32)
@@ -42,9 +42,9 @@ def binary(
     out = Spec.dense(broadcast(name, a.spec, b.spec), result or a.spec.dtype)
     params = {
         "size": out.size,
-        "shape": four(out.shape, 1),
-        "a_strides": four(broadcast_strides(a.spec, out.shape), 0),
-        "b_strides": four(broadcast_strides(b.spec, out.shape), 0),
+        "shape": pad_to_4d(out.shape, 1),
+        "a_strides": pad_to_4d(broadcast_strides(a.spec, out.shape), 0),
+        "b_strides": pad_to_4d(broadcast_strides(b.spec, out.shape), 0),
         "b_size": max(b.spec.size, 1),
     }
     more = {**in_registers(a.spec.dtype), **(choices or {})}

@@ -13,10 +13,10 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.experts import (
     BIASED,
     by_rows,
@@ -66,7 +66,7 @@ def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
     return Launch(
         Spec.dense((tiles, 1 + size), I32),
         {"ids": ids},
-        groups=spread(experts),
+        groups=grid_for(experts),
         params={
             "pairs": pairs,
             "used": ids.spec.shape[1],
@@ -173,7 +173,7 @@ def tiles_for(ids: Node, experts: int, graph: Graph) -> Node | None:
 
 
 @mulmat_id_tiles.fuses("mulmat_id")
-def together(node: Made, graph: Graph) -> Node | None:
+def together(node: OpNode, graph: Graph) -> Node | None:
     """A product of as many tokens as make tiles of most experts."""
     weights, x, ids = node.arguments("weights", "x", "ids")
     if node.launch.shader == "mulmat_id_plain":
@@ -185,9 +185,9 @@ def together(node: Made, graph: Graph) -> Node | None:
 
 
 @mulmat_id_add.fuses("add_id")
-def bias_in_the_product(node: Made, graph: Graph) -> Node | None:
+def bias_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """A product by the chosen expert, in whichever form, and the bias of that expert."""
-    found = graph.sole(node.operands["x"], *FORMS)
+    found = graph.single_use_producer(node.operands["x"], *FORMS)
     ids, bias = node.operands["ids"], node.operands["bias"]
     if found is None or found.launch.shader == "mulmat_id_plain" or "bias" in found.call.kwargs:
         return None

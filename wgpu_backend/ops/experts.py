@@ -9,7 +9,7 @@ from wgpu_backend.dtypes import F32, I32, IQ3_S
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require, require_dtype, require_rank
 from wgpu_backend.ops.matmul import GROUP, WEIGHTS
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.views import viewed
@@ -32,7 +32,7 @@ def by_rows(launch: Launch, rows: int) -> Launch:
     row_groups = -(-launch.count("m") // rows)
     return replace(
         launch,
-        groups=spread(row_groups * launch.count("tiles")),
+        groups=grid_for(row_groups * launch.count("tiles")),
         params={**launch.params, "row_groups": row_groups},
     )
 
@@ -166,7 +166,7 @@ def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> L
             "skipped": skipped,
             "pairs": tokens * used,
             "tiles": tokens * used,
-            "ids_strides": four(ids.spec.strides, 0),
+            "ids_strides": pad_to_4d(ids.spec.strides, 0),
             "bias_offset": 0,
         },
         work=tokens * used * m * k * 4,
@@ -238,7 +238,7 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
             "cols": cols,
             "used": used,
             "bias_rows": bias.spec.shape[0],
-            "ids_strides": four(ids.spec.strides, 0),
+            "ids_strides": pad_to_4d(ids.spec.strides, 0),
         },
         work=3 * out.nbytes,
     )

@@ -9,11 +9,11 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.bits import PLAIN
 from wgpu_backend.ops.check import (
     FLOATS,
+    grid_for,
     require,
     require_dtype,
     require_rank,
     row_count,
-    spread,
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.quantisation import set_rows_quantised
@@ -168,7 +168,7 @@ def argmax(x: Node) -> Launch:
     return Launch(
         Spec.dense(x.spec.shape[:-1], I32),
         {"x": x},
-        groups=spread(count),
+        groups=grid_for(count),
         params={"rows": count, "cols": x.spec.shape[-1]},
         work=x.spec.nbytes,
     )

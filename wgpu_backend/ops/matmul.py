@@ -8,12 +8,12 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import ALL, F32
 from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import (
     FLOATS,
-    four,
+    pad_to_4d,
     require,
     require_dtype,
     require_rank,
@@ -199,10 +199,10 @@ def _plain(weight: Node, x: Node, m: int, k: int) -> Launch:
             "m": m,
             "n": n,
             "k": k,
-            "batch": four((*batch, 1, 1), 1),
-            "repeats": four((*repeats, 1, 1), 1),
-            "a_strides": four(weight.spec.strides, 0),
-            "x_strides": four(x.spec.strides, 0),
+            "batch": pad_to_4d((*batch, 1, 1), 1),
+            "repeats": pad_to_4d((*repeats, 1, 1), 1),
+            "a_strides": pad_to_4d(weight.spec.strides, 0),
+            "x_strides": pad_to_4d(x.spec.strides, 0),
         },
         shader="matmul",
         work=2 * out.size * k,
@@ -303,10 +303,13 @@ def mulmat_gated(weight: Node, x: Node, *, activation: str, eps: float | None = 
 
 
 @mulmat_add.fuses("add")
-def sum_in_the_product(node: Made, graph: Graph) -> Node | None:
+def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """A product and a bias, or a residual, that are added to nothing else."""
     for product, addend in (("a", "b"), ("b", "a")):
-        found, other = graph.sole(node.operands[product], "mulmat"), node.operands[addend]
+        found, other = (
+            graph.single_use_producer(node.operands[product], "mulmat"),
+            node.operands[addend],
+        )
         if found is None or "weights" not in found.operands or other.spec.dtype != F32:
             continue
         if other.spec.shape in (found.spec.shape, found.spec.shape[-1:]):

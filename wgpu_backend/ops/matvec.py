@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
-from wgpu_backend.ops.check import spread
+from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.gates import joined_rows
 from wgpu_backend.ops.tiles import even_share, tuned_tile
 
@@ -100,7 +100,7 @@ def as_vectors(
     sums = columns * (sources + squares)
 
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = spread(-(-weight_rows // sources))
+        x, y, _ = grid_for(-(-weight_rows // sources))
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}

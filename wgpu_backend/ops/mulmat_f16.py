@@ -12,7 +12,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.ops.check import require, row_count
 from wgpu_backend.ops.gates import joined_rows, require_whole
@@ -21,7 +21,7 @@ from wgpu_backend.ops.matvec import COLUMNS
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import fits_q8
 from wgpu_backend.ops.register_tiles import f16_tile, grid
-from wgpu_backend.ops.rounding import ACTIVATIONS, gate_and_up, pays
+from wgpu_backend.ops.rounding import ACTIVATIONS, gate_and_up, is_faster
 
 
 def has_kernel(capabilities: Capabilities) -> bool:
@@ -95,25 +95,25 @@ def mulmat_f16(
 
 
 @mulmat_f16.fuses("mulmat", "mulmat_add", "mulmat_gated", exact=False)
-def in_pairs(node: Made, graph: Graph) -> Node | None:
+def in_pairs(node: OpNode, graph: Graph) -> Node | None:
     """A product of many columns that eight bits are not better for."""
     weight, x = node.operands.get("weights"), node.operands["x"]
     if weight is None or not has_kernel(graph.capabilities) or node.options.get("eps") is not None:
         return None
     n = row_count(x.spec)
-    rounded = fits_q8(weight) and pays(weight.spec.dtype, n, graph.capabilities)
+    rounded = fits_q8(weight) and is_faster(weight.spec.dtype, n, graph.capabilities)
     if n <= COLUMNS or rounded or weight.spec.dtype == F32:
         return None
     activation = {"activation": node.options["activation"]} if joined_rows(node.launch) > 1 else {}
     return graph.call(mulmat_f16, *node.call.args, **_addend(node), **activation)
 
 
-def _addend(node: Made) -> dict[str, Node]:
+def _addend(node: OpNode) -> dict[str, Node]:
     given = node.call.kwargs.get("addend")
     return {} if given is None else {"addend": given}
 
 
 @mulmat_f16.fuses(*ACTIVATIONS, exact=False)
-def gate_and_projection(node: Made, graph: Graph) -> Node | None:
+def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     """Two products of one input, joined by a gated activation, whose weights are neighbours."""
     return gate_and_up(node, graph, "mulmat_f16", mulmat_f16)

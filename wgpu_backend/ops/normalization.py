@@ -10,12 +10,12 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (
     FLOATS,
-    four,
+    grid_for,
+    pad_to_4d,
     require,
     require_dtype,
     require_rank,
     row_count,
-    spread,
 )
 from wgpu_backend.ops.op import op
 
@@ -80,14 +80,14 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     return Launch(
         Spec.dense(x.spec.shape, F32),
         {"x": x, "weight": scale},
-        groups=spread(rows),
+        groups=grid_for(rows),
         shader="rms_norm_quads" if aligned and in_quads(x.spec.shape[-1], x, scale) else "",
         params={
             "rows": rows,
             "cols": x.spec.shape[-1],
             "eps": eps,
-            "x_shape": four(x.spec.shape, 1),
-            "x_strides": four(x.spec.strides, 0),
+            "x_shape": pad_to_4d(x.spec.shape, 1),
+            "x_strides": pad_to_4d(x.spec.strides, 0),
         },
         choices={"WEIGHTED": weight is not None},
         work=2 * x.spec.nbytes,
@@ -125,7 +125,7 @@ def layer_norm(
     return Launch(
         Spec.dense(x.spec.shape, F32),
         operands,
-        groups=spread(rows),
+        groups=grid_for(rows),
         shader="layer_norm_quads" if in_quads(cols, *operands.values()) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         choices={"WEIGHTED": weight is not None, "BIASED": bias is not None},
@@ -150,7 +150,7 @@ def softmax(x: Node) -> Launch:
     return Launch(
         Spec.dense(x.spec.shape, F32),
         {"x": x},
-        groups=spread(rows),
+        groups=grid_for(rows),
         shader="softmax_quads" if in_quads(cols, x) else "",
         params={"rows": rows, "cols": cols},
         work=2 * x.spec.nbytes,

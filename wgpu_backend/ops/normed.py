@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Made
+from wgpu_backend.graph.fusion import OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (
@@ -76,7 +76,7 @@ def weighted_spec(rows: Spec) -> Spec:
     return Spec.dense((*lead, k + square_count(k)), F32)
 
 
-def in_whole_groups(norm: Made) -> bool:
+def in_whole_groups(norm: OpNode) -> bool:
     """Whether a norm is of f32 that kernels may read by vectors of four, in whole groups."""
     x, weight = norm.operands["x"], norm.operands["weight"]
     dense = x.spec.is_dense and x.spec.offset % 4 == 0 and weight.spec.offset % 4 == 0

@@ -15,7 +15,7 @@
     def numpy_swish(x: Array) -> Array: ...
 
     @swish.fuses("mul")                       where it takes the place of other ops
-    def gated(node: Made, graph: Graph) -> Node | None: ...
+    def gated(node: OpNode, graph: Graph) -> Node | None: ...
 
 Calling the op checks that its operands belong together, makes strided operands dense where the
 kernel needs that (`dense=`), and adds a node to the operands' graph.
@@ -36,7 +36,7 @@ from wgpu_backend import plugins
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import dtype_of
 from wgpu_backend.errors import BackendError, ContextError, OptionError
-from wgpu_backend.graph.fusion import Graph, Made, Rule
+from wgpu_backend.graph.fusion import Graph, OpNode, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
 from wgpu_backend.ops.constants import Operands
 from wgpu_backend.wgsl_source import Inline, Source
@@ -44,7 +44,7 @@ from wgpu_backend.wgsl_source import Inline, Source
 P = ParamSpec("P")
 Twin = TypeVar("Twin", bound=Callable[..., NDArray[Any]])
 Select = Callable[[Launch, Capabilities], Launch]
-Replace = Callable[[Made, Graph], Node | None]
+Replace = Callable[[OpNode, Graph], Node | None]
 REGISTRY: dict[str, Op[Any]] = {}
 # NumPy functions by the name of their op; `wgpu_backend.cpu.twin` is how they are looked up.
 TWINS: dict[str, Callable[..., NDArray[Any]]] = {}

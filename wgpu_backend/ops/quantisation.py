@@ -6,7 +6,7 @@ from wgpu_backend.dtypes import QUANTISABLE, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
-from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank
 
 GROUP = 32
 PAIR = 2 * GROUP  # values of two blocks, whose f16 scales share a word
@@ -65,8 +65,8 @@ def quantised(x: Node, dtype: DType) -> Launch:
     out = Spec.dense(x.spec.shape, dtype)
     params = {
         "blocks": out.size // GROUP,
-        "shape": four(out.shape, 1),
-        "x_strides": four(x.spec.strides, 0),
+        "shape": pad_to_4d(out.shape, 1),
+        "x_strides": pad_to_4d(x.spec.strides, 0),
     }
     return Launch(
         out,
@@ -134,8 +134,8 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
             "columns": cols // (GROUP * taken),
             "count": wanted[-1],
             "rows": rows,
-            "rows_shape": four(wanted, 1),
-            "ids_steps": four(broadcast_strides(ids.spec, wanted), 0),
+            "rows_shape": pad_to_4d(wanted, 1),
+            "ids_steps": pad_to_4d(broadcast_strides(ids.spec, wanted), 0),
         },
         choices={"TAKEN": taken},
         shader="set_rows_quant",

@@ -14,7 +14,7 @@ from wgpu_backend.dtypes import I32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import require, spread
+from wgpu_backend.ops.check import grid_for, require
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.scan import cumsum
 
@@ -100,7 +100,7 @@ def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
     return Launch(
         Spec.dense((rows, chunks << bits), I32),
         {"x": x},
-        groups=spread(rows * chunks),
+        groups=grid_for(rows * chunks),
         params={"rows": rows, "cols": cols, "chunks": chunks, "chunk": digit.chunk},
         choices=_choices(x, digit, descending),
         work=2 * x.spec.nbytes,
@@ -143,7 +143,7 @@ def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: boo
     return Launch(
         out,
         {"x": x, "ends": ends},
-        groups=spread(rows * chunks),
+        groups=grid_for(rows * chunks),
         params={"rows": rows, "cols": cols, "chunks": chunks, "chunk": digit.chunk},
         choices={**_choices(x, digit, descending), "OUTPUT": output, "DONE": digit.done},
         work=8 * x.spec.nbytes,

@@ -16,12 +16,12 @@ from wgpu_backend.graph.node import Launch, Node, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, extents, merged_axes
 from wgpu_backend.ops.check import (
     FLOATS,
-    four,
+    grid_for,
+    pad_to_4d,
     require,
     require_dtype,
     require_rank,
     row_count,
-    spread,
 )
 from wgpu_backend.ops.copying import cast
 from wgpu_backend.ops.normalization import in_quads
@@ -103,7 +103,7 @@ def _along_lines(launch: Launch, kept: Spec, line: Spec, part: int) -> Launch:
     choices = {**launch.choices, **_by_quads(kept, line, part, x.spec.offset)}
     launch = replace(launch, operands={"x": x, "quads": x, "centre": centre}, choices=choices)
     if not _threads_alone(kept, line, part):
-        return replace(launch, groups=spread(launch.out.size))
+        return replace(launch, groups=grid_for(launch.out.size))
     by_parts = line.strides[-1:] == (1,)
     return replace(launch, shader="reduce_columns", choices={**choices, "BY_PARTS": by_parts})
 
@@ -129,10 +129,10 @@ def _layout(kept: Spec, line: Spec) -> dict[str, ParamValue]:
     return {
         "outputs": kept.size,
         "length": line.size,
-        "kept_shape": four(kept.shape, 1),
-        "kept_strides": four(kept.strides, 0),
-        "line_shape": four(line.shape, 1),
-        "line_strides": four(line.strides, 0),
+        "kept_shape": pad_to_4d(kept.shape, 1),
+        "kept_strides": pad_to_4d(kept.strides, 0),
+        "line_shape": pad_to_4d(line.shape, 1),
+        "line_strides": pad_to_4d(line.strides, 0),
     }
 
 
@@ -364,7 +364,7 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
     return Launch(
         Spec.dense(x.spec.shape, F32),
         {"x": x},
-        groups=spread(rows),
+        groups=grid_for(rows),
         shader="l2_norm_quads" if in_quads(cols, x) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         work=2 * x.spec.nbytes,

@@ -9,7 +9,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, extents
-from wgpu_backend.ops.check import FLOATS, four, require, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 
 Mode = Literal["nearest", "bilinear"]
@@ -56,7 +56,13 @@ def avg_pool2d(x: Node, k: int, s: int, p: int = 0) -> Launch:
         out,
         {"x": x},
         threads=out.size,
-        params={"size": out.size, "window": k, "step": s, "before": p, "out": four(out.shape, 1)},
+        params={
+            "size": out.size,
+            "window": k,
+            "step": s,
+            "before": p,
+            "out": pad_to_4d(out.shape, 1),
+        },
         work=out.nbytes * (k * k + 1),
     )
 
@@ -99,7 +105,7 @@ def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch
         out,
         {"x": x},
         threads=out.size,
-        params={"size": out.size, "out": four(out.shape, 1)},
+        params={"size": out.size, "out": pad_to_4d(out.shape, 1)},
         choices={"NEAREST": mode == "nearest"},
         work=out.nbytes * 5,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention import Scores, paged_launch
@@ -214,13 +214,13 @@ def lie_together(*parts: Node) -> bool:
 
 
 @rope_attention.fuses("paged_attention", "paged_attention_q8")
-def with_rotation_and_write(node: Made, graph: Graph) -> Node | None:
+def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
     """Attention of one token, and the `rope_put` in front of it."""
-    put = graph.sole(node.operands["q"], "rope_put")
+    put = graph.single_use_producer(node.operands["q"], "rope_put")
     if put is None or put.spec.shape[0] != 1 or not has_kernel(graph.capabilities):
         return None
     q, key, value, angles, slot, keys, values = put.call.args
-    norms = [norm for x in (q, key) if (norm := graph.sole(x, "rms_norm"))]
+    norms = [norm for x in (q, key) if (norm := graph.single_use_producer(x, "rms_norm"))]
     behind = _behind(norms, graph.capabilities)
     if behind is None:
         return None
@@ -245,7 +245,7 @@ def with_rotation_and_write(node: Made, graph: Graph) -> Node | None:
     )
 
 
-def _behind(norms: Sequence[Made], capabilities: Capabilities) -> dict[str, Any] | None:
+def _behind(norms: Sequence[OpNode], capabilities: Capabilities) -> dict[str, Any] | None:
     """Arguments for the norms that were found; None where there is no kernel for them."""
     if not norms:
         return {}

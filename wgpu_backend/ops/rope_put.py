@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from wgpu_backend.dtypes import F16, F32
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import four
+from wgpu_backend.ops.check import pad_to_4d
 from wgpu_backend.ops.op import find, op
 
 OCTET = 8  # values of one head that a thread takes
@@ -65,7 +65,10 @@ def rope_put(
             "rows": keys.spec.shape[0],
             "heads": heads,
             "kv_heads": kv_heads,
-            **{f"{n}_strides": four(x.spec.strides, 0) for n, x in (("q", q), ("k", k), ("v", v))},
+            **{
+                f"{n}_strides": pad_to_4d(x.spec.strides, 0)
+                for n, x in (("q", q), ("k", k), ("v", v))
+            },
         },
         choices={"INTERLEAVED": interleaved},
         writes=("keys", "values"),
@@ -74,11 +77,11 @@ def rope_put(
 
 
 @rope_put.fuses("paged_attention", "paged_attention_splits", "paged_attention_q8")
-def before_attention(node: Made, graph: Graph) -> Node | None:
+def before_attention(node: OpNode, graph: Graph) -> Node | None:
     """What stands between the products of a layer and its attention."""
-    query = graph.sole(node.operands["q"], "rope")
+    query = graph.single_use_producer(node.operands["q"], "rope")
     put_keys, put_values = (graph.write(node.operands[name], "set_rows") for name in "kv")
-    key = put_keys and graph.sole(put_keys.operands["x"], "rope")
+    key = put_keys and graph.single_use_producer(put_keys.operands["x"], "rope")
     if not (query and key and put_keys and put_values):
         return None
     q, k = query.operands["x"], key.operands["x"]
@@ -101,7 +104,7 @@ def before_attention(node: Made, graph: Graph) -> Node | None:
 
 def _source(graph: Graph, x: Node) -> Node:
     """What `x` is a dense copy of, or itself."""
-    copy = graph.sole(x, "contiguous")
+    copy = graph.single_use_producer(x, "contiguous")
     return copy.operands["x"] if copy else x
 
 

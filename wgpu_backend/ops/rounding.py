@@ -11,17 +11,17 @@ from __future__ import annotations
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Callee, Graph, Made
+from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.activation import GATED
 from wgpu_backend.ops.check import (
+    grid_for,
     require,
     require_dtype,
     require_rank,
     require_row,
     row_count,
-    spread,
 )
 from wgpu_backend.ops.matmul import mulmat_gated
 from wgpu_backend.ops.matvec import COLUMNS
@@ -55,7 +55,7 @@ FEWEST_BITS = 4  # of a weight whose products are rounded where nobody measured
 EVERY_PRODUCT = frozenset(rounding_key(dtype, n) for dtype in FORMATS for n in (1, FEW, FEW + 1))
 
 
-def pays(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
+def is_faster(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
     """Whether a product is the faster for activations in eight bits.
 
     What was measured counts; else formats of four bits and more pay where the device has integer
@@ -106,7 +106,7 @@ def rms_norm_pair(
     return Launch(
         rounded_spec((*lead,), cols // GROUP, planar, 2),
         {"x": x, "weight": x if weight is None else weight},
-        groups=spread(rows),
+        groups=grid_for(rows),
         params={"rows": rows, "groups": cols // GROUP, "eps": eps},
         choices={"WEIGHTED": weight is not None, "PLANAR": planar},
         work=2 * x.spec.nbytes,
@@ -148,28 +148,28 @@ def q8_pair(x: Node, *, planar: bool = False) -> Launch:
 
 
 @mulmat_q8_pair.fuses("mulmat_full_prec", exact=False)
-def precise_product(node: Made, graph: Graph) -> Node | None:
+def precise_product(node: OpNode, graph: Graph) -> Node | None:
     """A product that asks for precision: of both halves of a pair, a column each."""
     operands = _roundable(node, graph, q8_pair, parts=2)
     return operands and graph.call(mulmat_q8_pair, *operands)
 
 
 @mulmat_q8.fuses("mulmat", exact=False)
-def product(node: Made, graph: Graph) -> Node | None:
+def product(node: OpNode, graph: Graph) -> Node | None:
     """A product of a weight that has an integer form."""
     operands = _roundable(node, graph)
     return operands and graph.call(mulmat_q8, *operands)
 
 
 @mulmat_q8_add.fuses("mulmat_add", exact=False)
-def product_and_sum(node: Made, graph: Graph) -> Node | None:
+def product_and_sum(node: OpNode, graph: Graph) -> Node | None:
     """The same, with a bias or a residual."""
     operands = _roundable(node, graph)
     return operands and graph.call(mulmat_q8_add, *operands, node.operands["addend"])
 
 
 def _roundable(
-    node: Made, graph: Graph, rounded: Callee = q8_activations, parts: int = 1
+    node: OpNode, graph: Graph, rounded: Callee = q8_activations, parts: int = 1
 ) -> tuple[Node, Node] | None:
     """Weight of a product and its other operand rounded, where that is possible and pays."""
     weight = node.operands.get("weights")
@@ -177,7 +177,7 @@ def _roundable(
         return None
     x = node.operands["x"]
     columns = parts * row_count(x.spec)
-    if len(x.spec.shape) > 2 or not pays(weight.spec.dtype, columns, graph.capabilities):
+    if len(x.spec.shape) > 2 or not is_faster(weight.spec.dtype, columns, graph.capabilities):
         return None
     # Kernels of hardware for few columns read planes.
     planar = not graph.capabilities.software and columns <= COLUMNS
@@ -185,20 +185,20 @@ def _roundable(
 
 
 @mulmat_q8_gated.fuses(*ACTIVATIONS, exact=False)
-def gate_and_projection(node: Made, graph: Graph) -> Node | None:
+def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     """Two products of one input, joined by a gated activation, whose weights are neighbours."""
     return gate_and_up(node, graph, "mulmat_q8", mulmat_q8_gated)
 
 
 @mulmat_gated.fuses(*ACTIVATIONS)
-def exact_gate_and_projection(node: Made, graph: Graph) -> Node | None:
+def exact_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     """The same with f32 throughout."""
     return gate_and_up(node, graph, "mulmat", mulmat_gated)
 
 
-def gate_and_up(node: Made, graph: Graph, product: str, joined: Callee) -> Node | None:
+def gate_and_up(node: OpNode, graph: Graph, product: str, joined: Callee) -> Node | None:
     """Both products behind a gated activation as one, if their weights are neighbours."""
-    gate, up = (graph.sole(node.operands[name], product) for name in "ab")
+    gate, up = (graph.single_use_producer(node.operands[name], product) for name in "ab")
     if gate is None or up is None or "weights" not in gate.operands or "weights" not in up.operands:
         return None
     x, other = gate.operands["x"], up.operands["x"]
@@ -222,7 +222,7 @@ def _neighbours(a: Node, b: Node) -> Node | None:
 
 
 @q8_weighted.fuses("mulmat_q8", "mulmat_q8_add", "mulmat_q8_gated", exact=False)
-def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
+def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """A product of a norm: its weight goes into the rounding, its factor into the product."""
     rounded = graph.producer(node.operands["x"], "q8_activations")
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
@@ -234,7 +234,7 @@ def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
     return graph.call(find(node.op), weight, graph.view(scaled, x.spec), *rest, **kwargs)
 
 
-def _scaled(norm: Made, graph: Graph, *, planar: bool) -> Node:
+def _scaled(norm: OpNode, graph: Graph, *, planar: bool) -> Node:
     """Rows that lack the factor of a norm."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:
@@ -243,9 +243,9 @@ def _scaled(norm: Made, graph: Graph, *, planar: bool) -> Node:
 
 
 @rms_norm_pair.fuses("q8_pair", exact=False)
-def split_norm(node: Made, graph: Graph) -> Node | None:
+def split_norm(node: OpNode, graph: Graph) -> Node | None:
     """A norm that only a product that asks for precision reads."""
-    norm = graph.sole(node.operands["x"], "rms_norm")
+    norm = graph.single_use_producer(node.operands["x"], "rms_norm")
     if norm is None or not in_whole_groups(norm):
         return None
     weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None

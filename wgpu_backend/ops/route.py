@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, row_count, spread
+from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank, row_count
 from wgpu_backend.ops.op import op
 
 MOST_EXPERTS, MOST_CHOSEN = 512, 32  # the shaders have their place for them
@@ -79,7 +79,7 @@ def route(
     return Launch(
         Spec.dense(ids.spec.shape, F32),
         {"x": x, "ids": ids, "bias": x if bias is None else bias},
-        groups=spread(tokens),
+        groups=grid_for(tokens),
         params={"rows": tokens, "experts": experts, "k": k, "factor": factor},
         choices={
             "SCORES": FORMS[scores],
@@ -124,7 +124,7 @@ def _require_bias(bias: Node | None, experts: int) -> None:
 
 
 @route.fuses("rows", "take_along_axis")
-def chosen_scores(node: Made, graph: Graph) -> Node | None:
+def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
     """Scores of the experts that have the largest, or the largest with a bias."""
     ids = node.operands["ids"]
     choice = graph.producer(ids, "top_k_of_parts")
@@ -141,13 +141,13 @@ def chosen_scores(node: Made, graph: Graph) -> Node | None:
     x = form.operands["x"] if form else graph.view(scores, Spec.dense(shape, F32))
     if x.spec.shape[-1:] != shape[-1:]:  # a softmax of other rows, say of groups of experts
         return None
-    if not graph.displaces(choice, choice.node):
+    if not graph.can_defer_write(choice, choice.node):
         return None
     written = Node(Spec.dense(node.spec.shape, I32), choice.node.storage)
     return graph.call(route, x, written, bias, scores=form.op if form else "")
 
 
-def _gathers_one(node: Made, scores: Spec, choice: Made) -> bool:
+def _gathers_one(node: OpNode, scores: Spec, choice: OpNode) -> bool:
     """Whether an op takes, of each row that was chosen from, the values of the choice in order."""
     tokens, k = choice.spec.shape
     cols, params = choice.operands["x"].spec.shape[-1], node.launch.params
@@ -161,7 +161,7 @@ def _gathers_one(node: Made, scores: Spec, choice: Made) -> bool:
     return along and scores.shape == (tokens, cols)
 
 
-def _biased(total: Made | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:
+def _biased(total: OpNode | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:
     """Scores and the bias that were added for the choice."""
     if total is None:
         return None, None
@@ -177,36 +177,39 @@ def _whole(x: Node) -> bool:
 
 
 def _continued(
-    found: Made, graph: Graph, node: Made, *others: Made, **how: str | float
+    found: OpNode, graph: Graph, node: OpNode, *others: OpNode, **how: str | float
 ) -> Node | None:
     """A route that also does what later ops do to its weights, `node` the last of them."""
     ids = found.operands["ids"]
-    if not graph.displaces(found, ids, node, *others):
+    if not graph.can_defer_write(found, ids, node, *others):
         return None
     written = Node(Spec.dense(node.spec.shape, I32), ids.storage)
     bias = found.operands["bias"] if found.launch.choices["BIASED"] else None
     return graph.call(route, found.operands["x"], written, bias, **{**found.call.kwargs, **how})
 
 
-def _plain(found: Made) -> bool:
+def _plain(found: OpNode) -> bool:
     """Whether a route gives scores as they are."""
     return not found.call.kwargs.get("weights") and not _scaled(found)
 
 
-def _scaled(found: Made) -> bool:
+def _scaled(found: OpNode) -> bool:
     return found.call.kwargs.get("factor", 1.0) != 1.0
 
 
-def _of_one_token(x: Node, found: Made) -> bool:
+def _of_one_token(x: Node, found: OpNode) -> bool:
     """Whether rows of `x` are those of the weights of a route, one token each."""
     return x.spec.shape[-1] * row_count(found.operands["x"].spec) == found.spec.size
 
 
 @route.fuses("div")
-def divided_by_the_sum(node: Made, graph: Graph) -> Node | None:
+def divided_by_the_sum(node: OpNode, graph: Graph) -> Node | None:
     """Chosen scores over their sum."""
     x = node.operands["a"]
-    found, total = graph.producer(x, "route"), graph.sole(node.operands["b"], "reduce")
+    found, total = (
+        graph.producer(x, "route"),
+        graph.single_use_producer(node.operands["b"], "reduce"),
+    )
     if found is None or total is None or not _plain(found) or node.spec.shape != x.spec.shape:
         return None
     how, summed = total.call.kwargs, total.operands["x"]
@@ -218,19 +221,19 @@ def divided_by_the_sum(node: Made, graph: Graph) -> Node | None:
 
 
 @route.fuses("softmax")
-def softmax_of_the_chosen(node: Made, graph: Graph) -> Node | None:
+def softmax_of_the_chosen(node: OpNode, graph: Graph) -> Node | None:
     """Softmax over chosen scores."""
     x = node.operands["x"]
-    found = graph.sole(x, "route")
+    found = graph.single_use_producer(x, "route")
     if found is None or not _plain(found) or not _of_one_token(x, found):
         return None
     return _continued(found, graph, node, weights="softmax")
 
 
 @route.fuses("scale")
-def scaled_weights(node: Made, graph: Graph) -> Node | None:
+def scaled_weights(node: OpNode, graph: Graph) -> Node | None:
     """Weights times a number."""
-    found = graph.sole(node.operands["x"], "route")
+    found = graph.single_use_producer(node.operands["x"], "route")
     if found is None or _scaled(found) or node.call.kwargs.get("bias", 0.0) != 0.0:
         return None
     return _continued(found, graph, node, factor=node.call.kwargs["factor"])

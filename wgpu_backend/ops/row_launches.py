@@ -12,7 +12,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.bits import PLAIN, putting
-from wgpu_backend.ops.check import four, quads, require, require_dtype
+from wgpu_backend.ops.check import pad_to_4d, quads, require, require_dtype
 from wgpu_backend.ops.views import viewed
 
 GROUP = 32  # values of a row that a thread gathers from blocks
@@ -85,7 +85,7 @@ def rows_widened(x: Node, ids: Node) -> Launch:
             out,
             {"x": x, "ids": ids},
             threads=out.size,
-            params={**params, "shape": four(out.shape, 1)},
+            params={**params, "shape": pad_to_4d(out.shape, 1)},
             shader="rows_batched",
             work=2 * out.nbytes,
         )
@@ -125,7 +125,7 @@ def rows_moved(x: Node, ids: Node) -> Launch:
         out,
         {"x": x, "ids": ids},
         threads=out.size,
-        params={"size": out.size, "cols": cols, "rows": n, "shape": four(out.shape, 1)},
+        params={"size": out.size, "cols": cols, "rows": n, "shape": pad_to_4d(out.shape, 1)},
         choices=putting(out.dtype, "x"),
         shader="rows_bits",
         work=2 * out.nbytes,
@@ -193,4 +193,4 @@ def set_rows_moved(dst: Node, x: Node, ids: Node) -> Launch:
 
 def _ids_steps(x: Node, ids: Node) -> tuple[int, int, int, int]:
     """Steps through `ids` along the axes of `x`, the last of which has none."""
-    return four((*broadcast_strides(ids.spec, x.spec.shape[:-1]), 0), 0)
+    return pad_to_4d((*broadcast_strides(ids.spec, x.spec.shape[:-1]), 0), 0)

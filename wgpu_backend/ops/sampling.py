@@ -1,8 +1,7 @@
-"""Ops that choose a token from logits: top_k, penalise, sample; and that hand it on: recall.
+"""Ops that choose a token from logits: top_k, penalise, sample; and that hand it on.
 
 What differs from token to token or from user to user is a tensor, not a parameter, so that one
-recorded graph serves all of it: `knobs` holds a row of `wgpu_backend.sample.knobs.Knobs` for each
-row of logits.
+recorded graph serves all of it: `sampling` holds a row of `SamplingParams` for each row of logits.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.writing import require_writable
 
 MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values that tie
-KNOBS = 8
+SAMPLING = 8
 PENALISE_COLUMNS = 2048
 # Each part pays for sorting its winners, so they are few, and long.
 PARTS = 12
@@ -125,8 +124,8 @@ def _top_k(
     )
 
 
-@op(dense=("x", "history", "knobs"), trusted=True)
-def penalise(x: Node, history: Node, knobs: Node) -> Launch:
+@op(dense=("x", "history", "sampling"), trusted=True)
+def penalise(x: Node, history: Node, sampling: Node) -> Launch:
     """Lower the logits of tokens that were seen before.
 
     Parameters
@@ -134,7 +133,7 @@ def penalise(x: Node, history: Node, knobs: Node) -> Launch:
     x : (rows, cols), f32
     history : (rows, n), i32
         Tokens seen, in any order; -1 marks an empty place.
-    knobs : (rows, 8), f32
+    sampling : (rows, 8), f32
 
     Returns
     -------
@@ -148,11 +147,11 @@ def penalise(x: Node, history: Node, knobs: Node) -> Launch:
     require_rank("penalise", "x", x, 2, 2)
     require_dtype("penalise", "x", x, (F32,))
     _require_rows("penalise", "history", history, I32, x, 2)
-    _require_knobs("penalise", knobs, x)
+    _require_sampling("penalise", sampling, x)
     rows, cols = x.spec.shape
     return Launch(
         Spec.dense((rows, cols), F32),
-        {"x": x, "history": history, "knobs": knobs},
+        {"x": x, "history": history, "sampling": sampling},
         groups=(-(-cols // PENALISE_COLUMNS), rows, 1),
         params={"cols": cols, "length": history.spec.shape[1], "zero": 0},
         choices={"COLUMNS": f"{PENALISE_COLUMNS}u"},
@@ -160,8 +159,8 @@ def penalise(x: Node, history: Node, knobs: Node) -> Launch:
     )
 
 
-@op(dense=("x", "ids", "knobs", "draws"), trusted=True)
-def sample(x: Node, ids: Node, knobs: Node, draws: Node) -> Launch:
+@op(dense=("x", "ids", "sampling", "draws"), trusted=True)
+def sample(x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
     """Choose one of the most likely tokens of each row.
 
     Parameters
@@ -170,7 +169,7 @@ def sample(x: Node, ids: Node, knobs: Node, draws: Node) -> Launch:
         Logits, penalised where they are to be.
     ids : (rows, n), i32
         Of the n largest, as `top_k` gives them; n is 1 to 256.
-    knobs : (rows, 8), f32
+    sampling : (rows, 8), f32
         Here `top_k` is 1 to n.
     draws : (rows,), u32
         Uniform random numbers.
@@ -185,101 +184,101 @@ def sample(x: Node, ids: Node, knobs: Node, draws: Node) -> Launch:
     ShapeError
         Numbers of rows differ, or there are more than 256 candidates.
     """
-    _require_choice("sample", x, ids, knobs)
+    _require_choice("sample", x, ids, sampling)
     _require_rows("sample", "draws", draws, U32, x, 1)
     rows = x.spec.shape[0]
-    return _sample(x, ids, knobs, draws, rows)
+    return _sample(x, ids, sampling, draws, rows)
 
 
-@op(shader="sample", dense=("x", "ids", "knobs", "draws"), trusted=True)
-def sample_into(kept: Node, x: Node, ids: Node, knobs: Node, draws: Node) -> Launch:
+@op(shader="sample", dense=("x", "ids", "sampling", "draws"), trusted=True)
+def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
     """Choose a token of each row as `sample` does, and keep it where a later step finds it.
 
     Parameters
     ----------
-    kept : (places,), i32, a state, dense
-    x, ids, knobs
+    token_slots : (slots,), i32, a state, dense
+    x, ids, sampling
         See `sample`.
     draws : (rows, 2), u32
-        A random number, and the place of the row's token; a row with a place beyond the last is
-        not kept. Of two equal places either may win.
+        A random number, and the slot of the row's token; a row with a slot beyond the last
+        is not stored. Of two equal slots either may win.
 
     Returns
     -------
-    `kept` after the write.
+    `token_slots` after the write.
 
     Raises
     ------
     ShapeError
-        As `sample`, or `kept` is not dense.
+        As `sample`, or `token_slots` is not dense.
     ContextError
-        `kept` is a weight or an input, which ops do not write.
+        `token_slots` is a weight or an input, which ops do not write.
 
     See Also
     --------
-    recall : Reads them.
+    resolve_tokens : Reads them.
     """
-    _require_choice("sample_into", x, ids, knobs)
+    _require_choice("sample_into", x, ids, sampling)
     _require_rows("sample_into", "draws", draws, U32, x, 2)
     require(
         draws.spec.shape[1] == 2,
         ShapeError,
         f"sample_into: draws has {draws.spec.shape[1]} columns, needs 2",
     )
-    _require_kept("sample_into", kept)
-    require_writable("sample_into", kept)
-    launch = _sample(x, ids, knobs, draws, kept.spec.shape[0])
-    return replace(launch, out=kept.spec, into=kept, choices={"PLACED": True})
+    _require_slots("sample_into", token_slots)
+    require_writable("sample_into", token_slots)
+    launch = _sample(x, ids, sampling, draws, token_slots.spec.shape[0])
+    return replace(launch, out=token_slots.spec, into=token_slots, choices={"PLACED": True})
 
 
 @op(dense=("ids",), trusted=True)
-def recall(ids: Node, kept: Node) -> Launch:
+def resolve_tokens(ids: Node, token_slots: Node) -> Launch:
     """Put tokens in the place of references to them.
 
     Parameters
     ----------
     ids : (...), i32
-        Tokens; ``reference(place)`` stands for what a place of `kept` holds.
-    kept : (places,), i32, dense
+        Tokens; ``reference(slot)`` stands for what a slot of `token_slots` holds.
+    token_slots : (slots,), i32, dense
 
     Returns
     -------
     (...), i32
-        Tokens, and -1 for references to places that are not there.
+        Tokens, and -1 for references to slots that are not there.
     """
-    require_dtype("recall", "ids", ids, (I32,))
-    _require_kept("recall", kept)
+    require_dtype("resolve_tokens", "ids", ids, (I32,))
+    _require_slots("resolve_tokens", token_slots)
     size = ids.spec.size
     return Launch(
         Spec.dense(ids.spec.shape, I32),
-        {"ids": ids, "kept": kept},
+        {"ids": ids, "token_slots": token_slots},
         threads=size,
-        params={"size": size, "places": kept.spec.shape[0]},
+        params={"size": size, "slots": token_slots.spec.shape[0]},
         work=2 * ids.spec.nbytes,
     )
 
 
-def reference(place: int) -> int:
-    """Id that `recall` replaces by what a place holds; -1 stays free for no token."""
-    return -2 - place
+def reference(slot: int) -> int:
+    """Id that `resolve_tokens` replaces by what a slot holds; -1 stays free for no token."""
+    return -2 - slot
 
 
-def _sample(x: Node, ids: Node, knobs: Node, draws: Node, places: int) -> Launch:
+def _sample(x: Node, ids: Node, sampling: Node, draws: Node, slots: int) -> Launch:
     rows, cols = x.spec.shape
     return Launch(
         Spec.dense((rows,), I32),
-        {"x": x, "ids": ids, "knobs": knobs, "draws": draws},
+        {"x": x, "ids": ids, "sampling": sampling, "draws": draws},
         groups=(1, rows, 1),
-        params={"cols": cols, "candidates": ids.spec.shape[1], "places": places},
+        params={"cols": cols, "candidates": ids.spec.shape[1], "slots": slots},
         work=ids.spec.nbytes * 16,
     )
 
 
-def _require_choice(op: str, x: Node, ids: Node, knobs: Node) -> None:
+def _require_choice(op: str, x: Node, ids: Node, sampling: Node) -> None:
     require_rank(op, "x", x, 2, 2)
     require_dtype(op, "x", x, (F32,))
     _require_rows(op, "ids", ids, I32, x, 2)
-    _require_knobs(op, knobs, x)
+    _require_sampling(op, sampling, x)
     candidates = ids.spec.shape[1]
     require(
         1 <= candidates <= MAX_K,
@@ -288,13 +287,14 @@ def _require_choice(op: str, x: Node, ids: Node, knobs: Node) -> None:
     )
 
 
-def _require_kept(op: str, kept: Node) -> None:
-    require_rank(op, "kept", kept, 1, 1)
-    require_dtype(op, "kept", kept, (I32,))
+def _require_slots(op: str, token_slots: Node) -> None:
+    require_rank(op, "token_slots", token_slots, 1, 1)
+    require_dtype(op, "token_slots", token_slots, (I32,))
+    spec = token_slots.spec
     require(
-        kept.spec.is_dense and kept.spec.offset == 0,
+        spec.is_dense and spec.offset == 0,
         ShapeError,
-        f"{op}: kept is {kept.spec.shape} of strides {kept.spec.strides} at {kept.spec.offset}, "
+        f"{op}: token_slots is {spec.shape} of strides {spec.strides} at {spec.offset}, "
         "needs a dense tensor of its own",
     )
 
@@ -309,10 +309,10 @@ def _require_rows(op: str, name: str, node: Node, dtype: DType, x: Node, rank: i
     )
 
 
-def _require_knobs(op: str, knobs: Node, x: Node) -> None:
-    _require_rows(op, "knobs", knobs, F32, x, 2)
+def _require_sampling(op: str, sampling: Node, x: Node) -> None:
+    _require_rows(op, "sampling", sampling, F32, x, 2)
     require(
-        knobs.spec.shape[1] == KNOBS,
+        sampling.spec.shape[1] == SAMPLING,
         ShapeError,
-        f"{op}: knobs has {knobs.spec.shape[1]} columns, needs {KNOBS}",
+        f"{op}: sampling has {sampling.spec.shape[1]} columns, needs {SAMPLING}",
     )

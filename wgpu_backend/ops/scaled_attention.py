@@ -11,7 +11,7 @@ from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 from wgpu_backend.ops.check import (
     FLOATS,
     MAX_GROUPS,
-    four,
+    pad_to_4d,
     require,
     require_dtype,
     require_rank,
@@ -89,7 +89,9 @@ def scaled_attention(
             "scale": scale,
             "softcap": softcap,
             "splits": splits,
-            "mask_strides": four(() if mask is None else broadcast_strides(mask.spec, scores), 0),
+            "mask_strides": pad_to_4d(
+                () if mask is None else broadcast_strides(mask.spec, scores), 0
+            ),
         },
         choices={**_given(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
         work=2 * math.prod(scores) * (cols + v_cols),

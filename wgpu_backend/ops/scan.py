@@ -6,7 +6,7 @@ from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank, spread
+from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduction import reduce
 from wgpu_backend.ops.shapes import reshaped, swapped
@@ -44,7 +44,7 @@ def scan(x: Node, carry: Node | None = None) -> Launch:
     return Launch(
         Spec.dense((rows, cols), number),
         {"x": x, "carry": x if carry is None else carry},
-        groups=spread(rows * blocks),
+        groups=grid_for(rows * blocks),
         params={"rows": rows, "cols": cols, "blocks": blocks},
         choices={"CARRIED": carry is not None, "Value": number.name},
         work=2 * x.spec.nbytes,

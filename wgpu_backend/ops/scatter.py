@@ -14,7 +14,7 @@ from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, extents
 from wgpu_backend.ops.bits import putting, require_plain
-from wgpu_backend.ops.check import four, require, require_dtype, require_tensor
+from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, require_tensor
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shapes import reshaped
 from wgpu_backend.ops.taking import require_like
@@ -52,9 +52,9 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
         params={
             "size": x.spec.size,
             "window_size": math.prod(window),
-            "window": four(window, 1),
+            "window": pad_to_4d(window, 1),
             "axes": tuple([a + missing for a in axes] + [0] * (4 - len(axes))),
-            "y_shape": four(dst.spec.shape, 1),
+            "y_shape": pad_to_4d(dst.spec.shape, 1),
         },
         choices={**putting(dst.spec.dtype, "x"), "COUNT": len(ids)},
         into=dst,

@@ -8,7 +8,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
 from wgpu_backend.ops.bits import moving, require_plain
-from wgpu_backend.ops.check import four, quads, require, require_rank
+from wgpu_backend.ops.check import pad_to_4d, quads, require, require_rank
 from wgpu_backend.ops.copying import concat
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.views import viewed
@@ -40,8 +40,8 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
         threads=quads(out.size),
         params={
             "size": out.size,
-            "shape": four(out.shape, 1),
-            "start": four(tuple(s % 2**32 for s in start), 0),
+            "shape": pad_to_4d(out.shape, 1),
+            "start": pad_to_4d(tuple(s % 2**32 for s in start), 0),
         },
         choices={**moving(out.dtype, "x"), "REPEATED": repeated},
         work=2 * out.nbytes,

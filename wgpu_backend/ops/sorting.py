@@ -17,11 +17,11 @@ from wgpu_backend.ops import sampling
 from wgpu_backend.ops.check import (
     FLOATS,
     MAX_GROUPS,
+    grid_for,
     require,
     require_dtype,
     require_rank,
     row_count,
-    spread,
 )
 from wgpu_backend.ops.copying import cast
 from wgpu_backend.ops.op import op
@@ -63,7 +63,7 @@ def sort_rows(x: Node, *, descending: bool) -> Launch:
     return Launch(
         Spec.dense((rows, cols), I32),
         {"x": x},
-        groups=spread(rows),
+        groups=grid_for(rows),
         params={"rows": rows, "cols": cols},
         choices={"INTEGER": x.spec.dtype == I32, "DESCENDING": descending},
         work=x.spec.nbytes * 16,
@@ -176,7 +176,7 @@ def choose(x: Node, *, k: int) -> Launch:
     return Launch(
         Spec.dense((rows, k), I32),
         {"x": x},
-        groups=spread(rows),
+        groups=grid_for(rows),
         params={"rows": rows, "cols": cols, "k": k},
         choices={"INTEGER": x.spec.dtype == I32},
         work=6 * x.spec.nbytes,

@@ -7,7 +7,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.bits import moving, require_plain
-from wgpu_backend.ops.check import FLOATS, four, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shapes import swapped
 
@@ -109,9 +109,9 @@ def solve_columns(a: Node, b: Node, *, lower: bool, unit_diagonal: bool) -> Laun
             "columns": columns,
             "n": n,
             "cols": cols,
-            "shape": four(out.shape, 1),
-            "a_strides": four(broadcast_strides(_batch(a), batch) + a.spec.strides[-2:], 0),
-            "b_strides": four(broadcast_strides(_batch(b), batch) + b.spec.strides[-2:], 0),
+            "shape": pad_to_4d(out.shape, 1),
+            "a_strides": pad_to_4d(broadcast_strides(_batch(a), batch) + a.spec.strides[-2:], 0),
+            "b_strides": pad_to_4d(broadcast_strides(_batch(b), batch) + b.spec.strides[-2:], 0),
         },
         choices={"LOWER": lower, "UNIT": unit_diagonal},
         work=out.size * n * 4,

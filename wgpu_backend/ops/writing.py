@@ -17,7 +17,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.bits import moving, putting, require_plain
 from wgpu_backend.ops.check import (
-    four,
+    pad_to_4d,
     quads,
     require,
     require_dtype,
@@ -52,7 +52,11 @@ def fresh(x: Node) -> Launch:
     require_rank("fresh", "x", x, 0)
     require_plain("fresh", "x", x)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
-    params = {"size": out.size, "shape": four(out.shape, 1), "x_strides": four(x.spec.strides, 0)}
+    params = {
+        "size": out.size,
+        "shape": pad_to_4d(out.shape, 1),
+        "x_strides": pad_to_4d(x.spec.strides, 0),
+    }
     return Launch(
         out,
         {"x": x},
@@ -86,8 +90,8 @@ def put_window(dst: Node, x: Node) -> Launch:
         threads=x.spec.size,
         params={
             "size": x.spec.size,
-            "shape": four(x.spec.shape, 1),
-            "x_strides": four(x.spec.strides, 0),
+            "shape": pad_to_4d(x.spec.shape, 1),
+            "x_strides": pad_to_4d(x.spec.strides, 0),
         },
         choices=putting(dst.spec.dtype, "x"),
         into=dst,

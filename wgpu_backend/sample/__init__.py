@@ -12,18 +12,18 @@ does the same arrives at the same token, to the last bit. This floor knows NumPy
 from __future__ import annotations
 
 from wgpu_backend.sample.candidates import Candidates, largest
-from wgpu_backend.sample.knobs import Knobs, knobs_of
 from wgpu_backend.sample.options import SamplingOptions
 from wgpu_backend.sample.plan import Plan, plan
 from wgpu_backend.sample.sampler import Sampler
+from wgpu_backend.sample.sampling_params import SamplingParams, sampling_params_of
 
 __all__ = [
     "Candidates",
-    "Knobs",
     "Plan",
     "Sampler",
     "SamplingOptions",
-    "knobs_of",
+    "SamplingParams",
     "largest",
     "plan",
+    "sampling_params_of",
 ]

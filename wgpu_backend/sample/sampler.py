@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.errors import BackendError, OptionError, ShapeError
 from wgpu_backend.sample.candidates import largest
-from wgpu_backend.sample.knobs import Knobs, knobs_of
 from wgpu_backend.sample.options import RANDOM_SEED, SamplingOptions
+from wgpu_backend.sample.sampling_params import SamplingParams, sampling_params_of
 from wgpu_backend.sample.transforms import penalise, pick, typical_p
 
 
@@ -28,7 +28,7 @@ class Sampler:
     Attributes
     ----------
     options : SamplingOptions
-    knobs : Knobs
+    sampling : SamplingParams
         The options as numbers.
     seed : int
         The one in use, drawn where the options leave it open.
@@ -43,7 +43,7 @@ class Sampler:
         if vocab_size < 1:
             raise OptionError(f"vocab_size: {vocab_size}, needs at least 1")
         self.options = options
-        self.knobs: Knobs = knobs_of(options)
+        self.sampling: SamplingParams = sampling_params_of(options)
         self.vocab_size = vocab_size
         drawn = options.seed is None or options.seed == RANDOM_SEED
         self.seed: int = secrets.randbits(63) if drawn else int(options.seed or 0)
@@ -97,7 +97,7 @@ class Sampler:
         candidates = largest(values, self.options.top_k)
         if self.options.typical_p < 1:
             candidates = typical_p(candidates, self.options.typical_p)
-        return pick(candidates, self.knobs, draw)
+        return pick(candidates, self.sampling, draw)
 
     def _penalised(
         self, logits: NDArray[np.float32], history: Sequence[int]
@@ -105,4 +105,4 @@ class Sampler:
         if logits.shape != (self.vocab_size,):
             raise ShapeError(f"sample: logits are {logits.shape}, needs ({self.vocab_size},)")
         seen = self.recent(history)
-        return penalise(logits, seen, self.knobs) if len(seen) else logits
+        return penalise(logits, seen, self.sampling) if len(seen) else logits

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.sample.candidates import Candidates
-from wgpu_backend.sample.knobs import LOG2_E, Knobs
+from wgpu_backend.sample.sampling_params import LOG2_E, SamplingParams
 from wgpu_backend.sample.weights import share, weights
 
 
 def penalise(
-    logits: NDArray[np.float32], history: Sequence[int] | NDArray[np.integer], knobs: Knobs
+    logits: NDArray[np.float32],
+    history: Sequence[int] | NDArray[np.integer],
+    sampling: SamplingParams,
 ) -> NDArray[np.float32]:
     """Lower the logits of tokens seen before.
 
@@ -27,7 +29,7 @@ def penalise(
     logits : (n,), float32
     history : sequence of int
         Tokens seen; those outside the vocabulary (-1 marks an empty place) do not count.
-    knobs : Knobs
+    sampling : SamplingParams
 
     Returns
     -------
@@ -35,8 +37,8 @@ def penalise(
     """
     seen = np.asarray(history, np.int64)
     ids, counts = np.unique(seen[(seen >= 0) & (seen < len(logits))], return_counts=True)
-    presence, frequency = np.float32(knobs.presence), np.float32(knobs.frequency)
-    repeat, inverse = np.float32(knobs.repeat), np.float32(knobs.inverse_repeat)
+    presence, frequency = np.float32(sampling.presence), np.float32(sampling.frequency)
+    repeat, inverse = np.float32(sampling.repeat), np.float32(sampling.inverse_repeat)
     old = logits[ids]
     penalised = logits.copy()
     with np.errstate(over="ignore"):
@@ -82,13 +84,13 @@ def min_p(candidates: Candidates, gap: float) -> Candidates:
     return candidates.first(int(np.count_nonzero(near)))
 
 
-def pick(candidates: Candidates, knobs: Knobs, draw: int) -> int:
+def pick(candidates: Candidates, sampling: SamplingParams, draw: int) -> int:
     """Cut candidates by top_k, top_p and min_p, and take the one that a random number falls on.
 
     Parameters
     ----------
     candidates : Candidates
-    knobs : Knobs
+    sampling : SamplingParams
     draw : int
         Uniform in [0, 2^32).
 
@@ -97,7 +99,7 @@ def pick(candidates: Candidates, knobs: Knobs, draw: int) -> int:
     int
         Token.
     """
-    kept = min_p(top_p(top_k(candidates, knobs.top_k), knobs.top_p), knobs.gap)
-    reached = np.cumsum(weights(kept.logits, knobs.sharpness))
+    kept = min_p(top_p(top_k(candidates, sampling.top_k), sampling.top_p), sampling.gap)
+    reached = np.cumsum(weights(kept.logits, sampling.sharpness))
     at = share(int(reached[-1]), draw)
     return int(kept.ids[np.searchsorted(reached, at, side="right")])

@@ -47,7 +47,7 @@ KERNELS = [
     *rows(
         ("rms_norm", "layer_norm", "softmax", "l2_norm"), reduces_by_subgroup, groups_of_eight.norm
     ),
-    *rows(("rows", "rows_recalled"), shuffles, texel_rows.rows),
+    *rows(("rows", "rows_of_tokens"), shuffles, texel_rows.rows),
     *rows(PRODUCTS, is_rasteriser, products.product),
     Kernel("mulmat_add_weighted", shuffles, weighted_sums.product),
     *rows(PRODUCTS_Q8, is_rasteriser, products_q8.product),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.attention import by_lanes
 from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
@@ -47,16 +47,16 @@ def paged_attention_q8(
 
 
 @paged_attention_q8.fuses("q8_activations", exact=False)
-def rounded_attention(node: Made, graph: Graph) -> Node | None:
+def rounded_attention(node: OpNode, graph: Graph) -> Node | None:
     """Attention that only a product with rounded activations reads."""
-    found = graph.sole(node.operands["x"], "paged_attention")
+    found = graph.single_use_producer(node.operands["x"], "paged_attention")
     if found is None or not fits_rounded(found, node, graph):
         return None
     operands = (found.operands[n] for n in ("q", "k", "v", "positions", "sequences", "table"))
     return graph.call(paged_attention_q8, *operands, scores=found.call.kwargs["scores"])
 
 
-def fits_rounded(found: Made, node: Made, graph: Graph) -> bool:
+def fits_rounded(found: OpNode, node: OpNode, graph: Graph) -> bool:
     """Whether attention can leave as `node` rounds it, and the device has that kernel."""
     tokens, heads, v_cols = found.spec.shape
     shape = (tokens, heads * v_cols // GROUP, WORDS)
@@ -64,9 +64,9 @@ def fits_rounded(found: Made, node: Made, graph: Graph) -> bool:
 
 
 @rope_attention.fuses("q8_activations", exact=False)
-def into_rounded_product(node: Made, graph: Graph) -> Node | None:
+def into_rounded_product(node: OpNode, graph: Graph) -> Node | None:
     """The same where only a product with rounded activations reads it."""
-    found = graph.sole(node.operands["x"], "rope_attention")
+    found = graph.single_use_producer(node.operands["x"], "rope_attention")
     if found is None or not graph.absorb(found, node) or not fits_rounded(found, node, graph):
         return None
     return graph.call(rope_attention, *found.call.args, **{**found.call.kwargs, "rounds": True})

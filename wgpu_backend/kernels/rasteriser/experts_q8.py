@@ -7,7 +7,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Callee, Graph, Made
+from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.experts import TILE_ROWS
 from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_of_a_turn
@@ -141,18 +141,18 @@ def _in_integers(launch: Launch) -> Launch:
 
 
 @mulmat_id_q8.fuses("mulmat_id", exact=False)
-def alone(node: Made, graph: Graph) -> Node | None:
+def alone(node: OpNode, graph: Graph) -> Node | None:
     """A product of experts in a format that has an integer form."""
     return _rounded(node, graph, mulmat_id_q8, "ids")
 
 
 @mulmat_id_q8_tiles.fuses("mulmat_id_tiles", exact=False)
-def by_tiles(node: Made, graph: Graph) -> Node | None:
+def by_tiles(node: OpNode, graph: Graph) -> Node | None:
     """The same of many tokens."""
     return _rounded(node, graph, mulmat_id_q8_tiles, "tiles")
 
 
-def _rounded(node: Made, graph: Graph, product: Callee, ids: str) -> Node | None:
+def _rounded(node: OpNode, graph: Graph, product: Callee, ids: str) -> Node | None:
     weights, x, chosen = node.arguments("weights", "x", ids)
     fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and x.spec.shape[-1] % GROUP == 0
     if not graph.capabilities.software or not fits:

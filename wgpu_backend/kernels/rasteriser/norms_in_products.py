@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.normed import in_whole_groups, norm_weighted, weighted_spec
@@ -13,7 +13,7 @@ PRODUCTS = ("mulmat", "mulmat_full_prec", "mulmat_add", "mulmat_gated")
 
 
 @norm_weighted.fuses(*PRODUCTS)
-def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
+def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """A product of a norm that products alone read, where their kernel makes up for its factor.
 
     Of many columns a norm of its own costs nothing that would be worth that.
@@ -32,7 +32,7 @@ def norm_in_the_product(node: Made, graph: Graph) -> Node | None:
     return graph.call(find(node.op), weight, rows, *rest, **node.options, eps=eps)
 
 
-def _makes_norm(reader: Made, norm: Made) -> bool:
+def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
     """Whether a node is a product of weights in floats with the rows of a norm, and no more."""
     if reader.op not in PRODUCTS or "weights" not in reader.operands:
         return False
@@ -43,7 +43,7 @@ def _makes_norm(reader: Made, norm: Made) -> bool:
     return fits and whole and alone and x.spec.shape[-1] == norm.spec.shape[-1]
 
 
-def _operands(product: Made) -> list[Node]:
+def _operands(product: OpNode) -> list[Node]:
     """Weight and rows of a product, and what it adds."""
     names = ["weights", "x", *(["addend"] if product.launch.choices.get("ADDS") else [])]
     return [product.operands[name] for name in names]

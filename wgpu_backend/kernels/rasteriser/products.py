@@ -9,7 +9,7 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
-from wgpu_backend.ops.check import FLOATS, spread
+from wgpu_backend.ops.check import FLOATS, grid_for
 from wgpu_backend.ops.gates import joined_rows, require_whole
 from wgpu_backend.ops.normed import SQUARED
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
@@ -35,7 +35,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     length = strip_length(launch.out.shape[-1], rows) if shuffled and not textured else 1
 
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = spread(strip_groups(weight_rows // joins, rows, length))
+        x, y, _ = grid_for(strip_groups(weight_rows // joins, rows, length))
         return (x, y, -(-n // columns))
 
     choices = {**launch.choices, "COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}

@@ -9,7 +9,7 @@ from wgpu_backend.dtypes import Q4_0, Q4_1, Q4_K, Q5_0, Q5_1
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
-from wgpu_backend.ops.check import spread
+from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.gates import joined_rows, require_whole
 from wgpu_backend.ops.q8 import GROUP, OWN
 from wgpu_backend.ops.tiles import LANES, chosen, even_share
@@ -35,7 +35,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch:
     columns = parts * even_share(n // parts, tile.columns // parts)
 
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = spread(strip_groups(weight_rows // sources, rows, length))
+        x, y, _ = grid_for(strip_groups(weight_rows // sources, rows, length))
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import U32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.rasteriser import products_q8
@@ -114,9 +114,9 @@ def _rounded(name: str, launch: Launch, ending: str) -> Launch:
 
 
 @mulmat_q8_gated_q8.fuses("q8_activations", exact=False)
-def rounded_gate_and_projection(node: Made, graph: Graph) -> Node | None:
+def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     """A gated product that only products with rounded activations read."""
-    found = graph.sole(node.operands["x"], "mulmat_q8_gated")
+    found = graph.single_use_producer(node.operands["x"], "mulmat_q8_gated")
     if found is None or not _fits(found, node, graph):
         return None
     weight, x = found.call.args
@@ -124,19 +124,21 @@ def rounded_gate_and_projection(node: Made, graph: Graph) -> Node | None:
 
 
 @mulmat_q8_add_q8.fuses("q8_weighted", exact=False)
-def rounded_sum(node: Made, graph: Graph) -> Node | None:
+def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
     """A residual, and the weighted rows of which a product that normalises makes the norm."""
     found = graph.producer(node.operands["x"], "mulmat_q8_add")
     if found is None or not _fits(found, node, graph):
         return None
-    if graph.capabilities.max_storage_bindings < BINDINGS or not graph.displaces(found, found.node):
+    if graph.capabilities.max_storage_bindings < BINDINGS or not graph.can_defer_write(
+        found, found.node
+    ):
         return None
     total = Node(found.spec, found.node.storage)
     scale = node.operands["weight"]
     return graph.call(mulmat_q8_add_q8, *found.call.args, scale, total, **found.call.kwargs)
 
 
-def _fits(found: Made, node: Made, graph: Graph) -> bool:
+def _fits(found: OpNode, node: OpNode, graph: Graph) -> bool:
     """Whether work groups make groups of what is rounded."""
     whole = lies_whole(found.operands["weights"]) and found.spec.shape[-1] % GROUP == 0
     same = found.spec.shape == node.operands["x"].spec.shape

@@ -11,7 +11,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.rasteriser import products
@@ -104,20 +104,20 @@ def _require_total(op: str, total: Node, like: Spec) -> None:
 
 
 @mulmat_add_weighted.fuses("norm_weighted")
-def weighted_sum(node: Made, graph: Graph) -> Node | None:
+def weighted_sum(node: OpNode, graph: Graph) -> Node | None:
     """A residual of few columns, and the weighted rows of which products make the norm."""
     x = node.operands["x"]
     found = graph.producer(x, "mulmat_add")
     if found is None or found.spec.shape != x.spec.shape or not _fits(found, graph.capabilities):
         return None
-    if not graph.displaces(found, found.node):
+    if not graph.can_defer_write(found, found.node):
         return None
     total = Node(found.spec, found.node.storage)
     kwargs = {**found.call.kwargs, "scale": node.operands["weight"], "total": total}
     return graph.call(mulmat_add_weighted, *found.call.args, **kwargs)
 
 
-def _fits(product: Made, capabilities: Capabilities) -> bool:
+def _fits(product: OpNode, capabilities: Capabilities) -> bool:
     """Whether work groups of a product make as many rows as share a number of squares.
 
     Of many columns they make fewer, since that is the faster.

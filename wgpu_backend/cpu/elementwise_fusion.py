@@ -1,11 +1,11 @@
-"""NumPy twin of `wgpu_backend.ops.chain`."""
+"""NumPy twin of `wgpu_backend.ops.elementwise_fusion`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin, twin_of
-from wgpu_backend.ops.chain import Step
+from wgpu_backend.ops.elementwise_fusion import Step
 
 
 @twin

@@ -1,6 +1,6 @@
-// Columns of a row of sampling knobs: the fields of `wgpu_backend.sample.knobs.Knobs`, in order.
+// Columns of a row of sampling params: the fields of `wgpu_backend.sample.sampling_params.SamplingParams`, in order.
 
-const KNOBS: u32 = 8u;
+const SAMPLING: u32 = 8u;
 const TOP_K: u32 = 0u;
 const TOP_P: u32 = 1u;
 const GAP: u32 = 2u;

@@ -1,13 +1,13 @@
-// y[i] = ids[i], or what a place of `kept` holds where the id names one: -2 the first, -3 the
-// second. A place that there is not gives -1.
+// y[i] = ids[i], or what a slot of `token_slots` holds where the id names one: -2 the first, -3 the
+// second. A slot that there is not gives -1.
 // @import lib/grid
 
 const WG: u32 = 64u;
 
-struct Params { size: u32, places: u32, ids_offset: u32 }
+struct Params { size: u32, slots: u32, ids_offset: u32 }
 
 @group(0) @binding(0) var<storage, read> ids: array<i32>;
-@group(0) @binding(1) var<storage, read> kept: array<i32>;
+@group(0) @binding(1) var<storage, read> token_slots: array<i32>;
 @group(0) @binding(2) var<storage, read_write> y: array<i32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
@@ -18,10 +18,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let wanted = ids[params.ids_offset + i];
-    let place = u32(-2 - wanted);
+    let slot = u32(-2 - wanted);
     var found = max(wanted, -1);
-    if place < params.places {
-        found = kept[place];
+    if slot < params.slots {
+        found = token_slots[slot];
     }
     y[i] = found;
 }

@@ -4,7 +4,7 @@
 
 fn sixteen_fifths(bits: u32) -> vec4<u32> {
     return vec4<u32>(
-        fifth_bits(bits, 0u), fifth_bits(bits, 4u), fifth_bits(bits, 8u), fifth_bits(bits, 12u),
+        high_bits_of(bits, 0u), high_bits_of(bits, 4u), high_bits_of(bits, 8u), high_bits_of(bits, 12u),
     );
 }
 

@@ -17,8 +17,8 @@ LOWEST_TEMPERATURE = 1e-6
 EVERY_GAP = np.float32(3.0e38)
 
 
-class Knobs(NamedTuple):
-    """One row of the tensor that `ops.sampling` calls `knobs`; the fields are its columns.
+class SamplingParams(NamedTuple):
+    """One row of the tensor that `ops.sampling` calls `sampling`; the fields are its columns.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Knobs(NamedTuple):
         return np.array(self, np.float32)
 
 
-def knobs_of(options: SamplingOptions) -> Knobs:
+def sampling_params_of(options: SamplingOptions) -> SamplingParams:
     """Numbers of checked options, each rounded to float32 once."""
     numbers = (
         1 if options.greedy else options.top_k,
@@ -67,4 +67,4 @@ def knobs_of(options: SamplingOptions) -> Knobs:
         options.presence_penalty,
         options.frequency_penalty,
     )
-    return Knobs(*(float(np.float32(number)) for number in numbers))
+    return SamplingParams(*(float(np.float32(number)) for number in numbers))

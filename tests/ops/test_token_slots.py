@@ -7,8 +7,8 @@ from tests.ops.operands import weight_bytes
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.recalled import rows_recalled
-from wgpu_backend.ops.sampling import recall, reference
+from wgpu_backend.ops.sampling import reference, resolve_tokens
+from wgpu_backend.ops.token_slots import rows_of_tokens
 from wgpu_backend.testing import check_graph
 
 IDS = [3, reference(1), 0, reference(0)]
@@ -26,7 +26,7 @@ def test_references_stand_for_what_is_kept(gpu, rng, dtype):
 
     def build(context):
         weight = embedding(context, np.random.default_rng(seed), dtype)
-        return rows_recalled(weight, context.from_ints(IDS), context.from_ints([7, 5, 1]))
+        return rows_of_tokens(weight, context.from_ints(IDS), context.from_ints([7, 5, 1]))
 
     check_graph(gpu, build, limit=0)
     with Context(gpu) as context:
@@ -36,15 +36,15 @@ def test_references_stand_for_what_is_kept(gpu, rng, dtype):
 
 
 def test_the_fetch_goes_into_the_gather(full, rng, monkeypatch):
-    monkeypatch.setattr(full, "rules", fusions(["rows_recalled"], exact=True))
+    monkeypatch.setattr(full, "rules", fusions(["rows_of_tokens"], exact=True))
     with Context(full) as context:
         weight = embedding(context, rng, Q8_0)
-        kept, ids = (
+        token_slots, ids = (
             context.zeros(4).cast(dtype=context.from_ints([1]).dtype),
             context.from_ints(IDS),
         )
-        recorded = context.record(weight.rows(recall(ids, kept)))
+        recorded = context.record(weight.rows(resolve_tokens(ids, token_slots)))
         names = [node.call.op.name for node, _ in recorded.plan.steps]
         recorded.close()
-    assert names[-1] == "rows_recalled"
-    assert "recall" not in names
+    assert names[-1] == "rows_of_tokens"
+    assert "resolve_tokens" not in names

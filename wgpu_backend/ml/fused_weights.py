@@ -8,20 +8,20 @@ from wgpu_backend.gguf_file import TensorInfo
 from wgpu_backend.graph.spec import Spec
 
 # Names, without block and suffix, of weights to lay side by side.
-Stacks = Sequence[Sequence[str]]
+FusedWeights = Sequence[Sequence[str]]
 # Weights lie side by side in whole groups of rows, as kernels take them and planes are laid out.
 STACK_ROWS = 8
 
 
-def stacked(
-    tensors: Mapping[str, TensorInfo], stacks: Stacks, limit: int
+def fused_groups(
+    tensors: Mapping[str, TensorInfo], fused_weights: FusedWeights, limit: int
 ) -> Iterator[list[TensorInfo]]:
     """Tensors in the order of the file, with those of a stack in one list where they fit together.
 
     Parameters
     ----------
     tensors : mapping of str to TensorInfo
-    stacks : sequence of sequence of str
+    fused_weights : sequence of sequence of str
         See `Backend.load`.
     limit : int
         Bytes that a stack may have at most: what one binding of the device shows.
@@ -29,7 +29,9 @@ def stacked(
     seen: set[str] = set()
     for name in tensors:
         run: list[TensorInfo] = []
-        for info in (tensors[n] for n in _stack_of(name, stacks) if n in tensors and n not in seen):
+        for info in (
+            tensors[n] for n in _fused_with(name, fused_weights) if n in tensors and n not in seen
+        ):
             if run and not _fits(run, info, limit):
                 yield run
                 run = []
@@ -39,7 +41,7 @@ def stacked(
             yield run
 
 
-def stack_spec(infos: Sequence[TensorInfo]) -> Spec:
+def fused_spec(infos: Sequence[TensorInfo]) -> Spec:
     """Spec of weights below each other; one without axes has none beside it."""
     first = infos[0]
     if not first.shape:
@@ -47,11 +49,11 @@ def stack_spec(infos: Sequence[TensorInfo]) -> Spec:
     return Spec.dense((sum(info.shape[0] for info in infos), *first.shape[1:]), first.dtype)
 
 
-def _stack_of(name: str, stacks: Stacks) -> Sequence[str]:
+def _fused_with(name: str, fused_weights: FusedWeights) -> Sequence[str]:
     """Names of the weights to lie beside the one of that name, itself among them."""
     stem, _, suffix = name.rpartition(".")
     block, _, own = stem.rpartition(".")
-    for stack in stacks:
+    for stack in fused_weights:
         if own in stack:
             return [f"{block}.{member}.{suffix}" for member in stack]
     return (name,)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from string import Template
 
 from wgpu_backend.dtypes import F32
-from wgpu_backend.graph.fusion import Graph, Made
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import quads
@@ -148,12 +148,12 @@ def _function(source: Source) -> tuple[str, tuple[str, ...]] | None:
 
 
 @chain.fuses("*")
-def joined(node: Made, graph: Graph) -> Node | None:
+def joined(node: OpNode, graph: Graph) -> Node | None:
     """An op value by value, and those of its operands that are made so for it alone."""
     if not _can_join(node):
         return None
     operands, steps = _as_chain(node)
-    makers = [graph.sole(x) for x in operands]
+    makers = [graph.single_use_producer(x) for x in operands]
     shape = node.spec.shape
     taken = [m for m in makers if m is not None and m.spec.shape == shape and _can_join(m)]
     for maker in taken:
@@ -163,7 +163,7 @@ def joined(node: Made, graph: Graph) -> Node | None:
     return graph.call(chain, steps, *operands)
 
 
-def _can_join(node: Made) -> bool:
+def _can_join(node: OpNode) -> bool:
     """Whether a node's op can be a step of a chain."""
     out = node.launch.out
     if node.launch.into is not None or out.dtype != F32:
@@ -176,7 +176,7 @@ def _reads(spec: Spec, shape: Shape) -> bool:
     return (spec.is_dense and spec.shape == shape) or wraps(spec, shape)
 
 
-def _as_chain(node: Made) -> tuple[list[Node], tuple[Step, ...]]:
+def _as_chain(node: OpNode) -> tuple[list[Node], tuple[Step, ...]]:
     """Operands and steps of the chain that a node is by itself."""
     operands = list(node.operands.values())
     if node.call.op is chain:
@@ -185,7 +185,7 @@ def _as_chain(node: Made) -> tuple[list[Node], tuple[Step, ...]]:
 
 
 def _with(
-    maker: Made, operands: list[Node], steps: tuple[Step, ...]
+    maker: OpNode, operands: list[Node], steps: tuple[Step, ...]
 ) -> tuple[list[Node], tuple[Step, ...]]:
     """Chain in which the op that makes an operand comes first."""
     own, first = _as_chain(maker)
