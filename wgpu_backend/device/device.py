@@ -9,27 +9,23 @@ from collections.abc import Sequence
 import wgpu
 
 from wgpu_backend.device.adapters import Devices, adapters
-from wgpu_backend.device.binds import Binder, Dispatch, padded, resolved
-from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image, Pool
+from wgpu_backend.device.binds import Binder, Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer, Image, Pool
 from wgpu_backend.device.ending import close_at_end, opening
-from wgpu_backend.device.host_bytes import Data, bytes_of
+from wgpu_backend.device.host_bytes import Data
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
 from wgpu_backend.device.profiles import capabilities_of, request
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Counters, Queue
-from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.ring import Given
+from wgpu_backend.device.transfers import Transfers
 from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.shader import Shader
 from wgpu_backend.unclosed import Unclosed
-
-# Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that
-# after a submit, so more than this would hold a second copy of a model on the host.
-CHUNK_NBYTES = 16 << 20
 
 
 class Device:
@@ -65,8 +61,7 @@ class Device:
         self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most)
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._slot: Slot | None = None
-        self._unflushed = 0
+        self._transfers = Transfers(self._queue, self._pool)
         self.unclosed = Unclosed(str(self))
         close_at_end(self)
 
@@ -172,15 +167,7 @@ class Device:
         DeviceError
             The buffer is released, too small, or the offset not a multiple of 4.
         """
-        view = bytes_of(data)
-        if not view.nbytes:
-            return
-        subject = f"write {buffer.label or buffer.purpose}"
-        with self._queue.entered(subject):
-            self._range(subject, buffer, offset, view.nbytes)
-            with self._queue.translated(subject):
-                for at in range(0, view.nbytes, CHUNK_NBYTES):
-                    self._write(buffer, view[at : at + CHUNK_NBYTES], offset + at)
+        self._transfers.write(buffer, data, offset)
 
     def image(self, lines: int, *, purpose: Purpose, label: str = "") -> Image:
         """Allocate an image; its texels are undefined.
@@ -217,18 +204,7 @@ class Device:
         DeviceError
             The image is released, or `data` leaves it or ends within a line.
         """
-        view = bytes_of(data)
-        subject = f"write {image.label or image.purpose}"
-        if view.nbytes % LINE_NBYTES:
-            raise DeviceError(f"{subject}: {view.nbytes} bytes, lines have {LINE_NBYTES}")
-        with self._queue.entered(subject):
-            self._range(subject, image, first * LINE_NBYTES, view.nbytes)
-            with self._queue.translated(subject):
-                for at in range(0, view.nbytes, CHUNK_NBYTES):
-                    chunk = view[at : at + CHUNK_NBYTES]
-                    line, lines = first + at // LINE_NBYTES, chunk.nbytes // LINE_NBYTES
-                    self._queue.write_lines(image.texture, line, lines, chunk)
-                    self._staged(chunk.nbytes)
+        self._transfers.write_lines(image, data, first)
 
     def read(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
         """Copy bytes to the host, after everything submitted before.
@@ -246,17 +222,7 @@ class Device:
         DeviceError
             The buffer is released, or the range leaves it.
         """
-        subject = f"read {buffer.label or buffer.purpose}"
-        if nbytes == 0:
-            return b""
-        with self._queue.entered(subject):
-            size = buffer.nbytes - offset if nbytes is None else nbytes
-            self._range(subject, buffer, offset, size)
-            parts = [
-                self._read(subject, buffer, offset + at, min(CHUNK_NBYTES, size - at))
-                for at in range(0, size, CHUNK_NBYTES)
-            ]
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        return self._transfers.read(buffer, offset, nbytes)
 
     def clear(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> None:
         """Set bytes to zero, up to a multiple of 4 of them.
@@ -274,14 +240,7 @@ class Device:
         DeviceError
             The buffer is released, or the range leaves it.
         """
-        subject = f"clear {buffer.label or buffer.purpose}"
-        with self._queue.entered(subject):
-            size = buffer.nbytes - offset if nbytes is None else nbytes
-            self._range(subject, buffer, offset, size)
-            with self._queue.translated(subject):
-                encoder = self._queue.encoder()
-                encoder.clear_buffer(buffer.raw, offset, padded(size))
-                self._queue.submit(encoder)
+        self._transfers.clear(buffer, offset, nbytes)
 
     def pipeline(self, shader: Shader) -> Pipeline:
         """Return the pipeline of a shader, compiling it the first time.
@@ -359,7 +318,7 @@ class Device:
                 return
             for program in list(self._programs):  # what another thread made meanwhile
                 program.close()
-            self._slot = None  # its copies keep buffers
+            self._transfers.drop()  # its copies keep buffers
             self._pool.close()
             self._pipelines.close()
             self._queue.close()
@@ -367,39 +326,3 @@ class Device:
     def lose_for_test(self) -> None:
         """Make the driver give the device up, to try what then happens."""
         self._queue.lose()
-
-    def _range(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> None:
-        if nbytes < 1:
-            raise DeviceError(f"{subject}: {nbytes} bytes at {offset}, at least 1 is needed")
-        resolved(subject, Binding(buffer, offset, nbytes), self._pool)
-        if offset % 4:
-            raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
-
-    def _write(self, buffer: Buffer, view: memoryview, offset: int) -> None:
-        """Write one chunk, which stays staged for a while."""
-        even = view.nbytes & ~3
-        if even:
-            self._queue.write(buffer.raw, offset, view[:even])
-        if even < view.nbytes:
-            tail = memoryview(bytes(view[even:]).ljust(4, b"\0"))
-            self._queue.write(buffer.raw, offset + even, tail)
-        self._staged(view.nbytes)
-
-    def _staged(self, nbytes: int) -> None:
-        """Wait for the device when a chunk's worth is staged."""
-        self._unflushed += nbytes
-        if self._unflushed >= CHUNK_NBYTES:
-            self._queue.flush()
-            self._unflushed = 0
-
-    def _read(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> bytes:
-        size = padded(nbytes)
-        if self._slot is None or self._slot.nbytes < size:
-            if self._slot is not None:
-                self._slot.release()
-            self._slot = None
-            self._slot = Slot(self._queue, self._pool, size)
-        with self._queue.translated(subject):
-            self._slot.take([(buffer, offset, nbytes)])
-            self._slot.start(self._queue.run([], self._slot.copies[0]), size)
-        return self._slot.finish(subject)[:nbytes]
