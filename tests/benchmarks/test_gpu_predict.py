@@ -60,6 +60,21 @@ def test_the_page_is_of_the_data_that_the_command_has():
     assert predict.text_of(predict.data(found)) == predict.DATA.read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("H200", 67),
+        ("RTX 4090", 82.6),
+        ("RX 7900 XTX", 61.4 / 2),
+        ("Arc B580", 13.67),
+        ("M3 Max", 14.3),
+    ],
+)
+def test_figures_of_a_card_agree_with_its_published_peak(name, peak):
+    card = next(card for card in predict.CARDS if card.name == name)
+    assert card.peak == pytest.approx(peak, rel=0.005)
+
+
 def test_the_page_says_that_nothing_was_measured():
     text = predict.PAGE.read_text("utf-8")
     assert "Nobody has measured any of this" in text
