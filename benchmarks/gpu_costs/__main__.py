@@ -5,7 +5,7 @@
     python -m benchmarks.gpu_costs                                  all that the baseline has
     python -m benchmarks.gpu_costs --op linear --formats q4_k_m     products with weights
     python -m benchmarks.gpu_costs --graph decode1 --lint           what accesses ask of memory
-    python -m benchmarks.gpu_costs --family dg2                     what Intel's compiler says
+    python -m benchmarks.gpu_costs --family bmg                     what Intel's compiler says
     python -m benchmarks.gpu_costs --check                          fails where one became worse
 
 The graphs of decode steps and prompts are recorded for a model without weights, and Mesa's RADV

@@ -1,7 +1,7 @@
 /* A kernel driver for an Intel GPU that is not there, as a library to preload: it stands before libdrm and ioctl.
  *
  * Mesa's ANV asks the kernel's i915 driver what the GPU has before it opens it. The answers here are those of a GPU
- * of SUBSLICES subslices of 16 execution units with the PCI id DEVICE_ID and LOCAL_MEMORY 0 or 1 regions of memory of
+ * of SUBSLICES subslices of UNITS execution units with the PCI id DEVICE_ID and LOCAL_MEMORY 0 or 1 regions of memory of
  * its own (all given with -D). Memory is a sparse file, GPU_COSTS_CARD, which is also the card's device node; whatever is
  * submitted is dropped, and everything is done at once. Numbers and layouts are those of the kernel's interface
  * (drm.h, i915_drm.h). */
@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { UNITS = 16, PRIMARY_NODE = 0, RENDER_NODE = 2, MOST_BUFFERS = 65536 };
+enum { PRIMARY_NODE = 0, RENDER_NODE = 2, MOST_BUFFERS = 65536 };
 static const uint64_t MEMORY_NBYTES = (uint64_t)16 << 30, ADDRESSES = (uint64_t)1 << 48;
 static const uint64_t PAGE = 0x10000;
 

@@ -29,14 +29,31 @@ DRIVER_FOLDERS = ("/usr/share", "/etc", "/usr/local/share", "/usr/local/etc")
 
 @dataclass(frozen=True, slots=True)
 class IntelGpu:
-    """What the kernel's driver tells of an Intel GPU: PCI id, subslices, whether it has memory."""
+    """What the kernel's driver says of an Intel GPU.
+
+    Parameters
+    ----------
+    device_id : int
+        PCI id.
+    subslices, units : int
+        Subslices (Xe cores), and execution units of each.
+    local_memory : bool
+        Whether it has memory of its own.
+    """
 
     device_id: int
     subslices: int
+    units: int
     local_memory: bool
 
 
-INTEL = {"tgl": IntelGpu(0x9A49, 6, False), "dg2": IntelGpu(0x56A0, 32, True)}
+# Tiger Lake, Arc A770 and Arc B580. The kernel has another driver, xe, for the last one, but ANV is
+# content with the answers of i915.
+INTEL = {
+    "tgl": IntelGpu(0x9A49, 6, 16, False),
+    "dg2": IntelGpu(0x56A0, 32, 16, True),
+    "bmg": IntelGpu(0xE20B, 20, 8, True),
+}
 CARD_NBYTES = 64 << 30  # of a file that is a hole
 
 
@@ -156,6 +173,7 @@ def _shimmed(cc: str, work: Path, gpu: IntelGpu) -> dict[str, str]:
     told = {
         "DEVICE_ID": gpu.device_id,
         "SUBSLICES": gpu.subslices,
+        "UNITS": gpu.units,
         "LOCAL_MEMORY": int(gpu.local_memory),
     }
     shim = _built(cc, work, "drm_shim", *(f"-D{name}={value}" for name, value in told.items()))

@@ -473,7 +473,7 @@ def test_a_baseline_of_less_than_all_is_refused(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["navi31", "vega10", "dg2"])
+@pytest.mark.parametrize("family", ["navi31", "vega10", "dg2", "bmg"])
 def test_kernels_of_a_tiny_model_from_end_to_end(tmp_path, family):
     out = tmp_path / "rows.json"
     words = ["--model", "tiny", "--formats", "q4_0,f16", "--family", family]
@@ -488,7 +488,7 @@ def test_kernels_of_a_tiny_model_from_end_to_end(tmp_path, family):
     }
     products = [r for r in rows if r["instructions_per_weight"]]
     # Intel's compiler unrolls loops of the products, and what it makes of them has no figure then.
-    if family != "dg2":
+    if family not in tools.INTEL:
         assert {r["graph"] for r in products} == {"decode1", "prefill16"}
     for each in products:
         assert each["vgprs"] > 0
