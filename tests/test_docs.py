@@ -1,0 +1,43 @@
+"""What the documents name is there: files, and the terms of the glossary once each."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/rasterisers.md"]
+FILES = {
+    path.relative_to(ROOT).as_posix()
+    for top in (
+        "wgpu_backend",
+        "shaders",
+        "models",
+        "tests",
+        "benchmarks",
+        "examples",
+        "docs",
+        ".ci",
+    )
+    for path in (ROOT / top).rglob("*.*")
+}
+# They stand for any file of a kind.
+ANY = re.compile(r"NAME|FILE|path/to")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_files_that_a_document_names_exist(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    named = set(re.findall(r"[`(]([\w./-]+\.(?:py|wgsl|md|txt|json))\b", text))
+    homes = ROOT, (ROOT / document).parent
+    missing = [n for n in named if not any((home / n).exists() for home in homes)]
+    missing = [n for n in missing if not ANY.search(n)]
+    assert [n for n in missing if not any(f.endswith(f"/{n}") for f in FILES)] == []
+
+
+def test_a_term_has_one_line_in_the_glossary():
+    text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")][1:]
+    terms = [term for row in rows for term in row.split(", ")]
+    assert len(terms) > 40
+    assert sorted(terms) == sorted(set(terms))
