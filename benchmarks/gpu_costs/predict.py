@@ -88,8 +88,8 @@ class Card:
 CARDS = (
     Card(
         "H200", 4800, 132, 128, 1.98, GAP,
-        "4.8 TB/s and 67 TFLOPS by NVIDIA's data sheet; SMs and clock of the H100 SXM5, whose "
-        "die it has (glennklockwood.com/garden/processors/h100, hmc-tech.com)",
+        "NVIDIA's, as in hmc-tech.com (1980 MHz, 66.9 TFLOPS) and glennklockwood.com/garden/"
+        "processors/h100, whose die it is: 132 SMs; 4.8 TB/s",
     ),
     Card(
         "RTX 4090", 1008, 128, 128, 2.52, GAP,
