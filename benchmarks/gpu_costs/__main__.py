@@ -200,8 +200,11 @@ def checked(rows: Sequence[Row], driver: str) -> int:
         print(f"\n{told}: only spills and scratch are looked at")
         known = {}
     lines = compare.worse(rows, known)
-    if known and (new := compare.unknown(rows, known)):
+    new = compare.unknown(rows, known) if known else 0
+    if new:
         print(f"\n{new} kernels are not in the baseline; --write-baseline puts them there")
+    if new and new == len(compare.figures(rows)):
+        lines.append("nothing was compared: the baseline has none of these kernels")
     print("\n".join(["", "worse than the baseline:", *lines] if lines else ["\nnothing is worse"]))
     return 1 if lines else 0
 

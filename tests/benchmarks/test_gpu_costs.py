@@ -6,6 +6,7 @@ import platform
 import struct
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import gguf
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_costs import assembly, compare, models, nir, nir_run, tools
-from benchmarks.gpu_costs.__main__ import arguments, lint_lines, table
+from benchmarks.gpu_costs.__main__ import arguments, checked, lint_lines, table
+from benchmarks.gpu_costs.collect import Row
 from benchmarks.gpu_costs.lint import Lint, cycles, least_cycles, least_lines, lines
 from benchmarks.gpu_costs.nir_ops import OPS, compute
 
@@ -280,6 +282,27 @@ def row(**other):
 
 def kernels(*rows):
     return compare.figures(rows)
+
+
+def test_a_baseline_without_any_of_the_kernels_is_no_success(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compare, "BASELINE", tmp_path / "b.json")
+    compare.write(compare.BASELINE, "Mesa 25.0.7", [row()])
+    moved = row(op="linear")
+    assert checked([row(), moved], "Mesa 25.0.7") == 0
+    assert "1 kernels are not in the baseline" in capsys.readouterr().out
+    assert checked([moved], "Mesa 25.0.7") == 1
+    assert "the baseline has none of these kernels" in capsys.readouterr().out
+    assert checked([moved], "Mesa 26.0.1") == 0  # of another compiler nothing can be compared
+
+
+def test_json_has_the_figures_that_are_compared():
+    names = {field.name for field in fields(Row)}
+    wanted = (
+        "family model format graph op kernel count groups vgprs spills scratch lds waves latency "
+        "inverse_throughput instructions_per_weight"
+    )
+    assert set(wanted.split()) <= names
+    assert {*compare.KEY, *compare.LIMITS, *compare.NEVER} <= names
 
 
 @pytest.mark.parametrize("name", ["spills", "scratch"])
