@@ -29,9 +29,10 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.matmul import mulmat
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Q8, VALUES
 from wgpu_backend.ops.op import fusions, op
-from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations
+from wgpu_backend.ops.q8 import FORMATS, q8_activations
 
 HERE = Path(__file__).parent
 EXPERTS, USED, EXPERT = 32, 4, (2880, 2880)  # of gpt-oss 20b: all, chosen by a token, rows of one
@@ -129,7 +130,7 @@ class Bench:
         spec = Spec.dense((m, k), dtype)
         data = self._bytes(spec)
         # Where a weight lies may hang on whether products round activations.
-        self.executor.rules = fusions(["mulmat_q8"] if rounded else [], exact=False)
+        self.executor.rules = fusions(["linear_q8"] if rounded else [], exact=False)
         try:
             return leaf(spec, self.executor.weight(spec, memoryview(data), "weight", alone=True))
         finally:
@@ -144,11 +145,10 @@ class Bench:
         m, k = shape
         weight = self.weight(m, k, dtype, rounded=kernel == "q8")
         x = self.columns(n, k)
-        name = "mulmat_q8" if kernel == "q8" else "mulmat"
-        y = mulmat_q8(weight, q8_activations(x)) if kernel == "q8" else mulmat(weight, x)
-        recorded = self.context.record(y)
+        rows, prologue = (q8_activations(x), Q8) if kernel == "q8" else (x, VALUES)
+        recorded = self.context.record(linear(weight, rows, prologue=prologue))
         return Case(
-            kernel, dtype, m, k, n, lambda: sum(t for o, _, t in recorded.timed() if o == name)
+            kernel, dtype, m, k, n, lambda: sum(t for o, _, t in recorded.timed() if o == "linear")
         )
 
     def experts(self, dtype: DType) -> Tensor:
@@ -173,10 +173,10 @@ class Bench:
         recorded = self.context.record(weights.mulmat_id(x, self.context.from_numpy(chosen)))
         self.executor.rules = {}
         # The lists of pairs belong to the product, the rounding of activations does not.
-        wanted = ("mulmat_id", "expert_tiles")
+        wanted = ("linear_by_expert", "expert_tiles")
         return Case(
             ("q8" if any("q8" in rule for rule in rules) else "f32")
-            + (" tiles" if "mulmat_id_tiles" in rules else " each"),
+            + (" tiles" if "linear_by_expert_tiles" in rules else " each"),
             weights.dtype,
             m,
             k,
@@ -243,12 +243,13 @@ def cases_of(bench: Bench, dtype: DType, columns: Iterable[int]) -> list[Case]:
 def expert_cases(bench: Bench, dtype: DType) -> list[Case]:
     """Products by the chosen expert: pair by pair, and by tiles of what chose the same."""
     weights = bench.experts(dtype)
-    together = ("mulmat_id_tiles", "mulmat_id_q8_tiles")
+    rounded, together = "linear_by_expert_q8", "linear_by_expert_tiles"
     found: list[Case] = []
     for tokens in TOKENS:
-        found += [bench.expert_case(weights, tokens, *r) for r in ((), ("mulmat_id_q8",))]
+        found += [bench.expert_case(weights, tokens, *r) for r in ((), (rounded,))]
         if tokens > 1:
-            found += [bench.expert_case(weights, tokens, *r) for r in (together[:1], together)]
+            both = (together,), (together, rounded)
+            found += [bench.expert_case(weights, tokens, *rules) for rules in both]
     return found
 
 

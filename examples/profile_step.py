@@ -3,8 +3,8 @@
 ::
 
     $ python examples/profile_step.py
-    mulmat_q8_gated_q8      6     0.28 ms    27%
-    mulmat_q8               7     0.27 ms    26%
+    linear                 25     0.89 ms    86%
+    rope_attention          6     0.07 ms     7%
     …
 
 ``wgpu-backend profile MODEL`` also tells shaders apart and writes a trace. A device as the only

@@ -148,7 +148,7 @@ def test_operands_in_blocks(full, dtype):
     executors = {"full": full}
     options = {"dtypes": (F32, F16), "limit": 5e-4}
     products = check_op(
-        find("mulmat"), f"m k:{dtype}", "n k", executors=executors, nonfinite=False, **options
+        find("linear"), f"m k:{dtype}", "n k", executors=executors, nonfinite=False, **options
     )
     assert len(products) == 2 * (5 * 8 + 1) + 1  # a weight has at least a row; one with very many
     taken = check_op(find("rows"), f"9 512:{dtype}", "k:i32", executors=executors, dtypes=(I32,))

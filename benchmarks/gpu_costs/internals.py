@@ -21,6 +21,7 @@ from wgpu_backend.graph.fusion import fused
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.kernels import runs
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend, BackendParams, new_backend
 from wgpu_backend.ml.dry_run import DryRunExecutor, DryRunGraph
@@ -34,7 +35,7 @@ from wgpu_backend.shader import Shader
 
 POSITIONS = 8192
 SHORTEST = 256
-LINEAR = ("mulmat", "linear")  # how names of products with weights begin
+LINEAR = "linear"  # how names of products with weights begin
 _WHOLE = (Part(0, 1, {}),)
 
 Operands = tuple[tuple[str, str, tuple[int, ...]], ...]
@@ -156,7 +157,7 @@ class _Listing(DryRunExecutor):
     ) -> DryRunGraph:
         """Note the kernels of a graph."""
         scheduled = schedule(outputs)
-        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
+        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
         done = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
         for node, launch in done.plan.steps:
             assert node.call is not None

@@ -234,7 +234,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    ops = ("paged_attention_q8", "mulmat_q8_gated_q8")
+    ops = ("paged_attention_q8", "linear")
     shaders = ("rasteriser/attention(A=1u)", "rasteriser/mulmat_q8")
     step = profiling.Step("a step", ops, shaders, (4e-3, 3e-3))
     profiling.print_step(step, full=False)
@@ -257,7 +257,7 @@ def test_profile_times_every_dispatch_and_writes_a_trace(
     passes = [e for e in events if e.get("cat") == "pass"]
     dispatches = [e for e in events if e.get("cat") == "dispatch"]
     assert len(passes) == 2
-    assert re.search(r"^mulmat\w* +[a-z][\w/]+ +\d+ ", out, re.MULTILINE)  # no constants by default
+    assert re.search(r"^linear\w* +[a-z][\w/]+ +\d+ ", out, re.MULTILINE)  # no constants by default
     totals = [int(n) for n in re.findall(r"^all +(\d+)", out, re.MULTILINE)]
     assert sum(totals) == len(dispatches)
     assert sum(e["dur"] for e in dispatches) == pytest.approx(sum(e["dur"] for e in passes))
@@ -266,7 +266,7 @@ def test_profile_times_every_dispatch_and_writes_a_trace(
 
 def test_profile_works_without_a_device(cli: Cli, tiny: Path) -> None:
     out = cli("profile", str(tiny), "-p", "8", *CPU).out
-    assert re.search(r"^mulmat +numpy", out, re.MULTILINE)
+    assert re.search(r"^linear +numpy", out, re.MULTILINE)
 
 
 def test_profile_tells_constants_only_where_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,7 @@ def test_a_cache_that_the_host_cannot_hold_is_out_of_memory(path, monkeypatch):
 
 
 def test_a_rule_that_there_is_not_is_refused_with_those_there_are():
-    with pytest.raises(OptionError, match=r"no rule makes 'teapot', there are .*, rope_put, "):
+    with pytest.raises(OptionError, match=r"no rule is called 'teapot', there are .*, rope_put, "):
         fusions(["rope_put", "teapot"], exact=True)
 
 

@@ -25,7 +25,7 @@ SHOWN = {
     "fused_op": r"^\(a - b\)² runs as square_apart$",
     "custom_model": r"^the same tokens greedily on both sides: \[\d+(, \d+){7}\]$",
     "compare_dump": r"^10 of 10 are alike on \S",
-    "profile_step": r"^mulmat\w* +\d+ +\d+\.\d\d ms +\d+%$",
+    "profile_step": r"^linear\w* +\d+ +\d+\.\d\d ms +\d+%$",
 }
 WITH_A_WINDOW = {"attention_map", "activations", "playground"}  # test_windows.py
 ON_NUMPY = ("tensor_tour", "generate", "custom_op", "custom_model", "profile_step")

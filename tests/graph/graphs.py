@@ -12,7 +12,7 @@ from wgpu_backend.ops.attention import Scores, paged_attention
 from wgpu_backend.ops.copying import cast, concat, contiguous
 from wgpu_backend.ops.elementwise import add, mul, scale, sub
 from wgpu_backend.ops.indexing import rows, set_rows
-from wgpu_backend.ops.matmul import mulmat
+from wgpu_backend.ops.linear import mulmat
 from wgpu_backend.ops.normalization import rms_norm, softmax
 from wgpu_backend.ops.position import rope
 

@@ -93,10 +93,10 @@ def test_products_round_where_that_was_measured_to_pay(executors, monkeypatch):
     capabilities = dataclasses.replace(executor.capabilities, rounded=frozenset({"q4_0 many"}))
     monkeypatch.setattr(executor.device, "capabilities", capabilities)
     monkeypatch.setattr(executor, "rules", fusions(exact=False))
-    assert "mulmat_q8" not in kernels_of_a_product(executor, 1)
-    assert "mulmat_q8" in kernels_of_a_product(executor, 9)
+    assert "q8_activations" not in kernels_of_a_product(executor, 1)
+    assert "q8_activations" in kernels_of_a_product(executor, 9)
     monkeypatch.setattr(executor, "rules", fusions(exact=True))
-    assert "mulmat_q8" not in kernels_of_a_product(executor, 9)
+    assert "q8_activations" not in kernels_of_a_product(executor, 9)
 
 
 def kernels_of_a_product(executor, columns):

@@ -18,7 +18,7 @@ from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.testing import nmse
 
 # Mixtures of experts have a test of their own for these.
-EXPERTS = ("route", "mulmat_id")
+EXPERTS = ("route", "linear_by_expert")
 NAMES = sorted({rule.name for rules in fusions(exact=False).values() for rule in rules})
 RULES = [name for name in NAMES if not name.startswith(EXPERTS)]
 MODELS = [("llama", "q4_k"), ("qwen2", "q8_0"), ("qwen3", "q4_0")]
@@ -59,7 +59,7 @@ def test_exact_logits_stay_exact(full, tmp_path, monkeypatch, off, architecture,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("off", ["none", "norm_weighted", "mulmat_add_weighted"])
+@pytest.mark.parametrize("off", ["none", "norm_weighted", "linear_add_weighted"])
 def test_norms_in_products_of_floats_are_exact(full, tmp_path, monkeypatch, off, architecture):
     left = [name for name in RULES if name != off]
     monkeypatch.setattr(full, "rules", fusions(left, exact=True))

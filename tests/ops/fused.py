@@ -1,6 +1,7 @@
 """What fusion rules leave of a graph, and what it gives."""
 
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.linear_attributes import Attributes
 from wgpu_backend.ops.op import fusions
 
 
@@ -10,6 +11,21 @@ def ran(executor, monkeypatch, rules, build, *, exact=True):
     with Context(executor) as ctx:
         recorded = ctx.record(*build(ctx))
         try:
-            return [node.call.op.name for node, _ in recorded.plan.steps], recorded.run({}).wait()
+            return [titled(node) for node, _ in recorded.plan.steps], recorded.run({}).wait()
         finally:
             recorded.close()
+
+
+def titled(node):
+    """Name of a node's op, and of a product what comes before and behind its sums."""
+    launch, found = node.launch, node.launch.attributes
+    words = [node.call.op.name]
+    if isinstance(found, Attributes):
+        words += [found.prologue.form] if found.prologue.form != "values" else []
+        words += ["tiles"] if launch.choices.get("ids") == "chosen/tiles" else []
+        words += ["gated"] if found.epilogue.activation else []
+        words += ["add"] if launch.choices.get("ADDS") else []
+        words += ["to_norm"] if found.epilogue.norm else []
+        words += ["to_q8"] if found.epilogue.rounded else []
+        words += [found.precision] if found.precision != "default" else []
+    return " ".join(words)

@@ -40,7 +40,8 @@ TRIALS = {
     "take_axes": ((ROWS, "ids:i32"), {"options": {"axis": 0}}),
     "take_along_axis": ((ROWS, "ids cols:i32"), {"options": {"axis": 0}}),
     "rows": (("5 cols", "ids:i32"), {}),
-    "mulmat": (("m k", "n k"), {"nonfinite": False, "limit": 1e-6}),
+    "linear": (("m 64", "n 64"), {"nonfinite": False, "limit": 1e-6}),
+    "matmul_strided": (("m k", "n k"), {"nonfinite": False, "limit": 1e-6}),
 }
 
 

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from tests.blocks import sampled
+from tests.ops.fused import titled
 from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import BF16, F32, I32, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.expert_tiles import expert_tiles, mulmat_id_tiles, tiles_of
+from wgpu_backend.ops.expert_tiles import expert_tiles
+from wgpu_backend.ops.experts import linear_by_expert, tiles_of
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
@@ -73,13 +75,13 @@ def product(executor, monkeypatch, rng, dtype, *, count=5, m=33, k=256, **how):
             rows = layout(context, x, how.get("x_dtype", F32))
             y = weights.mulmat_id(rows, LAYOUTS["tensor"](context, ids, I32))
             recorded = context.record(y)
-            names = [node.call.op.name for node, _ in recorded.plan.steps]
+            names = [titled(node) for node, _ in recorded.plan.steps]
             values = recorded.run({}).wait()[0]
             recorded.close()
             return names, values
 
-    names, got = made(["mulmat_id_tiles"])
-    assert "mulmat_id_tiles" in names
+    names, got = made(["linear_by_expert_tiles"])
+    assert "linear_by_expert tiles" in names
     return nmse(got[inside], made(())[1][inside])
 
 
@@ -125,7 +127,7 @@ def test_some_of_the_experts(any_gpu, check, rng):
     def chosen(context):
         some = experts_of(context, 6, 9, 64, Q8_0, data).slice(0, 2, 5)
         tiles = expert_tiles(context.from_numpy(ids), experts=3, size=size)
-        return mulmat_id_tiles(some, tensor(context, x), tiles, used=2)
+        return linear_by_expert(some, tensor(context, x), tiles, used=2)
 
     check(any_gpu, chosen, limit=LIMIT)
 
@@ -143,53 +145,53 @@ def test_products_may_end_with_the_bias_of_their_expert(executors, check, rng, k
         weights = experts_of(context, 3, 101, 256, Q8_0, data)
         tiles = expert_tiles(context.from_numpy(ids), experts=3, size=size)
         added = tensor(context, bias, dtype)
-        return mulmat_id_tiles(weights, tensor(context, x), tiles, added, used=2)
+        return linear_by_expert(weights, tensor(context, x), tiles, added, used=2)
 
     check(executor, chosen, limit=LIMIT)
 
 
 @pytest.mark.parametrize("tokens", [1, 40])
 def test_the_bias_of_another_choice_is_added_afterwards(full, monkeypatch, rng, tokens):
-    rules = fusions(["mulmat_id_tiles", "mulmat_id_add"], exact=True)
+    rules = fusions(["linear_by_expert_tiles", "linear_by_expert_add"], exact=True)
     monkeypatch.setattr(full, "rules", rules)
     with Context(full) as context:
         ids, others = (context.from_numpy(rng.integers(0, 3, (tokens, 2))) for _ in range(2))
         weights, x = context.zeros(3, 9, 64), context.zeros(tokens, 1, 64)
         y = weights.mulmat_id(x, ids).add_id(context.zeros(3, 9), others)
         recorded = context.record(y)
-        names = [node.call.op.name for node, _ in recorded.plan.steps]
+        names = [titled(node) for node, _ in recorded.plan.steps]
         recorded.close()
     assert names[-1] == "add_id"
 
 
 def test_products_of_the_same_choice_share_its_tiles(full, monkeypatch, rng):
-    monkeypatch.setattr(full, "rules", fusions(["mulmat_id_tiles"], exact=True))
+    monkeypatch.setattr(full, "rules", fusions(["linear_by_expert_tiles"], exact=True))
     w, x = rng.standard_normal((3, 9, 64), "f4"), rng.standard_normal((40, 1, 64), "f4")
     with Context(full) as context:
         ids = context.from_numpy(rng.integers(0, 3, (40, 2)))
         gate, up = (context.from_numpy(w).mulmat_id(context.from_numpy(x), ids) for _ in range(2))
         recorded = context.record(gate, up)
-        names = [node.call.op.name for node, _ in recorded.plan.steps]
+        names = [titled(node) for node, _ in recorded.plan.steps]
         recorded.close()
-    assert names == ["expert_tiles", "mulmat_id_tiles", "mulmat_id_tiles"]
+    assert names == ["expert_tiles", *2 * ["linear_by_expert tiles"]]
 
 
 def test_few_tokens_and_odd_rows_stay_apart(full, monkeypatch, rng):
-    monkeypatch.setattr(full, "rules", fusions(["mulmat_id_tiles"], exact=True))
+    monkeypatch.setattr(full, "rules", fusions(["linear_by_expert_tiles"], exact=True))
     for tokens, k in ((1, 64), (90, 33)):
         with Context(full) as context:
             ids = context.from_numpy(rng.integers(0, 3, (tokens, 2)))
             x = context.from_numpy(rng.standard_normal((tokens, 1, k), "f4"))
             weights = context.from_numpy(rng.standard_normal((3, 9, k), "f4"))
             recorded = context.record(weights.mulmat_id(x, ids))
-            names = [node.call.op.name for node, _ in recorded.plan.steps]
+            names = [titled(node) for node, _ in recorded.plan.steps]
             recorded.close()
-        assert names == ["mulmat_id"]
+        assert names == ["linear_by_expert"]
 
 
 @pytest.mark.parametrize("shape", [(0, 9, 64), (3, 0, 64)], ids=["no experts", "no rows"])
 def test_of_nothing_comes_nothing(full, monkeypatch, rng, shape):
-    monkeypatch.setattr(full, "rules", fusions(["mulmat_id_tiles"], exact=True))
+    monkeypatch.setattr(full, "rules", fusions(["linear_by_expert_tiles"], exact=True))
     with Context(full) as context:
         x = context.from_numpy(rng.standard_normal((40, 1, 64), "f4"))
         ids = context.from_numpy(rng.integers(0, 3, (40, 2)))
@@ -203,9 +205,9 @@ def test_what_does_not_fit_is_refused(full):
         with pytest.raises(ShapeError, match="tiles of 0 for 4 experts"):
             expert_tiles(context.zeros(3, 2, dtype=I32), experts=4, size=0)
         with pytest.raises(ShapeError, match=r"tiles is \(4, 5\), 6 pairs of 4 experts need"):
-            mulmat_id_tiles(weights, x, context.zeros(4, 5, dtype=I32), used=2)
-        with pytest.raises(DTypeError, match="mulmat_id_tiles: tiles is f32, needs i32"):
-            mulmat_id_tiles(weights, x, context.zeros(tiles_of(6, 4, 4), 5), used=2)
+            linear_by_expert(weights, x, context.zeros(4, 5, dtype=I32), used=2)
+        with pytest.raises(DTypeError, match="linear_by_expert: tiles is f32, needs i32"):
+            linear_by_expert(weights, x, context.zeros(tiles_of(6, 4, 4), 5), used=2)
         tiles = context.zeros(tiles_of(6, 4, 4), 5, dtype=I32)
         with pytest.raises(ShapeError, match="rows of weights have 33 values"):
-            mulmat_id_tiles(context.zeros(4, 9, 33), context.zeros(3, 1, 33), tiles, used=2)
+            linear_by_expert(context.zeros(4, 9, 33), context.zeros(3, 1, 33), tiles, used=2)

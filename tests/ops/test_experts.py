@@ -8,7 +8,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import leaf
-from wgpu_backend.ops.experts import mulmat_id_add
+from wgpu_backend.ops.experts import linear_by_expert
 
 LIMIT = 1e-10
 
@@ -133,7 +133,7 @@ def test_mulmat_id_refuses_what_does_not_fit(full, rng):
             weights.mulmat_id(ctx.zeros(3, 3, 64), ids)
         with pytest.raises(ShapeError, match=r"strides \(576, 1, 9\), needs whole experts"):
             ctx.zeros(4, 64, 9).permute(0, 2, 1).mulmat_id(ctx.zeros(3, 1, 64), ids)
-        with pytest.raises(DTypeError, match="mulmat_id: ids is f32, needs i32"):
+        with pytest.raises(DTypeError, match="linear_by_expert: ids is f32, needs i32"):
             weights.mulmat_id(ctx.zeros(3, 1, 64), ctx.zeros(3, 2))
 
 
@@ -145,7 +145,7 @@ def test_a_product_may_end_with_the_bias_of_its_expert(any_gpu, check, rng, layo
 
     def chosen(ctx):
         weights, of = experts_of(ctx, 5, 33, 256, dtype, data), LAYOUTS[layout]
-        return mulmat_id_add(weights, of(ctx, x), of(ctx, ids, I32), of(ctx, bias))
+        return linear_by_expert(weights, of(ctx, x), of(ctx, ids, I32), of(ctx, bias))
 
     check(any_gpu, chosen, limit=LIMIT)
 
@@ -156,21 +156,24 @@ def test_the_bias_of_experts_in_parts(split, check, rng):
 
     def chosen(ctx):
         weights = experts_of(ctx, 6, 101, 256, Q8_0, data)
-        return mulmat_id_add(weights, tensor(ctx, x), ctx.from_numpy(ids), tensor(ctx, bias))
+        return linear_by_expert(weights, tensor(ctx, x), ctx.from_numpy(ids), tensor(ctx, bias))
 
     check(split, chosen, limit=LIMIT)
 
 
-def test_mulmat_id_add_refuses_what_does_not_fit(full):
+def test_a_bias_of_experts_refuses_what_does_not_fit(full):
     with Context(full) as ctx:
         x, ids = ctx.zeros(3, 1, 64), ctx.zeros(3, 2, dtype=I32)
         with pytest.raises(ShapeError, match=r"bias is \(4, 8\), needs \(4, 9\)"):
-            mulmat_id_add(ctx.zeros(4, 9, 64), x, ids, ctx.zeros(4, 8))
+            linear_by_expert(ctx.zeros(4, 9, 64), x, ids, ctx.zeros(4, 8))
         quants = experts_of(ctx, 4, 9, 256, IQ3_S, bytes(IQ3_S.nbytes(4 * 9 * 256)))
-        with pytest.raises(DTypeError, match="mulmat_id_add: weights is iq3_s"):
-            mulmat_id_add(quants, ctx.zeros(3, 1, 256), ids, ctx.zeros(4, 9))
-        with pytest.raises(ShapeError, match="rows of weights have 33 values, needs a multiple"):
-            mulmat_id_add(ctx.zeros(4, 9, 33), ctx.zeros(3, 1, 33), ids, ctx.zeros(4, 9))
+        with pytest.raises(DTypeError, match="linear_by_expert: weights is iq3_s"):
+            linear_by_expert(quants, ctx.zeros(3, 1, 256), ids, ctx.zeros(4, 9))
+        with pytest.raises(
+            ShapeError,
+            match="rows of weights have 33 values, with tiles or a bias it needs a multiple",
+        ):
+            linear_by_expert(ctx.zeros(4, 9, 33), ctx.zeros(3, 1, 33), ids, ctx.zeros(4, 9))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

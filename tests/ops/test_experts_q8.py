@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from tests.blocks import sampled
+from tests.ops.fused import titled
 from tests.ops.operands import tensor, weight_bytes
 from tests.ops.test_expert_tiles import CHOICES
 from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import F16, I32, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
-from wgpu_backend.kernels.rasteriser.experts_q8 import mulmat_id_q8, mulmat_id_q8_tiles
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.expert_tiles import expert_tiles
+from wgpu_backend.ops.experts import linear_by_expert
+from wgpu_backend.ops.linear_attributes import Q8
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.q8 import FORMATS, q8_activations
 
@@ -42,9 +44,9 @@ def product(
         weights, rows = experts_of(ctx, count, m, k, dtype, data), q8_activations(tensor(ctx, x))
         added = tensor(ctx, bias) if adds else None
         if not size:
-            return mulmat_id_q8(weights, rows, ctx.from_numpy(ids), added)
+            return linear_by_expert(weights, rows, ctx.from_numpy(ids), added, prologue=Q8)
         tiles = expert_tiles(ctx.from_numpy(ids), experts=count, size=size)
-        return mulmat_id_q8_tiles(weights, rows, tiles, added, used=used)
+        return linear_by_expert(weights, rows, tiles, added, used=used, prologue=Q8)
 
     check(executor, chosen, limit=LIMIT)
 
@@ -88,15 +90,15 @@ def test_products_are_rounded_where_that_is_allowed(full, monkeypatch, rng, choi
         with Context(full) as ctx:
             weights = experts_of(ctx, 4, 9, 64, dtype, data)
             recorded = ctx.record(weights.mulmat_id(tensor(ctx, x), ctx.from_numpy(ids)))
-            assert [node.call.op.name for node, _ in recorded.plan.steps] == wanted
+            assert [titled(node) for node, _ in recorded.plan.steps] == wanted
             values = recorded.run({}).wait()[0][inside]
             recorded.close()
             return values.astype(np.float64)
 
-    exact = made((), ["mulmat_id"])
-    alone = made(["mulmat_id_q8"], ["q8_activations", "mulmat_id_q8"])
-    both = ["mulmat_id_tiles", "mulmat_id_q8", "mulmat_id_q8_tiles"]
-    tiled = made(both, ["expert_tiles", "q8_activations", "mulmat_id_q8_tiles"])
+    exact = made((), ["linear_by_expert"])
+    alone = made(["linear_by_expert_q8"], ["q8_activations", "linear_by_expert q8"])
+    both = ["linear_by_expert_tiles", "linear_by_expert_q8"]
+    tiled = made(both, ["expert_tiles", "q8_activations", "linear_by_expert q8 tiles"])
     assert np.sum((alone - exact) ** 2) <= 1e-3 * np.sum(exact**2)
     np.testing.assert_allclose(tiled, alone, rtol=1e-5, atol=1e-6)
 
@@ -108,7 +110,7 @@ def test_experts_without_an_integer_form_stay_exact(full, monkeypatch, rng):
         weights = experts_of(ctx, 4, 9, 64, F16, data)
         ids = ctx.from_numpy(rng.integers(0, 4, (2, 1)))
         recorded = ctx.record(weights.mulmat_id(ctx.zeros(2, 1, 64), ids))
-        assert [node.call.op.name for node, _ in recorded.plan.steps] == ["mulmat_id"]
+        assert [titled(node) for node, _ in recorded.plan.steps] == ["linear_by_expert"]
         recorded.close()
 
 
@@ -117,13 +119,15 @@ def test_what_does_not_fit_is_refused(full, executors, rng):
     with Context(full) as ctx:
         weights, ids = experts_of(ctx, 4, 9, 64, Q8_0, data), ctx.zeros(3, 2, dtype=I32)
         with pytest.raises(ShapeError, match="rows of x have 96 values, rows of weights have 64"):
-            mulmat_id_q8(weights, ctx.zeros(3, 1, 3, 12, dtype=U32), ids)
+            linear_by_expert(weights, ctx.zeros(3, 1, 3, 12, dtype=U32), ids, prologue=Q8)
         with pytest.raises(ShapeError, match="groups of x have 8 words, needs 12"):
-            mulmat_id_q8(weights, ctx.zeros(3, 1, 2, 8, dtype=U32), ids)
-        with pytest.raises(DTypeError, match="mulmat_id_q8: weights is f32"):
-            mulmat_id_q8(ctx.zeros(4, 9, 64), ctx.zeros(3, 1, 2, 12, dtype=U32), ids)
+            linear_by_expert(weights, ctx.zeros(3, 1, 2, 8, dtype=U32), ids, prologue=Q8)
+        with pytest.raises(DTypeError, match="linear_by_expert: weights is f32"):
+            linear_by_expert(
+                ctx.zeros(4, 9, 64), ctx.zeros(3, 1, 2, 12, dtype=U32), ids, prologue=Q8
+            )
     with Context(executors("wide")) as ctx:
         weights = experts_of(ctx, 4, 9, 64, Q8_0, data)
         x, ids = ctx.zeros(3, 1, 2, 12, dtype=U32), ctx.zeros(3, 2, dtype=I32)
-        with pytest.raises(DeviceError, match=r"no kernel for operands of .* needs a rasteriser"):
-            mulmat_id_q8(weights, x, ids).numpy()
+        with pytest.raises(DeviceError, match=r"no kernel for weights of .* use mulmat_id"):
+            linear_by_expert(weights, x, ids, prologue=Q8).numpy()

@@ -6,7 +6,8 @@ from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.matmul import linear, mulmat_gated
+from wgpu_backend.ops.linear import linear, linear_layer
+from wgpu_backend.ops.linear_attributes import Epilogue
 
 # Everything is dequantised to f32 and summed in f32; NumPy does the same in another order. Whole
 # matrices differ by 1e-13; a single sum of hundreds may nearly cancel.
@@ -219,7 +220,7 @@ def test_a_sum_goes_into_the_product(any_gpu, check, rng, dtype, n, residual):
 
     def product(ctx):
         added = ctx.from_numpy(addend if residual else addend[0])
-        return weight(ctx._executor, 67, 256, dtype, data).mulmat_add(ctx.from_numpy(x), added)
+        return linear(weight(ctx._executor, 67, 256, dtype, data), ctx.from_numpy(x), added)
 
     # As a product alone: sums in f32.
     check(any_gpu, product, limit=1e-10)
@@ -229,9 +230,9 @@ def test_a_sum_that_does_not_fit_a_product_is_refused(full):
     with Context(full) as ctx:
         matrix, x = ctx.zeros(5, 32), ctx.zeros(3, 32)
         with pytest.raises(ShapeError, match=r"addend is \(4,\), needs \(5,\) or \(3, 5\)"):
-            matrix.mulmat_add(x, ctx.zeros(4))
-        with pytest.raises(ShapeError, match=r"weight is \(5, 33\), needs .* groups of 32"):
-            ctx.zeros(5, 33).mulmat_add(ctx.zeros(3, 33), ctx.zeros(5))
+            linear(matrix, x, ctx.zeros(4))
+        with pytest.raises(ShapeError, match=r"weight is \(5, 33\) .* groups of 32"):
+            linear(ctx.zeros(5, 33), ctx.zeros(3, 33), ctx.zeros(5))
 
 
 @pytest.mark.parametrize("k", [32, 33])
@@ -239,7 +240,7 @@ def test_linear_adds_whatever_broadcasts(any_gpu, check, rng, k):
     values = [rng.standard_normal(s, "f4") for s in ((5, k), (3, k), (1, 5))]
     for addend in (values[2], values[2][0], values[2].repeat(3, axis=0)):
         arrays = (*values[:2], addend)
-        check(any_gpu, lambda ctx, a=arrays: linear(*map(ctx.from_numpy, a)), limit=1e-10)
+        check(any_gpu, lambda ctx, a=arrays: linear_layer(*map(ctx.from_numpy, a)), limit=1e-10)
 
 
 @pytest.mark.parametrize("n", [1, 3, 33])
@@ -250,18 +251,18 @@ def test_halves_of_a_weight_are_joined(any_gpu, check, rng, dtype, m, n):
 
     def build(ctx):
         both = weight(ctx._executor, 2 * m, 64, dtype, data)
-        return mulmat_gated(both, tensor(ctx, x), activation="silu")
+        return linear(both, tensor(ctx, x), epilogue=Epilogue("silu"))
 
     check(any_gpu, build, limit=LIMIT_OF_ONE)
 
 
 def test_halves_that_cannot_be_joined_are_refused(full, split, rng):
     with Context(full) as ctx:
-        with pytest.raises(ShapeError, match=r"weight is \(4, 33\), needs .* groups of 32"):
-            mulmat_gated(ctx.zeros(4, 33), ctx.zeros(1, 33), activation="silu")
+        with pytest.raises(ShapeError, match=r"weight is \(4, 33\) .* groups of 32"):
+            linear(ctx.zeros(4, 33), ctx.zeros(1, 33), epilogue=Epilogue("silu"))
         with pytest.raises(ShapeError, match=r"4 rows and 'tanh', needs .* one of silu, gelu"):
-            mulmat_gated(ctx.zeros(4, 32), ctx.zeros(1, 32), activation="tanh")
+            linear(ctx.zeros(4, 32), ctx.zeros(1, 32), epilogue=Epilogue("tanh"))
     with Context(split) as ctx:
         both = weight(split, 960, 256, Q4_0, weight_bytes(rng, 960, 256, Q4_0))
         with pytest.raises(DeviceError, match=r"\(960, 256\) lies in 3 bindings .* needs one"):
-            mulmat_gated(both, ctx.zeros(1, 256), activation="silu").numpy()
+            linear(both, ctx.zeros(1, 256), epilogue=Epilogue("silu")).numpy()

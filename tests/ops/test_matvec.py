@@ -11,16 +11,12 @@ from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import ShapeError
+from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.matvec import COLUMNS, Extent, fitted
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.q8 import (
-    mulmat_q8,
-    mulmat_q8_gated,
-    mulmat_q8_pair,
-    q8_activations,
-    q8_weighted,
-)
+from wgpu_backend.ops.q8 import q8_activations, q8_weighted
 from wgpu_backend.ops.rounding import EVERY_PRODUCT, q8_pair, rms_norm_pair
 from wgpu_backend.ops.tiles import key
 from wgpu_backend.testing import values_of
@@ -52,7 +48,9 @@ def product(executor, check, rng, dtype, m, n, k, rounded):
 
     def multiplied(ctx):
         w, rows = weight(ctx._executor, m, k, dtype, data), tensor(ctx, x)
-        return mulmat_q8(w, q8_activations(rows, planar=True)) if rounded else w.mulmat(rows)
+        return (
+            linear(w, q8_activations(rows, planar=True), prologue=Q8) if rounded else w.mulmat(rows)
+        )
 
     check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
 
@@ -98,7 +96,7 @@ def test_pairs_stay_together(hardware, check, rng, n):
 
     def multiplied(ctx):
         w = weight(ctx._executor, 35, 256, Q6_K, data)
-        return mulmat_q8_pair(w, q8_pair(tensor(ctx, x), planar=True))
+        return linear(w, q8_pair(tensor(ctx, x), planar=True), prologue=Q8_PAIR)
 
     # The second half rounds what is left, whose last digits devices may make differently.
     check(hardware, multiplied, limit=1e-8)
@@ -112,7 +110,7 @@ def test_halves_of_a_weight_are_joined_behind_a_norm(hardware, check, rng, n):
     def build(ctx):
         rows = q8_weighted(tensor(ctx, x), tensor(ctx, scale), planar=True)
         both = weight(ctx._executor, 2 * 33, 512, Q4_K, data)
-        return mulmat_q8_gated(both, rows, activation="silu", eps=1e-5)
+        return linear(both, rows, prologue=Prologue("q8", 1e-5), epilogue=Epilogue("silu"))
 
     check(hardware, build, limit=LIMIT)
 
@@ -153,7 +151,7 @@ def test_columns_may_be_a_part_of_planes(any_gpu, check, rng):
 
     def multiplied(ctx):
         planes = q8_activations(tensor(ctx, x), planar=True)
-        return mulmat_q8(weight(ctx._executor, 9, 64, Q4_0, data), planes.slice(1, 1, 4))
+        return linear(weight(ctx._executor, 9, 64, Q4_0, data), planes.slice(1, 1, 4), prologue=Q8)
 
     check(any_gpu, multiplied, limit=LIMIT)
 
@@ -162,8 +160,8 @@ def test_planes_of_other_rows_are_refused(full):
     with Context(full) as ctx:
         w = ctx.from_bytes(Q4_0, bytes(Q4_0.nbytes(64)), 1, 64)
         planes = q8_activations(ctx.zeros(2, 96), planar=True)
-        with pytest.raises(ShapeError, match=r"mulmat_q8: x is \(3, 2, 3, 4\)"):
-            mulmat_q8(w, planes)
+        with pytest.raises(ShapeError, match=r"linear: x is \(3, 2, 3, 4\)"):
+            linear(w, planes, prologue=Q8)
 
 
 @pytest.mark.parametrize(("n", "planar"), [(1, True), (COLUMNS, True), (COLUMNS + 1, False)])
@@ -178,7 +176,7 @@ def test_rules_make_planes_for_few_columns(executors, monkeypatch, n, planar):
         labels = {op: label for op, label, _ in recorded.timed()}
         recorded.close()
     assert ("PLANAR=true" in labels["q8_activations"]) == planar
-    assert ("x=planar_column" in labels["mulmat_q8"]) == planar
+    assert ("x=planar_column" in labels["linear"]) == planar
 
 
 ROOMY = Capabilities(max_workgroup_nbytes=32768)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.ops.fused import titled
 from tests.ops.operands import tensor, weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import MXFP4, Q8_0
@@ -12,7 +13,8 @@ from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
 EXPERTS, USED, HIDDEN, INNER = 8, 3, 96, 64
-RULES = ["route", "mulmat_id_add", "mulmat_id_tiles", "mulmat_id_q8", "mulmat_id_q8_tiles"]
+BY_EXPERT = ["linear_by_expert_add", "linear_by_expert_tiles", "linear_by_expert_q8"]
+RULES = ["route", *BY_EXPERT]
 # Activations in eight bits; twice, as the second product rounds what the first made.
 ROUNDED = 1e-3
 
@@ -66,7 +68,7 @@ def ran(executor, monkeypatch, rules, exact, model, x):
     monkeypatch.setattr(executor, "rules", fusions(rules, exact=exact))
     with Context(executor) as ctx:
         recorded = ctx.record(model(ctx, tensor(ctx, x)))
-        names = [node.call.op.name for node, _ in recorded.plan.steps]
+        names = [titled(node) for node, _ in recorded.plan.steps]
         # Twice: buffers hold what was there before, ids among it.
         recorded.run({}).wait()
         values = recorded.run({}).wait()[0]
@@ -103,6 +105,7 @@ def fused_names():
 def test_what_a_step_of_a_layer_consists_of(full, monkeypatch, rng, recipe, activation, mix):
     model = getattr(Mixture(rng, Q8_0), recipe)
     names, _ = ran(full, monkeypatch, True, False, model, np.ones((1, HIDDEN), "f4"))
-    gate_and_up = ["q8_activations", "mulmat_id_q8", "mulmat_id_q8", activation]
-    assert names[:-2] == ["mulmat", "route", *gate_and_up, "q8_activations", "mulmat_id_q8"]
+    product = "linear_by_expert q8" + (" add" if recipe == "gpt_oss" else "")
+    gate_and_up = ["q8_activations", *2 * [product], activation]
+    assert names[:-2] == ["linear", "route", *gate_and_up, "q8_activations", product]
     assert names[-2:] == mix

@@ -6,11 +6,11 @@ import pytest
 from tests.ops.fused import ran
 from tests.ops.operands import FLOATS, tensor, weight, weight_bytes
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
-from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
-from wgpu_backend.kernels.rasteriser.weighted_sums import mulmat_add_weighted
+from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.gates import GATES
-from wgpu_backend.ops.matmul import mulmat, mulmat_add, mulmat_full_prec, mulmat_gated
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Epilogue, Prologue
 from wgpu_backend.ops.normed import norm_weighted, square_count
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.tiles import FEW
@@ -18,8 +18,14 @@ from wgpu_backend.testing import nmse
 
 EPS = 0.1
 SUMS = 1e-12  # sums of f32 in another order
-RULES = ("norm_weighted", "mulmat_add_weighted", "mulmat_gated")
+RULES = ("norm_weighted", "linear_add_weighted", "linear_gated")
 SIZES = [(1, 32, 1), (33, 96, 3), (64, 896, 8), (257, 96, 9), (64, 32, 33)]
+
+
+def for_a_norm(matrix, rows, addend, scale, total):
+    """A sum of a product that makes a norm, as the next norm's product wants it."""
+    prologue, epilogue = Prologue(eps=EPS), Epilogue(norm=True)
+    return linear(matrix, rows, addend, scale, total, prologue=prologue, epilogue=epilogue)
 
 
 def kept(ctx, values, dtype=F16):
@@ -50,7 +56,7 @@ def test_a_product_makes_the_norm(telling, check, rng, m, k, n, dtype):
     def build(ctx):
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
         matrix = weight(ctx._executor, m, k, dtype, data)
-        return mulmat(matrix, rows, eps=EPS)
+        return linear(matrix, rows, prologue=Prologue(eps=EPS))
 
     def apart(ctx):
         matrix = weight(ctx._executor, m, k, dtype, data)
@@ -69,7 +75,7 @@ def test_a_product_of_weights_in_buffers_makes_the_norm(telling, check, rng, dty
 
     def build(ctx):
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
-        return mulmat(ctx.from_bytes(dtype, data, 33, 96), rows, eps=EPS)
+        return linear(ctx.from_bytes(dtype, data, 33, 96), rows, prologue=Prologue(eps=EPS))
 
     check(telling, build, limit=SUMS)
 
@@ -79,13 +85,14 @@ def test_a_precise_product_and_a_sum_make_the_norm(telling, check, rng, n):
     data, x = rng.standard_normal((33, 96), "f4"), rng.standard_normal((n, 96), "f4")
     w, addend = rng.standard_normal(96, "f4"), rng.standard_normal((n, 33), "f4")
 
-    def build(ctx, product, *rest):
+    def build(ctx, *rest, **how):
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
-        return product(kept(ctx, data), rows, *(tensor(ctx, r) for r in rest), eps=EPS)
+        terms = (tensor(ctx, r) for r in rest)
+        return linear(kept(ctx, data), rows, *terms, prologue=Prologue(eps=EPS), **how)
 
-    check(telling, lambda ctx: build(ctx, mulmat_full_prec), limit=SUMS)
+    check(telling, lambda ctx: build(ctx, precision="full"), limit=SUMS)
     for term in (addend, addend[0]):
-        check(telling, lambda ctx, t=term: build(ctx, mulmat_add, t), limit=SUMS)
+        check(telling, lambda ctx, t=term: build(ctx, t), limit=SUMS)
 
 
 @pytest.mark.parametrize("activation", GATES)
@@ -96,14 +103,16 @@ def test_a_gated_product_makes_the_norm(telling, check, rng, activation, n):
 
     def build(ctx):
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
-        return mulmat_gated(kept(ctx, data), rows, activation=activation, eps=EPS)
+        return linear(
+            kept(ctx, data), rows, prologue=Prologue(eps=EPS), epilogue=Epilogue(activation)
+        )
 
     # Our tanh and erf are off by some last digits.
     check(telling, build, limit=1e-11)
 
 
 def summed(executor, rng, dtype, m, k, n, *, residual, eps):
-    """What `mulmat_add_weighted` gives, and the sums."""
+    """Weighted rows that a product leaves, and the sums."""
     data, x = weight_bytes(rng, m, k, dtype), rng.standard_normal((n, k), "f4")
     first, scale = rng.standard_normal(k, "f4"), rng.standard_normal(m, "f4")
     addend = rng.standard_normal((n, m) if residual else m, "f4")
@@ -114,9 +123,17 @@ def summed(executor, rng, dtype, m, k, n, *, residual, eps):
             rows = rows if eps is None else norm_weighted(rows, tensor(ctx, first))
             term, norm, total = tensor(ctx, addend), tensor(ctx, scale), ctx.zeros(n, m)
             if fused:
-                y = mulmat_add_weighted(matrix, rows, term, norm, total, eps=eps)
+                y = linear(
+                    matrix,
+                    rows,
+                    term,
+                    norm,
+                    total,
+                    prologue=Prologue(eps=eps),
+                    epilogue=Epilogue(norm=True),
+                )
                 return y.numpy(), total.numpy()
-            total = mulmat_add(matrix, rows, term, eps=eps)
+            total = linear(matrix, rows, term, prologue=Prologue(eps=eps))
             return norm_weighted(total, norm).numpy(), total.numpy()
 
     return build
@@ -145,17 +162,17 @@ def test_operands_that_do_not_fit_are_refused(full, rng):
         with pytest.raises(ShapeError, match=r"weight is \(32,\), rows have 64 values"):
             norm_weighted(ctx.zeros(2, 64), ctx.zeros(32))
         with pytest.raises(ShapeError, match="rows of weight have 64 and 4 squares of a norm"):
-            mulmat(matrix, ctx.zeros(2, 64), eps=EPS)
-        with pytest.raises(ShapeError, match=r"\(2, 96, 64\), to make a norm it needs one dense"):
-            mulmat(ctx.zeros(2, 96, 64), ctx.zeros(2, 3, 68), eps=EPS)
+            linear(matrix, ctx.zeros(2, 64), prologue=Prologue(eps=EPS))
+        with pytest.raises(ShapeError, match=r"weight is \(2, 96, 64\) with 3 axes, needs 2 to 2"):
+            linear(ctx.zeros(2, 96, 64), ctx.zeros(2, 3, 68), prologue=Prologue(eps=EPS))
         rows = norm_weighted(ctx.zeros(2, 64), ctx.zeros(64))
         with pytest.raises(ShapeError, match=r"scale is \(64,\), rows have 96 values"):
-            mulmat_add_weighted(matrix, rows, row, ctx.zeros(64), ctx.zeros(2, 96), eps=EPS)
+            for_a_norm(matrix, rows, row, ctx.zeros(64), ctx.zeros(2, 96))
         with pytest.raises(ShapeError, match=r"total is \(3, 96\).* needs a dense \(2, 96\)"):
-            mulmat_add_weighted(matrix, rows, row, row, ctx.zeros(3, 96), eps=EPS)
+            for_a_norm(matrix, rows, row, row, ctx.zeros(3, 96))
         blocks = ctx.from_bytes(Q4_0, weight_bytes(rng, 96, 64, Q4_0), 96, 64)
-        with pytest.raises(DTypeError, match="weight is q4_0, needs f32, f16, bf16"):
-            mulmat_add_weighted(blocks, rows, row, row, ctx.zeros(2, 96), eps=EPS)
+        with pytest.raises(DeviceError, match=r"no kernel for weights of \(96, 64\)"):
+            for_a_norm(blocks, rows, row, row, ctx.zeros(2, 96)).numpy()
 
 
 def test_a_device_that_makes_no_norms_says_so(executors, rng):
@@ -163,10 +180,14 @@ def test_a_device_that_makes_no_norms_says_so(executors, rng):
     with Context(executor) as ctx:
         matrix = kept(ctx, rng.standard_normal((96, 64), "f4"))
         rows, row = norm_weighted(ctx.zeros(2, 64), ctx.zeros(64)), ctx.zeros(96)
-        with pytest.raises(DeviceError, match=r"no kernel for it; use rms_norm"):
-            mulmat(matrix, rows, eps=EPS).numpy()
-        with pytest.raises(DeviceError, match=r"no kernel for operands of \(96, 64\)"):
-            mulmat_add_weighted(matrix, ctx.zeros(2, 64), row, row, ctx.zeros(2, 96)).numpy()
+        with pytest.raises(
+            DeviceError, match=r"no kernel for weights of .* eps=0.1.* use ops of their own"
+        ):
+            linear(matrix, rows, prologue=Prologue(eps=EPS)).numpy()
+        with pytest.raises(DeviceError, match=r"no kernel for weights of \(96, 64\) .* norm=True"):
+            linear(
+                matrix, ctx.zeros(2, 64), row, row, ctx.zeros(2, 96), epilogue=Epilogue(norm=True)
+            ).numpy()
 
 
 def test_weights_in_several_bindings_make_norms_but_do_not_share_squares(telling_split, rng):
@@ -176,9 +197,9 @@ def test_weights_in_several_bindings_make_norms_but_do_not_share_squares(telling
         matrix = kept(ctx, values, F32)
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
         want = matrix.mulmat(tensor(ctx, x).rms_norm(tensor(ctx, w), eps=EPS)).numpy()
-        assert nmse(mulmat(matrix, rows, eps=EPS).numpy(), want) <= SUMS
+        assert nmse(linear(matrix, rows, prologue=Prologue(eps=EPS)).numpy(), want) <= SUMS
         ones = tensor(ctx, row)
-        y = mulmat_add_weighted(matrix, rows, ones, ones, ctx.zeros(2, 1024), eps=EPS)
+        y = for_a_norm(matrix, rows, ones, ones, ctx.zeros(2, 1024))
         with pytest.raises(DeviceError, match=r"lies in \d+ bindings"):
             y.numpy()
 
@@ -226,9 +247,9 @@ def test_a_block_without_one_rule(telling, monkeypatch, rng, off, n, dtype):
     assert ("rms_norm" in names) == (n > FEW or off == "norm_weighted")
     if off is None:
         first = "rms_norm" if n > FEW else "norm_weighted"
-        sums = ["mulmat_add", "rms_norm"] if n > FEW else ["mulmat_add_weighted"]
-        products = [first, "mulmat", "mulmat", "tanh", *sums, "mulmat_gated", *sums]
-        assert sorted(names) == sorted([*products, "mulmat_full_prec"])
+        sums = ["linear add", "rms_norm"] if n > FEW else ["linear add to_norm"]
+        products = [first, "linear", "linear", "tanh", *sums, "linear gated", *sums]
+        assert sorted(names) == sorted([*products, "linear full"])
     assert_close(got, want)
 
 
@@ -236,7 +257,7 @@ def test_a_block_without_one_rule(telling, monkeypatch, rng, off, n, dtype):
 def test_blocks_of_any_size(telling, monkeypatch, rng, hidden, inner):
     block, x = Block(rng, hidden, inner), rng.standard_normal((3, hidden), "f4")
     names, got = ran(telling, monkeypatch, RULES, lambda ctx: block(ctx, x)[:3])
-    assert names.count("mulmat_add_weighted") == 2
+    assert names.count("linear add to_norm") == 2
     assert_close(got, ran(telling, monkeypatch, [], lambda ctx: block(ctx, x)[:3])[1])
 
 
@@ -249,8 +270,8 @@ def test_a_sum_goes_into_a_product_that_makes_a_norm(telling, monkeypatch, rng, 
         y = kept(ctx, values).mulmat(tensor(ctx, x).rms_norm(tensor(ctx, w), eps=EPS))
         return [tensor(ctx, bias) + y if turned else y + tensor(ctx, bias)]
 
-    names, got = ran(telling, monkeypatch, [*RULES, "mulmat_add"], build)
-    assert names == ["norm_weighted", "mulmat_add"]
+    names, got = ran(telling, monkeypatch, [*RULES, "linear_add"], build)
+    assert names == ["norm_weighted", "linear add"]
     assert_close(got, ran(telling, monkeypatch, [], build)[1])
 
 
@@ -263,14 +284,14 @@ def test_operands_may_be_given_by_name(telling, monkeypatch, rng):
         return [both[:32].mulmat(x=normed).swiglu(both[32:].mulmat(x=normed))]
 
     names, got = ran(telling, monkeypatch, RULES, build)
-    assert names == ["norm_weighted", "mulmat_gated"]
+    assert names == ["norm_weighted", "linear gated"]
     assert_close(got, ran(telling, monkeypatch, [], build)[1])
 
 
 def test_a_norm_that_is_an_output_stays(telling, monkeypatch, rng):
     block, x = Block(rng), rng.standard_normal((2, 64), "f4")
     names, got = ran(telling, monkeypatch, RULES, lambda ctx: block(ctx, x))
-    assert (names.count("rms_norm"), names.count("mulmat_add_weighted")) == (1, 1)
+    assert (names.count("rms_norm"), names.count("linear add to_norm")) == (1, 1)
     assert_close(got, ran(telling, monkeypatch, [], lambda ctx: block(ctx, x))[1])
 
 
@@ -334,7 +355,7 @@ def test_norms_of_other_weights_and_rows_stay(telling, monkeypatch, rng):
 
     for build in (odd, blocks, unweighted):
         names, _ = ran(telling, monkeypatch, RULES, build)
-        assert names == ["rms_norm", "mulmat"]
+        assert names == ["rms_norm", "matmul_strided" if build is odd else "linear"]
 
 
 def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling, monkeypatch, rng):
@@ -345,7 +366,7 @@ def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling,
         return [early, matrix.mulmat(total.rms_norm(ctx.from_numpy(np.ones(64, "f4")), eps=EPS))]
 
     names, got = ran(telling, monkeypatch, RULES, build)
-    assert names == ["mulmat_add", "tanh", "norm_weighted", "mulmat"]
+    assert names == ["linear add", "tanh", "norm_weighted", "linear"]
     assert_close(got, ran(telling, monkeypatch, [], build)[1])
 
 

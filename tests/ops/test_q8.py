@@ -9,13 +9,11 @@ from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.gates import GATES, fits_gated
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.q8 import (
     FORMATS,
     fits_q8,
-    mulmat_q8,
-    mulmat_q8_add,
-    mulmat_q8_gated,
-    mulmat_q8_pair,
     q8_activations,
     q8_weighted,
 )
@@ -30,7 +28,9 @@ def product(executor, check, rng, dtype, m, n, k):
     x = rng.standard_normal((n, k), "f4")
 
     def multiplied(ctx):
-        return mulmat_q8(weight(ctx._executor, m, k, dtype, data), q8_activations(tensor(ctx, x)))
+        return linear(
+            weight(ctx._executor, m, k, dtype, data), q8_activations(tensor(ctx, x)), prologue=Q8
+        )
 
     check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
 
@@ -71,7 +71,7 @@ def test_the_largest_sums_fit_their_integers(any_gpu, check, rng, dtype, n):
 
         def multiplied(ctx, x=x):
             weights = weight(ctx._executor, len(rows), 256, dtype, data)
-            return mulmat_q8(weights, q8_activations(tensor(ctx, x)))
+            return linear(weights, q8_activations(tensor(ctx, x)), prologue=Q8)
 
         check(any_gpu, multiplied, limit=LIMIT)
 
@@ -100,8 +100,10 @@ def test_weights_in_parts(split, check, rng, dtype):
     x = rng.standard_normal((1, 256), "f4")
 
     def multiplied(ctx):
-        return mulmat_q8(
-            weight(ctx._executor, 960, 256, dtype, data), q8_activations(tensor(ctx, x))
+        return linear(
+            weight(ctx._executor, 960, 256, dtype, data),
+            q8_activations(tensor(ctx, x)),
+            prologue=Q8,
         )
 
     assert len(weight(split, 960, 256, dtype, data).storage.handle) > 1
@@ -114,7 +116,7 @@ def test_rows_of_a_weight_may_be_sliced(any_gpu, check, rng, dtype):
 
     def multiplied(ctx):
         part = weight(ctx._executor, 48, 256, dtype, data).slice(0, 17, 40)
-        return mulmat_q8(part, q8_activations(tensor(ctx, x)))
+        return linear(part, q8_activations(tensor(ctx, x)), prologue=Q8)
 
     check(any_gpu, multiplied, limit=LIMIT)
 
@@ -131,7 +133,7 @@ def test_rounding_costs_less_than_a_thousandth(full, rng, dtype):
         return values_of(full, build)
 
     exact = made(lambda w, x: w.mulmat(x))
-    assert nmse(made(lambda w, x: mulmat_q8(w, q8_activations(x))), exact) < 1e-3
+    assert nmse(made(lambda w, x: linear(w, q8_activations(x), prologue=Q8)), exact) < 1e-3
 
 
 @pytest.mark.parametrize("n", [1, 3, 33])
@@ -143,7 +145,7 @@ def test_a_sum_goes_into_the_product(any_gpu, check, rng, n, residual):
     def added(ctx):
         rows = q8_activations(tensor(ctx, x))
         term = tensor(ctx, addend if residual else addend[0])
-        return mulmat_q8_add(weight(ctx._executor, 67, 256, Q4_0, data), rows, term)
+        return linear(weight(ctx._executor, 67, 256, Q4_0, data), rows, term, prologue=Q8)
 
     check(any_gpu, added, limit=LIMIT)
 
@@ -172,7 +174,7 @@ def pairs(executor, check, rng, dtype, m, n, k):
 
     def multiplied(ctx):
         w = weight(ctx._executor, m, k, dtype, data)
-        return mulmat_q8_pair(w, tensor(ctx, parts, U32))
+        return linear(w, tensor(ctx, parts, U32), prologue=Q8_PAIR)
 
     check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
 
@@ -197,7 +199,7 @@ def joined(executor, check, rng, dtype, m, n, activation):
     def build(ctx):
         rows = q8_activations(tensor(ctx, x))
         both = weight(ctx._executor, 2 * m, 256, dtype, data)
-        return mulmat_q8_gated(both, rows, activation=activation)
+        return linear(both, rows, prologue=Q8, epilogue=Epilogue(activation))
 
     # An error function of f32 costs more digits than a sum.
     check(executor, build, limit=LIMIT_OF_ONE)
@@ -210,7 +212,7 @@ def test_halves_in_several_bindings_are_refused(split, rng):
         assert not fits_gated(both)
         rows = q8_activations(ctx.zeros(1, 256))
         with pytest.raises(DeviceError, match=r"\(960, 256\) lies in 3 bindings .* needs one"):
-            mulmat_q8_gated(both, rows, activation="silu").numpy()
+            linear(both, rows, prologue=Q8, epilogue=Epilogue("silu")).numpy()
 
 
 def test_the_same_rounding_as_numpy(any_gpu, rng):
@@ -253,10 +255,10 @@ def test_a_product_makes_up_for_a_norm(any_gpu, check, rng, kind, dtype, n):
         rows = q8_weighted(tensor(ctx, x), tensor(ctx, scale))
         w = weight(ctx._executor, 66, 512, dtype, data)
         if kind == "gated":
-            return mulmat_q8_gated(w, rows, activation="silu", eps=0.5)
+            return linear(w, rows, prologue=Prologue("q8", 0.5), epilogue=Epilogue("silu"))
         if kind == "bias":
-            return mulmat_q8_add(w, rows, tensor(ctx, bias), eps=0.5)
-        return mulmat_q8(w, rows, eps=0.5)
+            return linear(w, rows, tensor(ctx, bias), prologue=Prologue("q8", 0.5))
+        return linear(w, rows, prologue=Prologue("q8", 0.5))
 
     check(any_gpu, normed, limit=LIMIT_OF_ONE)
 
@@ -267,7 +269,9 @@ def test_a_norm_that_a_product_makes_up_for_is_the_norm(any_gpu, rng):
 
     def normed(ctx):
         rows = q8_weighted(tensor(ctx, x), tensor(ctx, scale))
-        return mulmat_q8(weight(ctx._executor, 40, 256, Q8_0, data), rows, eps=0.1)
+        return linear(
+            weight(ctx._executor, 40, 256, Q8_0, data), rows, prologue=Prologue("q8", 0.1)
+        )
 
     def apart(ctx):
         rows = tensor(ctx, x).rms_norm(tensor(ctx, scale), eps=0.1)
@@ -280,7 +284,7 @@ def test_rows_of_zeros_that_lack_a_norm_give_zero(any_gpu, rng):
     data = weight_bytes(rng, 9, 64, Q4_0)
     with Context(any_gpu) as ctx:
         rows = q8_weighted(ctx.zeros(2, 64), tensor(ctx, np.ones(64, "f4")))
-        y = mulmat_q8(weight(any_gpu, 9, 64, Q4_0, data), rows, eps=1e-5).numpy()
+        y = linear(weight(any_gpu, 9, 64, Q4_0, data), rows, prologue=Prologue("q8", 1e-5)).numpy()
     assert not y.any()
 
 
@@ -290,7 +294,7 @@ def test_one_value_that_is_not_finite_spoils_its_row_alone(any_gpu, rng, bad):
     x[1, 40] = bad
     with Context(any_gpu) as ctx:
         w = weight(any_gpu, 9, 64, Q4_0, data)
-        y = mulmat_q8(w, q8_activations(tensor(ctx, x))).numpy()
+        y = linear(w, q8_activations(tensor(ctx, x)), prologue=Q8).numpy()
     assert np.isnan(y[1]).all()
     assert np.isfinite(y[[0, 2]]).all()
 
@@ -306,7 +310,9 @@ def test_leading_axes_of_x_stay(gpu, check, rng, shape):
     data, x = weight_bytes(rng, 9, 64, Q4_0), rng.standard_normal(shape, "f4")
 
     def multiplied(ctx):
-        return mulmat_q8(weight(ctx._executor, 9, 64, Q4_0, data), q8_activations(tensor(ctx, x)))
+        return linear(
+            weight(ctx._executor, 9, 64, Q4_0, data), q8_activations(tensor(ctx, x)), prologue=Q8
+        )
 
     check(gpu, multiplied, limit=LIMIT)
 
@@ -328,15 +334,15 @@ def test_operands_that_do_not_fit_are_refused(full, rng):
         with pytest.raises(ShapeError, match=r"q8_weighted: weight is \(32,\), rows have 64"):
             q8_weighted(ctx.zeros(2, 64), ctx.zeros(32))
         with pytest.raises(ShapeError, match=r"x is \(2, 1, 12\), rows of weight have 64"):
-            mulmat_q8(w, q8_activations(ctx.zeros(2, 32)))
-        with pytest.raises(ShapeError, match=r"x is \(3, 2, 12\), needs \(..., 2, groups of a row"):
-            mulmat_q8_pair(w, q8_activations(ctx.zeros(3, 64)))
+            linear(w, q8_activations(ctx.zeros(2, 32)), prologue=Q8)
+        with pytest.raises(ShapeError, match=r"x is \(3, 2, 12\), .* needs x of \(..., 2, 2, 12\)"):
+            linear(w, q8_activations(ctx.zeros(3, 64)), prologue=Q8_PAIR)
         with pytest.raises(DTypeError, match="weight is f32, needs q4_0"):
-            mulmat_q8(ctx.zeros(9, 64), rows)
+            linear(ctx.zeros(9, 64), rows, prologue=Q8)
         with pytest.raises(ShapeError, match=r"addend is \(4,\), needs \(9,\) or \(2, 9\)"):
-            mulmat_q8_add(w, rows, ctx.zeros(4))
+            linear(w, rows, ctx.zeros(4), prologue=Q8)
         with pytest.raises(ShapeError, match="9 rows and 'silu', needs an even number"):
-            mulmat_q8_gated(w, rows, activation="silu")
+            linear(w, rows, prologue=Q8, epilogue=Epilogue("silu"))
         with pytest.raises(DTypeError, match="q8_activations: x is f16, needs f32"):
             q8_activations(ctx.zeros(2, 64, dtype=F16))
-        assert mulmat_q8(w, rows).spec.dtype == F32
+        assert linear(w, rows, prologue=Q8).spec.dtype == F32

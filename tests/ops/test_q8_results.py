@@ -8,14 +8,13 @@ from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.kernels.rasteriser.q8_results import mulmat_q8_add_q8, mulmat_q8_gated_q8
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.gates import GATES
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.q8 import (
     FORMATS,
-    mulmat_q8_add,
-    mulmat_q8_gated,
     q8_activations,
     q8_weighted,
 )
@@ -24,6 +23,7 @@ from wgpu_backend.testing import nmse, values_of
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
 ROUNDING = 1e-5
 EPS = 0.1
+SUMMED = Epilogue(norm=True, rounded=True)
 # One column has a kernel of its own; several are by few formats of each kind.
 ONE_AND_THREE = [
     *((dtype, 32, 1) for dtype in FORMATS),
@@ -49,8 +49,15 @@ def gated(telling, rng, dtype, m, n, activation="silu", eps=None, spoilt=None):
         both = weight(ctx._executor, 2 * m, 256, dtype, data)
         rows = q8_activations(tensor(ctx, x))
         if fused:
-            return mulmat_q8_gated_q8(both, rows, activation=activation, eps=eps)
-        return q8_activations(mulmat_q8_gated(both, rows, activation=activation, eps=eps))
+            return linear(
+                both,
+                rows,
+                prologue=Prologue("q8", eps),
+                epilogue=Epilogue(activation, rounded=True),
+            )
+        return q8_activations(
+            linear(both, rows, prologue=Prologue("q8", eps), epilogue=Epilogue(activation))
+        )
 
     got, want = (values_of(telling, lambda ctx, f=f: build(ctx, f)) for f in (True, False))
     reference = values_of(NumpyExecutor(), lambda ctx: build(ctx, True))
@@ -85,7 +92,12 @@ def test_gates_that_are_shut_give_groups_of_zeros(telling, rng):
     data, x = weight_bytes(rng, 64, 64, Q4_0), np.zeros((3, 64), "f4")
     with Context(telling) as ctx:
         rows = q8_activations(tensor(ctx, x))
-        y = mulmat_q8_gated_q8(weight(telling, 64, 64, Q4_0, data), rows, activation="relu")
+        y = linear(
+            weight(telling, 64, 64, Q4_0, data),
+            rows,
+            prologue=Q8,
+            epilogue=Epilogue("relu", rounded=True),
+        )
         assert not y.numpy().any()
 
 
@@ -102,12 +114,17 @@ def summed(telling, rng, dtype, m, n, *, residual=True, eps=None, value=1.0):
     def fused(executor):
         with Context(executor) as ctx:
             total = ctx.zeros(n, m)
-            y = mulmat_q8_add_q8(*operands(ctx), total, eps=eps)
+            y = linear(
+                *operands(ctx),
+                total,
+                prologue=Prologue("q8", eps),
+                epilogue=SUMMED,
+            )
             return y.numpy(), total.numpy()
 
     with Context(telling) as ctx:
         *product, norm = operands(ctx)
-        total = mulmat_q8_add(*product, eps=eps)
+        total = linear(*product, prologue=Prologue("q8", eps))
         want = q8_weighted(total, norm).numpy(), total.numpy()
     return fused(telling), want, fused(NumpyExecutor())
 
@@ -141,29 +158,34 @@ def test_operands_that_do_not_fit_are_refused(telling, split, rng):
         w = ctx.from_bytes(Q4_0, weight_bytes(rng, 48, 64, Q4_0), 48, 64)
         rows, row = q8_activations(ctx.zeros(2, 64)), ctx.zeros(48)
         with pytest.raises(ShapeError, match="24 rows of results, needs a multiple of 32"):
-            mulmat_q8_gated_q8(w, rows, activation="silu")
+            linear(w, rows, prologue=Q8, epilogue=Epilogue("silu", rounded=True))
         with pytest.raises(ShapeError, match="48 rows of results, needs a multiple of 32"):
-            mulmat_q8_add_q8(w, rows, row, row, ctx.zeros(2, 48))
+            linear(w, rows, row, row, ctx.zeros(2, 48), prologue=Q8, epilogue=SUMMED)
         with pytest.raises(ShapeError, match=r"scale is \(64,\), rows have 48 values"):
-            mulmat_q8_add_q8(w, rows, row, ctx.zeros(64), ctx.zeros(2, 48))
+            linear(w, rows, row, ctx.zeros(64), ctx.zeros(2, 48), prologue=Q8, epilogue=SUMMED)
         with pytest.raises(ShapeError, match=r"total is \(3, 48\).* needs a dense \(2, 48\)"):
-            mulmat_q8_add_q8(w, rows, row, row, ctx.zeros(3, 48))
+            linear(w, rows, row, row, ctx.zeros(3, 48), prologue=Q8, epilogue=SUMMED)
     with Context(split) as ctx:
         w = weight(split, 960, 256, Q4_0, weight_bytes(rng, 960, 256, Q4_0))
-        y = mulmat_q8_add_q8(
-            w, q8_activations(ctx.zeros(1, 256)), ctx.zeros(960), ctx.zeros(960), ctx.zeros(1, 960)
+        y = linear(
+            w,
+            q8_activations(ctx.zeros(1, 256)),
+            ctx.zeros(960),
+            ctx.zeros(960),
+            ctx.zeros(1, 960),
+            prologue=Q8,
+            epilogue=SUMMED,
         )
         with pytest.raises(DeviceError, match=r"lies in \d+ bindings|has no kernel"):
             y.numpy()
 
 
 RULES = (
-    "mulmat_q8",
-    "mulmat_q8_add",
-    "mulmat_q8_gated",
+    "linear_q8",
+    "linear_gated",
     "q8_weighted",
-    "mulmat_q8_gated_q8",
-    "mulmat_q8_add_q8",
+    "linear_gated_q8",
+    "linear_add_q8",
 )
 
 
@@ -200,8 +222,8 @@ def test_a_layer_without_one_rule(telling, monkeypatch, rng, off, n):
     _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
     assert off not in names
     if off is None:
-        fused = ["mulmat_q8_add_q8", "mulmat_q8_gated_q8", "mulmat_q8_add_q8", "mulmat_q8"]
-        assert names == ["q8_activations", *fused]
+        sums = "linear q8 add to_norm to_q8"
+        assert names == ["q8_activations", sums, "linear q8 gated to_q8", sums, "linear q8"]
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3
 
@@ -212,7 +234,7 @@ def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling,
         telling, monkeypatch, RULES, lambda ctx: layer(ctx, x, early=True), exact=False
     )
     _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x, early=True), exact=False)
-    assert names.count("mulmat_q8_add_q8") == 1
+    assert names.count("linear q8 add to_norm to_q8") == 1
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3
 
@@ -236,7 +258,7 @@ def test_a_gated_product_that_others_read_is_not_rounded(telling, monkeypatch, r
         return [weight(ctx._executor, 40, 32, Q8_0, down).mulmat(joined), joined]
 
     names, _ = ran(telling, monkeypatch, RULES, build, exact=False)
-    assert names == ["q8_activations", "mulmat_q8_gated", "q8_activations", "mulmat_q8"]
+    assert names == ["q8_activations", "linear q8 gated", "q8_activations", "linear q8"]
 
 
 def test_a_device_without_telling_lanes_keeps_the_ops_apart(executors, monkeypatch, rng):
@@ -244,6 +266,6 @@ def test_a_device_without_telling_lanes_keeps_the_ops_apart(executors, monkeypat
     baseline = executors("baseline")
     names, got = ran(baseline, monkeypatch, RULES, lambda ctx: layer(ctx, x), exact=False)
     _, want = ran(baseline, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
-    assert not {"mulmat_q8_gated_q8", "mulmat_q8_add_q8"} & set(names)
+    assert not any("to_q8" in name for name in names)
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3

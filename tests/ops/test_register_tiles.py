@@ -2,19 +2,24 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, MXFP4, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0
-from wgpu_backend.errors import DeviceError
-from wgpu_backend.ops import register_tiles
-from wgpu_backend.ops.matmul import mulmat
-from wgpu_backend.ops.mulmat_f16 import mulmat_f16
+from wgpu_backend.kernels.gpu import register_tiles
+from wgpu_backend.kernels.gpu.register_tiles import (
+    SMALL,
+    TILES,
+    f16_tile,
+    f32_tile,
+    pick_tile,
+    q8_tile,
+)
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Q8, Epilogue
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, mulmat_q8_gated, q8_activations
-from wgpu_backend.ops.register_tiles import SMALL, TILES, f16_tile, f32_tile, pick_tile, q8_tile
+from wgpu_backend.ops.q8 import FORMATS, q8_activations
 from wgpu_backend.testing import nmse, values_of
 
 EXACT = 1e-10  # sums in another order
@@ -54,7 +59,9 @@ def test_every_tile_of_rounded_activations(wide, check, rng, tile, groups):
     data, x = weight_bytes(rng, m, k, Q4_0, k**-0.5), rng.standard_normal((n, k), "f4")
 
     def product(ctx):
-        return mulmat_q8(weight(ctx._executor, m, k, Q4_0, data), q8_activations(tensor(ctx, x)))
+        return linear(
+            weight(ctx._executor, m, k, Q4_0, data), q8_activations(tensor(ctx, x)), prologue=Q8
+        )
 
     check(wide, product, limit=EXACT)
 
@@ -66,7 +73,7 @@ def test_every_tile_in_f32(wide, check, rng, tile, groups):
     data, x = weight_bytes(rng, m, k, F16, k**-0.5), rng.standard_normal((n, k), "f4")
     check(
         wide,
-        lambda ctx: mulmat(weight(ctx._executor, m, k, F16, data), tensor(ctx, x)),
+        lambda ctx: linear(weight(ctx._executor, m, k, F16, data), tensor(ctx, x)),
         limit=EXACT,
     )
 
@@ -78,7 +85,7 @@ def test_every_tile_in_f16(wide, check, rng, tile, groups):
     data, x = weight_bytes(rng, m, k, F16, k**-0.5), rng.standard_normal((n, k), "f4")
     check(
         wide,
-        lambda ctx: mulmat_f16(weight(ctx._executor, m, k, F16, data), tensor(ctx, x)),
+        lambda ctx: linear(weight(ctx._executor, m, k, F16, data), tensor(ctx, x), precision="f16"),
         limit=OF_F16,
     )
 
@@ -92,7 +99,9 @@ def test_products_in_f16_take_values_of_any_size(wide, check, rng, dtype, scale)
     x = (x * scale).astype("f4")
     check(
         wide,
-        lambda ctx: mulmat_f16(weight(ctx._executor, 35, 256, dtype, data), tensor(ctx, x)),
+        lambda ctx: linear(
+            weight(ctx._executor, 35, 256, dtype, data), tensor(ctx, x), precision="f16"
+        ),
         limit=OF_F16,
     )
 
@@ -105,26 +114,27 @@ def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, monkeypatch, dty
     data, x = weight_bytes(rng, 40, 512, dtype, 1 / 16), rng.standard_normal((33, 512), "f4")
 
     def product(ctx):
-        return mulmat_q8(
-            weight(ctx._executor, 40, 512, dtype, data), q8_activations(tensor(ctx, x))
+        return linear(
+            weight(ctx._executor, 40, 512, dtype, data), q8_activations(tensor(ctx, x)), prologue=Q8
         )
 
     check(wide, product, limit=OF_FUSED)
 
 
 @pytest.mark.any_width
-@pytest.mark.parametrize("op", [mulmat_q8_gated, mulmat_f16], ids=lambda o: o.name)
-def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, op):
+@pytest.mark.parametrize("rounds", [True, False], ids=["q8", "f16"])
+def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, rounds):
     monkeypatch.setattr(register_tiles, "pick_tile", lambda *_: Tile(64, 64, 64))
     data, x = weight_bytes(rng, 134, 64, Q4_0, 1 / 8), rng.standard_normal((65, 64), "f4")
 
     def product(ctx):
-        columns = tensor(ctx, x)
-        rounded = q8_activations(columns) if op is mulmat_q8_gated else columns
-        return op(weight(ctx._executor, 134, 64, Q4_0, data), rounded, activation="silu")
+        columns, both = tensor(ctx, x), weight(ctx._executor, 134, 64, Q4_0, data)
+        if rounds:
+            return linear(both, q8_activations(columns), prologue=Q8, epilogue=Epilogue("silu"))
+        return linear(both, columns, epilogue=Epilogue("silu"), precision="f16")
 
     # The error of a gate meets that of what it multiplies.
-    check(wide, product, limit=EXACT if op is mulmat_q8_gated else 2 * OF_F16)
+    check(wide, product, limit=EXACT if rounds else 2 * OF_F16)
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
@@ -153,15 +163,14 @@ def test_a_tile_suits_its_product(m, n, expected):
     assert pick_tile(m, n, tuple(TILES)) == expected
 
 
-def test_products_in_f16_need_such_arithmetic(executors):
+def test_products_in_f16_are_in_f32_without_such_arithmetic(executors, check, rng):
+    w, x = rng.standard_normal((4, 32), "f4"), rng.standard_normal((17, 32), "f4")
     baseline = executors("baseline")
-    with pytest.raises(DeviceError, match=r"mulmat_f16: the device has f16 False"):
-        values_of(
-            baseline,
-            lambda ctx: mulmat_f16(
-                tensor(ctx, np.ones((4, 32), "f4"), F16), tensor(ctx, np.ones((9, 32), "f4"))
-            ),
-        )
+    check(
+        baseline,
+        lambda ctx: linear(tensor(ctx, w), tensor(ctx, x), precision="f16"),
+        limit=EXACT,
+    )
 
 
 @pytest.mark.any_width
@@ -176,6 +185,6 @@ def test_a_rule_makes_products_in_f16_where_rounding_is_allowed(wide, rng, monke
         return gate.mulmat(columns).swiglu(up.mulmat(columns))
 
     exact = values_of(wide, gated)
-    monkeypatch.setattr(wide, "rules", fusions(["mulmat_f16", "mulmat_gated"], exact=not rounds))
+    monkeypatch.setattr(wide, "rules", fusions(["linear_f16", "linear_gated"], exact=not rounds))
     error = nmse(values_of(wide, gated), exact)
     assert (1e-11 < error < OF_F16) if rounds else error < EXACT

@@ -305,7 +305,7 @@ def test_a_device_of_the_baseline_keeps_them_apart(executors, seed, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "rules", [["mulmat_q8", "paged_attention_q8", *RULES], [*RULES, "mulmat_q8"]]
+    "rules", [["linear_q8", "paged_attention_q8", *RULES], [*RULES, "linear_q8"]]
 )
 def test_leaves_in_eight_bits_for_a_product(able, seed, monkeypatch, rng, rules):
     data = rng.integers(0, 100, (40, 14 * 64 // 32 * 18), np.uint8)
@@ -316,7 +316,7 @@ def test_leaves_in_eight_bits_for_a_product(able, seed, monkeypatch, rng, rules)
         return [weight.mulmat(y.reshape(1, -1))]
 
     fused, got = ran(able, monkeypatch, rules, build, exact=False)
-    _, want = ran(able, monkeypatch, ["mulmat_q8"], build, exact=False)
+    _, want = ran(able, monkeypatch, ["linear_q8"], build, exact=False)
     assert "rope_attention" in fused
     assert "q8_activations" not in fused
     np.testing.assert_array_equal(got[0], want[0])

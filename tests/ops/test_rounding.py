@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.ops.fused import titled
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.device_info import Capabilities
@@ -74,11 +75,11 @@ def test_a_norm_that_logits_alone_read_is_split_in_one_op(full, monkeypatch, rng
             recorded = ctx.record(logits, *([normed] if others else []))
             values = recorded.run({}).wait()[0]
             recorded.close()
-            return [node.call.op.name for node, _ in recorded.plan.steps], values
+            return [titled(node) for node, _ in recorded.plan.steps], values
 
-    names, got = ran(["mulmat_q8_pair", "rms_norm_pair"])
+    names, got = ran(["linear_q8_pair", "rms_norm_pair"])
     norm = ["rms_norm", "q8_pair"] if others else ["rms_norm_pair"]
-    assert names == [*norm, "mulmat_q8_pair"]
+    assert names == [*norm, "linear q8_pair full"]
     assert nmse(got, ran([])[1]) < 1e-8
 
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.experts`, `expert_tiles` and `experts_q8`."""
+"""NumPy twins of `wgpu_backend.ops.experts` and `expert_tiles`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ import numpy as np
 
 from wgpu_backend.cpu.q8 import values_of
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.ops.expert_tiles import tiles_of
+from wgpu_backend.ops.experts import tiles_of
+from wgpu_backend.ops.linear_attributes import VALUES, Prologue
 
 
 @twin
-def mulmat_id(weights: Array, x: Array, ids: Array) -> Array:
+def linear_by_expert(
+    weights: Array,
+    x: Array,
+    ids: Array,
+    bias: Array | None = None,
+    *,
+    used: int | None = None,
+    prologue: Prologue = VALUES,
+) -> Array:
     """Product of each row with the expert chosen for it; zeros for an id outside."""
+    rows = x if prologue.form == "values" else values_of(x)
+    if used is not None:
+        return _by_tiles(weights, rows, ids, bias, used)
+    y = _each(weights, rows, ids)
+    return y if bias is None else add_id(y, bias, ids)
+
+
+def _each(weights: Array, x: Array, ids: Array) -> Array:
     tokens, used = ids.shape
     rows = np.broadcast_to(x, (tokens, used, x.shape[-1]))
     y = np.zeros((tokens, used, weights.shape[1]), np.float32)
@@ -21,10 +38,14 @@ def mulmat_id(weights: Array, x: Array, ids: Array) -> Array:
     return y
 
 
-@twin
-def mulmat_id_add(weights: Array, x: Array, ids: Array, bias: Array) -> Array:
-    """`mulmat_id`, then `add_id`."""
-    return add_id(mulmat_id(weights, x, ids), bias, ids)
+def _by_tiles(weights: Array, x: Array, tiles: Array, bias: Array | None, used: int) -> Array:
+    """Product of each pair in a tile with the tile's expert."""
+    rows = np.broadcast_to(x, (len(x), used, x.shape[-1])).reshape(-1, x.shape[-1])
+    y = np.zeros((len(rows), weights.shape[1]), np.float32)
+    for expert, *pairs in tiles[tiles[:, 0] >= 0]:
+        some = [pair for pair in pairs if pair >= 0]
+        y[some] = rows[some] @ weights[expert].T + (0 if bias is None else bias[expert])
+    return y.reshape(len(x), used, -1)
 
 
 @twin
@@ -39,34 +60,6 @@ def expert_tiles(ids: Array, *, experts: int, size: int) -> Array:
             some = pairs[start : start + size]
             y[tile, 0], y[tile, 1 : 1 + len(some)] = expert, some
     return y
-
-
-@twin
-def mulmat_id_tiles(
-    weights: Array, x: Array, tiles: Array, bias: Array | None = None, *, used: int
-) -> Array:
-    """Product of each pair in a tile with the tile's expert."""
-    rows = np.broadcast_to(x, (len(x), used, x.shape[-1])).reshape(-1, x.shape[-1])
-    y = np.zeros((len(rows), weights.shape[1]), np.float32)
-    for expert, *pairs in tiles[tiles[:, 0] >= 0]:
-        some = [pair for pair in pairs if pair >= 0]
-        y[some] = rows[some] @ weights[expert].T + (0 if bias is None else bias[expert])
-    return y.reshape(len(x), used, -1)
-
-
-@twin
-def mulmat_id_q8(weights: Array, x: Array, ids: Array, bias: Array | None = None) -> Array:
-    """`mulmat_id` of rounded rows."""
-    y = mulmat_id(weights, values_of(x), ids)
-    return y if bias is None else add_id(y, bias, ids)
-
-
-@twin
-def mulmat_id_q8_tiles(
-    weights: Array, x: Array, tiles: Array, bias: Array | None = None, *, used: int
-) -> Array:
-    """`mulmat_id_tiles` of rounded rows."""
-    return mulmat_id_tiles(weights, values_of(x), tiles, bias, used=used)
 
 
 @twin

@@ -1,10 +1,9 @@
-"""NumPy twins of `wgpu_backend.ops.q8`."""
+"""NumPy twins of `wgpu_backend.ops.q8_rounding`, and what groups stand for."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.cpu import activation as activations
 from wgpu_backend.cpu.twin import Array, twin
 
 _SMALLEST, _INFINITY = np.uint32(0x0D800000), np.uint32(0x7F800000)
@@ -67,54 +66,10 @@ def values_of(x: Array) -> Array:
     return (quants * scale).reshape(*words.shape[:-2], -1)
 
 
-def _norm_factor(x: Array, eps: float | None) -> Array:
+def norm_factor(x: Array, eps: float | None) -> Array:
     """What a norm multiplies rows by, (..., 1)."""
     if eps is None:
         return np.float32(1).reshape(1)
     squares = np.ascontiguousarray(out_of_planes(x)[..., 11]).view(np.float32)
     squares = squares.sum(axis=-1, keepdims=True)
     return 1 / np.sqrt(squares / np.float32(32 * x.shape[-2]) + np.float32(eps))
-
-
-@twin
-def mulmat_q8(weight: Array, x: Array, *, eps: float | None = None) -> Array:
-    """Product of rounded rows with weights."""
-    return np.matmul(values_of(x), weight.T) * _norm_factor(x, eps)
-
-
-@twin
-def mulmat_q8_add(weight: Array, x: Array, addend: Array, *, eps: float | None = None) -> Array:
-    """`mulmat_q8` and a sum."""
-    return mulmat_q8(weight, x, eps=eps) + addend
-
-
-@twin
-def mulmat_q8_pair(weight: Array, x: Array) -> Array:
-    """Product of the rows that pairs stand for."""
-    parts = out_of_planes(x)
-    pairs = parts if x.shape[-1] == 12 else parts.reshape(*x.shape[1:-2], 2, -1, 12)
-    return mulmat_q8(weight, pairs).sum(axis=-2)
-
-
-@twin
-def mulmat_q8_gated(weight: Array, x: Array, *, activation: str, eps: float | None = None) -> Array:
-    """Gate and projection of one weight, joined."""
-    gate, up = np.split(mulmat_q8(weight, x, eps=eps), 2, axis=-1)
-    return getattr(activations, activation)(gate) * up
-
-
-@twin
-def mulmat_q8_gated_q8(
-    weight: Array, x: Array, *, activation: str, eps: float | None = None
-) -> Array:
-    """`mulmat_q8_gated`, rounded."""
-    return q8_activations(mulmat_q8_gated(weight, x, activation=activation, eps=eps))
-
-
-@twin
-def mulmat_q8_add_q8(
-    weight: Array, x: Array, addend: Array, scale: Array, total: Array, *, eps: float | None = None
-) -> Array:
-    """`mulmat_q8_add` into `total`, and that weighted and rounded."""
-    total[...] = mulmat_q8_add(weight, x, addend, eps=eps)
-    return q8_weighted(total, scale)

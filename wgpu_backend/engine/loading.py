@@ -67,7 +67,7 @@ def load(
     exact : bool
         Keep activations in f32 where products with block formats would be faster with eight bits.
     fusion : bool or collection of str
-        Which ops fusion rules may make: all, none, or those of these names.
+        Which fusion rules are used: all, none, or those of these names.
     progress : callable or None
         Called with the share that is done, 0 to 1: of the weights, and of the test of kernels
         before them where the adapter is used for the first time.

@@ -3,14 +3,15 @@
 A rule stands beside the op it makes, see `wgpu_backend.ops.op.Op.fuses`. It is asked for every node
 of one of its ops and answers with a replacement or None::
 
-    @mulmat_add.fuses("add")
+    @linear.fuses("add", name="linear_add")
     def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
-        product = graph.single_use_producer(node.operands["a"], "mulmat")
+        product = graph.single_use_producer(node.operands["a"], "linear")
         …
-        return graph.call(mulmat_add, weight, x, node.operands["b"])
+        return graph.call(linear, weight, x, node.operands["b"])
 
 What the replaced nodes alone needed is dropped, and rules are asked again until none answers. A
 rule only sees the graph, so that it is the same for every device but for what `Capabilities` tell.
+An answer for which the device has no kernel is no answer.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from wgpu_backend.graph.node import (
     Call,
     Launch,
     Node,
+    Operation,
     Storage,
     among,
     operands_of,
@@ -36,8 +38,14 @@ from wgpu_backend.graph.node import (
 )
 from wgpu_backend.graph.spec import Spec
 
+Runs = Callable[[Operation, Launch, Capabilities], bool]
 ANY = "*"  # instead of an op's name: a rule that is asked for every node, after those for its op
 ROUNDS = 8  # of rules that feed each other; today's need four
+
+
+def _anywhere(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
+    """Whether a device has a kernel, where nobody says which have."""
+    return True
 
 
 class Callee(Protocol):
@@ -102,7 +110,7 @@ class Rule:
     Parameters
     ----------
     name : str
-        Of the op it makes, by which it is switched off.
+        By which it is switched off: that of the op it makes, unless several rules make one.
     replace : callable
         From a node and its graph to the node that replaces it, made by ``graph.call``; or None.
     exact : bool
@@ -127,6 +135,8 @@ class Graph:
     capabilities : Capabilities
     allocate : callable
         Storage for the result of a new node.
+    runs : callable
+        Whether a device has a kernel for a launch of an op.
     """
 
     def __init__(
@@ -135,8 +145,10 @@ class Graph:
         outputs: Iterable[Node],
         capabilities: Capabilities,
         allocate: Callable[[Spec], Storage],
+        runs: Runs,
     ) -> None:
         self.capabilities = capabilities
+        self._runs = runs
         self.nodes = list(nodes)
         self._wanted = {node.storage for node in outputs}
         self._allocate = allocate
@@ -294,9 +306,15 @@ class Graph:
         for rule in (*rules.get(asked.op, ()), *rules.get(ANY, ())):
             self._fresh, self._absorbed = [], []
             new = rule.replace(asked, self)
-            if new is not None and all(self._may_wait(n, node) for n in self._fresh):
+            if new is not None and all(self._fits(n, node) for n in self._fresh):
                 return [*(n for n in self._fresh if n is not new), _renamed(node, new, rule.name)]
         return None
+
+    def _fits(self, new: Node, old: Node) -> bool:
+        """Whether the device has a kernel for a new node, which may run in the place of another."""
+        found = made(new)
+        has_kernel = found is None or self._runs(found.call.op, found.launch, self.capabilities)
+        return has_kernel and self._may_wait(new, old)
 
     def _may_wait(self, new: Node, old: Node) -> bool:
         """Whether `new` reads in the place of `old` what the nodes it replaces read before."""
@@ -369,6 +387,7 @@ def fused(
     rules: Mapping[str, Sequence[Rule]],
     capabilities: Capabilities,
     allocate: Callable[[Spec], Storage],
+    runs: Runs = _anywhere,
 ) -> list[Node]:
     """Fewer nodes that give the same outputs.
 
@@ -382,6 +401,8 @@ def fused(
     capabilities : Capabilities
     allocate : callable
         Storage for the result of a new node.
+    runs : callable
+        Whether a device has a kernel for a launch of an op: rules make no others.
 
     Returns
     -------
@@ -389,7 +410,7 @@ def fused(
         In an order in which they may run. A replacement writes the storage of the node it
         replaces, so what reads that needs no change.
     """
-    graph = Graph(nodes, outputs, capabilities, allocate)
+    graph = Graph(nodes, outputs, capabilities, allocate, runs)
     try:
         for _ in range(ROUNDS):
             if not graph.rewrite(rules):

@@ -78,6 +78,9 @@ class Launch:
         Operands that the result may overwrite when nobody else needs them.
     work : int
         Bytes read plus operations, a rough measure that bounds a submit.
+    attributes : object
+        What the op was told beside operands, as frozen data, where kernels and fusion rules ask
+        for it.
     """
 
     out: Spec
@@ -93,6 +96,7 @@ class Launch:
     writes: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
     work: int = 0
+    attributes: object = None
 
     def count(self, name: str) -> int:
         """Parameter that counts something."""

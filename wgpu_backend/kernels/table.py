@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from wgpu_backend.device_info import Capabilities
+from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.node import Launch, Operation
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu import FAMILY as GPU
@@ -59,3 +60,12 @@ def select_layout(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> W
     offers = (offer for family in FAMILIES for offer in family.layouts)
     found = (offer(spec, capabilities, rounded=rounded) for offer in offers)
     return next((layout for layout in found if layout is not None), None)
+
+
+def runs(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
+    """Whether a device has a kernel for a launch, of whatever family; see `select`."""
+    try:
+        select(op, launch, capabilities)
+    except DeviceError:
+        return False
+    return True

@@ -19,6 +19,7 @@ from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels import runs
 from wgpu_backend.ml.executor import Array, Pieces, weight_values
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import kernels
@@ -66,7 +67,7 @@ class DryRunExecutor:
     ) -> DryRunGraph:
         """Tell the shaders of a graph."""
         scheduled = schedule(outputs)
-        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate)
+        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
         recorded = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
         for node, launch in recorded.plan.steps:
             assert node.call is not None

@@ -71,7 +71,7 @@ def context(
     profile : str
         ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
     fusion : bool or collection of str
-        Which ops fusion rules may make: all, none, or those of these names.
+        Which fusion rules are used: all, none, or those of these names.
     exact : bool
         Keep activations in f32 where products with block formats would be faster with eight bits.
 

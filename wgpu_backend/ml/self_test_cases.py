@@ -24,17 +24,16 @@ Make = Callable[[Context, np.random.Generator], Tensor]
 _SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
 # Rules without which the one under test never finds what it looks for.
 BEFORE = {
-    "mulmat_q8_gated": ("mulmat_q8",),
-    "q8_weighted": ("mulmat_q8",),
-    "mulmat_q8_gated_q8": ("mulmat_q8", "mulmat_q8_gated"),
-    "mulmat_q8_add_q8": ("mulmat_q8", "mulmat_q8_add", "q8_weighted"),
-    "mulmat_add_weighted": ("norm_weighted",),
-    "rms_norm_pair": ("mulmat_q8_pair",),
-    "paged_attention_q8": ("mulmat_q8",),
+    "linear_gated": ("linear_q8",),
+    "q8_weighted": ("linear_q8",),
+    "linear_gated_q8": ("linear_q8", "linear_gated"),
+    "linear_add_q8": ("linear_q8", "q8_weighted"),
+    "linear_add_weighted": ("norm_weighted",),
+    "rms_norm_pair": ("linear_q8_pair",),
+    "paged_attention_q8": ("linear_q8",),
     "rope_attention": ("rope_put",),
-    "mulmat_id_tiles": ("mulmat_id_add",),
-    "mulmat_id_q8": ("mulmat_id_add",),
-    "mulmat_id_q8_tiles": ("mulmat_id_add", "mulmat_id_tiles"),
+    "linear_by_expert_tiles": ("linear_by_expert_add",),
+    "linear_by_expert_q8": ("linear_by_expert_add", "linear_by_expert_tiles"),
 }
 
 
@@ -56,26 +55,25 @@ def cases() -> Iterator[tuple[str, Make]]:
 def fused_cases() -> Iterator[tuple[str, float, Make]]:
     """Graphs in which a rule applies, with the largest error of its op."""
     yield "chain", LARGEST_ERROR, lambda c, r: (_normal(c, r, 5, 33).silu().sqr()).tanh()
-    yield "mulmat_q8", ROUNDING_ERROR, _rounded_products
-    yield "mulmat_q8_pair", LARGEST_ERROR, _precise_product
-    yield "mulmat_q8_add", ROUNDING_ERROR, _rounded_sum
-    yield "mulmat_q8_gated", ROUNDING_ERROR, _gated
-    yield "mulmat_f16", HALVES_ERROR, _products_in_f16
+    yield "linear_q8", ROUNDING_ERROR, _rounded_products
+    yield "linear_q8_pair", LARGEST_ERROR, _precise_product
+    yield "linear_q8", ROUNDING_ERROR, _rounded_sum
+    yield "linear_gated", ROUNDING_ERROR, _gated
+    yield "linear_f16", HALVES_ERROR, _products_in_f16
     yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
-    yield "mulmat_q8_gated_q8", ROUNDING_ERROR, _gated_into_product
-    yield "mulmat_q8_add_q8", ROUNDING_ERROR, _normed_sum
+    yield "linear_gated_q8", ROUNDING_ERROR, _gated_into_product
+    yield "linear_add_q8", ROUNDING_ERROR, _normed_sum
     yield "norm_weighted", LARGEST_ERROR, _products_of_a_norm
-    yield "mulmat_add_weighted", LARGEST_ERROR, _weighted_sum
+    yield "linear_add_weighted", LARGEST_ERROR, _weighted_sum
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
     yield "rope_attention", LARGEST_ERROR, _next_token
     yield "rope_attention", LARGEST_ERROR, lambda c, r: _next_token(c, r, norms=True)
     yield "route", LARGEST_ERROR, _routed
-    yield "mulmat_id_add", LARGEST_ERROR, _by_expert
-    yield "mulmat_id_tiles", LARGEST_ERROR, _by_expert
-    yield "mulmat_id_q8", ROUNDING_ERROR, _by_expert
-    yield "mulmat_id_q8_tiles", ROUNDING_ERROR, _by_expert
+    yield "linear_by_expert_add", LARGEST_ERROR, _by_expert
+    yield "linear_by_expert_tiles", LARGEST_ERROR, _by_expert
+    yield "linear_by_expert_q8", ROUNDING_ERROR, _by_expert
 
 
 def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:

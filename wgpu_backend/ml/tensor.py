@@ -30,7 +30,7 @@ from wgpu_backend.ops import (
     elementwise,
     experts,
     indexing,
-    matmul,
+    linear,
     normalization,
     pointwise,
     position,
@@ -154,10 +154,9 @@ class Tensor(Operators):
     logical_xor = Method(comparison.logical_xor)
     logical_not = Method(comparison.logical_not)
     where = Method(comparison.where)
-    mulmat = Method(matmul.mulmat)
-    mulmat_full_prec = Method(matmul.mulmat_full_prec)
-    mulmat_add = Method(matmul.mulmat_add)
-    linear = Method(matmul.linear)
+    mulmat = Method(linear.mulmat)
+    mulmat_full_prec = Method(linear.mulmat_full_prec)
+    linear = Method(linear.linear_layer)
     rms_norm = Method(normalization.rms_norm)
     layer_norm = Method(normalization.layer_norm)
     softmax = Method(normalization.softmax)

@@ -20,7 +20,7 @@ import numpy as np
 
 from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import DType
-from wgpu_backend.graph.node import Node, Operation
+from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select
 from wgpu_backend.ml.context import Context
@@ -30,9 +30,10 @@ from wgpu_backend.ml.self_test_cases import ROUNDING_ERROR
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.matmul import mulmat
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Q8
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.q8 import FORMATS, mulmat_q8, q8_activations
+from wgpu_backend.ops.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.rounding import EVERY_PRODUCT, rounding_key
 from wgpu_backend.ops.tiles import candidates
 
@@ -198,7 +199,7 @@ def _weight(executor: WgpuExecutor, spec: Spec, *, rounded: bool = False) -> Ten
     Where they lie may hang on whether products round activations.
     """
     data = np.random.default_rng(1).integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
-    executor.rules = fusions(["mulmat_q8"], exact=False) if rounded else {}
+    executor.rules = fusions(["linear_q8"], exact=False) if rounded else {}
     try:
         return leaf(spec, executor.weight(spec, memoryview(data.tobytes()), "weight", alone=True))
     finally:
@@ -209,13 +210,13 @@ def _cases(
     executor: WgpuExecutor, weight: Tensor, rounded: Tensor, effort: Effort
 ) -> Iterator[_Case]:
     """Products of a weight that leave a choice, by class of columns and kernel."""
-    products: list[tuple[Tensor, Operation, _Product]] = [(weight, mulmat, mulmat)]
+    products: list[tuple[Tensor, _Product]] = [(weight, linear)]
     if weight.dtype in FORMATS:
-        products.append((rounded, mulmat_q8, _rounded))
+        products.append((rounded, _rounded))
     for n in effort.columns:
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
-        for operand, operation, make in products:
-            case = _case(executor, operand, x, operation, make)
+        for operand, make in products:
+            case = _case(executor, operand, x, make)
             if len(case.tiles) > 1:
                 yield case
 
@@ -231,7 +232,7 @@ def _compared(
         with Context(executor) as context, ExitStack() as stack:
             exact, rounded = (
                 _recorded(executor, context, partial(_multiplied, weight, x, product), tiles)
-                for product in (mulmat, _rounded)
+                for product in (linear, _rounded)
             )
             stack.callback(exact.close)
             stack.callback(rounded.close)
@@ -247,18 +248,16 @@ def _multiplied(weight: Tensor, x: Array, product: _Product, context: Context) -
 
 
 def _rounded(weight: Node, x: Node) -> Node:
-    return mulmat_q8(weight, q8_activations(x))
+    return linear(weight, q8_activations(x), prologue=Q8)
 
 
-def _case(
-    executor: WgpuExecutor, weight: Tensor, x: Array, operation: Operation, product: _Product
-) -> _Case:
+def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -> _Case:
     make = partial(_multiplied, weight, x, product)
     with Context(executor) as context:
         launch = make(context).launch
         assert launch is not None
         asked = _Asked()
-        select(operation, launch, replace(executor.capabilities, tuned=asked))
+        select(linear, launch, replace(executor.capabilities, tuned=asked))
     name = asked.last
     return _Case(name, candidates(name, executor.capabilities), make, weight.spec.nbytes)
 

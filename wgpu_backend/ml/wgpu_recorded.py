@@ -23,6 +23,7 @@ from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.kernels import runs
 from wgpu_backend.layouts.planes import aligned, plane_nbytes
 from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.executor import Array, Result, require_turns, write_inputs
@@ -92,7 +93,7 @@ class WgpuRecorded:
         self._device = device
         self._bound = bound
         self.scheduled: Sequence[Node] = schedule(outputs)
-        nodes = fused(self.scheduled, outputs, rules, device.capabilities, intermediate)
+        nodes = fused(self.scheduled, outputs, rules, device.capabilities, intermediate, runs)
         self.plan: MemoryPlan = plan(nodes, outputs)
         self._specs = tuple(n.spec for n in outputs)
         self._owned: list[Buffer] = []

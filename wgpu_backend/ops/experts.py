@@ -5,26 +5,50 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import F32, I32, IQ3_S
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.dtypes import F32, I32, IQ3_S, U32
+from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require, require_dtype, require_rank
-from wgpu_backend.ops.matmul import GROUP, WEIGHTS
+from wgpu_backend.ops.linear import WEIGHTS
+from wgpu_backend.ops.linear_attributes import (
+    VALUES,
+    Attributes,
+    Epilogue,
+    Prologue,
+    attributes_of,
+)
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import FORMATS, GROUP, ROW, WORDS
 from wgpu_backend.ops.views import viewed
 
 # Formats that leave a binding for a bias, of the eight that every device has.
 BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
 VECTOR_ROWS = 2  # of an expert, that a work group takes
+NAME, PLAIN = "linear_by_expert", "linear_by_expert_plain"
+EACH, TILES = "chosen/each", "chosen/tiles"  # pairs of a token and a choice, one by one or in tiles
 
 
-def select_mulmat_id(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Size the grid by rows of one expert."""
-    if launch.shader == "mulmat_id_plain":
+def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Size the grid of the portable kernel, by pairs and by rows of one expert.
+
+    Raises
+    ------
+    DeviceError
+        Pairs come in tiles, or rows in eight bits, for which no kernel of the device is.
+    """
+    if launch.shader == PLAIN:
         return launch
-    choices = {**launch.choices, "ids": "chosen/each", "ROWS": VECTOR_ROWS, "WG": 64}
-    return by_rows(replace(launch, shader="mulmat_id", choices=choices), VECTOR_ROWS)
+    tiles, prologue = in_tiles(launch), attributes_of(launch).prologue
+    require(
+        not tiles and prologue == VALUES,
+        DeviceError,
+        f"linear_by_expert: the device has no kernel for weights of "
+        f"{launch.operands['weights'].spec.shape} with {prologue} and "
+        f"{'tiles of pairs' if tiles else 'pairs'}; use mulmat_id",
+    )
+    choices = {**launch.choices, "ROWS": VECTOR_ROWS, "WG": 64}
+    return by_rows(replace(launch, choices=choices), VECTOR_ROWS)
 
 
 def by_rows(launch: Launch, rows: int) -> Launch:
@@ -37,11 +61,78 @@ def by_rows(launch: Launch, rows: int) -> Launch:
     )
 
 
-@op(select=select_mulmat_id, dense=("x",), trusted=True)
-def mulmat_id(weights: Node, x: Node, ids: Node) -> Launch:
+def in_tiles(launch: Launch) -> bool:
+    """Whether pairs of a token and a choice come in tiles of one expert."""
+    return launch.choices["ids"] == TILES
+
+
+def pairs_of_a_tile(launch: Launch) -> int:
+    """Pairs that are multiplied together."""
+    return launch.operands["ids"].spec.shape[1] - 1 if in_tiles(launch) else 1
+
+
+@op(select=select_portable, dense=("x", "bias"), trusted=True)
+def linear_by_expert(
+    weights: Node,
+    x: Node,
+    ids: Node,
+    bias: Node | None = None,
+    *,
+    used: int | None = None,
+    prologue: Prologue = VALUES,
+) -> Launch:
     """Multiply each row of `x` with the rows of the expert chosen for it, summing in f32.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", eq. 1, without the gates.
+
+    Parameters
+    ----------
+    weights : (experts, m, k), any float or block format, dense
+        Of a format of `q8.FORMATS`, where rows of `x` are rounded.
+    x : (tokens, 1 or used, k), f32, f16 or bf16
+        With 1 in the middle all experts of a token get the same row. In eight bits
+        (tokens, 1 or used, k / 32, 12), u32, from `q8_activations`.
+    ids : (tokens, used), i32
+        Expert of each product; what an id outside ``0 … experts - 1`` gives is undefined. With
+        `used` the pairs in tiles: (n, 1 + size), from `expert_tiles`; rows of pairs that are in no
+        tile are left as they are.
+    bias : (experts, m), f32, f16 or bf16, or None
+        Added to the rows of each expert; k is a multiple of 32 then, as with tiles.
+    used : int or None
+        Experts a token, where `ids` are tiles.
+    prologue : Prologue
+
+    Returns
+    -------
+    (tokens, used, m), f32: ``weights[ids[t, u]] @ x[t, u] + bias[ids[t, u]]``.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths or numbers of tokens differ, `weights` is strided, there are not as many tiles
+        as the pairs may need, or `bias` is not one of these experts.
+    DTypeError
+        A weight has no integer form, or leaves no binding for a bias; or an operand another type.
+    DeviceError
+        When it is run: the device has no kernel for tiles, or for this prologue.
+    """
+    values = prologue.form == "values"
+    _require_types(weights, x, values)
+    each = used_by(NAME, ids, x.spec.shape[0]) if used is None else used
+    launch = _product(weights, x, ids, each)
+    attributes = Attributes(prologue, Epilogue())
+    snippets = {"ids": EACH} if values else {"ids": EACH, "x": ROW}
+    work = launch.work if values else launch.work // 2
+    launch = replace(launch, choices=snippets, work=work, attributes=attributes)
+    if used is not None:
+        launch = _tiled(launch)
+    if bias is not None:
+        return _with_bias(launch, bias)
+    return launch if _in_groups(launch) else _plain(launch)
+
+
+def mulmat_id(weights: Node, x: Node, ids: Node) -> Node:
+    """Multiply each row of `x` with the rows of the expert chosen for it, summing in f32.
 
     Parameters
     ----------
@@ -60,67 +151,78 @@ def mulmat_id(weights: Node, x: Node, ids: Node) -> Launch:
     ShapeError
         Row lengths or numbers of tokens differ, or `weights` is strided.
     """
-    require_rank("mulmat_id", "x", x, 3, 3)
-    require_dtype("mulmat_id", "x", x, FLOATS)
-    require_dtype("mulmat_id", "weights", weights, WEIGHTS)
-    used = used_by("mulmat_id", ids, x.spec.shape[0])
-    launch = expert_product("mulmat_id", weights, x, ids, used)
-    size, k = launch.out.size, x.spec.shape[2]
-    if k % GROUP:
-        plain = {**launch.params, "size": size, "k": k}
-        return replace(launch, threads=size, params=plain, shader="mulmat_id_plain")
-    return launch
+    return linear_by_expert(weights, x, ids)
 
 
-@op(select=select_mulmat_id, shader="mulmat_id", dense=("x", "bias"), trusted=True)
-def mulmat_id_add(weights: Node, x: Node, ids: Node, bias: Node) -> Launch:
-    """Product as `mulmat_id`, with the bias of the expert added as by `add_id`.
-
-    Parameters
-    ----------
-    weights, x, ids
-        See `mulmat_id`; k is a multiple of 32.
-    bias : (experts, m), f32, f16 or bf16
-
-    Returns
-    -------
-    (tokens, used, m), f32
-
-    Raises
-    ------
-    ShapeError
-        As `mulmat_id`; or rows are not whole groups, or `bias` is not one of these experts.
-    """
-    launch = mulmat_id.record(weights, x, ids)
-    k = x.spec.shape[2]
+def _require_types(weights: Node, x: Node, values: bool) -> None:
+    rank = 3 if values else 4
+    require_rank(NAME, "x", x, rank, rank)
+    require_dtype(NAME, "x", x, FLOATS if values else (U32,))
+    require_dtype(NAME, "weights", weights, WEIGHTS if values else FORMATS)
     require(
-        launch.shader != "mulmat_id_plain",
+        values or x.spec.shape[3] == WORDS,
         ShapeError,
-        f"mulmat_id_add: rows of weights have {k} values, needs a multiple of {GROUP}; use "
-        "mulmat_id and add_id",
+        f"{NAME}: groups of x have {x.spec.shape[-1]} words, needs {WORDS}",
     )
-    return with_bias("mulmat_id_add", launch, bias)
 
 
-def with_bias(name: str, launch: Launch, bias: Node | None) -> Launch:
-    """Launch of a product by the chosen expert that ends with a bias, if there is one.
+def _in_groups(launch: Launch) -> bool:
+    """Whether rows of the weights are whole groups of 32."""
+    return launch.operands["weights"].spec.shape[-1] % GROUP == 0
 
-    Raises
-    ------
-    ShapeError
-        `bias` has other experts or rows.
-    DTypeError
-        The format of the weights leaves no binding for a bias.
-    """
-    if bias is None:
-        return launch
+
+def is_plain(launch: Launch) -> bool:
+    """Whether rows are of any length, which takes a kernel of its own."""
+    return launch.shader == PLAIN
+
+
+def _plain(launch: Launch) -> Launch:
+    size, k = launch.out.size, launch.operands["weights"].spec.shape[-1]
+    params = {**launch.params, "size": size, "k": k}
+    return replace(launch, threads=size, params=params, shader=PLAIN, choices={})
+
+
+def _tiled(launch: Launch) -> Launch:
+    """Launch whose ids are tiles."""
+    tiles, k = launch.operands["ids"].spec, launch.operands["weights"].spec.shape[-1]
+    pairs, experts = launch.count("pairs"), launch.count("experts")
+    require_dtype(NAME, "tiles", launch.operands["ids"], (I32,))
+    _require_groups(k)
+    size = tiles.shape[-1] - 1
+    require(
+        len(tiles.shape) == 2 and size > 0 and tiles.shape[0] == tiles_of(pairs, experts, size),
+        ShapeError,
+        f"{NAME}: tiles is {tiles.shape}, {pairs} pairs of {experts} experts need "
+        f"({pairs} // size + {experts}, 1 + size)",
+    )
+    choices = {**launch.choices, "ids": TILES}
+    return replace(launch, params={**launch.params, "tiles": tiles.shape[0]}, choices=choices)
+
+
+def tiles_of(pairs: int, experts: int, size: int) -> int:
+    """Tiles that so many pairs need at most, however they choose."""
+    return pairs // size + experts
+
+
+def _require_groups(k: int) -> None:
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"{NAME}: rows of weights have {k} values, with tiles or a bias it needs a multiple of "
+        f"{GROUP}; use mulmat_id and add_id",
+    )
+
+
+def _with_bias(launch: Launch, bias: Node) -> Launch:
+    """Launch of a product that ends with a bias."""
     wanted = (launch.params["experts"], launch.params["m"])
-    require_dtype(name, "weights", launch.operands["weights"], BIASED)
-    require_dtype(name, "bias", bias, FLOATS)
+    _require_groups(launch.operands["weights"].spec.shape[-1])
+    require_dtype(NAME, "weights", launch.operands["weights"], BIASED)
+    require_dtype(NAME, "bias", bias, FLOATS)
     require(
         bias.spec.shape == wanted,
         ShapeError,
-        f"{name}: bias is {bias.spec.shape}, needs {wanted}",
+        f"{NAME}: bias is {bias.spec.shape}, needs {wanted}",
     )
     return replace(
         launch,
@@ -130,29 +232,11 @@ def with_bias(name: str, launch: Launch, bias: Node | None) -> Launch:
     )
 
 
-def expert_product(name: str, weights: Node, x: Node, ids: Node, used: int) -> Launch:
-    """What launches of products by the chosen expert have in common.
-
-    Parameters
-    ----------
-    name : str
-        Of the op.
-    weights : (experts, m, k)
-    x : (tokens, 1 or used, …)
-        What follows may be values, or groups of them in eight bits.
-    ids : (…), i32
-        Experts of each token, or their tiles.
-    used : int
-        Experts a token.
-
-    Raises
-    ------
-    ShapeError
-        Row lengths differ, there are other rows a token than experts, or `weights` is strided.
-    """
-    require_rank(name, "weights", weights, 3, 3)
-    _require_rows(name, weights, x, used)
-    rows, skipped = _rows_below_each_other(name, weights)
+def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
+    """Launch of the sums; what follows the second axis of x may be values, or groups of them."""
+    require_rank(NAME, "weights", weights, 3, 3)
+    _require_rows(NAME, weights, x, used)
+    rows, skipped = _rows_below_each_other(NAME, weights)
     (tokens, x_used), (experts, m, k) = x.spec.shape[:2], weights.spec.shape
     return Launch(
         Spec.dense((tokens, used, m), F32),

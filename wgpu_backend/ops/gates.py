@@ -10,6 +10,7 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require
+from wgpu_backend.ops.linear_attributes import SUMS, attributes_of
 
 GATES = ("silu", "gelu", "gelu_erf", "quick_gelu", "relu")
 
@@ -66,9 +67,9 @@ def require_whole(launch: Launch) -> None:
         It lies in several bindings.
     """
     weight = launch.operands["weights"]
-    joins = launch.choices.get("GATED") or "ending" in launch.choices
+    joins = attributes_of(launch).epilogue != SUMS
     if joins and not lies_whole(weight):
         raise DeviceError(
-            f"product that joins rows: the weight of {weight.spec.shape} lies in {_parts(weight)} "
+            f"linear that joins rows: the weight of {weight.spec.shape} lies in {_parts(weight)} "
             f"bindings of the device, needs one"
         )

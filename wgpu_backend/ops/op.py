@@ -135,7 +135,9 @@ class Op(Generic[P]):
         TWINS[self.name] = function
         return function
 
-    def fuses(self, *replaced: str, exact: bool = True) -> Callable[[Replace], Replace]:
+    def fuses(
+        self, *replaced: str, name: str = "", exact: bool = True
+    ) -> Callable[[Replace], Replace]:
         """Make a function the rule by which this op takes the place of others.
 
         Parameters
@@ -143,13 +145,16 @@ class Op(Generic[P]):
         replaced : str
             Names of the ops for whose nodes it is asked: the last of those it replaces. ``"*"``
             asks it for every node.
+        name : str
+            Of the rule, where several make this op; left out, it is the op's.
         exact : bool
             See `wgpu_backend.graph.fusion.Rule`.
         """
 
         def register(replace: Replace) -> Replace:
-            for name in replaced:
-                FUSIONS.setdefault(name, []).append(Rule(self.name, replace, exact))
+            rule = Rule(name or self.name, replace, exact)
+            for op_name in replaced:
+                FUSIONS.setdefault(op_name, []).append(rule)
             return replace
 
         return register
@@ -208,11 +213,11 @@ def fusions(
     Parameters
     ----------
     wanted : bool or collection of str
-        All, none, or names of the ops that rules may make.
+        All, none, or names of rules.
     exact : bool
         Leave out those that round activations.
     without : collection of str
-        Names of ops that rules may not make.
+        Names of rules that are not used.
 
     Returns
     -------
@@ -222,7 +227,7 @@ def fusions(
     Raises
     ------
     OptionError
-        No rule makes an op of a name that is wanted.
+        There is no rule of a name that is wanted.
     """
     _import_all()
     plugins.load("wgpu_backend.ops")
@@ -231,7 +236,7 @@ def fusions(
         strange = sorted(set(wanted) - names)
         if strange:
             known = ", ".join(sorted(names))
-            raise OptionError(f"fusion: no rule makes {strange[0]!r}, there are {known}")
+            raise OptionError(f"fusion: no rule is called {strange[0]!r}, there are {known}")
         names &= set(wanted)
     elif not wanted:
         names = set[str]()

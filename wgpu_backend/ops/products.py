@@ -8,7 +8,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast
 from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.copying import contiguous
-from wgpu_backend.ops.matmul import GROUP, mulmat
+from wgpu_backend.ops.linear import mulmat
+from wgpu_backend.ops.normed import GROUP
 from wgpu_backend.ops.views import expanded, permuted, viewed
 
 WORTH_COPYING = 8  # rows of `a` from which a transposed copy of `b` pays

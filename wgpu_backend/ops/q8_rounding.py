@@ -14,11 +14,12 @@ from wgpu_backend.ops.op import op
 GROUP = 32  # values with a common scale
 WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
 PLANES = 3  # that these may be spread over, a vector of four each
+PLANAR_COLUMNS = 16  # up to so many, kernels of GPUs read planes
 
 
 @op(dense=("x",), trusted=True)
 def q8_activations(x: Node, *, planar: bool = False) -> Launch:
-    """Round groups of 32 values to eight bits each, for `mulmat_q8`.
+    """Round groups of 32 values to eight bits each, for `linear`.
 
     Parameters
     ----------

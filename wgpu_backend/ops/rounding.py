@@ -8,13 +8,13 @@ instruction.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.activation import GATED
 from wgpu_backend.ops.check import (
     grid_for,
     require,
@@ -23,27 +23,21 @@ from wgpu_backend.ops.check import (
     require_row,
     row_count,
 )
-from wgpu_backend.ops.matmul import mulmat_gated
-from wgpu_backend.ops.matvec import COLUMNS
-from wgpu_backend.ops.normed import in_whole_groups
-from wgpu_backend.ops.op import find, op
-from wgpu_backend.ops.q8 import (
-    FORMATS,
-    GROUP,
-    fits_gated,
-    fits_q8,
-    mulmat_q8,
-    mulmat_q8_add,
-    mulmat_q8_gated,
-    mulmat_q8_pair,
-    q8_activations,
-    q8_weighted,
-    rounded_spec,
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import (
+    Q8,
+    Q8_PAIR,
+    VALUES,
+    Precision,
+    Prologue,
+    attributes_of,
 )
+from wgpu_backend.ops.linear_rules import again
+from wgpu_backend.ops.normed import in_whole_groups
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8 import FORMATS, GROUP, fits_q8, q8_activations, q8_weighted, rounded_spec
+from wgpu_backend.ops.q8_rounding import PLANAR_COLUMNS
 from wgpu_backend.ops.tiles import FEW, class_of
-
-# Activations of the gate, by the name of the op that multiplies by it.
-ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
 
 
 def rounding_key(dtype: DType, columns: int) -> str:
@@ -147,91 +141,43 @@ def q8_pair(x: Node, *, planar: bool = False) -> Launch:
     )
 
 
-@mulmat_q8_pair.fuses("mulmat_full_prec", exact=False)
+@linear.fuses("linear", name="linear_q8_pair", exact=False)
 def precise_product(node: OpNode, graph: Graph) -> Node | None:
     """A product that asks for precision: of both halves of a pair, a column each."""
-    operands = _roundable(node, graph, q8_pair, parts=2)
-    return operands and graph.call(mulmat_q8_pair, *operands)
+    return _in_eight_bits(node, graph, "full", q8_pair, Q8_PAIR)
 
 
-@mulmat_q8.fuses("mulmat", exact=False)
+@linear.fuses("linear", name="linear_q8", exact=False)
 def product(node: OpNode, graph: Graph) -> Node | None:
     """A product of a weight that has an integer form."""
-    operands = _roundable(node, graph)
-    return operands and graph.call(mulmat_q8, *operands)
+    return _in_eight_bits(node, graph, "default", q8_activations, Q8)
 
 
-@mulmat_q8_add.fuses("mulmat_add", exact=False)
-def product_and_sum(node: OpNode, graph: Graph) -> Node | None:
-    """The same, with a bias or a residual."""
-    operands = _roundable(node, graph)
-    return operands and graph.call(mulmat_q8_add, *operands, node.operands["addend"])
-
-
-def _roundable(
-    node: OpNode, graph: Graph, rounded: Callee = q8_activations, parts: int = 1
-) -> tuple[Node, Node] | None:
-    """Weight of a product and its other operand rounded, where that is possible and pays."""
-    weight = node.operands.get("weights")
-    if weight is None or not fits_q8(weight) or node.launch.choices.get("NORMED"):
+def _in_eight_bits(
+    node: OpNode, graph: Graph, precision: Precision, rounding: Callee, prologue: Prologue
+) -> Node | None:
+    """Product of rows that are rounded, where that is possible and pays."""
+    weight, x, found = node.operands["weights"], node.operands["x"], attributes_of(node.launch)
+    if found.precision != precision or found.prologue != VALUES or not fits_q8(weight):
         return None
-    x = node.operands["x"]
-    columns = parts * row_count(x.spec)
+    columns = prologue.parts * row_count(x.spec)
     if len(x.spec.shape) > 2 or not is_faster(weight.spec.dtype, columns, graph.capabilities):
         return None
-    # Kernels of hardware for few columns read planes.
-    planar = not graph.capabilities.software and columns <= COLUMNS
-    return weight, graph.shared(rounded, x, planar=planar)
+    planar = not graph.capabilities.software and columns <= PLANAR_COLUMNS
+    return again(node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue)
 
 
-@mulmat_q8_gated.fuses(*ACTIVATIONS, exact=False)
-def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
-    """Two products of one input, joined by a gated activation, whose weights are neighbours."""
-    return gate_and_up(node, graph, "mulmat_q8", mulmat_q8_gated)
-
-
-@mulmat_gated.fuses(*ACTIVATIONS)
-def exact_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
-    """The same with f32 throughout."""
-    return gate_and_up(node, graph, "mulmat", mulmat_gated)
-
-
-def gate_and_up(node: OpNode, graph: Graph, product: str, joined: Callee) -> Node | None:
-    """Both products behind a gated activation as one, if their weights are neighbours."""
-    gate, up = (graph.single_use_producer(node.operands[name], product) for name in "ab")
-    if gate is None or up is None or "weights" not in gate.operands or "weights" not in up.operands:
-        return None
-    x, other = gate.operands["x"], up.operands["x"]
-    weight = _neighbours(gate.operands["weights"], up.operands["weights"])
-    same = x.storage is other.storage and x.spec == other.spec
-    same = same and gate.options == up.options
-    if not same or weight is None or not fits_gated(weight):
-        return None
-    return graph.call(joined, weight, x, activation=ACTIVATIONS[node.op], **gate.options)
-
-
-def _neighbours(a: Node, b: Node) -> Node | None:
-    """Two matrices that lie one behind the other, as one."""
-    spec = a.spec
-    if a.storage is not b.storage or spec.shape != b.spec.shape:
-        return None
-    if spec.offset + spec.size != b.spec.offset:
-        return None
-    shape = (2 * spec.shape[0], *spec.shape[1:])
-    return Node(Spec(shape, spec.dtype, spec.strides, spec.offset), a.storage)
-
-
-@q8_weighted.fuses("mulmat_q8", "mulmat_q8_add", "mulmat_q8_gated", exact=False)
+@q8_weighted.fuses("linear", exact=False)
 def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """A product of a norm: its weight goes into the rounding, its factor into the product."""
-    rounded = graph.producer(node.operands["x"], "q8_activations")
+    bare = attributes_of(node.launch).prologue == Q8
+    rounded = graph.producer(node.operands["x"], "q8_activations") if bare else None
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
     if rounded is None or norm is None or not in_whole_groups(norm):
         return None
-    weight, x, *rest = node.call.args
-    kwargs = {**node.call.kwargs, "eps": norm.call.kwargs["eps"]}
     scaled = _scaled(norm, graph, planar=bool(rounded.options.get("planar")))
-    return graph.call(find(node.op), weight, graph.view(scaled, x.spec), *rest, **kwargs)
+    prologue = replace(Q8, eps=norm.call.kwargs["eps"])
+    return again(node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue)
 
 
 def _scaled(norm: OpNode, graph: Graph, *, planar: bool) -> Node:

@@ -23,17 +23,14 @@ from wgpu_backend.kernels.rasteriser.layouts.streams import (
     streamed,
     tile_nbytes,
 )
-from wgpu_backend.kernels.rasteriser.q8_results import mulmat_q8_add_q8, mulmat_q8_gated_q8
 from wgpu_backend.layouts.planes import planes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.q8 import (
     FORMATS,
-    mulmat_q8,
-    mulmat_q8_add,
-    mulmat_q8_gated,
-    mulmat_q8_pair,
     q8_activations,
 )
 from wgpu_backend.shader import load
@@ -45,7 +42,7 @@ LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8
 @pytest.fixture
 def streams(telling):
     """A device whose products round activations, where it keeps blocks in streams."""
-    telling.rules = fusions(("mulmat_q8",), exact=False)
+    telling.rules = fusions(("linear_q8",), exact=False)
     yield telling
     telling.rules = {}
 
@@ -123,7 +120,7 @@ def product(streams, check, rng, dtype, m, n, k):
 
     def multiplied(ctx):
         kept.append(weight(ctx._executor, m, k, dtype, data))
-        return mulmat_q8(kept[-1], q8_activations(tensor(ctx, x)))
+        return linear(kept[-1], q8_activations(tensor(ctx, x)), prologue=Q8)
 
     check(streams, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
     assert any(lies_in_stream(w) for w in kept if isinstance(w.storage.handle, tuple))
@@ -154,7 +151,7 @@ def test_weights_of_several_steps_of_rows(streams, check, rng, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [Q4_0, Q6_K], ids=str)
 def test_weights_in_parts(telling_split, check, rng, dtype):
-    telling_split.rules = fusions(("mulmat_q8",), exact=False)
+    telling_split.rules = fusions(("linear_q8",), exact=False)
     try:
         product(telling_split, check, rng, dtype, 960, 3, 256)
     finally:
@@ -168,8 +165,8 @@ def test_slices_at_tiles_are_read_in_the_stream(streams, rng, first):
     values = values_of(NumpyExecutor(), lambda ctx: q8_activations(tensor(ctx, x)))
     with Context(streams) as ctx:
         rows = tensor(ctx, values, U32)
-        whole = mulmat_q8(matrix, rows).numpy()
-        got = mulmat_q8(matrix.slice(0, first, 115), rows).numpy()
+        whole = linear(matrix, rows, prologue=Q8).numpy()
+        got = linear(matrix.slice(0, first, 115), rows, prologue=Q8).numpy()
     np.testing.assert_allclose(got, whole[:, first:115], rtol=1e-6, atol=1e-6)
     # Slices from another row on are read in planes, which go with the weight.
     assert lies_in_stream(matrix) == (first == 32)
@@ -185,7 +182,12 @@ def test_halves_that_are_whole_tiles_are_joined_there(streams, check, rng, m, n,
 
     def build(ctx):
         made.append(weight(ctx._executor, 2 * m, 256, Q6_K, data))
-        return mulmat_q8_gated(made[-1], q8_activations(tensor(ctx, x)), activation="silu", eps=0.5)
+        return linear(
+            made[-1],
+            q8_activations(tensor(ctx, x)),
+            prologue=Prologue("q8", 0.5),
+            epilogue=Epilogue("silu"),
+        )
 
     check(streams, build, limit=LIMIT_OF_ONE)
     found = [w for w in made if isinstance(w.storage.handle, tuple)]
@@ -201,11 +203,13 @@ def test_sums_and_pairs(streams, check, rng, dtype, n):
 
     def added(ctx):
         rows = q8_activations(tensor(ctx, x))
-        return mulmat_q8_add(weight(ctx._executor, 67, 256, dtype, data), rows, tensor(ctx, bias))
+        return linear(
+            weight(ctx._executor, 67, 256, dtype, data), rows, tensor(ctx, bias), prologue=Q8
+        )
 
     def paired(ctx):
         matrix = weight(ctx._executor, 67, 256, dtype, data)
-        return mulmat_q8_pair(matrix, tensor(ctx, parts, U32))
+        return linear(matrix, tensor(ctx, parts, U32), prologue=Q8_PAIR)
 
     check(streams, added, limit=LIMIT)
     check(streams, paired, limit=LIMIT)
@@ -225,15 +229,23 @@ def test_results_in_eight_bits(streams, rng, dtype, n):
     def gated(ctx, fused):
         matrix, rows = matrix_of(ctx, 128, both), q8_activations(tensor(ctx, x))
         if fused:
-            return mulmat_q8_gated_q8(matrix, rows, activation="silu")
-        return q8_activations(mulmat_q8_gated(matrix, rows, activation="silu"))
+            return linear(matrix, rows, prologue=Q8, epilogue=Epilogue("silu", rounded=True))
+        return q8_activations(linear(matrix, rows, prologue=Q8, epilogue=Epilogue("silu")))
 
     def summed(ctx, fused):
         matrix, rows = matrix_of(ctx, 64, down), q8_activations(tensor(ctx, x))
         addend, weights = tensor(ctx, np.ones((n, 64), "f4")), tensor(ctx, scale)
         if fused:
-            return mulmat_q8_add_q8(matrix, rows, addend, weights, ctx.zeros(n, 64))
-        return q8_activations(mulmat_q8_add(matrix, rows, addend) * weights)
+            return linear(
+                matrix,
+                rows,
+                addend,
+                weights,
+                ctx.zeros(n, 64),
+                prologue=Q8,
+                epilogue=Epilogue(norm=True, rounded=True),
+            )
+        return q8_activations(linear(matrix, rows, addend, prologue=Q8) * weights)
 
     for build in (gated, summed):
         got, want = (values_of(streams, lambda ctx, f=f, b=build: b(ctx, f)) for f in (True, False))

@@ -1,9 +1,14 @@
-"""Kernels for GPUs: many lanes at once, subgroups that exchange values, fast workgroup memory."""
+"""Kernels for GPUs: many lanes at once, subgroups that exchange values, fast workgroup memory.
+
+Products of few columns share rows among the lanes of a work group; those of many bring tiles
+through workgroup memory, and threads sum tiles in registers.
+"""
 
 from __future__ import annotations
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.kernels.gpu import attention_token, norms, rounding
+from wgpu_backend.kernels.gpu import attention_token, linear, linear_by_expert, norms, rounding
+from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
 
 
@@ -23,6 +28,12 @@ KERNELS = [
     Kernel("rope_attention", has_subgroups, attention_token.attend_prepared),
     *rows(("rms_norm", "layer_norm", "softmax", "l2_norm"), has_subgroups, norms.by_subgroups),
     *rows(("q8_activations", "q8_weighted"), is_hardware, rounding.by_eight_lanes),
+    Kernel("linear", linear.multiplies_f16, linear.matmul_tiled_f16),
+    Kernel("linear", is_hardware, linear.matvec),
+    Kernel("linear", is_hardware, linear.matmul_tiled),
+    Kernel("linear", is_hardware, linear.matvec_q8),
+    Kernel("linear", is_hardware, linear.matmul_tiled_q8),
+    Kernel("linear_by_expert", is_hardware, linear_by_expert.matmul_tiled),
 ]
 
 FAMILY = Family("gpu", KERNELS)

@@ -16,14 +16,14 @@ from wgpu_backend.kernels.rasteriser import (
     experts_q8,
     groups_of_eight,
     lone_threads,
-    norms_in_products,
     products,
     products_q8,
-    q8_results,
     scaled_attention,
     texel_rows,
-    weighted_sums,
 )
+from wgpu_backend.kernels.rasteriser import norms_in_products as norms_in_products
+from wgpu_backend.kernels.rasteriser import q8_results as q8_results
+from wgpu_backend.kernels.rasteriser import weighted_sums as weighted_sums
 from wgpu_backend.kernels.rasteriser.capabilities import (
     is_rasteriser,
     reduces_by_subgroup,
@@ -31,8 +31,6 @@ from wgpu_backend.kernels.rasteriser.capabilities import (
 )
 from wgpu_backend.kernels.rasteriser.layouts import in_textures
 
-PRODUCTS = norms_in_products.PRODUCTS
-PRODUCTS_Q8 = ("mulmat_q8", "mulmat_q8_add", "mulmat_q8_gated", "mulmat_q8_pair")
 ATTENTION = ("paged_attention", "paged_attention_splits")
 
 KERNELS = [
@@ -48,13 +46,10 @@ KERNELS = [
         ("rms_norm", "layer_norm", "softmax", "l2_norm"), reduces_by_subgroup, groups_of_eight.norm
     ),
     *rows(("rows", "rows_of_tokens"), shuffles, texel_rows.rows),
-    *rows(PRODUCTS, is_rasteriser, products.product),
-    Kernel("mulmat_add_weighted", shuffles, weighted_sums.product),
-    *rows(PRODUCTS_Q8, is_rasteriser, products_q8.product),
-    *rows(("mulmat_q8_gated_q8", "mulmat_q8_add_q8"), shuffles, q8_results.product),
-    *rows(("mulmat_id", "mulmat_id_add"), is_rasteriser, experts.product),
-    Kernel("mulmat_id_tiles", is_rasteriser, experts.product_of_tiles),
-    *rows(("mulmat_id_q8", "mulmat_id_q8_tiles"), is_rasteriser, experts_q8.product),
+    Kernel("linear", is_rasteriser, products.product),
+    Kernel("linear", is_rasteriser, products_q8.product),
+    Kernel("linear_by_expert", is_rasteriser, experts.product),
+    Kernel("linear_by_expert", is_rasteriser, experts_q8.product),
     *rows(ATTENTION, is_rasteriser, attention.paged),
     Kernel("paged_attention_q8", shuffles, attention_q8.paged),
     Kernel("rope_attention", shuffles, attention.prepared),

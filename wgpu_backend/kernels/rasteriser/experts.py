@@ -7,7 +7,8 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.ops.experts import by_rows
+from wgpu_backend.ops.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
+from wgpu_backend.ops.linear_attributes import VALUES, attributes_of
 from wgpu_backend.ops.tiles import LANES
 
 SHADER = "kernels/rasteriser/mulmat_id"
@@ -15,20 +16,15 @@ ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a ti
 
 
 def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply each pair of a token and a choice by itself."""
-    if launch.shader == "mulmat_id_plain":
+    """Multiply each pair of a token and a choice by itself, or those of a tile together."""
+    if is_plain(launch) or attributes_of(launch).prologue != VALUES:
         return None
-    return _by_lanes(launch, capabilities, ROWS, 1)
-
-
-def product_of_tiles(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Multiply the pairs of a tile together."""
-    columns = launch.operands["ids"].spec.shape[1] - 1
-    return _by_lanes(launch, capabilities, TILE_ROWS, columns)
+    rows = TILE_ROWS if in_tiles(launch) else ROWS
+    return _by_lanes(launch, capabilities, rows, pairs_of_a_tile(launch))
 
 
 def _by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
-    choices = {"ids": "chosen/each", **launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
+    choices = {**launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
     if capabilities.telling_lanes:
         choices["fours"] = "rasteriser/fours"
         if launch.operands["x"].spec.dtype == F32:

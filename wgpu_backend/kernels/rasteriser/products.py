@@ -11,6 +11,7 @@ from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import FLOATS, grid_for
 from wgpu_backend.ops.gates import joined_rows, require_whole
+from wgpu_backend.ops.linear_attributes import attributes_of
 from wgpu_backend.ops.normed import SQUARED
 from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
 
@@ -19,16 +20,13 @@ SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registe
 
 
 def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply with weights, in strips of rows, from buffers or textures.
-
-    Only lanes that shuffle make the factor of a norm.
-    """
+    """Multiply with weights, in strips of rows, from buffers or textures."""
     shuffled = capabilities.telling_lanes
-    if launch.shader == "matmul" or ("NORMED" in launch.choices and not shuffled):
+    if not _takes(launch, capabilities):
         return None
     require_whole(launch)
     n, joins = launch.count("n"), joined_rows(launch)
-    textured = shuffled and lies_in_image(launch, "weights", capabilities)
+    textured = lies_in_image(launch, "weights", capabilities)
     tile = _tile(launch, capabilities, textured=textured)
     columns = even_share(n, tile.columns)
     rows = tile.rows if textured else tile.rows // joins
@@ -38,12 +36,35 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
         x, y, _ = grid_for(strip_groups(weight_rows // joins, rows, length))
         return (x, y, -(-n // columns))
 
-    choices = {**launch.choices, "COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}
+    choices = {**launch.choices, **_attributes(launch)}
+    choices |= {"COLS": columns, "ROWS": rows, "SOURCES": tile.rows, "WG": LANES}
     if textured:
         choices |= _from_textures(launch, n, tile.rows, columns)
     elif shuffled:
         choices |= _from_buffers(launch.operands["weights"].spec.dtype, tile.rows, length)
     return replace(launch, shader=SHUFFLED if shuffled else PLAIN, groups=groups, choices=choices)
+
+
+def _takes(launch: Launch, capabilities: Capabilities) -> bool:
+    """Whether the kernels do what comes before and behind the sums.
+
+    Only lanes that shuffle make the factor of a norm. Where they read floats from one texture, they
+    share the squares that the next norm needs.
+    """
+    found = attributes_of(launch)
+    if found.prologue.form != "values" or found.epilogue.rounded:
+        return False
+    if found.epilogue.norm:
+        floats = launch.operands["weights"].spec.dtype in FLOATS
+        return floats and lies_in_image(launch, "weights", capabilities)
+    return found.prologue.eps is None or capabilities.telling_lanes
+
+
+def _attributes(launch: Launch) -> dict[str, str | int]:
+    """Choices that say what comes before and behind the sums."""
+    found = attributes_of(launch)
+    normed: dict[str, str | int] = {} if found.prologue.eps is None else {"NORMED": True}
+    return normed | ({"ending": "leaving/weighted"} if found.epilogue.norm else {})
 
 
 def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:
@@ -52,7 +73,7 @@ def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile
     kernel = "mulmat_tiled" if textured else kernel
     dtype = launch.operands["weights"].spec.dtype
     tile = chosen(capabilities, kernel, dtype, launch.count("n"))
-    if "ending" not in launch.choices:
+    if not attributes_of(launch).epilogue.norm:
         return tile
     return Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
 

@@ -11,7 +11,8 @@ from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_imag
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.gates import joined_rows, require_whole
-from wgpu_backend.ops.q8 import GROUP, OWN
+from wgpu_backend.ops.linear_attributes import attributes_of
+from wgpu_backend.ops.q8 import GROUP, ROW
 from wgpu_backend.ops.tiles import LANES, chosen, even_share
 
 SHADER = "kernels/rasteriser/mulmat_q8"
@@ -19,19 +20,22 @@ SHADER = "kernels/rasteriser/mulmat_q8"
 # and how many columns leave registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 SHORT_COLUMNS = 2
+BINDINGS = 9  # of the largest kernel: four planes of weights, and five
 
 
-def product(launch: Launch, capabilities: Capabilities) -> Launch:
+def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply with weights, in strips of rows, from buffers or textures."""
+    if not _takes(launch, capabilities):
+        return None
     require_whole(launch)
     n = launch.count("n")
     stream = lies_in_image(launch, "weights", capabilities)
     dtype = launch.operands["weights"].spec.dtype
     tile = chosen(capabilities, "mulmat_q8_stream" if stream else "mulmat_q8_lanes", dtype, n)
-    whole = stream or "ending" in launch.choices
+    whole = stream or attributes_of(launch).epilogue.rounded
     rows = GROUP // LANES if whole else tile.rows
     length = 1 if whole else strip_length(launch.out.shape[-1], rows)
-    sources, parts = joined_rows(launch), int(launch.choices.get("PARTS", 1))
+    sources, parts = joined_rows(launch), attributes_of(launch).prologue.parts
     columns = parts * even_share(n // parts, tile.columns // parts)
 
     def groups(weight_rows: int) -> Groups:
@@ -39,13 +43,42 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch:
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
-    choices = {**launch.choices, **sizes, "sums": "sums/pairs"}
+    choices = {**_attributes(launch), **sizes, "sums": "sums/pairs"}
     choices |= _from_stream(launch) if stream else _from_planes(launch, columns, length)
     if capabilities.telling_lanes:
-        if launch.choices["x"] == OWN:
+        if launch.choices["x"] == ROW:
             choices["x"] = "rasteriser/column"
         choices |= {} if stream else {"words": "rasteriser/words"}
     return replace(launch, shader=SHADER, groups=groups, choices=choices)
+
+
+def _takes(launch: Launch, capabilities: Capabilities) -> bool:
+    """Whether the kernels do what comes before and behind the sums.
+
+    A work group makes 32 rows of a column, which are a group: lanes that shuffle round it. What
+    they leave for a norm is a sum.
+    """
+    found = attributes_of(launch)
+    epilogue = found.epilogue
+    sums = launch.choices.get("ADDS") and epilogue.rounded
+    if found.prologue.form == "values" or (epilogue.norm and not sums):
+        return False
+    bound = BINDINGS if epilogue.norm else 0
+    rounds = capabilities.telling_lanes and capabilities.max_storage_bindings >= bound
+    return rounds or not epilogue.rounded
+
+
+def _attributes(launch: Launch) -> dict[str, str | int | float]:
+    """Choices that say what comes before and behind the sums."""
+    found, given = attributes_of(launch), dict(launch.choices)
+    given |= {"NORMED": found.prologue.eps is not None, "PARTS": found.prologue.parts}
+    if not found.epilogue.rounded:
+        return given
+    if found.epilogue.norm:
+        del given["ADDS"]  # as it always does
+        vectors = {"addend": "vec4/f32", "scale": "vec4/f32"}
+        return {**given, **vectors, "ending": "ending/summed"}
+    return {**given, "ending": "ending/rounded"}
 
 
 def _from_stream(launch: Launch) -> dict[str, str | int]:
@@ -57,7 +90,9 @@ def _from_planes(launch: Launch, columns: int, length: int) -> dict[str, str | i
     """Choices of a product that reads a weight's planes, in strips of some rows."""
     block = groups_of_a_turn(launch, columns)
     known = _known_groups(launch)
-    return {"BLOCK": block, "AT_ONCE": block, "GROUPS": known, "STRIP": length}
+    weights = f"dot/{launch.operands['weights'].spec.dtype}"
+    sizes = {"BLOCK": block, "AT_ONCE": block, "GROUPS": known, "STRIP": length}
+    return {"weights": weights, **sizes}
 
 
 def _known_groups(launch: Launch) -> int:

@@ -9,9 +9,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.node import Launch
 
-RASTERISER = "a rasteriser"
 SHUFFLES = "a rasteriser whose lanes shuffle values"
-TEXTURES = f"{SHUFFLES}, and a weight that lies in one texture of it"
 
 
 def no_kernel(op: str, needs: str, instead: str) -> Callable[[Launch, Capabilities], NoReturn]:

@@ -12,9 +12,11 @@ from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.gates import joined_rows
+from wgpu_backend.ops.linear_attributes import attributes_of
+from wgpu_backend.ops.q8_rounding import PLANAR_COLUMNS
 from wgpu_backend.ops.tiles import even_share, tuned_tile
 
-COLUMNS = 16  # of x at most: beyond, tiles through workgroup memory read less of it
+COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory read less of it
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
 FILLING = 1 << 15  # threads of a dispatch below which large devices have idle cores
 FEWEST, MOST = 32, 256  # threads of a work group
@@ -90,7 +92,7 @@ def as_vectors(
     """
     n, joins = launch.count("n"), joined_rows(launch)
     weights = launch.operands["weights"].spec
-    parts = int(launch.choices.get("PARTS", 1))
+    parts = attributes_of(launch).prologue.parts
     extent = Extent(weights.shape[-2], launch.count("groups"), n, parts)
     tile = tuned_tile(capabilities, shader, weights.dtype, n)
     tile = tile or fitted(extent, most, squares, capabilities)

@@ -1,0 +1,63 @@
+"""NumPy twins of `wgpu_backend.ops.linear` and `matmul_strided`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wgpu_backend.cpu import activation as activations
+from wgpu_backend.cpu.normed import norm_weighted, normed
+from wgpu_backend.cpu.q8 import norm_factor, out_of_planes, q8_activations, q8_weighted, values_of
+from wgpu_backend.cpu.twin import Array, twin
+from wgpu_backend.ops.linear_attributes import SUMS, VALUES, Epilogue, Precision, Prologue
+
+
+@twin
+def linear(
+    weight: Array,
+    x: Array,
+    addend: Array | None = None,
+    scale: Array | None = None,
+    total: Array | None = None,
+    *,
+    prologue: Prologue = VALUES,
+    epilogue: Epilogue = SUMS,
+    precision: Precision = "default",
+) -> Array:
+    """Product of what `prologue` takes `x` for, and what `epilogue` makes of it."""
+    y = np.matmul(_rows(x, weight.shape[-1], prologue), weight.T)
+    if prologue.parts > 1:
+        y = y.sum(axis=-2)
+    if epilogue.activation is not None:
+        gate, up = np.split(y, 2, axis=-1)
+        y = getattr(activations, epilogue.activation)(gate) * up
+    y = y if addend is None else y + addend
+    return _left(y, scale, total, epilogue)
+
+
+def _rows(x: Array, k: int, prologue: Prologue) -> Array:
+    """Values of rows, with the factor of a norm where they lack it."""
+    if prologue.form == "values":
+        return normed(x, k, prologue.eps)
+    if prologue.form == "q8":
+        return values_of(x) * norm_factor(x, prologue.eps)
+    parts = out_of_planes(x)
+    return values_of(parts if x.shape[-1] == 12 else parts.reshape(*x.shape[1:-2], 2, -1, 12))
+
+
+def _left(y: Array, scale: Array | None, total: Array | None, epilogue: Epilogue) -> Array:
+    """What a product leaves of its sums."""
+    if not epilogue.norm:
+        return q8_activations(y) if epilogue.rounded else y
+    assert total is not None
+    assert scale is not None
+    total[...] = y
+    return q8_weighted(total, scale) if epilogue.rounded else norm_weighted(total, scale)
+
+
+@twin
+def matmul_strided(a: Array, x: Array) -> Array:
+    """Return ``x @ a.T``, batches of `a` repeated to those of `x`."""
+    batch = a.shape[:-2]
+    for axis, wanted in zip(range(-3, -3 - len(batch), -1), reversed(x.shape[:-2]), strict=False):
+        a = np.repeat(a, wanted // a.shape[axis], axis=axis)
+    return np.matmul(x, np.swapaxes(a, -1, -2)).reshape(*x.shape[:-1], a.shape[-2])

@@ -1,0 +1,116 @@
+"""Products with weights on hardware: matrix times vectors, and tiles; in f32, eight bits or f16.
+
+Each function takes the launch of `linear` and gives that of its kernel, or None where the kernel
+lacks what the prologue or epilogue asks for, or is not for so many columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.kernels.gpu.matvec import COLUMNS, as_vectors
+from wgpu_backend.kernels.gpu.register_tiles import f16_tile, f32_tile, grid, q8_tile
+from wgpu_backend.ops.check import FLOATS
+from wgpu_backend.ops.gates import require_whole
+from wgpu_backend.ops.linear_attributes import Prologue, attributes_of
+from wgpu_backend.ops.q8 import FORMATS
+from wgpu_backend.ops.tiles import FEW
+
+TILED, TILED_Q8 = "kernels/gpu/matmul_tiled", "kernels/gpu/matmul_tiled_q8"
+TILED_F16 = {"tile": "kernels/gpu/tile/f16"}
+
+
+def multiplies_f16(capabilities: Capabilities) -> bool:
+    """Whether pairs of f16 can be multiplied."""
+    return capabilities.f16 and not capabilities.software
+
+
+def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply few columns; how a lane multiplies its share of a row hangs on the format."""
+    n = launch.count("n")
+    if not _takes(launch, values=True) or not 0 < n <= COLUMNS:
+        return None
+    dtype = launch.operands["weights"].spec.dtype
+    # Unpacked weights of all rows stay in registers while several columns take their turns.
+    rows = 4 if n == 1 else 2
+    if dtype in FLOATS:
+        snippets = {"share": "kernels/gpu/share/floats", "weights": f"vectors/{dtype}"}
+        rows *= 2
+    elif dtype in FORMATS:
+        snippets = {"share": "kernels/gpu/share/integers", "weights": f"int8/{dtype}"}
+    else:
+        snippets = {"share": "kernels/gpu/share/values", "weights": f"quant/{dtype}"}
+    launch = replace(launch, choices={**launch.choices, **snippets})
+    return as_vectors(launch, "matvec", Tile(rows, FEW, 64), capabilities)
+
+
+def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply many columns, in f32."""
+    if not _takes(launch, values=True):
+        return None
+    m, n = _extents(launch)
+    return _tiled(launch, TILED, *f32_tile(m, n, capabilities))
+
+
+def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply many columns in pairs of f16, where that is precise enough."""
+    if attributes_of(launch).precision != "f16" or not _takes(launch, values=True):
+        return None
+    m, n = _extents(launch)
+    tile, choices = f16_tile(m, n, capabilities)
+    return _tiled(launch, TILED, tile, {**choices, **TILED_F16})
+
+
+def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply few columns in eight bits."""
+    if not _takes(launch, values=False) or not 0 < launch.count("n") <= COLUMNS:
+        return None
+    prologue = attributes_of(launch).prologue
+    weights = f"int8/{launch.operands['weights'].spec.dtype}"
+    launch = _with_prologue(launch, prologue, {"weights": weights})
+    squares = 0 if prologue.eps is None else 1
+    return as_vectors(launch, "matvec_q8", Tile(4, FEW, 64), capabilities, squares)
+
+
+def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply many columns in eight bits."""
+    if not _takes(launch, values=False):
+        return None
+    dtype = launch.operands["weights"].spec.dtype
+    m, n = _extents(launch)
+    launch = _with_prologue(launch, attributes_of(launch).prologue, {"weights": f"dot/{dtype}"})
+    return _tiled(launch, TILED_Q8, *q8_tile(dtype, m, n, launch.count("groups"), capabilities))
+
+
+def _takes(launch: Launch, *, values: bool) -> bool:
+    """Whether kernels of f32, or those of eight bits, do what comes before and behind the sums."""
+    found = attributes_of(launch)
+    prologue, epilogue = found.prologue, found.epilogue
+    # Kernels of f32 make no norms, and none leaves anything for the next product.
+    normed = values and prologue.eps is not None
+    if normed or epilogue.norm or epilogue.rounded or (prologue.form == "values") != values:
+        return False
+    require_whole(launch)
+    return True
+
+
+def _with_prologue(launch: Launch, prologue: Prologue, choices: Mapping[str, str]) -> Launch:
+    before = {"NORMED": prologue.eps is not None, "PARTS": prologue.parts}
+    return replace(launch, choices={**launch.choices, **before, **choices})
+
+
+def _extents(launch: Launch) -> tuple[int, int]:
+    """Rows of the weight, and columns."""
+    return launch.operands["weights"].spec.shape[0], launch.count("n")
+
+
+def _tiled(launch: Launch, shader: str, tile: Tile, choices: Mapping[str, str | int]) -> Launch:
+    n = launch.count("n")
+
+    def groups(rows: int) -> Groups:
+        return grid(rows, n, tile)
+
+    return replace(launch, shader=shader, groups=groups, choices={**launch.choices, **choices})

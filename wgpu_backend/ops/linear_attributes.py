@@ -1,0 +1,88 @@
+"""What a product with weights makes of its operands and its sums, as data.
+
+Fusion rules write a prologue and an epilogue onto a `linear` node, instead of naming an op for each
+combination. Families of kernels read them off the launch, and say by that which they can do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from wgpu_backend.graph.node import Launch
+
+Form = Literal["values", "q8", "q8_pair"]
+Precision = Literal["default", "full", "f16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prologue:
+    """What a product is given as rows of x.
+
+    Parameters
+    ----------
+    form : str
+        ``values``; ``q8``, rounded to eight bits by `q8_activations`; or ``q8_pair``, split into
+        two such parts by `q8_pair`, whose products are added up.
+    eps : float or None
+        Rows lack the factor of a norm: their squares lie beside them (`norm_weighted`,
+        `q8_weighted`), and products are divided by the root of the mean square plus this.
+    """
+
+    form: Form = "values"
+    eps: float | None = None
+
+    @property
+    def parts(self) -> int:
+        """Rows of x that make one of the result."""
+        return 2 if self.form == "q8_pair" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What a product does with its sums before it stores them; an addend is an operand.
+
+    Parameters
+    ----------
+    activation : str or None
+        The weight has a gate above a projection: ``act(gate) * up``; silu, gelu, gelu_erf,
+        quick_gelu or relu.
+    norm : bool
+        Sums go into the operand `total`. The result is these times `scale`, the weight of the norm
+        that follows, with the squares of which the next product makes its factor.
+    rounded : bool
+        The result is in eight bits, as `q8_activations` rounds it, or `q8_weighted` with a norm.
+    """
+
+    activation: str | None = None
+    norm: bool = False
+    rounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Of a product: what comes before its sums and behind them, and how precise these are.
+
+    Parameters
+    ----------
+    prologue : Prologue
+    epilogue : Epilogue
+    precision : str
+        ``default``; ``full`` for logits, whose activations are never rounded to eight bits alone;
+        ``f16`` where pairs of f16 do, with 32 products summed before a sum goes into f32.
+    """
+
+    prologue: Prologue
+    epilogue: Epilogue
+    precision: Precision = "default"
+
+
+VALUES, Q8, Q8_PAIR = Prologue(), Prologue("q8"), Prologue("q8_pair")
+SUMS = Epilogue()
+
+
+def attributes_of(launch: Launch) -> Attributes:
+    """Prologue, epilogue and precision of the launch of a product."""
+    found = launch.attributes
+    assert isinstance(found, Attributes), f"launch of {launch.out.shape}: it is of no linear op"
+    return found
