@@ -44,7 +44,7 @@ SHUFFLED, LANES_ATTENTION = "kernels/rasteriser/mulmat_shuffled", "kernels/raste
 TEXELS = {"weights": "rasteriser/texels"}
 # `rope_attention` asks whether the device shows as many.
 NORMED = {"before": "before/norm_rope_put"}
-MORE_BINDINGS = {"before/norm_rope_put": 2}
+MORE_BINDINGS = {"before/norm_rope_put": 2, "kernels/gpu/prologue/norm_rope_put": 2}
 BASELINE_BINDINGS, BASELINE_WORKGROUP_NBYTES = 8, 16384
 
 for package in (wgpu_backend.ops, wgpu_backend.kernels):

@@ -83,6 +83,12 @@ def attention_merge(x: Array) -> Array:
 
 
 @twin
+def attention_merge_q8(x: Array, *, planar: bool = False) -> Array:
+    """Join splits, then round."""
+    return q8_activations(attention_merge(x).reshape(len(x), -1), planar=planar)
+
+
+@twin
 @takes_halves
 def paged_attention_q8(
     q: Array,

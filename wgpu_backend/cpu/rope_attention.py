@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.cpu.attention import paged_attention, paged_attention_q8
+from wgpu_backend.cpu.attention import in_first_split, paged_attention, paged_attention_q8
 from wgpu_backend.cpu.normalization import rms_norm
 from wgpu_backend.cpu.rope_put import rope_put
 from wgpu_backend.cpu.twin import Array, twin
@@ -36,3 +36,16 @@ def rope_attention(
     q[...] = rope_put(q, key, value, angles, slot, k, v, interleaved=interleaved)
     attend = paged_attention_q8 if rounds else paged_attention
     return attend(q, k, v, positions, sequences, table, scores=scores)
+
+
+@twin
+def rope_attention_splits(
+    *operands: Array,
+    interleaved: bool,
+    scores: Scores,
+    splits: int,
+    eps: float = 0.0,
+) -> Array:
+    """`rope_attention`, all of it in the first split."""
+    whole = rope_attention(*operands, interleaved=interleaved, scores=scores, eps=eps)
+    return in_first_split(whole, splits)

@@ -9,7 +9,7 @@ from typing import Any
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention import Scores, paged_launch
@@ -111,12 +111,37 @@ def rope_attention(
     DeviceError
         When it is run: the device has no kernel for it.
     """
+    operands = (q, key, value, angles, slot, k, v, positions, sequences, table)
+    norms = (query_norm, key_norm)
+    launch = prepared_launch(*operands, norms, interleaved=interleaved, scores=scores, eps=eps)
+    return rounded("rope_attention", launch) if rounds else launch
+
+
+def prepared_launch(
+    q: Node,
+    key: Node,
+    value: Node,
+    angles: Node,
+    slot: Node,
+    k: Node,
+    v: Node,
+    positions: Node,
+    sequences: Node,
+    table: Node,
+    weights: tuple[Node | None, Node | None],
+    *,
+    interleaved: bool,
+    scores: Scores,
+    eps: float,
+    splits: int = 1,
+) -> Launch:
+    """Launch of an op over the operands of `rope_attention`, see there."""
     _require_places(angles, slot)
     _require_one_token(q, key, value)
-    launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
+    launch = paged_launch(q, k, v, positions, sequences, table, scores=scores, splits=splits)
     new = {"new_key": key, "new_value": value, "angles": angles, "slot": slot}
-    norms = _norms(q, query_norm, key_norm)
-    launch = replace(
+    norms = _norms(q, *weights)
+    return replace(
         launch,
         operands={**launch.operands, **new, **norms},
         params={**launch.params, "eps": eps},
@@ -128,7 +153,6 @@ def rope_attention(
         },
         writes=("q", "k", "v"),
     )
-    return rounded("rope_attention", launch) if rounds else launch
 
 
 def rounded(name: str, launch: Launch) -> Launch:
@@ -216,8 +240,15 @@ def lie_together(*parts: Node) -> bool:
 @rope_attention.fuses("paged_attention", "paged_attention_q8")
 def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
     """Attention of one token, and the `rope_put` in front of it."""
+    if not has_kernel(graph.capabilities):
+        return None
+    return prepared(node, graph, rope_attention, rounds=node.op == "paged_attention_q8")
+
+
+def prepared(node: OpNode, graph: Graph, op: Callee, **options: bool | int) -> Node | None:
+    """Attention of one token and the `rope_put` in front of it as `op`, with these options."""
     put = graph.single_use_producer(node.operands["q"], "rope_put")
-    if put is None or put.spec.shape[0] != 1 or not has_kernel(graph.capabilities):
+    if put is None or put.spec.shape[0] != 1:
         return None
     q, key, value, angles, slot, keys, values = put.call.args
     norms = [norm for x in (q, key) if (norm := graph.single_use_producer(x, "rms_norm"))]
@@ -235,13 +266,13 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
     if not graph.absorb(put, node):
         return None
     return graph.call(
-        rope_attention,
+        op,
         *(q, key, value, angles, slot, keys, values),
         *(node.operands[name] for name in ("positions", "sequences", "table")),
         **put.call.kwargs,
         **behind,
         scores=node.call.kwargs["scores"],
-        rounds=node.op == "paged_attention_q8",
+        **options,
     )
 
 

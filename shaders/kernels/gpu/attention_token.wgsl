@@ -10,7 +10,7 @@
 // @import load/i32 as positions
 // @import load/i32 as sequences
 // @import lib/paged
-// @import before/nothing as before
+// @import kernels/gpu/prologue/none as before
 
 const WG: u32 = 64u;
 const ROWS: u32 = 4u;
@@ -51,20 +51,21 @@ fn main(
     let token = group.y / tiles;
     let first = token * params.group + group.y % tiles * params.step;
     let last = min(first + params.step, (token + 1u) * params.group);
-    before_prepare(kv_head, first, last, thread);
     // Neighbours in a subgroup are a cluster.
     let index = subgroup * width + place;
     let lane = index % LANES;
     let cluster = index / LANES;
+    before_put(kv_head, thread, lane);
     var query: array<vec4<f32>, ROWS * K_QUADS>;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         let at_r = query_of(min(first + r, last - 1u), kv_head);
+        let factor_r = norm_of(at_r, lane);
         // @unroll
         for (var i = 0u; i < K_QUADS; i++) {
             let quad_i = quad_of(i, K_QUADS, lane);
             if quad_i < params.k_quads {
-                query[r * K_QUADS + i] = q_load4(at_r + 4u * quad_i) * params.scale;
+                query[r * K_QUADS + i] = before_query4(at_r, quad_i, factor_r) * params.scale;
             }
         }
     }
@@ -110,6 +111,19 @@ fn quad_of(i: u32, each: u32, lane: u32) -> u32 {
         return i * LANES + lane;
     }
     return i / 2u * 2u * LANES + 2u * lane + i % 2u;
+}
+
+// What the norm in front of a query multiplies it with; 1 where there is none.
+fn norm_of(start: u32, lane: u32) -> f32 {
+    if !before_NORMED {
+        return 1.0;
+    }
+    var squares = 0.0;
+    for (var quad = lane; quad < params.k_quads; quad += LANES) {
+        let values = q_load4(start + 4u * quad);
+        squares += dot(values, values);
+    }
+    return before_factor(across_lanes(squares));
 }
 
 // KEYS positions from `start` on; those from `limit` on count nothing.

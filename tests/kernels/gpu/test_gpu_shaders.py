@@ -2,15 +2,24 @@
 
 import pytest
 
-from tests.test_shaders import NORMED, PREPARED
+from tests.test_shaders import PREPARED
 from tests.test_shaders import test_a_shader_compiles_within_the_default_limits as compiles
 from wgpu_backend.shader import load
 
 TOKEN = "kernels/gpu/attention_token"
 TYPES = [("f16", "f32"), ("f32", "f16")]
-CASES = [(TOKEN, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"}) for k, v in TYPES]
+ROPE = {**PREPARED, "before": "kernels/gpu/prologue/rope_put"}
+CASES = [(TOKEN, {**ROPE, "k": f"state4/{k}", "v": f"state4/{v}"}) for k, v in TYPES]
 CASES += [
-    (TOKEN, {**PREPARED, **NORMED, "k": "state4/f16", "v": "state4/f16", "team": "team/subgroups"})
+    (
+        TOKEN,
+        {
+            **PREPARED,
+            "before": "kernels/gpu/prologue/norm_rope_put",
+            "k": "state4/f16",
+            "v": "state4/f16",
+        },
+    )
 ]
 
 

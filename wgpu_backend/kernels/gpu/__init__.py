@@ -6,26 +6,28 @@ through workgroup memory, and threads sum tiles in registers.
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import Capabilities
-from wgpu_backend.kernels.gpu import attention_token, linear, linear_by_expert, norms, rounding
+from wgpu_backend.kernels.gpu import (
+    attention_token,
+    linear,
+    linear_by_expert,
+    merge_q8,
+    norms,
+    rope_splits,
+    rounding,
+)
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
 
-
-def is_hardware(capabilities: Capabilities) -> bool:
-    """Whether work groups run on a GPU."""
-    return not capabilities.software
-
-
-def has_subgroups(capabilities: Capabilities) -> bool:
-    """Whether lanes of a subgroup exchange values."""
-    return capabilities.subgroups
-
+# Which no other family has.
+OPS = (rope_splits.rope_attention_splits, merge_q8.attention_merge_q8)
 
 KERNELS = [
     Kernel("paged_attention", has_subgroups, attention_token.attend),
     Kernel("paged_attention_splits", has_subgroups, attention_token.attend),
     Kernel("rope_attention", has_subgroups, attention_token.attend_prepared),
+    Kernel("rope_attention_splits", has_subgroups, attention_token.attend_prepared),
+    Kernel("attention_merge_q8", has_eight_lanes, merge_q8.merge),
     *rows(("rms_norm", "layer_norm", "softmax", "l2_norm"), has_subgroups, norms.by_subgroups),
     *rows(("q8_activations", "q8_weighted"), is_hardware, rounding.by_eight_lanes),
     Kernel("linear", linear.multiplies_f16, linear.matmul_tiled_f16),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.kernels.gpu.norms import by_subgroups
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.attention_kernels import Rows, rows_of
 from wgpu_backend.ops.rope_attention import NORMS, has_bindings
 
@@ -18,7 +18,7 @@ THREADS = 64
 def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Attend by clusters of lanes; None where tokens share keys, or subgroups are too small."""
     rows = rows_of(launch)
-    if capabilities.lanes not in (0, CLUSTER) or rows.tokens > rows.sequences:
+    if not has_eight_lanes(capabilities) or rows.tokens > rows.sequences:
         return None
     return _clusters(launch, rows, launch.count("v_quads"))
 
@@ -29,7 +29,14 @@ def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None
     if not has_bindings(capabilities, norms):
         return None
     found = attend(launch, capabilities)
-    return by_subgroups(found, capabilities) if found and norms else found
+    return found and _with_prologue(found)
+
+
+def _with_prologue(launch: Launch) -> Launch:
+    """Launch whose queries are turned in registers: every split of the positions needs them."""
+    name = str(launch.choices["before"]).removeprefix("before/")
+    before = f"kernels/gpu/prologue/{name}"
+    return replace(launch, choices={**launch.choices, "before": before})
 
 
 def _clusters(launch: Launch, rows: Rows, v_quads: int) -> Launch:

@@ -6,18 +6,21 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.q8_rounding import GROUP
 
 LANES = 8  # of a group
 
 
-def by_eight_lanes(launch: Launch, _: Capabilities) -> Launch:
+def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
     """Round with neighbouring lanes on neighbouring values; a GPU has more lanes than groups."""
     params = {"groups": launch.operands["x"].spec.shape[-1] // GROUP, **launch.params}
     choices = {**launch.choices, "WEIGHTED": "weight" in launch.operands}
     if "weight" not in launch.operands:
         params["weight_offset"] = 0
         choices["weight"] = "=x"  # which is compiled, and never read
+    if has_eight_lanes(capabilities):
+        choices["lanes"] = "kernels/gpu/lib/eight_lanes_subgroup"
     return replace(
         launch,
         shader="kernels/gpu/q8_groups",

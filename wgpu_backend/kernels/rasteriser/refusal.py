@@ -1,33 +1,6 @@
-"""What an op says that other devices have no kernel for."""
+"""What ops need that only rasterisers have kernels for."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import NoReturn
-
-from wgpu_backend.device_info import Capabilities
-from wgpu_backend.errors import DeviceError
-from wgpu_backend.graph.node import Launch
+from wgpu_backend.kernels.refusal import no_kernel as no_kernel
 
 SHUFFLES = "a rasteriser whose lanes shuffle values"
-
-
-def no_kernel(op: str, needs: str, instead: str) -> Callable[[Launch, Capabilities], NoReturn]:
-    """Refuse to run where no family has a kernel.
-
-    Parameters
-    ----------
-    op : str
-    needs : str
-        What has one.
-    instead : str
-        Ops that every device has.
-    """
-
-    def refuse(launch: Launch, _: Capabilities) -> NoReturn:
-        shapes = ", ".join(str(node.spec.shape) for node in launch.operands.values())
-        raise DeviceError(
-            f"{op}: the device has no kernel for operands of {shapes}, needs {needs}; use {instead}"
-        )
-
-    return refuse
+TEXTURES = f"{SHUFFLES}, and a weight that lies in one texture of it"

@@ -1,0 +1,67 @@
+// As attention_merge.wgsl, and in eight bits as q8_activations makes it: eight lanes join a group of 32
+// values. They share the maximum over splits, and each reads every split's values of its own.
+// @import lib/grid
+// @import kernels/gpu/lib/q8_words
+// @import kernels/gpu/lib/eight_lanes_subgroup as lanes
+
+const WG: u32 = 64u;
+const LOWEST: f32 = -3.4028234e38;
+const AT_ONCE: u32 = 8u;         // splits that a lane asks for before it uses one
+
+struct Params { size: u32, splits: u32, quads: u32 }
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<u32>;
+@group(0) @binding(2) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(global_invocation_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = grid_index(id, groups, WG);
+    // Lanes beyond the last group repeat it, since all exchange values, and store nothing.
+    let group = min(i / 8u, params.size - 1u);
+    let part = lane % 8u;
+    let values = joined(group * 8u + part, part);
+    let by = q8_scale(lanes_max(largest_bits(values), lane));
+    let quants = q8_quants(values, by);
+    let totals = lanes_totals(quants.x + quants.y + quants.z + quants.w, dot(values, values), lane);
+    if i / 8u < params.size {
+        put_part(group, params.size, part, quants);
+        if part == 0u {
+            put_tail(group, params.size, q8_tail(by, totals.all, totals.first, totals.squares));
+        }
+    }
+}
+
+// Vector `quad` of the result; the eight lanes are in one head.
+fn joined(quad: u32, part: u32) -> vec4<f32> {
+    let width = params.quads + 1u;
+    let first = quad / params.quads * params.splits * width;
+    let largest = largest_of(first + params.quads, width, part);
+    var sum = vec4<f32>(0.0);
+    var total = 0.0;
+    for (var start = 0u; start < params.splits; start += AT_ONCE) {
+        // @unroll
+        for (var s = 0u; s < AT_ONCE; s++) {
+            let at_s = first + min(start + s, params.splits - 1u) * width;
+            let tail_s = x[at_s + params.quads].xy;
+            let factor_s = select(0.0, exp(tail_s.x - largest), start + s < params.splits);
+            total += tail_s.y * factor_s;
+            sum += x[at_s + quad % params.quads] * factor_s;
+        }
+    }
+    return sum / max(total, 1e-37);
+}
+
+fn largest_of(tails: u32, width: u32, part: u32) -> f32 {
+    var largest = LOWEST;
+    for (var start = 0u; start < params.splits; start += 8u) {
+        largest = max(largest, x[tails + min(start + part, params.splits - 1u) * width].x);
+    }
+    largest = max(largest, subgroupShuffleXor(largest, 1u));
+    largest = max(largest, subgroupShuffleXor(largest, 2u));
+    return max(largest, subgroupShuffleXor(largest, 4u));
+}

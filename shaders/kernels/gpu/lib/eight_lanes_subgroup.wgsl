@@ -1,0 +1,22 @@
+// As eight_lanes_workgroup.wgsl without barriers, for subgroups of eight lanes or more, which are taken
+// to be lanes in a row.
+
+struct buf_Totals { all: i32, first: i32, squares: f32 }
+
+fn buf_max(value: u32, lane: u32) -> u32 {
+    var largest = value;
+    largest = max(largest, subgroupShuffleXor(largest, 1u));
+    largest = max(largest, subgroupShuffleXor(largest, 2u));
+    return max(largest, subgroupShuffleXor(largest, 4u));
+}
+
+fn buf_totals(quants: i32, squares: f32, lane: u32) -> buf_Totals {
+    var half = quants;
+    half += subgroupShuffleXor(half, 1u);
+    half += subgroupShuffleXor(half, 2u);
+    var all = squares;
+    all += subgroupShuffleXor(all, 1u);
+    all += subgroupShuffleXor(all, 2u);
+    all += subgroupShuffleXor(all, 4u);
+    return buf_Totals(half + subgroupShuffleXor(half, 4u), half, all);
+}

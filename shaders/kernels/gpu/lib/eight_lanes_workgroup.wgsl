@@ -1,0 +1,36 @@
+// What eight neighbouring lanes exchange to round a group of 32 values, through workgroup memory: all
+// lanes of the work group call these. The importing file declares `WG`.
+
+struct buf_Totals { all: i32, first: i32, squares: f32 }
+
+var<workgroup> buf_largest: array<u32, WG>;
+var<workgroup> buf_quants: array<i32, WG>;
+var<workgroup> buf_squares: array<f32, WG>;
+
+fn buf_max(value: u32, lane: u32) -> u32 {
+    buf_largest[lane] = value;
+    workgroupBarrier();
+    var largest = 0u;
+    // @unroll
+    for (var k = 0u; k < 8u; k++) {
+        largest = max(largest, buf_largest[lane / 8u * 8u + k]);
+    }
+    return largest;
+}
+
+// Sums of quants, of the eight lanes and of the first four, and of squares: right in the first lane.
+fn buf_totals(quants: i32, squares: f32, lane: u32) -> buf_Totals {
+    buf_quants[lane] = quants;
+    buf_squares[lane] = squares;
+    workgroupBarrier();
+    var totals = buf_Totals(0, 0, 0.0);
+    // @unroll
+    for (var k = 0u; k < 8u; k++) {
+        totals.all += buf_quants[lane / 8u * 8u + k];
+        if k == 3u {
+            totals.first = totals.all;
+        }
+        totals.squares += buf_squares[lane / 8u * 8u + k];
+    }
+    return totals;
+}

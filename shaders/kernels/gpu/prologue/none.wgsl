@@ -1,0 +1,15 @@
+// What attention does first: nothing, as others have turned its queries and written the cache.
+
+const buf_NORMED: bool = false;
+
+fn buf_put(kv_head: u32, thread: u32, lane: u32) {
+}
+
+fn buf_factor(squares: f32) -> f32 {
+    return 1.0;
+}
+
+// Vector `quad` of the query that begins at `start`; `factor` is of a norm.
+fn buf_query4(start: u32, quad: u32, factor: f32) -> vec4<f32> {
+    return q_load4(start + 4u * quad);
+}

@@ -1,0 +1,80 @@
+"""Ranges of attention joined and rounded in one op, and the rule that makes it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.ops.fused import ran
+from tests.ops.operands import tensor
+from wgpu_backend.cpu.q8 import out_of_planes
+from wgpu_backend.cpu.q8 import values_of as decoded
+from wgpu_backend.dtypes import Q4_0
+from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.kernels.gpu.merge_q8 import attention_merge_q8
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.attention import attention_merge
+from wgpu_backend.ops.rounding import EVERY_PRODUCT
+from wgpu_backend.testing import nmse, values_of
+
+pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+# A value between two quants may be rounded to either: a 127th of the largest of its group.
+ROUNDING = 1e-5
+
+
+@pytest.fixture
+def wide(executors):
+    return executors("wide")
+
+
+def ranges(rng, tokens, heads, splits, cols):
+    x = rng.standard_normal((tokens, heads, splits, cols + 4)).astype("f4")
+    x[..., cols + 1] = np.abs(x[..., cols + 1]) + 0.5
+    return x
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 4, 32, 128), (3, 5, 3, 32), (1, 1, 1, 64), (2, 3, 17, 96)], ids=str
+)
+@pytest.mark.parametrize("planar", [False, True])
+def test_it_is_the_merge_rounded(wide, rng, shape, planar):
+    x = ranges(rng, *shape)
+    got, want = (
+        decoded(
+            out_of_planes(
+                values_of(e, lambda ctx: attention_merge_q8(tensor(ctx, x), planar=planar))
+            )
+        )
+        for e in (wide, NumpyExecutor())
+    )
+    assert got.shape == (shape[0], shape[1] * shape[3])
+    assert nmse(got, want) <= ROUNDING
+
+
+def test_products_with_rounded_activations_read_it(wide, rng, monkeypatch):
+    x = ranges(rng, 1, 4, 5, 64)
+    data = rng.integers(0, 100, (40, 8 * 18), np.uint8)
+
+    def build(ctx):
+        weight = ctx.from_bytes(Q4_0, data.tobytes(), 40, 256)
+        return [weight.mulmat(attention_merge(tensor(ctx, x)).reshape(1, 256))]
+
+    able = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)
+    monkeypatch.setattr(wide.device, "capabilities", able)
+    fused, got = ran(wide, monkeypatch, ["mulmat_q8", "attention_merge_q8"], build, exact=False)
+    _, want = ran(wide, monkeypatch, ["mulmat_q8"], build, exact=False)
+    assert fused == ["attention_merge_q8", "mulmat_q8"]
+    assert nmse(got[0], want[0]) <= ROUNDING
+
+
+def test_heads_that_are_no_whole_groups_are_refused(wide):
+    with Context(wide) as ctx, pytest.raises(ShapeError, match=r"are 40, needs a multiple of 32"):
+        attention_merge_q8(ctx.zeros(1, 2, 3, 44))
+
+
+def test_other_devices_have_no_kernel(executors):
+    with Context(executors("baseline")) as ctx:
+        y = attention_merge_q8(ctx.zeros(1, 2, 3, 36))
+        with pytest.raises(DeviceError, match=r"use attention_merge and q8_activations"):
+            y.numpy()

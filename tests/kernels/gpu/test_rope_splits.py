@@ -1,0 +1,103 @@
+"""Norms, rotation and cache write of one token, by the attention in ranges behind them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.ops.fused import ran
+from tests.ops.test_rope_attention import NORMS, RULES, SHAPES, operands
+from wgpu_backend.dtypes import F16, F32
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.kernels.gpu.rope_splits import rope_attention_splits
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.attention import attention_merge, paged_attention_splits
+
+pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+SPLITS = 3
+
+
+@pytest.fixture
+def wide(executors):
+    return executors("wide")
+
+
+@pytest.fixture
+def seed(rng):
+    return int(rng.integers(1 << 30))
+
+
+def in_ranges(given, heads, *, eps=None, interleaved=False):
+    """Result of the one op, joined."""
+    norms = {} if eps is None else {"eps": eps, **dict(zip(NORMS, given.norms, strict=True))}
+    parts = rope_attention_splits(
+        *(given.q, given.key, given.value, given.angles, given.slot, given.keys, given.values),
+        *given.places,
+        interleaved=interleaved,
+        scores=heads.scores(),
+        splits=SPLITS,
+        **norms,
+    )
+    return attention_merge(parts)
+
+
+@pytest.mark.parametrize(
+    ("heads", "dtype", "how"),
+    [
+        (SHAPES[0], F16, {}),
+        (SHAPES[1], F32, {"interleaved": True}),
+        (SHAPES[2], F32, {"eps": 0.1}),
+        (SHAPES[3], F16, {"eps": 0.1, "interleaved": True}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("position", [0, 257])
+def test_ranges_joined_are_what_ops_apart_give(wide, seed, heads, dtype, how, position):
+    with Context(wide) as context:
+        given = operands(context, seed, heads, dtype, position)
+        y = in_ranges(given, heads, **how).numpy()
+        got = [y, given.keys.numpy(), given.values.numpy()]
+    with Context(NumpyExecutor()) as context:
+        given = operands(context, seed, heads, dtype, position)
+        kwargs = {"interleaved": False, **how}
+        want = [t.numpy() for t in given.apart(heads, **kwargs)]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == F32 else 2**-10, atol=3e-5)
+
+
+def layer(seed):
+    def build(context):
+        given = operands(context, seed, SHAPES[0], F16, 700, filled=False)
+        q, key = (x.rope(given.angles, interleaved=False) for x in (given.q, given.key))
+        keys = given.keys.set_rows(key.reshape(1, -1), given.slot)
+        values = given.values.set_rows(given.value.contiguous().reshape(1, -1), given.slot)
+        parts = paged_attention_splits(
+            q, keys, values, *given.places, scores=SHAPES[0].scores(), splits=SPLITS
+        )
+        return [attention_merge(parts)]
+
+    return build
+
+
+RULE = [*RULES, "rope_attention_splits"]
+
+
+def test_a_step_of_one_token_is_two_ops(wide, seed, monkeypatch):
+    fused, got = ran(wide, monkeypatch, RULE, layer(seed))
+    _, want = ran(wide, monkeypatch, [], layer(seed))
+    assert fused[-2:] == ["rope_attention_splits", "attention_merge"]
+    assert not {"rope", "rope_put", "set_rows"} & set(fused)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+@pytest.mark.parametrize("lacks", [{"subgroups": False}, {"max_storage_bindings": 8}], ids=str)
+def test_a_device_that_lacks_something_keeps_them_apart(wide, seed, monkeypatch, lacks):
+    able = dataclasses.replace(wide.capabilities, **lacks)
+    monkeypatch.setattr(wide.device, "capabilities", able)
+    fused, _ = ran(wide, monkeypatch, RULE, layer(seed))
+    assert "rope_attention_splits" not in fused
+    with Context(wide) as context:
+        given = operands(context, seed, SHAPES[0], F16, 5)
+        with pytest.raises(DeviceError, match=r"rope_attention_splits: .* use rope_put and"):
+            in_ranges(given, SHAPES[0]).numpy()

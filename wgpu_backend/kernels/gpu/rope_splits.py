@@ -1,0 +1,78 @@
+"""Norms, rotation and cache write of one token, and its attention in ranges of positions."""
+
+from __future__ import annotations
+
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
+from wgpu_backend.kernels.refusal import no_kernel
+from wgpu_backend.ops.attention import Scores
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rope_attention import has_bindings, prepared, prepared_launch
+
+NEEDS = f"{EIGHT_LANES}, and 9 buffers, 11 with norms"
+
+
+@op(
+    shader="attention",
+    select=no_kernel("rope_attention_splits", NEEDS, "rope_put and paged_attention_splits"),
+    dense=("angles", "slot", "table"),
+    trusted=True,
+)
+def rope_attention_splits(
+    q: Node,
+    key: Node,
+    value: Node,
+    angles: Node,
+    slot: Node,
+    k: Node,
+    v: Node,
+    positions: Node,
+    sequences: Node,
+    table: Node,
+    query_norm: Node | None = None,
+    key_norm: Node | None = None,
+    *,
+    interleaved: bool,
+    scores: Scores,
+    splits: int,
+    eps: float = 0.0,
+) -> Launch:
+    """Rotate a token's queries and key, put key and value into the cache, and attend in ranges.
+
+    Made by a fusion rule alone. Every work group turns the queries it needs, and writes the key and
+    value of its head, since it may see that position.
+
+    Parameters
+    ----------
+    q, key, value, angles, slot, k, v, positions, sequences, table, query_norm, key_norm
+        See `rope_attention`.
+    interleaved, scores, eps
+        See `rope_attention`.
+    splits : int
+        Ranges of positions.
+
+    Returns
+    -------
+    (1, heads, splits, v_cols + 4), f32
+        For `attention_merge`.
+
+    Raises
+    ------
+    ShapeError
+        As `rope_attention`.
+    DeviceError
+        When it is run: the device has no kernel for it.
+    """
+    operands = (q, key, value, angles, slot, k, v, positions, sequences, table)
+    norms = (query_norm, key_norm)
+    options = {"interleaved": interleaved, "scores": scores, "eps": eps, "splits": splits}
+    return prepared_launch(*operands, norms, **options)
+
+
+@rope_attention_splits.fuses("paged_attention_splits")
+def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
+    """Attention of one token in ranges, and the `rope_put` in front of it."""
+    if not has_eight_lanes(graph.capabilities) or not has_bindings(graph.capabilities):
+        return None
+    return prepared(node, graph, rope_attention_splits, splits=node.call.kwargs["splits"])

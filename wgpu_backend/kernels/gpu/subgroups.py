@@ -1,0 +1,23 @@
+"""What kernels of GPUs ask of a device's subgroups."""
+
+from __future__ import annotations
+
+from wgpu_backend.device_info import Capabilities
+
+EIGHT_LANES = "a GPU with subgroups of eight lanes or more"
+
+
+def is_hardware(capabilities: Capabilities) -> bool:
+    """Whether work groups run on a GPU."""
+    return not capabilities.software
+
+
+def has_subgroups(capabilities: Capabilities) -> bool:
+    """Whether lanes of a subgroup exchange values."""
+    return capabilities.subgroups
+
+
+def has_eight_lanes(capabilities: Capabilities) -> bool:
+    """Whether a GPU's subgroups are eight lanes or more, as far as is known."""
+    wide = capabilities.subgroups and capabilities.lanes in (0, 8)
+    return wide and not capabilities.software
