@@ -66,8 +66,9 @@ def rope_attention_splits(
     """
     operands = (q, key, value, angles, slot, k, v, positions, sequences, table)
     norms = (query_norm, key_norm)
-    options = {"interleaved": interleaved, "scores": scores, "eps": eps, "splits": splits}
-    return prepared_launch(*operands, norms, **options)
+    return prepared_launch(
+        *operands, norms, interleaved=interleaved, scores=scores, eps=eps, splits=splits
+    )
 
 
 @rope_attention_splits.fuses("paged_attention_splits")
