@@ -39,7 +39,6 @@ PREPARED = {
     "new_value": "=q",
     "sequences": "=positions",
 }
-GPU = "kernels/gpu"
 SHUFFLED, LANES_ATTENTION = "kernels/rasteriser/mulmat_shuffled", "kernels/rasteriser/attention"
 TEXELS = {"weights": "rasteriser/texels"}
 # `rope_attention` asks whether the device shows as many.
@@ -105,22 +104,6 @@ CASES += [
     ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")
 ]
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
-FEW_COLUMNS = [
-    {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/row_reduce/{lanes}"}
-    | ({"lanes_QUARTER": -(-n // 2)} if lanes == "subgroup" else {})
-    for n in (2, 8)
-    for lanes in SNIPPETS[f"{GPU}/row_reduce"]
-]
-SHARES = [("floats", "vectors/f16"), ("floats", "vectors/bf16"), ("integers", "int8/q6_k")]
-CASES += [
-    (f"{GPU}/matvec", {**choices, "share": f"{GPU}/share/{share}", "weights": weights})
-    for choices in FEW_COLUMNS
-    for share, weights in SHARES
-]
-CASES += [
-    (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
-    for choices in FEW_COLUMNS
-]
 CASES += [("kernels/rasteriser/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]
 CASES += [
     (

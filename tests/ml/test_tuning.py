@@ -5,8 +5,6 @@ from math import inf, isfinite
 import numpy as np
 import pytest
 
-from wgpu_backend.device.wgsl_bounds import bare
-from wgpu_backend.device.wgsl_sizes import variable_nbytes
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import F16, Q4_0
 from wgpu_backend.ml import tuning
@@ -15,7 +13,6 @@ from wgpu_backend.ml.self_test import device_key
 from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, remember, tune, use_tuned
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.tiles import candidates, chosen, key
-from wgpu_backend.shader import load
 
 TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
 
@@ -190,21 +187,3 @@ def test_groups_that_a_device_cannot_run_are_no_candidates():
     assert found[0] == Tile(4, 8, 64)
     assert {tile.threads for tile in found} == {32, 64}
     assert candidates("mulmat q4_0 many", small) == ()
-
-
-@pytest.mark.parametrize("lanes", ["subgroup", "workgroup"])
-@pytest.mark.parametrize("shader", ["matvec", "matvec_q8"])
-def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader, lanes):
-    """For eight columns: two rows that are joined, and the squares of a norm."""
-    small = Capabilities(max_workgroup_nbytes=16384)
-    for tile in candidates(f"{shader} q4_0 few", small):
-        sources = max(tile.rows, 2)
-        sums = 8 * (sources + (shader == "matvec_q8"))
-        choices = {"COLS": 8, "ROWS": sources // 2, "SOURCES": sources, "SUMS": sums}
-        choices |= {"WG": tile.threads, "lanes": f"kernels/gpu/row_reduce/{lanes}"}
-        choices |= {"lanes_QUARTER": -(-sums // 4)} if lanes == "subgroup" else {}
-        assert (
-            0
-            < variable_nbytes(bare(load(f"kernels/gpu/{shader}", choices).text)).workgroup
-            <= 16384
-        )

@@ -6,6 +6,7 @@ from tests.test_shaders import PREPARED
 from tests.test_shaders import test_a_shader_compiles_within_the_default_limits as compiles
 from wgpu_backend.shader import load
 
+GPU = "kernels/gpu"
 TOKEN = "kernels/gpu/attention_token"
 TYPES = [("f16", "f32"), ("f32", "f16")]
 ROPE = {**PREPARED, "before": "kernels/gpu/prologue/rope_put"}
@@ -20,6 +21,23 @@ CASES += [
             "v": "state4/f16",
         },
     )
+]
+
+FEW_COLUMNS = [
+    {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/row_reduce/{lanes}"}
+    | ({"lanes_QUARTER": -(-n // 2)} if lanes == "subgroup" else {})
+    for n in (2, 8)
+    for lanes in ("subgroup", "workgroup")
+]
+SHARES = [("floats", "vectors/f16"), ("floats", "vectors/bf16"), ("integers", "int8/q6_k")]
+CASES += [
+    (f"{GPU}/matvec", {**choices, "share": f"{GPU}/share/{share}", "weights": weights})
+    for choices in FEW_COLUMNS
+    for share, weights in SHARES
+]
+CASES += [
+    (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
+    for choices in FEW_COLUMNS
 ]
 
 

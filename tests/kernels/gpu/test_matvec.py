@@ -8,6 +8,8 @@ import pytest
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import in_planes, out_of_planes
 from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
+from wgpu_backend.device.wgsl_bounds import bare
+from wgpu_backend.device.wgsl_sizes import variable_nbytes
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import ShapeError
@@ -18,7 +20,8 @@ from wgpu_backend.ops.linear_attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.q8 import q8_activations, q8_weighted
 from wgpu_backend.ops.rounding import EVERY_PRODUCT, q8_pair, rms_norm_pair
-from wgpu_backend.ops.tiles import key
+from wgpu_backend.ops.tiles import candidates, key
+from wgpu_backend.shader import load
 from wgpu_backend.testing import values_of
 
 pytestmark = pytest.mark.any_width
@@ -204,3 +207,21 @@ def test_lanes_are_no_more_than_memory_has_room_for():
     few_rows = Extent(rows=256, groups=448, columns=8)
     found = fitted(few_rows, Tile(4, 8, 64), 1, Capabilities(max_workgroup_nbytes=16384))
     assert 4 * (found.threads + 1) * (found.columns * (found.rows + 1) + 1) <= 16384
+
+
+@pytest.mark.parametrize("lanes", ["subgroup", "workgroup"])
+@pytest.mark.parametrize("shader", ["matvec", "matvec_q8"])
+def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader, lanes):
+    """For eight columns: two rows that are joined, and the squares of a norm."""
+    small = Capabilities(max_workgroup_nbytes=16384)
+    for tile in candidates(f"{shader} q4_0 few", small):
+        sources = max(tile.rows, 2)
+        sums = 8 * (sources + (shader == "matvec_q8"))
+        choices = {"COLS": 8, "ROWS": sources // 2, "SOURCES": sources, "SUMS": sums}
+        choices |= {"WG": tile.threads, "lanes": f"kernels/gpu/row_reduce/{lanes}"}
+        choices |= {"lanes_QUARTER": -(-sums // 4)} if lanes == "subgroup" else {}
+        assert (
+            0
+            < variable_nbytes(bare(load(f"kernels/gpu/{shader}", choices).text)).workgroup
+            <= 16384
+        )
