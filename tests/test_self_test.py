@@ -25,7 +25,14 @@ from wgpu_backend.ml.self_test_cases import BEFORE, cases, fused_cases
 from wgpu_backend.ops.op import fusions
 
 # Rules that apply on no rasteriser; tests of their ops show that they do.
-OF_HARDWARE = {"linear_f16"}
+OF_HARDWARE = {
+    "linear_f16",
+    "paged_attention",
+    "paged_attention_splits",
+    "rope_attention_splits",
+    "attention_merge_q8",
+    "top_k_sample_into",
+}
 
 
 def test_numpy_agrees_with_itself() -> None:

@@ -67,6 +67,14 @@ def sample_into(token_slots: Array, x: Array, ids: Array, sampling: Array, draws
 
 
 @twin
+def top_k_sample_into(
+    token_slots: Array, x: Array, ids: Array, sampling: Array, draws: Array, *, k: int
+) -> Array:
+    """Choose among the largest of some of each row."""
+    return sample_into(token_slots, x, top_k_of_ids(x, ids, k=k), sampling, draws)
+
+
+@twin
 def resolve_tokens(ids: Array, token_slots: Array) -> Array:
     """Put tokens in the place of references to them."""
     slots = -2 - ids.astype(np.int64)

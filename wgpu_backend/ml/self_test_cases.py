@@ -6,6 +6,7 @@ Each is a function of a context and random numbers, so that a device and NumPy a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 from gguf import GGMLQuantizationType, quants
@@ -14,7 +15,9 @@ from wgpu_backend import dtypes
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.attention import Scores
+from wgpu_backend.ops.attention import Scores, attention_merge, paged_attention_splits
+from wgpu_backend.ops.sampling import sample_into
+from wgpu_backend.sample import SamplingOptions, sampling_params_of
 
 ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
 HALVES_ERROR = 1e-5  # where pairs of f16 are multiplied; up to 1e-6
@@ -32,6 +35,8 @@ BEFORE = {
     "rms_norm_pair": ("linear_q8_pair",),
     "paged_attention_q8": ("linear_q8",),
     "rope_attention": ("rope_put",),
+    "rope_attention_splits": ("rope_put",),
+    "attention_merge_q8": ("linear_q8",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
     "linear_by_expert_q8": ("linear_by_expert_add", "linear_by_expert_tiles"),
 }
@@ -70,6 +75,11 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "paged_attention_q8", ROUNDING_ERROR, _attention_into_product
     yield "rope_attention", LARGEST_ERROR, _next_token
     yield "rope_attention", LARGEST_ERROR, lambda c, r: _next_token(c, r, norms=True)
+    yield "rope_attention_splits", LARGEST_ERROR, lambda c, r: _next_token(c, r, splits=2)
+    yield "attention_merge_q8", ROUNDING_ERROR, lambda c, r: _attention_into_product(c, r, splits=2)
+    yield "paged_attention", HALVES_ERROR, lambda c, r: _attention(c, r, tokens=2)
+    yield "paged_attention_splits", HALVES_ERROR, lambda c, r: _attention(c, r, tokens=2, splits=3)
+    yield "top_k_sample_into", 0.0, _sampled
     yield "route", LARGEST_ERROR, _routed
     yield "linear_by_expert_add", LARGEST_ERROR, _by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, _by_expert
@@ -152,9 +162,9 @@ def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
     return weight.mulmat_full_prec(_normal(context, rng, 3, 256).rms_norm(eps=1e-5))
 
 
-def _attention_into_product(context: Context, rng: np.random.Generator) -> Tensor:
+def _attention_into_product(context: Context, rng: np.random.Generator, splits: int = 1) -> Tensor:
     weight = _quantised(context, rng, dtypes.Q4_0)
-    return weight.mulmat(_attention(context, rng, heads=8).reshape(5, 256))
+    return weight.mulmat(_attention(context, rng, heads=8, splits=splits).reshape(5, 256))
 
 
 def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
@@ -176,7 +186,9 @@ def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
     )
 
 
-def _next_token(context: Context, rng: np.random.Generator, *, norms: bool = False) -> Tensor:
+def _next_token(
+    context: Context, rng: np.random.Generator, *, norms: bool = False, splits: int = 1
+) -> Tensor:
     """A token whose queries, key and value are parts of one tensor, behind two others."""
     wide = _normal(context, rng, 1, 256).tanh()
     ends = ((0, 128), (128, 192), (192, 256))
@@ -187,14 +199,27 @@ def _next_token(context: Context, rng: np.random.Generator, *, norms: bool = Fal
     table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
     keys = context.zeros(64, 64).set_rows(k.rope(table).reshape(1, -1), slot)
     values = context.zeros(64, 64).set_rows(v.contiguous().reshape(1, -1), slot)
-    return q.rope(table).paged_attention(
-        keys,
-        values,
-        positions,
-        context.from_ints([0]),
-        context.from_ints([1, 0], 1, 2),
-        scores=Scores(block=32, scale=0.2, kv_heads=2),
-    )
+    places = positions, context.from_ints([0]), context.from_ints([1, 0], 1, 2)
+    return _attended(q.rope(table), keys, values, *places, splits=splits)
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, *places: Tensor, splits: int) -> Tensor:
+    """Attention, in ranges that are joined where there are several."""
+    scores = Scores(block=32, scale=0.2, kv_heads=2)
+    if splits == 1:
+        return q.paged_attention(k, v, *places, scores=scores)
+    ranges = paged_attention_splits(q, k, v, *places, scores=scores, splits=splits)
+    return cast("Tensor", attention_merge(ranges))
+
+
+def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
+    """Tokens of two rows of logits, chosen among the largest of several parts."""
+    logits = _normal(context, rng, 2, 9000)
+    knobs = sampling_params_of(SamplingOptions(temperature=1.5)).array()
+    draws = np.array([[1 << 31, 1], [1 << 30, 0]], np.uint32)
+    kept = context.zeros(2, dtype=dtypes.I32)
+    rest = context.from_numpy(np.tile(knobs, (2, 1))), context.from_numpy(draws, dtypes.U32)
+    return cast("Tensor", sample_into(kept, logits, logits.top_k(k=40), *rest))
 
 
 def _routed(context: Context, rng: np.random.Generator) -> Tensor:
@@ -239,14 +264,15 @@ def _halves(context: Context, rng: np.random.Generator, rows: int, values: int) 
 
 
 def _attention(
-    context: Context, rng: np.random.Generator, heads: int = 4, tokens: int = 5
+    context: Context, rng: np.random.Generator, heads: int = 4, tokens: int = 5, splits: int = 1
 ) -> Tensor:
     keys = _normal(context, rng, 96, 64).cast(dtype=F16)
-    return _normal(context, rng, tokens, heads, 32).paged_attention(
+    return _attended(
+        _normal(context, rng, tokens, heads, 32),
         keys,
         _normal(context, rng, 96, 64).cast(dtype=F16),
         context.from_ints([63, 13, 40, 0, 63][:tokens]),
         context.from_ints([0, 1, 0, 1, 0][:tokens]),
         context.from_ints([2, 0, 1, 2], 2, 2),
-        scores=Scores(block=32, scale=0.2, kv_heads=2),
+        splits=splits,
     )

@@ -77,6 +77,8 @@ class Scores:
     kv_heads : int
     window : int
     softcap : float
+    halves : bool
+        Pairs of f16 may be multiplied, a few of which are added up before they go into f32.
     """
 
     block: int
@@ -84,6 +86,7 @@ class Scores:
     kv_heads: int
     window: int = 0
     softcap: float = 0.0
+    halves: bool = False
 
 
 def attention(
@@ -203,14 +206,14 @@ def paged_launch(
         operands,
         groups=(scores.kv_heads, max(tokens, 1), splits),
         params={
-            **asdict(scores),
+            **_params(scores),
             **_extents(q, scores.kv_heads, v_cols),
             "splits": splits,
             "table_width": table_width,
             **_strides(operands),
             "eps": 0.0,  # of norms that are made first
         },
-        choices=_choices(operands, capped=scores.softcap > 0),
+        choices=_choices(operands, scores),
         shader="attention",
         work=q.spec.nbytes + 2 * tokens * heads * seen * (cols + v_cols),
     )
@@ -235,11 +238,16 @@ def _strides(operands: Mapping[str, Node]) -> dict[str, int]:
     return {"q_token_stride": token, "q_head_stride": head, **of_tokens}
 
 
-def _choices(operands: Mapping[str, Node], *, capped: bool) -> dict[str, str | int]:
+def _choices(operands: Mapping[str, Node], scores: Scores) -> dict[str, str | int]:
     # Snippets are named here, as other kernels that read by vectors refuse blocks.
     snippets = {name: f"vec4/{operands[name].spec.dtype}" for name in "kv"}
     joined = operands["sequences"].storage is operands["positions"].storage
-    return {"CAPPED": capped, **snippets, **({"sequences": "=positions"} if joined else {})}
+    return {
+        "CAPPED": scores.softcap > 0,
+        **snippets,
+        **({"sequences": "=positions"} if joined else {}),
+        **({"HALVES": True} if scores.halves else {}),
+    }
 
 
 def _require_heads(operands: Mapping[str, Node], kv_heads: int) -> int:
@@ -264,6 +272,10 @@ def _require_heads(operands: Mapping[str, Node], kv_heads: int) -> int:
         f"attention: values have {values} a slot, not {kv_heads} heads of multiples of 4",
     )
     return v_cols
+
+
+def _params(scores: Scores) -> dict[str, int | float]:
+    return {name: value for name, value in asdict(scores).items() if name != "halves"}
 
 
 def _require_blocks(operands: Mapping[str, Node], heads: Mapping[str, int]) -> None:

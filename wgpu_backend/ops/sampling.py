@@ -218,15 +218,22 @@ def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: No
     --------
     resolve_tokens : Reads them.
     """
-    _require_choice("sample_into", x, ids, sampling)
-    _require_rows("sample_into", "draws", draws, U32, x, 2)
+    return placed("sample_into", token_slots, x, ids, sampling, draws)
+
+
+def placed(
+    name: str, token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node, most: int = MAX_K
+) -> Launch:
+    """Launch of an op over the operands of `sample_into`, with at most so many candidates."""
+    _require_choice(name, x, ids, sampling, most)
+    _require_rows(name, "draws", draws, U32, x, 2)
     require(
         draws.spec.shape[1] == 2,
         ShapeError,
-        f"sample_into: draws has {draws.spec.shape[1]} columns, needs 2",
+        f"{name}: draws has {draws.spec.shape[1]} columns, needs 2",
     )
-    _require_slots("sample_into", token_slots)
-    require_writable("sample_into", token_slots)
+    _require_slots(name, token_slots)
+    require_writable(name, token_slots)
     launch = _sample(x, ids, sampling, draws, token_slots.spec.shape[0])
     return replace(launch, out=token_slots.spec, into=token_slots, choices={"PLACED": True})
 
@@ -274,16 +281,16 @@ def _sample(x: Node, ids: Node, sampling: Node, draws: Node, slots: int) -> Laun
     )
 
 
-def _require_choice(op: str, x: Node, ids: Node, sampling: Node) -> None:
+def _require_choice(op: str, x: Node, ids: Node, sampling: Node, most: int = MAX_K) -> None:
     require_rank(op, "x", x, 2, 2)
     require_dtype(op, "x", x, (F32,))
     _require_rows(op, "ids", ids, I32, x, 2)
     _require_sampling(op, sampling, x)
     candidates = ids.spec.shape[1]
     require(
-        1 <= candidates <= MAX_K,
+        1 <= candidates <= most,
         ShapeError,
-        f"{op}: ids has {candidates} candidates, needs 1 to {MAX_K}",
+        f"{op}: ids has {candidates} candidates, needs 1 to {most}",
     )
 
 

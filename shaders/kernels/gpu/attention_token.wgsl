@@ -10,6 +10,7 @@
 // @import load/i32 as positions
 // @import load/i32 as sequences
 // @import lib/paged
+// @import kernels/gpu/lib/sums_f32 as sums
 // @import kernels/gpu/prologue/none as before
 
 const WG: u32 = 64u;
@@ -18,11 +19,16 @@ const KEYS: u32 = 4u;
 const LANES: u32 = 8u;           // of a cluster
 const K_QUADS: u32 = 4u;         // vectors of four of a key that a lane has
 const V_QUADS: u32 = 4u;
+const HALVES: bool = false;      // sums may be in f16, which `sums` says how
 const K_EVEN: bool = true;       // lanes have as many vectors, none is beyond a key
 const V_EVEN: bool = true;
 const BLOCK: u32 = 32u;          // positions of a block of the cache
-// A maximum starts above what positions score that are not there, so that these weigh nothing.
+// A maximum starts above what positions score that are not there, so that these weigh nothing; each of
+// eight lanes adds its part of that.
 const HALF_LOWEST: f32 = -1.7014117e38;
+const EIGHTH: f32 = -3e37;
+const LOG2_E: f32 = 1.4426950408889634;  // scores are in powers of two
+const LN_2: f32 = 0.6931471805599453;
 const CLUSTERS: u32 = WG / LANES;
 
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
@@ -56,18 +62,11 @@ fn main(
     let lane = index % LANES;
     let cluster = index / LANES;
     before_put(kv_head, thread, lane);
-    var query: array<vec4<f32>, ROWS * K_QUADS>;
+    var query: array<sums_Vector, ROWS * K_QUADS>;
+    var powers: array<f32, ROWS>;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        let at_r = query_of(min(first + r, last - 1u), kv_head);
-        let factor_r = norm_of(at_r, lane);
-        // @unroll
-        for (var i = 0u; i < K_QUADS; i++) {
-            let quad_i = quad_of(i, K_QUADS, lane);
-            if quad_i < params.k_quads {
-                query[r * K_QUADS + i] = before_query4(at_r, quad_i, factor_r) * params.scale;
-            }
-        }
+        powers[r] = bring_query(&query, r, query_of(min(first + r, last - 1u), kv_head), lane);
     }
     let sequence = sequence_of(token);
     let range = part_of(seen_by(token), group.z);
@@ -76,8 +75,8 @@ fn main(
     for (var r = 0u; r < ROWS; r++) {
         state.largest[r] = HALF_LOWEST;
     }
-    for (var start = range.x; start < range.y; start += CLUSTERS * KEYS) {
-        attend(&state, &query, start + cluster * KEYS, range.y, sequence, kv_head, lane);
+    for (var start = range.x / KEYS * KEYS; start < range.y; start += CLUSTERS * KEYS) {
+        attend(&state, &query, powers, start + cluster * KEYS, range, sequence, kv_head, lane);
     }
     join_clusters(&state, lane, cluster);
     // @unroll
@@ -97,7 +96,7 @@ fn main(
                 y[at_r + quad] = sum_r * scale_of(state.total[r]);
             }
             if params.splits > 1u && thread == 0u {
-                y[at_r + params.v_quads] = vec4<f32>(state.largest[r], state.total[r], 0.0, 0.0);
+                y[at_r + params.v_quads] = vec4<f32>(state.largest[r] * LN_2, state.total[r], 0.0, 0.0);
             }
         }
         workgroupBarrier();
@@ -113,6 +112,32 @@ fn quad_of(i: u32, each: u32, lane: u32) -> u32 {
     return i / 2u * 2u * LANES + 2u * lane + i % 2u;
 }
 
+// Bring a lane's share of a query, times the scale of scores; return what it was divided by.
+fn bring_query(query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, r: u32, start: u32, lane: u32) -> f32 {
+    let factor = norm_of(start, lane);
+    let scale = params.scale * select(LOG2_E, 1.0, CAPPED);
+    var values: array<vec4<f32>, K_QUADS>;
+    var largest = 0.0;
+    // @unroll
+    for (var i = 0u; i < K_QUADS; i++) {
+        let quad_i = quad_of(i, K_QUADS, lane);
+        if quad_i < params.k_quads {
+            values[i] = before_query4(start, quad_i, factor) * scale;
+        }
+        let size_i = abs(values[i]);
+        largest = max(largest, max(max(size_i.x, size_i.y), max(size_i.z, size_i.w)));
+    }
+    largest = max(largest, subgroupShuffleXor(largest, 1u));
+    largest = max(largest, subgroupShuffleXor(largest, 2u));
+    largest = max(largest, subgroupShuffleXor(largest, 4u));
+    let power = sums_power(largest);
+    // @unroll
+    for (var i = 0u; i < K_QUADS; i++) {
+        (*query)[r * K_QUADS + i] = sums_Vector(values[i] / power);
+    }
+    return power;
+}
+
 // What the norm in front of a query multiplies it with; 1 where there is none.
 fn norm_of(start: u32, lane: u32) -> f32 {
     if !before_NORMED {
@@ -126,83 +151,121 @@ fn norm_of(start: u32, lane: u32) -> f32 {
     return before_factor(across_lanes(squares));
 }
 
-// KEYS positions from `start` on; those from `limit` on count nothing.
+// KEYS positions from `start` on, of which those in `range` count.
 fn attend(
-    state: ptr<function, Sums>, query: ptr<function, array<vec4<f32>, ROWS * K_QUADS>>, start: u32, limit: u32,
-    sequence: u32, kv_head: u32, lane: u32,
+    state: ptr<function, Sums>, query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, powers: array<f32, ROWS>,
+    start: u32, range: vec2<u32>, sequence: u32, kv_head: u32, lane: u32,
 ) {
-    var slots: array<u32, KEYS>;
+    var slots = slots_of(sequence, start, range, kv_head);
     var scores: array<f32, ROWS * KEYS>;
     // @unroll
     for (var p = 0u; p < KEYS; p++) {
-        slots[p] = row_of(sequence, min(start + p, limit - 1u)) * params.kv_heads + kv_head;
-    }
-    // @unroll
-    for (var p = 0u; p < KEYS; p++) {
+        let missing_p = select(EIGHTH, 0.0, start + p >= range.x && start + p < range.y);
+        var key: array<sums_Vector, K_QUADS>;
         // @unroll
         for (var i = 0u; i < K_QUADS; i++) {
             let quad_i = quad_of(i, K_QUADS, lane);
             let apart_i = slots[p] * params.k_quads + min(quad_i, params.k_quads - 1u);
-            let key_i = k_load4(select(apart_i, slots[p] * (K_QUADS * LANES) + quad_i, K_EVEN));
-            // @unroll
-            for (var d = 0u; d < 4u; d++) {
-                // @unroll
-                for (var r = 0u; r < ROWS; r++) {
-                    let part_r = scores[r * KEYS + p];
-                    scores[r * KEYS + p] = fma(key_i[d], (*query)[r * K_QUADS + i][d], part_r);
-                }
-            }
+            key[i] = sums_Vector(k_load4(select(apart_i, slots[p] * (K_QUADS * LANES) + quad_i, K_EVEN)));
+        }
+        // @unroll
+        for (var r = 0u; r < ROWS; r++) {
+            scores[r * KEYS + p] = sums_score(missing_p, &key, query, r, powers[r]);
+        }
+    }
+    var moves = false;
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        // @unroll
+        for (var p = 0u; p < KEYS; p++) {
+            let score_p = across_lanes(scores[r * KEYS + p]);
+            // What is not there stays far below all others.
+            scores[r * KEYS + p] = select(score_p, capped(score_p) * LOG2_E, CAPPED && score_p > HALF_LOWEST);
+            moves = moves || scores[r * KEYS + p] > (*state).largest[r];
+        }
+    }
+    if moves {
+        // @unroll
+        for (var r = 0u; r < ROWS; r++) {
+            raise(state, r, highest_of(&scores, r));
+        }
+    }
+    var made: array<sums_Vector, ROWS * V_QUADS>;
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        // @unroll
+        for (var i = 0u; i < V_QUADS; i++) {
+            made[r * V_QUADS + i] = sums_begin((*state).sums[r * V_QUADS + i]);
         }
     }
     // @unroll
     for (var p = 0u; p < KEYS; p++) {
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
-            let score_r = capped(across_lanes(scores[r * KEYS + p]));
-            scores[r * KEYS + p] = select(LOWEST, score_r, start + p < limit);
+            let weight_r = exp2(scores[r * KEYS + p] - (*state).largest[r]);
+            (*state).total[r] += weight_r;
+            scores[r * KEYS + p] = weight_r;
         }
-    }
-    // @unroll
-    for (var r = 0u; r < ROWS; r++) {
-        var highest_r = (*state).largest[r];
-        // @unroll
-        for (var p = 0u; p < KEYS; p++) {
-            highest_r = max(highest_r, scores[r * KEYS + p]);
-        }
-        let shrink_r = exp((*state).largest[r] - highest_r);
-        (*state).largest[r] = highest_r;
-        (*state).total[r] *= shrink_r;
-        // @unroll
-        for (var i = 0u; i < V_QUADS; i++) {
-            (*state).sums[r * V_QUADS + i] *= shrink_r;
-        }
-        // @unroll
-        for (var p = 0u; p < KEYS; p++) {
-            let weight_p = exp(scores[r * KEYS + p] - highest_r);
-            (*state).total[r] += weight_p;
-            scores[r * KEYS + p] = weight_p;
-        }
-    }
-    // @unroll
-    for (var p = 0u; p < KEYS; p++) {
         // @unroll
         for (var i = 0u; i < V_QUADS; i++) {
             let quad_i = quad_of(i, V_QUADS, lane);
             let apart_i = slots[p] * params.v_quads + min(quad_i, params.v_quads - 1u);
-            let value_i = v_load4(select(apart_i, slots[p] * (V_QUADS * LANES) + quad_i, V_EVEN));
+            let value_i = sums_Vector(v_load4(select(apart_i, slots[p] * (V_QUADS * LANES) + quad_i, V_EVEN)));
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
-                let sum_r = (*state).sums[r * V_QUADS + i];
-                (*state).sums[r * V_QUADS + i] = fma(value_i, vec4<f32>(scores[r * KEYS + p]), sum_r);
+                let weight_r = sums_Vector(vec4<f32>(scores[r * KEYS + p]));
+                made[r * V_QUADS + i] = fma(value_i, weight_r, made[r * V_QUADS + i]);
             }
+        }
+    }
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        // @unroll
+        for (var i = 0u; i < V_QUADS; i++) {
+            let sum_i = (*state).sums[r * V_QUADS + i];
+            (*state).sums[r * V_QUADS + i] = sums_end(sum_i, made[r * V_QUADS + i]);
         }
     }
 }
 
-// As cache_row of lib/paged, with blocks of a size that is known.
-fn row_of(sequence: u32, position: u32) -> u32 {
-    let block = table[params.table_offset + sequence * params.table_width + position / BLOCK];
-    return min(u32(block) * BLOCK + position % BLOCK, params.k_rows - 1u);
+fn highest_of(scores: ptr<function, array<f32, ROWS * KEYS>>, r: u32) -> f32 {
+    var highest = (*scores)[r * KEYS];
+    // @unroll
+    for (var p = 1u; p < KEYS; p++) {
+        highest = max(highest, (*scores)[r * KEYS + p]);
+    }
+    return highest;
+}
+
+// Scale what a row has to a larger maximum, which few positions bring.
+fn raise(state: ptr<function, Sums>, r: u32, highest: f32) {
+    let larger = max((*state).largest[r], highest);
+    let shrink = exp2((*state).largest[r] - larger);
+    (*state).largest[r] = larger;
+    (*state).total[r] *= shrink;
+    // @unroll
+    for (var i = 0u; i < V_QUADS; i++) {
+        (*state).sums[r * V_QUADS + i] *= shrink;
+    }
+}
+
+// Where the heads of KEYS positions lie, those outside the range being replaced by its ends. Positions
+// from a multiple of KEYS on share a block where blocks are multiples of that.
+fn slots_of(sequence: u32, start: u32, range: vec2<u32>, kv_head: u32) -> array<u32, KEYS> {
+    var slots: array<u32, KEYS>;
+    let row = params.table_offset + sequence * params.table_width;
+    let shared_block = u32(table[row + clamp(start, range.x, range.y - 1u) / BLOCK]);
+    // @unroll
+    for (var p = 0u; p < KEYS; p++) {
+        let position_p = clamp(start + p, range.x, range.y - 1u);
+        var block_p = shared_block;
+        if BLOCK % KEYS != 0u {
+            block_p = u32(table[row + position_p / BLOCK]);
+        }
+        let row_p = min(block_p * BLOCK + position_p % BLOCK, params.k_rows - 1u);
+        slots[p] = row_p * params.kv_heads + kv_head;
+    }
+    return slots;
 }
 
 fn across_lanes(part: f32) -> f32 {
@@ -228,10 +291,10 @@ fn join_clusters(state: ptr<function, Sums>, lane: u32, cluster: u32) {
         for (var t = 0u; t < CLUSTERS; t++) {
             highest_r = max(highest_r, largest[r * CLUSTERS + t]);
         }
-        let shrink_r = exp((*state).largest[r] - highest_r);
+        let shrink_r = exp2((*state).largest[r] - highest_r);
         var total_r = 0.0;
         for (var t = 0u; t < CLUSTERS; t++) {
-            total_r += totals[r * CLUSTERS + t] * exp(largest[r * CLUSTERS + t] - highest_r);
+            total_r += totals[r * CLUSTERS + t] * exp2(largest[r * CLUSTERS + t] - highest_r);
         }
         // @unroll
         for (var i = 0u; i < V_QUADS; i++) {

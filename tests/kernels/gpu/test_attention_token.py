@@ -10,6 +10,7 @@ from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.kernels import select
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.attention import attention_merge, paged_attention, paged_attention_splits
+from wgpu_backend.ops.op import fusions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
 HARDWARE = Capabilities(subgroups=True)
@@ -88,6 +89,67 @@ def test_splits_joined_are_the_whole(wide, check, rng, splits):
         return attention_merge(parts)
 
     check(wide, build, limit=LIMIT)
+
+
+# Half of a unit in the last place of f16 is 2⁻¹² of a value, of a few products and weights.
+HALVES = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("how", "dtype"),
+    [
+        ({"cols": 64, "lengths": (1, 300, 64)}, F16),
+        ({"cols": 128, "heads": 12, "lengths": (77, 5)}, F16),
+        ({"cols": 256, "lengths": (33, 130)}, F16),
+        ({"cols": 80, "lengths": (9, 40)}, F16),
+        ({"cols": 64, "lengths": (67, 5)}, Q8_0),
+        ({"cols": 64, "lengths": (67, 5)}, Q4_0),
+    ],
+    ids=str,
+)
+def test_pairs_of_f16(wide, check, rng, how, dtype):
+    if not wide.capabilities.f16:
+        pytest.skip("needs a device with f16")
+    case = one_each(rng, **how)
+
+    def build(ctx):
+        return paged_attention(*case.cached(ctx, dtype, dtype), scores=case.scores(halves=True))
+
+    check(wide, build, limit=HALVES if dtype == F16 else 1e-5)
+
+
+def test_pairs_of_f16_of_large_keys(wide, check, rng):
+    if not wide.capabilities.f16:
+        pytest.skip("needs a device with f16")
+    case = one_each(rng, cols=64, lengths=(40, 9))
+    # As biases of keys are: f16 of one product alone would be infinite.
+    case = dataclasses.replace(case, k=case.k + 3000, q=case.q + 30)
+
+    def build(ctx):
+        scores = dataclasses.replace(case.scores(halves=True), scale=1e-4)
+        return paged_attention(*case.cached(ctx, F16, F16), scores=scores)
+
+    # Scores of 500 are right to 2⁻⁴.
+    check(wide, build, limit=1e-2)
+
+
+def test_a_rule_takes_pairs_of_f16_where_rounding_is_allowed(wide, rng, monkeypatch):
+    if not wide.capabilities.f16:
+        pytest.skip("needs a device with f16")
+    case = one_each(rng, cols=64)
+
+    def shares(exact, dtype):
+        monkeypatch.setattr(wide, "rules", fusions(["paged_attention"], exact=exact))
+        with Context(wide) as ctx:
+            y = paged_attention(*case.operands(ctx, dtype, dtype), scores=case.scores())
+            recorded = ctx.record(y)
+            found = recorded.plan.steps[-1][0].call.kwargs["scores"].halves
+            recorded.close()
+        return found
+
+    assert shares(exact=False, dtype=F16)
+    assert not shares(exact=True, dtype=F16)
+    assert not shares(exact=False, dtype=F32)
 
 
 def test_a_token_that_sees_nothing_gives_zeros(wide, check, rng):

@@ -14,13 +14,18 @@ from wgpu_backend.kernels.gpu import (
     norms,
     rope_splits,
     rounding,
+    sampling,
 )
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
 
 # Which no other family has.
-OPS = (rope_splits.rope_attention_splits, merge_q8.attention_merge_q8)
+OPS = (
+    rope_splits.rope_attention_splits,
+    merge_q8.attention_merge_q8,
+    sampling.top_k_sample_into,
+)
 
 KERNELS = [
     Kernel("paged_attention", has_subgroups, attention_token.attend),
@@ -28,7 +33,10 @@ KERNELS = [
     Kernel("rope_attention", has_subgroups, attention_token.attend_prepared),
     Kernel("rope_attention_splits", has_subgroups, attention_token.attend_prepared),
     Kernel("attention_merge_q8", has_eight_lanes, merge_q8.merge),
+    *rows(("top_k_of_parts", "top_k_of_ids"), is_hardware, sampling.top_k),
+    Kernel("top_k_sample_into", is_hardware, sampling.sample),
     *rows(("rms_norm", "layer_norm", "softmax", "l2_norm"), has_subgroups, norms.by_subgroups),
+    Kernel("rms_norm_pair", has_eight_lanes, norms.pair),
     *rows(("q8_activations", "q8_weighted"), is_hardware, rounding.by_eight_lanes),
     Kernel("linear", linear.multiplies_f16, linear.matmul_tiled_f16),
     Kernel("linear", is_hardware, linear.matvec),

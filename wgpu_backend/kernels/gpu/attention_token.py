@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.graph.node import Launch
+from wgpu_backend.dtypes import F16, F32, DType
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
+from wgpu_backend.ops.attention import Scores, paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention_kernels import Rows, rows_of
+from wgpu_backend.ops.op import find
 from wgpu_backend.ops.rope_attention import NORMS, has_bindings
 
+FOLDER = "kernels/gpu"
 CLUSTER = 8  # lanes of a subgroup that read a key together
 CLUSTER_SUMS = 16  # vectors of results that each of them holds, and of queries
 THREADS = 64
@@ -20,7 +25,9 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
     rows = rows_of(launch)
     if not has_eight_lanes(capabilities) or rows.tokens > rows.sequences:
         return None
-    return _clusters(launch, rows, launch.count("v_quads"))
+    return _clusters(
+        launch, rows, launch.count("v_quads"), halves=bool(launch.choices.get("HALVES"))
+    )
 
 
 def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -32,14 +39,28 @@ def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None
     return found and _with_prologue(found)
 
 
+@paged_attention.fuses("paged_attention", exact=False)
+@paged_attention_splits.fuses("paged_attention_splits", exact=False)
+def in_halves(node: OpNode, graph: Graph) -> Node | None:
+    """Attention of a token that multiplies pairs of f16, where rounding is allowed."""
+    scores: Scores = node.call.kwargs["scores"]
+    able = has_eight_lanes(graph.capabilities) and graph.capabilities.f16
+    narrow = all(node.operands[n].spec.dtype != F32 for n in "kv")
+    rows = rows_of(node.launch)
+    if scores.halves or not able or not narrow or rows.tokens > rows.sequences:
+        return None
+    kwargs = {**node.call.kwargs, "scores": replace(scores, halves=True)}
+    return graph.call(find(node.op), *node.call.args, **kwargs)
+
+
 def _with_prologue(launch: Launch) -> Launch:
     """Launch whose queries are turned in registers: every split of the positions needs them."""
     name = str(launch.choices["before"]).removeprefix("before/")
-    before = f"kernels/gpu/prologue/{name}"
+    before = f"{FOLDER}/prologue/{name}"
     return replace(launch, choices={**launch.choices, "before": before})
 
 
-def _clusters(launch: Launch, rows: Rows, v_quads: int) -> Launch:
+def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Launch:
     k_lane, v_lane = (-(-quads // CLUSTER) for quads in (launch.count("k_quads"), v_quads))
     most = max(CLUSTER_SUMS // max(k_lane, v_lane), 1)
     step = -(-rows.group // -(-rows.group // most))
@@ -51,25 +72,41 @@ def _clusters(launch: Launch, rows: Rows, v_quads: int) -> Launch:
         "V_EVEN": v_lane * CLUSTER == v_quads,
         "BLOCK": launch.count("block"),
         "WG": THREADS,
+        "KEYS": _keys(launch, halves=halves),
     }
     return replace(
         launch,
-        shader="kernels/gpu/attention_token",
+        shader=f"{FOLDER}/attention_token",
         groups=(
             launch.count("kv_heads"),
             max(rows.tokens * -(-rows.group // step), 1),
             launch.count("splits"),
         ),
         params={**launch.params, "step": step},
-        choices={**launch.choices, **choices, **_fused_snippets(launch)},
+        choices={**launch.choices, **choices, **_arithmetic(launch, halves=halves)},
     )
 
 
-def _fused_snippets(launch: Launch) -> dict[str, str]:
-    """How hardware reads keys and values in blocks."""
-    found = {name: str(launch.choices[name]) for name in "kv"}
-    return {
-        name: f"{path}_fused"
-        for name, path in found.items()
-        if path.startswith("vec4/") and launch.operands[name].spec.dtype.quantised
+def _keys(launch: Launch, *, halves: bool) -> int:
+    """Positions that a cluster takes at once: as many as fit into registers."""
+    return 8 if halves and all(launch.operands[n].spec.dtype == F16 for n in "kv") else 4
+
+
+def _arithmetic(launch: Launch, *, halves: bool) -> dict[str, str]:
+    """How keys and values are read, and values added up."""
+    chosen = {name: str(launch.choices[name]) for name in "kv"}
+    found = {
+        name: _cache(path, launch.operands[name].spec.dtype, halves=halves)
+        for name, path in chosen.items()
     }
+    return {**found, "sums": f"{FOLDER}/lib/sums_{'f16' if halves else 'f32'}"}
+
+
+def _cache(path: str, dtype: DType, *, halves: bool) -> str:
+    """Module that reads a cache, given the portable one: a state's is written, too."""
+    written = path.startswith("state4/")
+    if dtype.quantised and not written:
+        return f"{FOLDER}/lib/cache_{dtype}"
+    if dtype == F16 and halves:
+        return f"{FOLDER}/lib/cache_f16{'_written' if written else ''}"
+    return path

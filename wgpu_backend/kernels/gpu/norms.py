@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.ops.normalization import by_team
+from wgpu_backend.ops.q8_rounding import GROUP
+
+LONG_ROW = 1024  # values from which on more threads share a row
+THREADS = 256
 
 
 def by_subgroups(launch: Launch, _: Capabilities) -> Launch:
     """Reduce rows by subgroups: two barriers instead of one for each step of a tree."""
-    return by_team(launch, "team/subgroups")
+    return _shared(launch, launch.count("cols"))
+
+
+def pair(launch: Launch, _: Capabilities) -> Launch:
+    """Normalise and round twice, with eight lanes a group."""
+    found = replace(launch, shader="kernels/gpu/rms_norm_pair")
+    return _shared(found, GROUP * launch.count("groups"))
+
+
+def _shared(launch: Launch, cols: int) -> Launch:
+    """Launch of a work group a row, of as many threads as a row is worth."""
+    launch = by_team(launch, "team/subgroups")
+    if cols < LONG_ROW:
+        return launch
+    return replace(launch, choices={**launch.choices, "WG": THREADS})

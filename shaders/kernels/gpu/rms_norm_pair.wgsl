@@ -1,0 +1,45 @@
+// As rms_norm_pair.wgsl, a work group a row, whose groups of 32 values eight lanes share.
+// @import vec4/f32 as x
+// @import vec4/f32 as weight
+// @import lib/each_row
+// @import kernels/gpu/lib/q8_words
+// @import kernels/gpu/lib/eight_lanes_subgroup as lanes
+
+const WEIGHTED: bool = true;
+
+struct Params { rows: u32, groups: u32, x_offset: u32, weight_offset: u32, eps: f32 }
+
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+
+fn compute_row(row: u32, lane: u32, width: u32) {
+    let quads = params.groups * 8u;
+    let start = params.x_offset / 4u + row * quads;
+    var sum = 0.0;
+    for (var i = lane; i < quads; i += width) {
+        let values = x_load4(start + i);
+        sum += dot(values, values);
+    }
+    let inverse = 1.0 / sqrt(team_sum(sum, lane) / f32(quads * 4u) + params.eps);
+    for (var i = lane; i < quads; i += width) {
+        var values = x_load4(start + i) * inverse;
+        if WEIGHTED {
+            values *= weight_load4(params.weight_offset / 4u + i);
+        }
+        let first = 2u * row * params.groups + i / 8u;
+        let left = put_rounded(first, i % 8u, values, lane);
+        put_rounded(first + params.groups, i % 8u, left, lane);
+    }
+}
+
+// Store what eight lanes round together, and give what that leaves of a lane's values.
+fn put_rounded(group: u32, part: u32, values: vec4<f32>, lane: u32) -> vec4<f32> {
+    let all = 2u * params.rows * params.groups;
+    let by = q8_scale(lanes_max(largest_bits(values), lane));
+    let quants = q8_quants(values, by);
+    let totals = lanes_totals(quants.x + quants.y + quants.z + quants.w, dot(values, values), lane);
+    put_part(group, all, part, quants);
+    if part == 0u {
+        put_tail(group, all, q8_tail(by, totals.all, totals.first, totals.squares));
+    }
+    return values - vec4<f32>(quants) * bitcast<f32>(by.given);
+}

@@ -1,0 +1,103 @@
+"""The largest of a row, and the draw among them: keys in registers, ranks instead of sorts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.refusal import no_kernel
+from wgpu_backend.ops.check import require
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.sampling import MAX_K, placed, top_k_of_parts
+
+THREADS = 256
+MOST_ITEMS = 64  # keys that a thread may hold
+WINNERS = 16  # keys that a thread holds of what parts left
+SHORTEST_PART = 4096
+
+
+def top_k(launch: Launch, _: Capabilities) -> Launch | None:
+    """Choose the largest of each part; None where a part has more keys than registers."""
+    items = -(-launch.count("part") // THREADS)
+    if items > MOST_ITEMS:
+        return None
+    return replace(
+        launch,
+        shader="kernels/gpu/top_k",
+        choices={**launch.choices, **_held(items, launch.count("k")), "WG": THREADS},
+    )
+
+
+def _held(items: int, k: int) -> dict[str, int]:
+    """Choices of what a thread holds: of twice as many maxima as are asked for, if it can be."""
+    return {"ITEMS": items, "SUBSETS": 1 if 2 * k <= THREADS else 2}
+
+
+@op(
+    select=no_kernel("top_k_sample_into", "a GPU", "top_k_of_ids and sample_into"),
+    dense=("x", "ids", "knobs", "draws"),
+    trusted=True,
+)
+def top_k_sample_into(
+    kept: Node, x: Node, ids: Node, knobs: Node, draws: Node, *, k: int
+) -> Launch:
+    """Choose a token of each row as `sample_into`, among the largest of what parts of it left.
+
+    Made by a fusion rule alone.
+
+    Parameters
+    ----------
+    kept, x, knobs, draws
+        See `sample_into`.
+    ids : (rows, n), i32
+        See `top_k_of_ids`; at most 16,384.
+    k : int
+        Candidates, 1 to 256.
+
+    Returns
+    -------
+    `kept` after the write.
+
+    Raises
+    ------
+    ShapeError
+        As `sample_into`, or `ids` or `k` are too many.
+    DeviceError
+        When it is run: the device has no kernel for it.
+    """
+    name = "top_k_sample_into"
+    require(1 <= k <= MAX_K, ShapeError, f"{name}: k is {k}, needs 1 to {MAX_K}")
+    launch = placed(name, kept, x, ids, knobs, draws, THREADS * MOST_ITEMS)
+    length = ids.spec.shape[1]
+    return replace(
+        launch,
+        params={"cols": x.spec.shape[1], "k": k, "length": length, "places": kept.spec.shape[0]},
+        choices={**_held(-(-length // THREADS), k), "WG": THREADS},
+        shader="kernels/gpu/top_k_sample",
+        work=launch.work + 4 * length,
+    )
+
+
+def sample(launch: Launch, _: Capabilities) -> Launch:
+    """Choose by a thread a candidate."""
+    return launch
+
+
+@top_k_sample_into.fuses("sample_into")
+def choice_among_the_largest(node: OpNode, graph: Graph) -> Node | None:
+    """The largest of a long row, in parts that fit into registers, and the draw behind them."""
+    found = graph.single_use_producer(node.operands["ids"], "top_k_of_ids")
+    parts = found and graph.single_use_producer(found.operands["ids"], "top_k_of_parts")
+    if found is None or parts is None or graph.capabilities.software:
+        return None
+    kept, x, _, knobs, draws = node.call.args
+    k, cols = found.options["k"], x.spec.shape[1]
+    part = max(-(-cols // (THREADS * WINNERS // k)), SHORTEST_PART)
+    same = x.storage is found.operands["x"].storage is parts.operands["x"].storage
+    if not same or part > THREADS * MOST_ITEMS:
+        return None
+    winners = graph.call(top_k_of_parts, x, k=k, part=part)
+    return graph.call(top_k_sample_into, kept, x, winners, knobs, draws, k=k)
