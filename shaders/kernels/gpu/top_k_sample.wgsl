@@ -47,9 +47,9 @@ fn main(
         }
     }
     workgroupBarrier();
-    let row = params.sampling_offset + group.y * SAMPLING;
-    let candidates = min(count, min(params.k, u32(sampling[row + TOP_K])));
-    draw(row, group.y, lane, candidates, knob);
+    let base = params.sampling_offset + group.y * SAMPLING;
+    let candidates = min(count, min(params.k, u32(sampling[base + TOP_K])));
+    draw(row, group.y, lane, candidates, base);
 }
 
 // The gap of a candidate to the largest logit; a token ruled out has one that weighs nothing.
@@ -59,7 +59,7 @@ fn gap_of(row: u32, lane: u32) -> f32 {
     return select(gap, 3.4e38, value == MINUS_INFINITY);
 }
 
-fn draw(row: u32, place: u32, lane: u32, candidates: u32, knob: u32) {
+fn draw(row: u32, place: u32, lane: u32, candidates: u32, base: u32) {
     let there = lane < candidates;
     var gap = 3.4e38;
     if there {
@@ -74,12 +74,12 @@ fn draw(row: u32, place: u32, lane: u32, candidates: u32, knob: u32) {
         total += plain[i];
     }
     // The first that gets to the share of top_p is kept, and whatever is within the gap of min_p.
-    let share = sampling[row + TOP_P];
+    let share = sampling[base + TOP_P];
     let wanted = multiply_high(total, u32(min(share, 1.0) * 16777216.0) << 8u);
-    let kept = lane == 0u || ((share >= 1.0 || before < wanted) && gap <= sampling[row + GAP]);
+    let kept = lane == 0u || ((share >= 1.0 || before < wanted) && gap <= sampling[base + GAP]);
     var own = 0u;
     if there {
-        own = select(0u, weight(gap * sampling[row + SHARPNESS]), kept);
+        own = select(0u, weight(gap * sampling[base + SHARPNESS]), kept);
         tempered[lane] = own;
     }
     workgroupBarrier();

@@ -62,9 +62,9 @@ def test_products_with_rounded_activations_read_it(wide, rng, monkeypatch):
 
     able = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)
     monkeypatch.setattr(wide.device, "capabilities", able)
-    fused, got = ran(wide, monkeypatch, ["mulmat_q8", "attention_merge_q8"], build, exact=False)
-    _, want = ran(wide, monkeypatch, ["mulmat_q8"], build, exact=False)
-    assert fused == ["attention_merge_q8", "mulmat_q8"]
+    fused, got = ran(wide, monkeypatch, ["linear_q8", "attention_merge_q8"], build, exact=False)
+    _, want = ran(wide, monkeypatch, ["linear_q8"], build, exact=False)
+    assert fused == ["attention_merge_q8", "linear q8"]
     assert nmse(got[0], want[0]) <= ROUNDING
 
 
