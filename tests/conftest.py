@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from tests.count_cases import CaseCounter
 from tests.representative import representatives
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.kernels import complete
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -36,7 +37,7 @@ KINDS: dict[str, dict[str, object]] = {
     "split": {"max_binding_nbytes": 64 << 10},
     "split wide": {"max_binding_nbytes": 64 << 10, "software": False},
 }
-GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split", "telling", "telling_split"}
+GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 
 # Kinds whose kernels are the same however many lanes a rasteriser has.
 OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
@@ -130,9 +131,11 @@ def opened(kind: str) -> WgpuExecutor:
     except DeviceError as error:
         pytest.skip(f"needs an adapter: {error}")
     assert isinstance(executor, WgpuExecutor)
-    device = executor.device
-    device.capabilities = dataclasses.replace(device.capabilities, **KINDS[kind])
-    return executor
+    found = executor.capabilities
+    told = dataclasses.replace(
+        executor.device.capabilities, subgroups=found.subgroups, lanes=found.lanes, **KINDS[kind]
+    )
+    return executor.as_if(complete(told))
 
 
 @pytest.fixture(scope="session")
@@ -191,24 +194,6 @@ def any_executor(request: pytest.FixtureRequest) -> Executor:
 @pytest.fixture(scope="session")
 def full(executors: Executors) -> WgpuExecutor:
     return executors("full")
-
-
-@pytest.fixture(scope="session")
-def telling(full: WgpuExecutor) -> WgpuExecutor:
-    """A rasteriser whose eight lanes tell each other values: it keeps weights in images."""
-    return _telling(full)
-
-
-@pytest.fixture(scope="session")
-def telling_split(executors: Executors) -> WgpuExecutor:
-    """`telling`, where weights of more than 64 KiB lie in several parts."""
-    return _telling(executors("split"))
-
-
-def _telling(executor: WgpuExecutor) -> WgpuExecutor:
-    if not executor.capabilities.telling_lanes:
-        pytest.skip(f"needs a rasteriser whose lanes are eight, not {executor.info.name}")
-    return executor
 
 
 @pytest.fixture(scope="session", params=["split", "split wide"])

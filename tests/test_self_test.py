@@ -9,9 +9,11 @@ import pytest
 
 from tests.ops.fused import titled
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.kernels import FAMILIES
 from wgpu_backend.ml import self_test as module
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.self_test import (
     Finding,
@@ -20,19 +22,11 @@ from wgpu_backend.ml.self_test import (
     remembered_trust,
     require_trust,
     self_test,
+    trusted,
 )
 from wgpu_backend.ml.self_test_cases import BEFORE, cases, fused_cases
 from wgpu_backend.ops.op import fusions
-
-# Rules that apply on no rasteriser; tests of their ops show that they do.
-OF_HARDWARE = {
-    "linear_f16",
-    "paged_attention",
-    "paged_attention_splits",
-    "rope_attention_splits",
-    "attention_merge_q8",
-    "top_k_sample_into",
-}
+from wgpu_backend.ops.rounding import EVERY_PRODUCT
 
 
 def test_numpy_agrees_with_itself() -> None:
@@ -103,27 +97,25 @@ def test_wrong_values_are_refused_and_not_remembered(tmp_path: Path, monkeypatch
 @pytest.mark.gpu
 def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeypatch) -> None:
     executor = executors("full")
-    device = executor.device
-    if not device.capabilities.subgroups:
+    if not executor.capabilities.subgroups:
         pytest.skip(f"needs subgroups, which {executor.info.name} has not")
     real = self_test
 
     def miscompiled(tested, run) -> list[Finding]:
-        softmax = Finding("softmax", 0.5 if device.capabilities.subgroups else 0.0)
-        return [*real(tested, run), softmax]
+        there = run._executors[0].capabilities.subgroups
+        return [*real(tested, run), Finding("softmax", 0.5 if there else 0.0)]
 
-    monkeypatch.setattr(device, "capabilities", device.capabilities)  # put back at the end
     monkeypatch.setattr(executor, "rules", {})
     monkeypatch.setattr(module, "self_test", miscompiled)
     cache = tmp_path / "trusted.json"
     with pytest.warns(LeftOutWarning, match=r"subgroups are not used, .* softmax \(NMSE 5\.0e-01"):
         assert require_trust(executor, "full", cache) == {module.SUBGROUPS}
-    assert not device.capabilities.subgroups
-
-    device.capabilities = dataclasses.replace(device.capabilities, subgroups=True)
+    assert executor.capabilities.subgroups  # nothing changes what an executor goes by
     monkeypatch.setattr(module, "self_test", lambda *_: pytest.fail("ran again"))
     assert require_trust(executor, "full", cache) == {module.SUBGROUPS}
-    assert not device.capabilities.subgroups
+    found = trusted(executor.capabilities, {module.SUBGROUPS})
+    assert (found.subgroups, found.lanes) == (False, 0)
+    assert trusted(executor.capabilities, {"mulmat_q8"}) is executor.capabilities
 
 
 @pytest.mark.gpu
@@ -138,23 +130,24 @@ def test_adapter_passes_with_fused_ops(executors) -> None:
 
 
 @pytest.mark.gpu
-def test_every_rule_has_a_case_in_which_it_applies(telling, monkeypatch) -> None:
-    monkeypatch.setattr(telling, "rules", {})
+def test_every_rule_has_a_case_in_which_it_applies(executors) -> None:
+    wide = executors("wide")
+    fast = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT, f16=True)
+    device = wide.as_if(fast)
+    of_families = {trial.rule for family in FAMILIES for trial in family.trials}
     for name, _, make in fused_cases():
-        if name in OF_HARDWARE:
-            continue
+        if name in of_families:
+            continue  # which have a test like this of their own
         before = BEFORE.get(name, ())
-        assert recorded_by(telling, (*before, name), make) != recorded_by(telling, before, make)
+        assert recorded_by(device, (*before, name), make) != recorded_by(device, before, make)
 
 
 def recorded_by(executor, rules, make) -> list[str]:
     """Ops of a case, as these rules leave them."""
     executor.rules = fusions(rules, exact=False)
-    with Context(executor) as context:
+    with Context(DryRunExecutor(executor, lambda shader: None)) as context:
         recorded = context.record(make(context, np.random.default_rng(1)))
-        titles = [titled(node) for node, _ in recorded.plan.steps]
-        recorded.close()
-    return titles
+        return [titled(node) for node, _ in recorded.plan.steps]
 
 
 @pytest.mark.gpu
@@ -260,4 +253,4 @@ def test_a_rasteriser_is_tested_on_several_devices(full, tmp_path, monkeypatch) 
     assert require_trust(full, "full", tmp_path / "trusted.json") == frozenset()
     assert (full in seen, len(seen)) == (True, 2)
     [other] = seen - {full}
-    assert other.device.capabilities == full.device.capabilities
+    assert other.capabilities == full.capabilities

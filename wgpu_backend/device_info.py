@@ -38,7 +38,10 @@ def _nothing() -> Mapping[str, Tile]:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a kernel may use on an opened device; op code chooses variants by it.
+    """What is known of a device: kernels, layouts of weights and fusion are chosen by it.
+
+    It is put together before anything runs, from what the adapter tells, a probe, the self-test's
+    verdict, what was tuned, and what kernel families know of devices of its kind.
 
     Parameters
     ----------
@@ -47,7 +50,7 @@ class Capabilities:
     subgroups : bool
         ``subgroupAdd`` and friends may be used.
     f16 : bool
-        ``enable f16;`` may be used.
+        ``enable f16;`` may be used, and arithmetic in it pays.
     lanes : int
         Threads of a work group of eight that are one subgroup, on a software rasteriser with
         subgroups; 0 elsewhere.
@@ -78,10 +81,16 @@ class Capabilities:
     tuned : mapping of str to Tile
         What was fastest on this device, see `ops.tiles`; empty where nobody measured.
     rounded : frozenset of str
-        Products that were measured to be the faster for activations in eight bits, see
-        `ops.rounding`; on software devices all are.
+        Products that are known to be the faster for activations in eight bits, see `ops.rounding`.
     unrounded : frozenset of str
         Products that were measured not to be the faster for them.
+    planar_groups : bool
+        Products of few columns read activations in eight bits by planes, see `ops.q8_rounding`.
+    compiles_tiles : bool
+        Kernels with tiles in workgroup memory or registers compile in a second or so.
+    expert_tiles : tuple of (int, int)
+        Pairs of a tile of one expert, and how many an expert needs on average to make it pay; the
+        largest tile first.
     """
 
     software: bool = False
@@ -103,28 +112,9 @@ class Capabilities:
     tuned: Mapping[str, Tile] = field(default_factory=_nothing, hash=False)
     rounded: frozenset[str] = frozenset()
     unrounded: frozenset[str] = frozenset()
-
-    @property
-    def compiles_tiles(self) -> bool:
-        """Whether kernels with tiles in workgroup memory or registers compile in a second or so."""
-        return self.telling_lanes or not self.software
-
-    @property
-    def expert_tiles(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of a tile of one expert, and how many an expert needs on average to make it pay.
-
-        The largest tile first.
-        """
-        return ((4, 3), (2, 1)) if self.software else ((32, 8),)
-
-    @property
-    def telling_lanes(self) -> bool:
-        """Whether eight lanes of a rasteriser tell each other values and long kernels compile well.
-
-        Those made with LLVM do, where the processor has vectors of eight, and they also have 64-bit
-        integers; SwiftShader, without, takes gigabytes to compile a kernel of tiles in registers.
-        """
-        return self.software and self.int64 and self.lanes == 8
+    planar_groups: bool = True
+    compiles_tiles: bool = True
+    expert_tiles: tuple[tuple[int, int], ...] = ((32, 8),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,8 +95,8 @@ def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
     backend = new_backend(path, BackendParams(info, exact=exact, self_test=False), name="wgpu")
     try:
         if rounded:
-            device = _executor(backend).device
-            device.capabilities = replace(device.capabilities, rounded=EVERY_PRODUCT)
+            executor = _executor(backend)
+            backend.executor = executor.as_if(replace(executor.capabilities, rounded=EVERY_PRODUCT))
         yield backend
     finally:
         backend.close()

@@ -13,7 +13,6 @@ from wgpu_backend.ops.pointwise import sqr
 from wgpu_backend.ops.triangular import tri
 
 HARDWARE, SOFTWARE = Capabilities(), Capabilities(software=True)
-WITH_SUBGROUPS = Capabilities(software=True, subgroups=True)
 
 
 def kernel(op, capabilities, *shape, **options):
@@ -45,9 +44,3 @@ def test_lone_threads_share_groups_where_there_are_many(capabilities, rows, thre
 def test_threads_that_wait_for_each_other_are_few_on_software():
     assert width(kernel(softmax, SOFTWARE, 4096, 64)) == 8
     assert width(kernel(softmax, HARDWARE, 4096, 64)) == 64
-
-
-def test_rows_are_folded_by_subgroups_where_software_has_them():
-    assert "subgroupAdd" in kernel(softmax, WITH_SUBGROUPS, 2, 64).shader.text
-    assert "subgroupAdd" not in kernel(softmax, SOFTWARE, 2, 64).shader.text
-    assert "workgroupBarrier" not in kernel(softmax, WITH_SUBGROUPS, 2, 64).shader.text

@@ -122,7 +122,7 @@ def test_a_part_may_end_inside_an_expert(split, monkeypatch, rng, dtype):
 def test_some_of_the_experts(any_gpu, check, rng):
     data = weight_bytes(rng, 6 * 9, 64, Q8_0, 1 / 8)
     x, ids = rng.standard_normal((40, 1, 64), "f4"), rng.integers(0, 3, (40, 2))
-    size = 4 if any_gpu.capabilities.software else 32
+    size = any_gpu.capabilities.expert_tiles[0][0]
 
     def chosen(context):
         some = experts_of(context, 6, 9, 64, Q8_0, data).slice(0, 2, 5)
@@ -139,7 +139,7 @@ def test_products_may_end_with_the_bias_of_their_expert(executors, check, rng, k
     executor = executors(kind)
     data, bias = weight_bytes(rng, 3 * 101, 256, Q8_0, 1 / 16), rng.standard_normal((3, 101), "f4")
     x, ids = rng.standard_normal((40, 1, 256), "f4"), rng.integers(0, 3, (40, 2))
-    size = 4 if executor.capabilities.software else 32
+    size = executor.capabilities.expert_tiles[0][0]
 
     def chosen(context):
         weights = experts_of(context, 3, 101, 256, Q8_0, data)

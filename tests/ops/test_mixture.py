@@ -1,6 +1,5 @@
 """A layer of experts as models write it, with every rule, each left out, and none."""
 
-import numpy as np
 import pytest
 
 from tests.ops.fused import titled
@@ -96,16 +95,3 @@ def test_a_layer_of_experts_is_the_same_without_a_rule(
 
 def fused_names():
     return sorted({rule.name for rules in fusions(exact=False).values() for rule in rules})
-
-
-@pytest.mark.parametrize(
-    ("recipe", "activation", "mix"),
-    [("qwen3moe", "swiglu", ["mul", "reduce"]), ("gpt_oss", "silu_alpha_limit", ["mul", "chain"])],
-)
-def test_what_a_step_of_a_layer_consists_of(full, monkeypatch, rng, recipe, activation, mix):
-    model = getattr(Mixture(rng, Q8_0), recipe)
-    names, _ = ran(full, monkeypatch, True, False, model, np.ones((1, HIDDEN), "f4"))
-    product = "linear_by_expert q8" + (" add" if recipe == "gpt_oss" else "")
-    gate_and_up = ["q8_activations", *2 * [product], activation]
-    assert names[:-2] == ["linear", "route", *gate_and_up, "q8_activations", product]
-    assert names[-2:] == mix

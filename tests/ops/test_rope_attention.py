@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.ops.fused import ran
-from wgpu_backend.dtypes import F16, F32, Q4_0
+from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -59,8 +59,8 @@ def able(full):
 
 
 def _able(executor):
-    if executor.capabilities.software and not executor.capabilities.telling_lanes:
-        pytest.skip("a rasteriser without lanes of eight has no kernel for it")
+    if not executor.capabilities.compiles_tiles:
+        pytest.skip("its kernel takes such a device gigabytes to compile")
     return executor
 
 
@@ -280,7 +280,7 @@ def test_norms_that_the_kernel_does_not_make_stay_apart(able, seed, monkeypatch,
 
 def test_a_device_that_shows_too_few_buffers_makes_norms_apart(able, seed, monkeypatch):
     few = dataclasses.replace(able.capabilities, max_storage_bindings=10)
-    monkeypatch.setattr(able.device, "capabilities", few)
+    monkeypatch.setattr(able, "_capabilities", few)
     fused, _ = ran(able, monkeypatch, RULES, layer(seed, eps=0.1))
     assert "rope_attention" not in fused
     with Context(able) as context:
@@ -302,21 +302,3 @@ def test_a_device_of_the_baseline_keeps_them_apart(executors, seed, monkeypatch)
     fused, _ = ran(executors("baseline"), monkeypatch, RULES, layer(seed))
     assert "rope_put" in fused
     assert "rope_attention" not in fused
-
-
-@pytest.mark.parametrize(
-    "rules", [["linear_q8", "paged_attention_q8", *RULES], [*RULES, "linear_q8"]]
-)
-def test_leaves_in_eight_bits_for_a_product(able, seed, monkeypatch, rng, rules):
-    data = rng.integers(0, 100, (40, 14 * 64 // 32 * 18), np.uint8)
-
-    def build(context):
-        (y,) = layer(seed)(context)
-        weight = context.from_bytes(Q4_0, data.tobytes(), 40, 14 * 64)
-        return [weight.mulmat(y.reshape(1, -1))]
-
-    fused, got = ran(able, monkeypatch, rules, build, exact=False)
-    _, want = ran(able, monkeypatch, ["linear_q8"], build, exact=False)
-    assert "rope_attention" in fused
-    assert "q8_activations" not in fused
-    np.testing.assert_array_equal(got[0], want[0])

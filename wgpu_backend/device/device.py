@@ -39,7 +39,7 @@ class Device:
     ----------
     info : DeviceInfo
     capabilities : Capabilities
-        What kernels may use, by the profile it was opened with.
+        What the adapter tells, by the profile it was opened with; executors know more.
     profile : str
         ``full`` or ``baseline``.
     """
@@ -49,7 +49,7 @@ class Device:
     ) -> None:
         self.info = info
         self.profile: Profile = profile
-        self.capabilities: Capabilities = capabilities_of(info, gpu)
+        self._capabilities = capabilities_of(info, gpu)
         this = weakref.ref(self)  # the queue of a device does not keep it
 
         def report() -> str:
@@ -110,6 +110,11 @@ class Device:
 
     def __repr__(self) -> str:
         return f"Device({self.info.id}, {self.info.name}, {self.profile})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the adapter tells of what kernels may use."""
+        return self._capabilities
 
     @property
     def lost(self) -> bool:

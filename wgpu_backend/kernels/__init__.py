@@ -6,6 +6,7 @@ folder here, its shaders in ``shaders/kernels`` under the same name.
 """
 
 from wgpu_backend.kernels.table import FAMILIES as FAMILIES
+from wgpu_backend.kernels.table import complete as complete
 from wgpu_backend.kernels.table import runs as runs
 from wgpu_backend.kernels.table import select as select
 from wgpu_backend.kernels.table import select_layout as select_layout

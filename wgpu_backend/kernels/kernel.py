@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.kernels.trials import Trial
 from wgpu_backend.layouts.layout import Offer
 
 Suits = Callable[[Capabilities], bool]
@@ -47,8 +48,14 @@ class Family(NamedTuple):
         Asked in this order.
     layouts : sequence of Offer
         Layouts of weights, asked in this order.
+    trials : sequence of Trial
+        What the self-test asks of the family's fusion rules.
+    complete : callable or None
+        Adds to what was found out of a device what the family knows of its kind.
     """
 
     name: str
     kernels: Sequence[Kernel]
     layouts: Sequence[Offer] = ()
+    trials: Sequence[Trial] = ()
+    complete: Callable[[Capabilities], Capabilities] | None = None

@@ -69,3 +69,11 @@ def runs(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
     except DeviceError:
         return False
     return True
+
+
+def complete(capabilities: Capabilities) -> Capabilities:
+    """What was found out of a device, with what families know of its kind."""
+    for family in FAMILIES:
+        if family.complete:
+            capabilities = family.complete(capabilities)
+    return capabilities

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from wgpu_backend import plugins
@@ -344,22 +344,16 @@ def _share(weight: Tensor) -> int:
 
 def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.device.device import Device
-    from wgpu_backend.device.lanes import lanes_together
-    from wgpu_backend.ml.self_test import remembered_trust, require_trust
-    from wgpu_backend.ml.tuning import use_tuned
+    from wgpu_backend.ml.capabilities import found_out
     from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
-    executor = WgpuExecutor(
-        Device.open(params.device, profile=params.profile, native=params.native)
-    )
-    device = executor.device
+    profile = params.profile
+    executor = WgpuExecutor(Device.open(params.device, profile=profile, native=params.native))
     try:
-        device.capabilities = replace(device.capabilities, lanes=lanes_together(device))
-        if params.self_test:
-            wrong = require_trust(executor, params.profile, progress=params.progress)
-        else:
-            wrong = remembered_trust(executor, params.profile)
-        use_tuned(executor, params.profile)
+        known, wrong = found_out(
+            executor, profile, self_test=params.self_test, progress=params.progress
+        )
+        executor = executor.as_if(known)
         executor.rules = fusions(params.fusion, exact=params.exact, without=wrong)
     except BaseException:
         executor.close()

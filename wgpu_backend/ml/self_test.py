@@ -15,7 +15,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -28,12 +28,15 @@ from typing import TypeVar, cast
 import numpy as np
 
 from wgpu_backend.device.device import Device
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.interrupts import deliver, wait_until
+from wgpu_backend.kernels import complete
+from wgpu_backend.kernels.trials import LARGEST_ERROR
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.self_test_cases import BEFORE, LARGEST_ERROR, Make, cases, fused_cases
+from wgpu_backend.ml.self_test_cases import BEFORE, Make, cases, fused_cases
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
@@ -89,15 +92,13 @@ def _finding(executor: Executor, case: tuple[str, Make]) -> Finding:
 def _fused_finding(executor: Executor, case: tuple[str, float, Make]) -> Finding:
     assert isinstance(executor, WgpuExecutor)
     name, largest, make = case
-    device = executor.device
-    before = device.capabilities
-    device.capabilities = replace(before, rounded=EVERY_PRODUCT)
-    executor.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
-    try:
-        return Finding(name, _error(executor, make), largest)
-    finally:
-        executor.rules = {}
-        device.capabilities = before
+    tried = executor.as_if(replace(executor.capabilities, rounded=EVERY_PRODUCT))
+    tried.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
+    return Finding(name, _error(tried, make), largest)
+
+
+def _as_if(executor: Executor, capabilities: Capabilities) -> Executor:
+    return executor.as_if(capabilities) if isinstance(executor, WgpuExecutor) else executor
 
 
 class Run:
@@ -116,6 +117,10 @@ class Run:
         self._progress = progress or _tell_nobody
         self._done = 0
         self._total = len([*cases(), *fused_cases()])
+
+    def as_if(self, capabilities: Capabilities) -> None:
+        """Choose kernels by these capabilities from now on."""
+        self._executors = [_as_if(executor, capabilities) for executor in self._executors]
 
     def findings(
         self, wanted: Sequence[Case], find: Callable[[Executor, Case], Finding]
@@ -140,8 +145,6 @@ class Run:
             self._progress(min(self._done / self._total, 1.0))
 
         first, *others = self._executors
-        for other in others:
-            _imitate(other, first)
         with ThreadPoolExecutor(max(len(others), 1), "wgpu_backend self-test") as pool:
             helping = [pool.submit(work, other, lambda: None) for other in others]
             try:
@@ -153,12 +156,6 @@ class Run:
             finally:
                 waiting.clear()
         return [found[number] for number in range(len(wanted))]
-
-
-def _imitate(other: Executor, first: Executor) -> None:
-    """Let a helper choose kernels as the device that is asked about."""
-    if isinstance(other, WgpuExecutor) and isinstance(first, WgpuExecutor):
-        other.device.capabilities = first.device.capabilities
 
 
 def require_trust(
@@ -184,7 +181,7 @@ def require_trust(
     -------
     frozenset of str
         Ops of fusion rules to leave out, as they compute wrong values here, and `SUBGROUPS` where
-        the executor does without them from now on.
+        kernels have to do without them, see `trusted`.
 
     Raises
     ------
@@ -203,19 +200,20 @@ def require_trust(
         verdicts[key] = _tested(executor, path, progress or _tell_nobody)
         with suppress(OSError):  # where nothing can be remembered, it is tested each time
             write(path, verdicts)
-    return _applied(executor, verdicts[key])
+    return frozenset(verdicts[key])
 
 
 def remembered_trust(executor: Executor, profile: str, cache: Path | None = None) -> frozenset[str]:
     """`require_trust` for what computes nothing that matters: without a verdict it goes on."""
     verdicts = _verdicts(cache or cache_file("trusted.json"))
-    return _applied(executor, verdicts.get(device_key(executor, profile), []))
+    return frozenset(verdicts.get(device_key(executor, profile), []))
 
 
-def _applied(executor: Executor, verdict: Sequence[str]) -> frozenset[str]:
-    if SUBGROUPS in verdict:
-        _do_without_subgroups(executor)
-    return frozenset(verdict)
+def trusted(capabilities: Capabilities, verdict: Collection[str]) -> Capabilities:
+    """What kernels may use after a verdict."""
+    if SUBGROUPS not in verdict:
+        return capabilities
+    return replace(capabilities, subgroups=False, lanes=0)
 
 
 def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[str]:
@@ -227,7 +225,8 @@ def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[s
     progress(0.0)
     with ExitStack() as stack:
         run = Run([executor, *_helpers(executor, stack)], progress)
-        verdict = [*_features_left_out(executor, run), *_left_out(executor, run)]
+        features = _features_left_out(executor, run)
+        verdict = [*features, *_left_out(executor, run)]
     _LOG.warning("%s is tested, %.0f s", info.name, time.perf_counter() - begin)
     return verdict
 
@@ -239,7 +238,8 @@ def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
     device = executor.device
     for _ in range(min(os.cpu_count() or 1, MOST_DEVICES) - 1):
         try:
-            helper = WgpuExecutor(Device.open(executor.info, profile=device.profile))
+            opened = Device.open(executor.info, profile=device.profile)
+            helper = WgpuExecutor(opened, executor.capabilities)
         except DeviceError:  # then there are fewer
             return
         stack.callback(helper.close)
@@ -247,14 +247,15 @@ def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
 
 
 def _features_left_out(executor: Executor, run: Run) -> list[str]:
-    """Features of the device that the executor has to do without."""
+    """Features of the device that kernels have to do without; the run then does."""
     info, wrong = executor.info, _wrong(executor, run)
     if not wrong:
         return []
-    without = executor.capabilities.subgroups and _do_without_subgroups(executor)
-    if without and not _wrong(executor, run):
-        _warn(f"device {info.id}: kernels with subgroups are not used, as they fail in {wrong}")
-        return [SUBGROUPS]
+    if executor.capabilities.subgroups and isinstance(executor, WgpuExecutor):
+        run.as_if(complete(trusted(executor.capabilities, [SUBGROUPS])))
+        if not _wrong(executor, run):
+            _warn(f"device {info.id}: kernels with subgroups are not used, as they fail in {wrong}")
+            return [SUBGROUPS]
     raise DeviceError(
         f"device {info.id}: {info.name} with {info.driver} computes wrong values in {wrong}; "
         "update the driver or choose another device"
@@ -263,15 +264,6 @@ def _features_left_out(executor: Executor, run: Run) -> list[str]:
 
 def _wrong(executor: Executor, run: Run) -> str:
     return ", ".join(str(f) for f in self_test(executor, run) if not f.passed)
-
-
-def _do_without_subgroups(executor: Executor) -> bool:
-    """Choose kernels as for a device without subgroups; False where there are no such kernels."""
-    if not isinstance(executor, WgpuExecutor):
-        return False
-    device = executor.device
-    device.capabilities = replace(device.capabilities, subgroups=False, lanes=0)
-    return True
 
 
 def _warn(message: str) -> None:

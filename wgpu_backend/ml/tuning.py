@@ -18,15 +18,15 @@ from typing import cast
 
 import numpy as np
 
-from wgpu_backend.device_info import Tile
+from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kernels import select
+from wgpu_backend.kernels import complete, select
+from wgpu_backend.kernels.trials import ROUNDING_ERROR
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.self_test import device_key
-from wgpu_backend.ml.self_test_cases import ROUNDING_ERROR
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
@@ -199,11 +199,9 @@ def _weight(executor: WgpuExecutor, spec: Spec, *, rounded: bool = False) -> Ten
     Where they lie may hang on whether products round activations.
     """
     data = np.random.default_rng(1).integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
-    executor.rules = fusions(["linear_q8"], exact=False) if rounded else {}
-    try:
-        return leaf(spec, executor.weight(spec, memoryview(data.tobytes()), "weight", alone=True))
-    finally:
-        executor.rules = {}
+    loading = executor.as_if(executor.capabilities)
+    loading.rules = fusions(["linear_q8"], exact=False) if rounded else {}
+    return leaf(spec, loading.weight(spec, memoryview(data.tobytes()), "weight", alone=True))
 
 
 def _cases(
@@ -225,17 +223,17 @@ def _compared(
     executor: WgpuExecutor, weight: Tensor, effort: Effort, tiles: Mapping[str, Tile]
 ) -> Iterator[Compared]:
     """Whether activations in eight bits pay, on a device where that is a question."""
-    if executor.capabilities.software or weight.dtype not in FORMATS:
-        return
-    for n in effort.columns:
+    unknown = replace(executor.capabilities, rounded=frozenset[str]())
+    settled = complete(unknown).rounded
+    for n in effort.columns if weight.dtype in FORMATS else ():
+        if rounding_key(weight.dtype, n) in settled:
+            continue
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
-        with Context(executor) as context, ExitStack() as stack:
+        with ExitStack() as stack:
             exact, rounded = (
-                _recorded(executor, context, partial(_multiplied, weight, x, product), tiles)
+                _recorded(executor, stack, partial(_multiplied, weight, x, product), tiles)
                 for product in (linear, _rounded)
             )
-            stack.callback(exact.close)
-            stack.callback(rounded.close)
             right = _alike(rounded.run({}).wait()[0], exact.run({}).wait()[0], ROUNDING_ERROR)
             times = [(_whole_seconds(exact), _whole_seconds(rounded)) for _ in range(effort.rounds)]
         seconds, other = (min(column) for column in zip(*times, strict=True))
@@ -264,12 +262,8 @@ def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -
 
 def _measure(executor: WgpuExecutor, case: _Case, rounds: int) -> list[Measured]:
     """Let the tiles of a case take turns."""
-    with Context(executor) as context, ExitStack() as stack:
-        recorded = [
-            _recorded(executor, context, case.make, {case.key: tile}) for tile in case.tiles
-        ]
-        for graph in recorded:
-            stack.callback(graph.close)
+    with ExitStack() as stack:
+        recorded = [_recorded(executor, stack, case.make, {case.key: tile}) for tile in case.tiles]
         wanted, *others = [graph.run({}).wait()[0] for graph in recorded]
         right = [True, *(_alike(values, wanted) for values in others)]
         times = [[_seconds(graph) for graph in recorded] for _ in range(rounds)]
@@ -289,18 +283,17 @@ def _judged(case: _Case, seconds: Sequence[float]) -> list[Measured]:
 
 def _recorded(
     executor: WgpuExecutor,
-    context: Context,
+    stack: ExitStack,
     make: Callable[[Context], Tensor],
     tiles: Mapping[str, Tile],
 ) -> Recorded:
-    """A product as it is with some tiles."""
-    device = executor.device
-    before = device.capabilities
-    device.capabilities = replace(before, tuned={**before.tuned, **tiles})
-    try:
-        return context.record(make(context))
-    finally:
-        device.capabilities = before
+    """A product as it is with some tiles; the stack closes it."""
+    known = executor.capabilities
+    tried = executor.as_if(replace(known, tuned={**known.tuned, **tiles}))
+    context = stack.enter_context(Context(tried))
+    recorded = context.record(make(context))
+    stack.callback(recorded.close)
+    return recorded
 
 
 def _seconds(graph: Recorded) -> float:
@@ -361,16 +354,27 @@ def remember(
     return write(path, everything)
 
 
-def use_tuned(executor: WgpuExecutor, profile: str, cache: Path | None = None) -> None:
-    """Let an executor's device use what is remembered of it; damage and strangers are ignored."""
+def tuned(
+    capabilities: Capabilities, executor: WgpuExecutor, profile: str, cache: Path | None = None
+) -> Capabilities:
+    """Capabilities with what is remembered of a device; damage and strangers are ignored.
+
+    Parameters
+    ----------
+    capabilities : Capabilities
+    executor : WgpuExecutor
+        On the device.
+    profile : str
+    cache : Path or None
+        See `remember`.
+    """
     everything = read(cache or cache_file(REMEMBERED))
     if not everything:
-        return
+        return capabilities
     known = _mapping(everything.get(device_key(executor, profile)))
-    device = executor.device
-    device.capabilities = replace(
-        device.capabilities,
-        tuned=dict(_valid(executor, known)),
+    return replace(
+        capabilities,
+        tuned=dict(_valid(capabilities, known)),
         rounded=_products(known, ROUNDED),
         unrounded=_products(known, UNROUNDED),
     )
@@ -382,10 +386,10 @@ def _products(known: Mapping[str, object], field: str) -> frozenset[str]:
     return EVERY_PRODUCT.intersection(str(name) for name in found)
 
 
-def _valid(executor: WgpuExecutor, known: Mapping[str, object]) -> Iterator[tuple[str, Tile]]:
+def _valid(capabilities: Capabilities, known: Mapping[str, object]) -> Iterator[tuple[str, Tile]]:
     """Entries that name a tile which the device can take."""
     for name, sizes in known.items():
-        for tile in candidates(name, executor.capabilities):
+        for tile in candidates(name, capabilities):
             if sizes == [tile.rows, tile.columns, tile.threads]:
                 yield name, tile
 

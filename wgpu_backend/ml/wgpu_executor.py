@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from weakref import WeakKeyDictionary
 
 from wgpu_backend.cpu.blocks import decoded
@@ -17,7 +18,7 @@ from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import uninterrupted
-from wgpu_backend.kernels import select_layout
+from wgpu_backend.kernels import complete, select_layout
 from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.planes import aligned, stored_nbytes
 from wgpu_backend.layouts.super_blocks import Bytes
@@ -43,6 +44,8 @@ class WgpuExecutor:
     Parameters
     ----------
     device : Device
+    capabilities : Capabilities or None
+        What kernels may use, see `wgpu_backend.ml.opening`; None for what the device tells.
 
     Attributes
     ----------
@@ -50,9 +53,10 @@ class WgpuExecutor:
         Fusion rules for graphs recorded from now on, see `wgpu_backend.ops.op.fusions`.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, capabilities: Capabilities | None = None) -> None:
         self.device = device
         self.rules: Mapping[str, Sequence[Rule]] = {}
+        self._capabilities = capabilities or complete(device.capabilities)
         self._weights = WeightStore(device)
         self._slots = SharedSlots(device)
         # A storage that nobody else knows goes, and the buffers in its handle with it.
@@ -67,8 +71,17 @@ class WgpuExecutor:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What kernels may use."""
-        return self.device.capabilities
+        """What kernels may use; an executor's never change."""
+        return self._capabilities
+
+    def as_if(self, capabilities: Capabilities) -> WgpuExecutor:
+        """The same weights and memory, for graphs whose kernels are chosen by other capabilities.
+
+        It has the rules of this executor until it is given others. One of both is to be closed.
+        """
+        other = copy(self)
+        other._capabilities = capabilities
+        return other
 
     @uninterrupted
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
@@ -80,7 +93,7 @@ class WgpuExecutor:
         storage = Storage(spec.nbytes, "weight", label, layout=layout)
         store = WeightStore(self.device, shared=False) if alone else self._weights
         try:
-            storage.handle = store.add(spec, rows, label, layout)
+            storage.handle = store.add(spec, rows, label, self.capabilities, layout)
         except BaseException:
             if alone:
                 store.close()
@@ -112,7 +125,8 @@ class WgpuExecutor:
         if plane not in part.planes and isinstance(storage.layout, WeightLayout):
             dtype, pieces = self._sources[storage]
             rows = Rows(pieces, dtype.nbytes(storage.layout.cols))
-            WeightStore(self.device, shared=False).unfold(dtype, rows, part, storage.label)
+            store = WeightStore(self.device, shared=False)
+            store.unfold(dtype, rows, part, storage.label)
         return part.planes[plane]
 
     @uninterrupted
@@ -141,7 +155,8 @@ class WgpuExecutor:
     ) -> WgpuRecorded:
         """Make a graph ready to run, up to so many times in one submit."""
         slots = self._slots.take if shared else None
-        return WgpuRecorded(self.device, outputs, self.rules, self.bound, slots, times)
+        can = self.capabilities
+        return WgpuRecorded(self.device, can, outputs, self.rules, self.bound, slots, times)
 
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""

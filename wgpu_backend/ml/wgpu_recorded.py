@@ -16,6 +16,7 @@ from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.pending import Pending
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.ring import Given
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
@@ -70,6 +71,8 @@ class WgpuRecorded:
     Parameters
     ----------
     device : Device
+    capabilities : Capabilities
+        By which kernels are chosen.
     outputs : sequence of Node
     rules : mapping of str to sequence of Rule
         Fusion rules that may be used.
@@ -84,6 +87,7 @@ class WgpuRecorded:
     def __init__(
         self,
         device: Device,
+        capabilities: Capabilities,
         outputs: Sequence[Node],
         rules: Mapping[str, Sequence[Rule]],
         bound: Bound,
@@ -91,9 +95,10 @@ class WgpuRecorded:
         times: int = 1,
     ) -> None:
         self._device = device
+        self._capabilities = capabilities
         self._bound = bound
         self.scheduled: Sequence[Node] = schedule(outputs)
-        nodes = fused(self.scheduled, outputs, rules, device.capabilities, intermediate, runs)
+        nodes = fused(self.scheduled, outputs, rules, capabilities, intermediate, runs)
         self.plan: MemoryPlan = plan(nodes, outputs)
         self._specs = tuple(n.spec for n in outputs)
         self._owned: list[Buffer] = []
@@ -170,9 +175,7 @@ class WgpuRecorded:
             assert node.call is not None
             made += [
                 (node, launch, kernel)
-                for kernel in kernels(
-                    node.call.op, launch, self._device.capabilities, self._parts_of
-                )
+                for kernel in kernels(node.call.op, launch, self._capabilities, self._parts_of)
             ]
         params = self._upload_params([kernel.params for _, _, kernel in made])
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]

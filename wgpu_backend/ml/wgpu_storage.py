@@ -10,6 +10,7 @@ import numpy as np
 from wgpu_backend.cpu.blocks import codebook
 from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image
 from wgpu_backend.device.device import Device
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK
@@ -116,7 +117,12 @@ class WeightStore:
         self._codebooks: dict[DType, Binding] = {}
 
     def add(
-        self, spec: Spec, source: Rows, label: str, layout: WeightLayout | None = None
+        self,
+        spec: Spec,
+        source: Rows,
+        label: str,
+        limits: Capabilities,
+        layout: WeightLayout | None = None,
     ) -> tuple[Part, ...]:
         """Upload one weight, in as many parts as the device's bindings need.
 
@@ -134,7 +140,7 @@ class WeightStore:
         rows, row_nbytes = source.shape
         parts: list[Part] = []
         bad = 0
-        for first, stop in self._ranges(rows, row_nbytes, label, layout):
+        for first, stop in _ranges(rows, row_nbytes, label, limits, layout):
             if layout is None:
                 part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
                 bad += self._fill(spec.dtype, source, part)
@@ -150,23 +156,6 @@ class WeightStore:
         made = self._part(dtype, source.shape[1], part.first_row, part.rows, label)
         self._fill(dtype, source, made)
         part.planes.update(made.planes)
-
-    def _ranges(
-        self, rows: int, row_nbytes: int, label: str, layout: WeightLayout | None
-    ) -> Iterator[tuple[int, int]]:
-        limits = self._device.capabilities
-        largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
-        count = min(largest // row_nbytes, layout.most_rows(limits) if layout else rows)
-        step = max(ROW_STEP, layout.slice_rows if layout else 1)
-        if count < rows:
-            count -= count % step
-        if count < 1:
-            raise DeviceError(
-                f"{label}: {step} rows take {step * row_nbytes} bytes, one binding of the "
-                f"device shows {limits.max_binding_nbytes}"
-            )
-        for first in range(0, rows, count):
-            yield first, min(first + count, rows)
 
     def _part(self, dtype: DType, row_nbytes: int, first: int, rows: int, label: str) -> Part:
         blocks = rows * (row_nbytes // dtype.block_nbytes)
@@ -246,6 +235,24 @@ class WeightStore:
             buffer.release()
         self._buffers.clear()
         self._shared = None
+
+
+def _ranges(
+    rows: int, row_nbytes: int, label: str, limits: Capabilities, layout: WeightLayout | None
+) -> Iterator[tuple[int, int]]:
+    """First rows of parts of a weight that a binding shows, and what is behind their last."""
+    largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
+    count = min(largest // row_nbytes, layout.most_rows(limits) if layout else rows)
+    step = max(ROW_STEP, layout.slice_rows if layout else 1)
+    if count < rows:
+        count -= count % step
+    if count < 1:
+        raise DeviceError(
+            f"{label}: {step} rows take {step * row_nbytes} bytes, one binding of the "
+            f"device shows {limits.max_binding_nbytes}"
+        )
+    for first in range(0, rows, count):
+        yield first, min(first + count, rows)
 
 
 class SharedSlots:

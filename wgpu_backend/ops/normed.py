@@ -2,7 +2,7 @@
 
 A product is linear, so the factor that a norm gives a row may come behind its sums. `norm_weighted`
 takes the norm's weight, and leaves the squares of a row behind its values; a product that is given
-the norm's `eps` makes the factor of them. Only the kernel of rasterisers does, see `select_mulmat`.
+the norm's `eps` makes the factor of them, where a kernel family has a kernel for that.
 """
 
 from __future__ import annotations

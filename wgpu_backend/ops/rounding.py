@@ -1,9 +1,8 @@
 """Where activations are rounded to eight bits: rules for products, and the norm before them.
 
 The rules apply where the caller allows rounding (``exact=False``) and the device is the faster for
-it: a rasteriser on the CPU, which is bound by loads, and hardware where `wgpu-backend tune` found
-so, by format and class of columns, or where nobody measured and a product of packed bytes is one
-instruction.
+it, by format and class of columns: where a kernel family knows that or `wgpu-backend tune` found
+so, or where nobody measured and a product of packed bytes is one instruction.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ EVERY_PRODUCT = frozenset(rounding_key(dtype, n) for dtype in FORMATS for n in (
 def is_faster(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
     """Whether a product is the faster for activations in eight bits.
 
-    What was measured counts; else formats of four bits and more pay where the device has integer
+    What is known counts; else formats of four bits and more pay where the device has integer
     dot products. Formats of fewer bits keep f32 there, as they are the more sensitive to rounding.
     """
     key = rounding_key(dtype, columns)
-    if capabilities.software or key in capabilities.rounded:
+    if key in capabilities.rounded:
         return True
     unknown = key not in capabilities.unrounded
     return unknown and capabilities.integer_dot and dtype in FORMATS and bits(dtype) >= FEWEST_BITS
@@ -163,7 +162,7 @@ def _in_eight_bits(
     columns = prologue.parts * row_count(x.spec)
     if len(x.spec.shape) > 2 or not is_faster(weight.spec.dtype, columns, graph.capabilities):
         return None
-    planar = not graph.capabilities.software and columns <= PLANAR_COLUMNS
+    planar = graph.capabilities.planar_groups and columns <= PLANAR_COLUMNS
     return again(node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue)
 
 

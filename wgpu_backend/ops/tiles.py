@@ -6,7 +6,7 @@ product asks; `wgpu-backend tune` measures the candidates and puts the best into
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Mapping
 from typing import Literal
 
 from wgpu_backend.device_info import Capabilities, Tile
@@ -15,19 +15,6 @@ from wgpu_backend.dtypes import DType
 Class = Literal["one", "few", "many"]
 CLASSES: tuple[Class, ...] = ("one", "few", "many")
 FEW = 8  # columns
-LANES = 8  # of a rasteriser's work group
-
-
-def _lane_tiles(
-    *defaults: Tile, rows: tuple[int, ...], columns: tuple[int, ...]
-) -> dict[Class, tuple[Tile, ...]]:
-    """Defaults for one, few and many columns, each followed by what else may be chosen."""
-    others = [Tile(r, c, LANES) for r, c in product(rows, columns)]
-    alone = [Tile(r, 1, LANES) for r in rows]
-    return {
-        name: tuple(dict.fromkeys([default, *(alone if name == "one" else others)]))
-        for name, default in zip(CLASSES, defaults, strict=True)
-    }
 
 
 def _vector_tiles() -> dict[Class, tuple[Tile, ...]]:
@@ -39,25 +26,9 @@ def _vector_tiles() -> dict[Class, tuple[Tile, ...]]:
     }
 
 
-# Rows of lanes are even, since two rows of a weight may be joined.
-_TILES: dict[str, dict[Class, tuple[Tile, ...]]] = {
-    "mulmat_lanes": _lane_tiles(
-        Tile(2, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
-    ),
-    "mulmat_told": _lane_tiles(
-        Tile(2, 1, LANES), Tile(2, 8, LANES), Tile(2, 8, LANES), rows=(2, 4), columns=(4, 8)
-    ),
-    "mulmat_tiled": _lane_tiles(
-        Tile(8, 1, LANES), Tile(8, 4, LANES), Tile(4, 8, LANES), rows=(2, 4, 8), columns=(4, 8)
-    ),
-    "mulmat_q8_lanes": _lane_tiles(
-        Tile(4, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
-    ),
-    "mulmat_q8_stream": {
-        "one": (Tile(4, 1, LANES),),
-        "few": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
-        "many": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
-    },
+# By kernel and class of columns: the default, followed by what else may be chosen. Families add
+# those of their kernels.
+TILES: dict[str, Mapping[Class, tuple[Tile, ...]]] = {
     "matvec": _vector_tiles(),
     "matvec_q8": _vector_tiles(),
 }
@@ -78,7 +49,7 @@ def key(shader: str, dtype: DType, columns: int) -> str:
 def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
     """Tiles of a key that a device can take, the default first; none where there is no choice."""
     shader, _, rest = name.partition(" ")
-    found = _TILES.get(shader, {})
+    found = TILES.get(shader, {})
     tiles = [tile for c in CLASSES if rest.endswith(f" {c}") for tile in found.get(c, ())]
     return (*tiles[:1], *(tile for tile in tiles[1:] if _fits(shader, tile, capabilities)))
 
@@ -88,10 +59,8 @@ def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
     # is made; memory holds these, one more of each sum, and parts of them.
     sums = tile.columns * (max(tile.rows, 2) + (shader == "matvec_q8"))
     nbytes = 4 * (tile.threads + 1) * (sums + 1)
-    return capabilities.software or (
-        nbytes <= capabilities.max_workgroup_nbytes
-        and tile.threads <= capabilities.max_workgroup_invocations
-    )
+    fits = nbytes <= capabilities.max_workgroup_nbytes
+    return fits and tile.threads <= capabilities.max_workgroup_invocations
 
 
 def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile | None:
@@ -102,7 +71,7 @@ def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: i
 def chosen(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
     """Tile of a product: what was measured to be the fastest, or the default."""
     measured = tuned_tile(capabilities, shader, dtype, columns)
-    return measured or _TILES[shader][class_of(columns)][0]
+    return measured or TILES[shader][class_of(columns)][0]
 
 
 def even_share(columns: int, most: int) -> int:

@@ -35,14 +35,14 @@ def hardware(request, executors, monkeypatch):
     known = dataclasses.replace(
         wide.capabilities, subgroups=wide.capabilities.subgroups and request.param
     )
-    monkeypatch.setattr(wide.device, "capabilities", known)
+    monkeypatch.setattr(wide, "_capabilities", known)
     return wide
 
 
 def with_tile(executor, monkeypatch, shader, dtype, n, tile):
     tuned = {key(shader, dtype, n): tile}
     known = dataclasses.replace(executor.capabilities, tuned=tuned)
-    monkeypatch.setattr(executor.device, "capabilities", known)
+    monkeypatch.setattr(executor, "_capabilities", known)
 
 
 def product(executor, check, rng, dtype, m, n, k, rounded):
@@ -171,7 +171,7 @@ def test_planes_of_other_rows_are_refused(full):
 def test_rules_make_planes_for_few_columns(executors, monkeypatch, n, planar):
     wide = executors("wide")
     rounding = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)
-    monkeypatch.setattr(wide.device, "capabilities", rounding)
+    monkeypatch.setattr(wide, "_capabilities", rounding)
     monkeypatch.setattr(wide, "rules", fusions(exact=False))
     with Context(wide) as ctx:
         w = ctx.from_bytes(Q4_0, bytes(Q4_0.nbytes(64 * 64)), 64, 64)

@@ -110,7 +110,7 @@ def test_products_in_f16_take_values_of_any_size(wide, check, rng, dtype, scale)
 @pytest.mark.parametrize("dtype", [Q4_0, Q8_0, Q4_K, Q6_K, Q2_K, MXFP4], ids=str)
 def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, monkeypatch, dtype):
     fused = dataclasses.replace(wide.capabilities, fused=True)
-    monkeypatch.setattr(wide.device, "capabilities", fused)
+    monkeypatch.setattr(wide, "_capabilities", fused)
     data, x = weight_bytes(rng, 40, 512, dtype, 1 / 16), rng.standard_normal((33, 512), "f4")
 
     def product(ctx):

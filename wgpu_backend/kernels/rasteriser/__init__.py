@@ -23,13 +23,16 @@ from wgpu_backend.kernels.rasteriser import (
 )
 from wgpu_backend.kernels.rasteriser import norms_in_products as norms_in_products
 from wgpu_backend.kernels.rasteriser import q8_results as q8_results
+from wgpu_backend.kernels.rasteriser import tiles as tiles
 from wgpu_backend.kernels.rasteriser import weighted_sums as weighted_sums
 from wgpu_backend.kernels.rasteriser.capabilities import (
+    complete,
     is_rasteriser,
     reduces_by_subgroup,
     shuffles,
 )
 from wgpu_backend.kernels.rasteriser.layouts import in_textures
+from wgpu_backend.kernels.rasteriser.trials import TRIALS
 
 ATTENTION = ("paged_attention", "paged_attention_splits")
 
@@ -56,4 +59,4 @@ KERNELS = [
     Kernel("scaled_attention", is_rasteriser, scaled_attention.attend),
 ]
 
-FAMILY = Family("rasteriser", KERNELS, [in_textures])
+FAMILY = Family("rasteriser", KERNELS, [in_textures], TRIALS, complete)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.ops.attention_kernels import Rows, most, rows_of, tiled
 from wgpu_backend.ops.normalization import by_team
 from wgpu_backend.ops.rope_attention import NORMS, has_bindings
-from wgpu_backend.ops.tiles import LANES
 
 FOLDER = "kernels/rasteriser"
 LANE_POSITIONS = 4  # positions that each lane scores at once
@@ -21,7 +21,7 @@ LANE_ROWS = (1, 2, 4, 8)
 
 def paged(launch: Launch, capabilities: Capabilities) -> Launch:
     """Attend with tiles where lanes shuffle, else a row a work group."""
-    return by_lanes(launch) if capabilities.telling_lanes else _plain(launch)
+    return by_lanes(launch) if shuffles(capabilities) else _plain(launch)
 
 
 def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:

@@ -6,6 +6,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.attention import by_lanes
+from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
 from wgpu_backend.ops.attention import Scores, paged_launch
 from wgpu_backend.ops.op import op
@@ -60,7 +61,7 @@ def fits_rounded(found: OpNode, node: OpNode, graph: Graph) -> bool:
     """Whether attention can leave as `node` rounds it, and the device has that kernel."""
     tokens, heads, v_cols = found.spec.shape
     shape = (tokens, heads * v_cols // GROUP, WORDS)
-    return graph.capabilities.telling_lanes and v_cols % GROUP == 0 and node.spec.shape == shape
+    return shuffles(graph.capabilities) and v_cols % GROUP == 0 and node.spec.shape == shape
 
 
 @rope_attention.fuses("q8_activations", exact=False)

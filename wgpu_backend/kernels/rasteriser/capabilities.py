@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import Capabilities
+from dataclasses import replace
 
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.ops.rounding import EVERY_PRODUCT
+
+EXPERT_TILES = ((4, 3), (2, 1))
 LANES = 8  # threads of a work group, which are one subgroup where lanes shuffle
 
 
@@ -24,3 +28,18 @@ def shuffles(capabilities: Capabilities) -> bool:
 def reduces_by_subgroup(capabilities: Capabilities) -> bool:
     """Whether a work group is one subgroup, which needs no barrier to reduce a row."""
     return capabilities.software and capabilities.subgroups
+
+
+def complete(capabilities: Capabilities) -> Capabilities:
+    """Every product rounds, as loads are what takes time, and f16 is slower than f32."""
+    if not is_rasteriser(capabilities):
+        return capabilities
+    return replace(
+        capabilities,
+        f16=False,
+        compiles_tiles=shuffles(capabilities),
+        expert_tiles=EXPERT_TILES,
+        planar_groups=False,
+        rounded=EVERY_PRODUCT,
+        unrounded=frozenset(),
+    )

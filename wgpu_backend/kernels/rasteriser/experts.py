@@ -7,9 +7,9 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.ops.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
 from wgpu_backend.ops.linear_attributes import VALUES, attributes_of
-from wgpu_backend.ops.tiles import LANES
 
 SHADER = "kernels/rasteriser/mulmat_id"
 ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a tile
@@ -25,7 +25,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def _by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
     choices = {**launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
-    if capabilities.telling_lanes:
+    if shuffles(capabilities):
         choices["fours"] = "rasteriser/fours"
         if launch.operands["x"].spec.dtype == F32:
             choices["x"] = "rasteriser/quads"

@@ -8,6 +8,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.experts import TILE_ROWS
 from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_of_a_turn
 from wgpu_backend.kernels.rasteriser.strips import has_short_rows
@@ -15,7 +16,6 @@ from wgpu_backend.ops.expert_tiles import again
 from wgpu_backend.ops.experts import by_rows, in_tiles, is_plain, linear_by_expert, pairs_of_a_tile
 from wgpu_backend.ops.linear_attributes import Q8, VALUES, attributes_of
 from wgpu_backend.ops.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.tiles import LANES
 
 SHADER = "kernels/rasteriser/mulmat_id_q8"
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
@@ -39,7 +39,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
         "TOUCH": not tiles and launch.count("pairs") <= TOUCHED_PAIRS and has_short_rows(launch),
         "WG": LANES,
     }
-    if capabilities.telling_lanes:
+    if shuffles(capabilities):
         choices |= {"x": "rasteriser/column", "words": "rasteriser/words"}
     return by_rows(replace(launch, shader=SHADER, choices=choices), LANES * TILE_ROWS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
+from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.linear_attributes import VALUES, Prologue, attributes_of
 from wgpu_backend.ops.linear_rules import adds, again
@@ -18,7 +19,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     Of many columns a norm of its own costs nothing that would be worth that.
     """
     norm = graph.producer(node.operands["x"], "rms_norm")
-    if norm is None or not graph.capabilities.telling_lanes or row_count(norm.spec) > FEW:
+    if norm is None or not shuffles(graph.capabilities) or row_count(norm.spec) > FEW:
         return None
     if not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
         return None

@@ -7,13 +7,14 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import FLOATS, grid_for
 from wgpu_backend.ops.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear_attributes import attributes_of
 from wgpu_backend.ops.normed import SQUARED
-from wgpu_backend.ops.tiles import FEW, LANES, chosen, even_share
+from wgpu_backend.ops.tiles import FEW, chosen, even_share
 
 PLAIN, SHUFFLED = "kernels/rasteriser/mulmat", "kernels/rasteriser/mulmat_shuffled"
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
@@ -21,7 +22,7 @@ SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registe
 
 def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply with weights, in strips of rows, from buffers or textures."""
-    shuffled = capabilities.telling_lanes
+    shuffled = shuffles(capabilities)
     if not _takes(launch, capabilities):
         return None
     require_whole(launch)
@@ -57,7 +58,7 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
     if found.epilogue.norm:
         floats = launch.operands["weights"].spec.dtype in FLOATS
         return floats and lies_in_image(launch, "weights", capabilities)
-    return found.prologue.eps is None or capabilities.telling_lanes
+    return found.prologue.eps is None or shuffles(capabilities)
 
 
 def _attributes(launch: Launch) -> dict[str, str | int]:
@@ -69,7 +70,7 @@ def _attributes(launch: Launch) -> dict[str, str | int]:
 
 def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:
     """What a work group makes; as many rows as share squares, if it leaves those."""
-    kernel = "mulmat_told" if capabilities.telling_lanes else "mulmat_lanes"
+    kernel = "mulmat_told" if shuffles(capabilities) else "mulmat_lanes"
     kernel = "mulmat_tiled" if textured else kernel
     dtype = launch.operands["weights"].spec.dtype
     tile = chosen(capabilities, kernel, dtype, launch.count("n"))

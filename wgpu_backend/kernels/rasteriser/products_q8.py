@@ -7,13 +7,14 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import Q4_0, Q4_1, Q4_K, Q5_0, Q5_1
 from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear_attributes import attributes_of
 from wgpu_backend.ops.q8 import GROUP, ROW
-from wgpu_backend.ops.tiles import LANES, chosen, even_share
+from wgpu_backend.ops.tiles import chosen, even_share
 
 SHADER = "kernels/rasteriser/mulmat_q8"
 # Formats of which two groups in one turn of the loop still are short enough for a core's caches,
@@ -45,7 +46,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
     choices = {**_attributes(launch), **sizes, "sums": "sums/pairs"}
     choices |= _from_stream(launch) if stream else _from_planes(launch, columns, length)
-    if capabilities.telling_lanes:
+    if shuffles(capabilities):
         if launch.choices["x"] == ROW:
             choices["x"] = "rasteriser/column"
         choices |= {} if stream else {"words": "rasteriser/words"}
@@ -64,7 +65,7 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
     if found.prologue.form == "values" or (epilogue.norm and not sums):
         return False
     bound = BINDINGS if epilogue.norm else 0
-    rounds = capabilities.telling_lanes and capabilities.max_storage_bindings >= bound
+    rounds = shuffles(capabilities) and capabilities.max_storage_bindings >= bound
     return rounds or not epilogue.rounded
 
 

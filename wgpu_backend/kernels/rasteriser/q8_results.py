@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
+from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ops.gates import lies_whole
 from wgpu_backend.ops.linear import linear
 from wgpu_backend.ops.linear_attributes import SUMS, Epilogue, attributes_of
@@ -48,4 +49,4 @@ def _fits(found: OpNode, node: OpNode, graph: Graph) -> bool:
     rounded = attributes_of(found.launch).prologue.form == "q8"
     whole = lies_whole(found.operands["weights"]) and found.spec.shape[-1] % GROUP == 0
     same = found.spec.shape == node.operands["x"].spec.shape and not node.options.get("planar")
-    return rounded and graph.capabilities.telling_lanes and whole and same
+    return rounded and shuffles(graph.capabilities) and whole and same

@@ -7,16 +7,16 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.attention import LANE_SUMS, lane_tile
+from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.ops.attention_kernels import Rows
 from wgpu_backend.ops.check import MAX_GROUPS
 from wgpu_backend.ops.scaled_attention_kernels import by_queries, in_vectors
-from wgpu_backend.ops.tiles import LANES
 
 
 def attend(launch: Launch, capabilities: Capabilities) -> Launch:
     """Attend by lanes that shuffle, or by queries of one head in work groups of eight."""
     vectors = in_vectors(launch, "k") and in_vectors(launch, "v")
-    found = _by_lanes(launch) if capabilities.telling_lanes and vectors else None
+    found = _by_lanes(launch) if shuffles(capabilities) and vectors else None
     return found or by_queries(launch, LANES)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import gcd
 
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.ops.tiles import LANES
+from wgpu_backend.kernels.rasteriser.capabilities import LANES
 
 SHORT_NBYTES = 768  # of a row: shorter ones are over before a core foresees them
 LONGEST = 8  # rows: 14 KiB of 896 values in f16

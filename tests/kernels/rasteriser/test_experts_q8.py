@@ -8,6 +8,8 @@ from tests.ops.fused import titled
 from tests.ops.operands import tensor, weight_bytes
 from tests.ops.test_expert_tiles import CHOICES
 from tests.ops.test_experts import experts_of
+from tests.ops.test_mixture import HIDDEN, Mixture
+from tests.ops.test_mixture import ran as ran_layer
 from wgpu_backend.dtypes import F16, I32, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -131,3 +133,16 @@ def test_what_does_not_fit_is_refused(full, executors, rng):
         x, ids = ctx.zeros(3, 1, 2, 12, dtype=U32), ctx.zeros(3, 2, dtype=I32)
         with pytest.raises(DeviceError, match=r"no kernel for weights of .* use mulmat_id"):
             linear_by_expert(weights, x, ids, prologue=Q8).numpy()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "activation", "mix"),
+    [("qwen3moe", "swiglu", ["mul", "reduce"]), ("gpt_oss", "silu_alpha_limit", ["mul", "chain"])],
+)
+def test_what_a_step_of_a_layer_consists_of(full, monkeypatch, rng, recipe, activation, mix):
+    model = getattr(Mixture(rng, Q8_0), recipe)
+    names, _ = ran_layer(full, monkeypatch, True, False, model, np.ones((1, HIDDEN), "f4"))
+    product = "linear_by_expert q8" + (" add" if recipe == "gpt_oss" else "")
+    gate_and_up = ["q8_activations", *2 * [product], activation]
+    assert names[:-2] == ["linear", "route", *gate_and_up, "q8_activations", product]
+    assert names[-2:] == mix

@@ -370,7 +370,7 @@ def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling,
     assert_close(got, ran(telling, monkeypatch, [], build)[1])
 
 
-def test_a_device_without_telling_lanes_keeps_the_ops_apart(executors, monkeypatch, rng):
+def test_a_device_whose_lanes_do_not_shuffle_keeps_the_ops_apart(executors, monkeypatch, rng):
     baseline = executors("baseline")
     block, x = Block(rng), rng.standard_normal((2, 64), "f4")
     names, got = ran(baseline, monkeypatch, RULES, lambda ctx: block(ctx, x)[:3])

@@ -1,0 +1,60 @@
+"""Which tiles of this family's products are tuned, and what that changes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from wgpu_backend.device_info import Tile
+from wgpu_backend.dtypes import F16, Q4_0
+from wgpu_backend.kernels import complete
+from wgpu_backend.kernels.rasteriser.capabilities import shuffles
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tuning import Effort, tune
+from wgpu_backend.ops.rounding import EVERY_PRODUCT
+from wgpu_backend.ops.tiles import key
+
+TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
+
+
+def test_what_lies_in_textures_is_measured_there(telling):
+    found = {m.key for m in tune(telling, [Q4_0, F16], TINY).tiles}
+    assert {"mulmat_q8_stream q4_0 many", "mulmat_told q4_0 one", "mulmat_tiled f16 one"} <= found
+    assert not {name for name in found if name.startswith(("mulmat_q8_lanes", "mulmat_told f16"))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["full", "baseline"])
+def test_kernels_of_lanes_are_measured_and_rounding_is_no_question(executors, kind):
+    executor = executors(kind)
+    found = tune(executor, [Q4_0], TINY)
+    lanes = "mulmat_told" if shuffles(executor.capabilities) else "mulmat_lanes"
+    assert lanes in {m.key.split(" ")[0] for m in found.tiles}
+    assert not found.rounding
+
+
+def test_a_measured_tile_changes_the_kernel(telling):
+    untuned = dataclasses.replace(telling.capabilities, tuned={})
+    assert shader_of_a_product(telling.as_if(untuned)).count("SOURCES=2") == 1
+    measured = dataclasses.replace(untuned, tuned={key("mulmat_told", Q4_0, 1): Tile(4, 1, 8)})
+    assert shader_of_a_product(telling.as_if(measured)).count("SOURCES=4") == 1
+
+
+def shader_of_a_product(executor):
+    data = np.zeros(Q4_0.nbytes(64 * 256), np.uint8).tobytes()
+    with Context(executor) as ctx:
+        y = ctx.from_bytes(Q4_0, data, 64, 256).mulmat(ctx.zeros(1, 256))
+        recorded = ctx.record(y)
+        label = recorded.timed()[-1][1]
+        recorded.close()
+    return label
+
+
+def test_all_products_round_and_tiles_of_experts_are_small(full):
+    if not full.capabilities.software:
+        pytest.skip(f"needs a rasteriser, not {full.info.name}")
+    found = full.capabilities
+    assert found.rounded == EVERY_PRODUCT
+    assert found.expert_tiles[0] == (4, 3)
+    hardware = dataclasses.replace(full.device.capabilities, software=False)
+    assert complete(hardware) == hardware

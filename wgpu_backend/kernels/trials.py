@@ -1,0 +1,112 @@
+"""Graphs that the self-test compares with NumPy: what one of a family is, and parts of them.
+
+A graph is a function of a context (`wgpu_backend.ml.context.Context`, a floor above this one) and
+random numbers, so that a device and NumPy are given the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from gguf import GGMLQuantizationType, quants
+
+from wgpu_backend import dtypes
+from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.ops.attention import Scores, attention_merge, paged_attention_splits
+
+ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
+HALVES_ERROR = 1e-5  # where pairs of f16 are multiplied; up to 1e-6
+LARGEST_ERROR = 1e-6  # NMSE; sums in f32 come out near 1e-13, a wrong kernel near 1
+Context = Any
+Tensor = Any
+# Bytes of a block with a scale in f16, of formats that gguf does not make; any other bytes will do.
+_SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
+
+
+class Trial(NamedTuple):
+    """A graph in which a fusion rule applies.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the op that the rule makes.
+    largest_error : float
+        Normalised mean squared error that rounding explains.
+    build : callable
+        From a context and random numbers to a tensor.
+    before : tuple of str
+        Rules without which this one never finds what it looks for.
+    """
+
+    rule: str
+    largest_error: float
+    build: Callable[[Context, np.random.Generator], Tensor]
+    before: tuple[str, ...] = ()
+
+
+def attention_into_product(context: Context, rng: np.random.Generator, splits: int = 1) -> Tensor:
+    """Attention that a product with a block format alone reads."""
+    weight = quantised(context, rng, dtypes.Q4_0)
+    return weight.mulmat(attention(context, rng, heads=8, splits=splits).reshape(5, 256))
+
+
+def by_expert(context: Context, rng: np.random.Generator) -> Tensor:
+    """Products of fifty tokens with two of three experts each, and their biases."""
+    experts = quantised(context, rng, dtypes.Q4_0).slice(0, 0, 39).reshape(3, 13, 256)
+    ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(50)]))
+    y = experts.mulmat_id(normal(context, rng, 50, 1, 256), ids)
+    return y.add_id(normal(context, rng, 3, 13), ids)
+
+
+def normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:
+    """Normally distributed values, f32."""
+    return context.from_numpy(rng.standard_normal(shape, np.float32))
+
+
+def quantised(
+    context: Context, rng: np.random.Generator, dtype: DType, rows: int = 40, values: int = 256
+) -> Tensor:
+    """(rows, values) of a block format."""
+    assert dtype.ggml is not None
+    if dtype in _SCALES:
+        data = rng.integers(0, 256, (rows * values // dtype.block, dtype.block_nbytes), np.uint8)
+        scale = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+        for place in _SCALES[dtype]:
+            data[:, place] = scale
+    else:
+        kind = GGMLQuantizationType(dtype.ggml)
+        data = quants.quantize(rng.standard_normal((rows, values), np.float32), kind)
+    return context.from_bytes(dtype, data.tobytes(), rows, values)
+
+
+def halves(context: Context, rng: np.random.Generator, rows: int, values: int) -> Tensor:
+    """Weight in f16."""
+    data = rng.standard_normal((rows, values), np.float32).astype(np.float16)
+    return context.weight(F16, data.tobytes(), rows, values)
+
+
+def attention(
+    context: Context, rng: np.random.Generator, heads: int = 4, tokens: int = 5, splits: int = 1
+) -> Tensor:
+    """Tokens of two sequences that attend to a cache of f16 in blocks."""
+    keys = normal(context, rng, 96, 64).cast(dtype=F16)
+    return attended(
+        normal(context, rng, tokens, heads, 32),
+        keys,
+        normal(context, rng, 96, 64).cast(dtype=F16),
+        context.from_ints([63, 13, 40, 0, 63][:tokens]),
+        context.from_ints([0, 1, 0, 1, 0][:tokens]),
+        context.from_ints([2, 0, 1, 2], 2, 2),
+        splits=splits,
+    )
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, *places: Tensor, splits: int) -> Tensor:
+    """Attention, in ranges that are joined where there are several."""
+    scores = Scores(block=32, scale=0.2, kv_heads=2)
+    if splits == 1:
+        return q.paged_attention(k, v, *places, scores=scores)
+    ranges = paged_attention_splits(q, k, v, *places, scores=scores, splits=splits)
+    return attention_merge(ranges)

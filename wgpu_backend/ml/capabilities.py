@@ -1,0 +1,53 @@
+"""All that is known of a device, put together once, before anything runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from wgpu_backend.device.lanes import lanes_together
+from wgpu_backend.device_info import Capabilities, Profile
+from wgpu_backend.kernels import complete
+from wgpu_backend.ml.self_test import remembered_trust, require_trust, trusted
+from wgpu_backend.ml.tuning import tuned
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+
+def found_out(
+    executor: WgpuExecutor,
+    profile: Profile,
+    *,
+    self_test: bool,
+    progress: Callable[[float], None] | None = None,
+) -> tuple[Capabilities, frozenset[str]]:
+    """What the adapter tells, a probe, the self-test's verdict, what was tuned, what families know.
+
+    Parameters
+    ----------
+    executor : WgpuExecutor
+        On the device; it stays as it is.
+    profile : str
+    self_test : bool
+        Run the self-test where there is no verdict; else go on without.
+    progress : callable or None
+        See `require_trust`.
+
+    Returns
+    -------
+    Capabilities
+    frozenset of str
+        Ops that fusion rules may not make.
+
+    Raises
+    ------
+    DeviceError
+        The device computes wrong values.
+    """
+    device = executor.device
+    probed = replace(device.capabilities, lanes=lanes_together(device))
+    asked = executor.as_if(complete(probed))
+    if self_test:
+        verdict = require_trust(asked, profile, progress=progress)
+    else:
+        verdict = remembered_trust(asked, profile)
+    return complete(tuned(trusted(probed, verdict), asked, profile)), verdict
