@@ -10,6 +10,7 @@ from itertools import product
 from benchmarks.gpu_costs import internals
 from benchmarks.gpu_costs.models import Sizes, sparse_gguf
 from wgpu_backend.device_info import Capabilities
+from wgpu_backend.kernels import complete
 from wgpu_backend.ml.backend import BackendParams, new_backend
 
 # A layer of an 8B model, whose tiles, splits and work groups are those of a model in use.
@@ -63,8 +64,9 @@ def shaders(info, size, folder):
 
 
 def _shaders(backend, size):
-    device = backend.executor.device
-    device.capabilities = capabilities(device.capabilities, size)
+    executor = backend.executor
+    known = complete(capabilities(executor.device.capabilities, size))
+    backend.executor = executor.as_if(known)
     shapes = {name: internals.shape_of(name, POSITIONS) for name in GRAPHS}
     for _, made in internals.dispatches(backend, shapes, "f16"):
         yield from (each.shader for each in made)

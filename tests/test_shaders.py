@@ -39,8 +39,6 @@ PREPARED = {
     "new_value": "=q",
     "sequences": "=positions",
 }
-SHUFFLED, LANES_ATTENTION = "kernels/rasteriser/mulmat_shuffled", "kernels/rasteriser/attention"
-TEXELS = {"weights": "rasteriser/texels"}
 # `rope_attention` asks whether the device shows as many.
 NORMED = {"before": "before/norm_rope_put"}
 MORE_BINDINGS = {"before/norm_rope_put": 2, "kernels/gpu/prologue/norm_rope_put": 2}
@@ -104,35 +102,16 @@ CASES += [
     ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")
 ]
 CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
-CASES += [("kernels/rasteriser/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]
 CASES += [
-    (
-        SHUFFLED,
-        {"source": f"source/{s}", "weights": "rasteriser/vectors"},
-    )
-    for s in FLOATS
-]
-CASES += [(SHUFFLED, {"own": "own/tile", "source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
-CASES += [
-    (
-        SHUFFLED,
-        {"own": "own/tile", "ending": "leaving/weighted", "ROWS": 8, "SOURCES": 8},
-    )
-]
-CASES += [("rows_quant", {"source": f"tiled/{s}", **TEXELS}) for s in FLOATS]
-CASES += [(f"kernels/rasteriser/{name}attention", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
-CASES += [
-    (kernel, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
-    for kernel in ("attention", LANES_ATTENTION)
+    ("attention", {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
-    (kernel, {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": f"team/{team}"})
-    for kernel, teams in (
-        ("attention", SNIPPETS["team"]),
-        (LANES_ATTENTION, ["subgroup"]),
+    (
+        "attention",
+        {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": f"team/{team}"},
     )
-    for team in teams
+    for team in SNIPPETS["team"]
 ]
 
 

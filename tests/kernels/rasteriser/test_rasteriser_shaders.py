@@ -1,0 +1,39 @@
+"""Kernels of rasterisers compile with what launches choose, beyond what `test_shaders.py` tries."""
+
+import pytest
+
+from tests.test_shaders import NORMED, PREPARED
+from tests.test_shaders import test_a_shader_compiles_within_the_default_limits as compiles
+from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.kernels.rasteriser.images import read_by
+from wgpu_backend.kernels.rasteriser.layouts import streams, tiled
+from wgpu_backend.ops.q8 import FORMATS
+from wgpu_backend.shader import load
+
+FOLDER = "kernels/rasteriser"
+SHUFFLED, ATTENTION = f"{FOLDER}/mulmat_shuffled", f"{FOLDER}/attention"
+FLOATS = (BF16, F16, F32)
+TILED = [read_by(tiled.layout(dtype, 64), "weights", "source") for dtype in FLOATS]
+STREAMS = [streams.layout(dtype, streams.row_values(dtype)) for dtype in FORMATS]
+
+CASES = [(f"{FOLDER}/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]
+CASES += [(SHUFFLED, {"source": f"source/{s}", "weights": "rasteriser/vectors"}) for s in FLOATS]
+CASES += [(SHUFFLED, {"own": "own/tile", **choices}) for choices in TILED]
+CASES += [(SHUFFLED, {"own": "own/tile", "ending": "leaving/weighted", "ROWS": 8, "SOURCES": 8})]
+CASES += [("rows_quant", choices) for choices in TILED]
+CASES += [("rows_quant", read_by(layout, "weights", "source")) for layout in STREAMS]
+CASES += [(f"{FOLDER}/mulmat_q8", read_by(layout, "weights", "reader")) for layout in STREAMS]
+CASES += [(f"{FOLDER}/{name}attention", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
+CASES += [
+    (ATTENTION, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
+    for k, v in (("f16", "f32"), ("f32", "f16"))
+]
+CASES += [
+    (ATTENTION, {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": f"team/{t}"})
+    for t in ("subgroup",)
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: load(*case).label)
+def test_a_kernel_compiles(gpu, case):
+    compiles(gpu, case)
