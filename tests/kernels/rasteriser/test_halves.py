@@ -14,7 +14,7 @@ NEAR = ALL[np.abs(ALL.view(np.float16)) < 128]
 
 
 def as_floats(codes):
-    """What `shaders/tiled/f16.wgsl` makes of halves."""
+    """What `shaders/kernels/rasteriser/tiled/f16.wgsl` makes of halves."""
     words = (codes.astype(np.uint32) << 16).view(np.int32) >> 3
     return (words.view(np.uint32) & np.uint32(0x8FFFE000)).view(np.float32)
 

@@ -29,7 +29,7 @@ def weights_nbytes(executor):
 
 
 def texel(image, cols, row, t):
-    """Texel of a row as `shaders/lib/in_tiles.wgsl` counts them."""
+    """Texel of a row as `shaders/kernels/rasteriser/lib/in_tiles.wgsl` counts them."""
     place = (row // TILE_ROWS * cols + t) * TILE_ROWS + row % TILE_ROWS
     return image.reshape(-1, TEXEL_NBYTES)[place]
 

@@ -3,7 +3,7 @@
 A core fetches ahead what one instruction reads in even steps, and the same few instructions read
 every texel that a kernel loads. So all that eight lanes need, of four rows each, lies in the order
 in which they ask for it, quants and scales alike: 16 bytes of each lane, side by side, are a line
-of the stream. ``shaders/stream/`` reads what this file makes.
+of the stream. ``shaders/kernels/rasteriser/stream/`` reads what this file makes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from wgpu_backend.layouts.planes import plane_nbytes, planes
 from wgpu_backend.layouts.super_blocks import Bytes
 
 NAME = "stream"
+FOLDER = "kernels/rasteriser"
 LANES, LANE_ROWS = 8, 4
 TILE_ROWS = LANES * LANE_ROWS
 _GROUP = 32  # values
@@ -86,7 +87,11 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
     values = row_values(dtype)
     if not values or cols % values:
         return None
-    modules = {"reader": "reader/stream", "source": "source/stream", "weights": f"stream/{dtype}"}
+    modules = {
+        "reader": f"{FOLDER}/lib/stream_reader",
+        "source": f"{FOLDER}/lib/stream_source",
+        "weights": f"{FOLDER}/stream/{dtype}",
+    }
     return WeightLayout(
         NAME,
         "texture",
@@ -102,7 +107,7 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
 
 
 def constants(dtype: DType) -> dict[str, int]:
-    """Numbers of a format's stream that ``shaders/lib/stream.wgsl`` reads it by."""
+    """Numbers of a format by which `lib/stream.wgsl` of this family reads its stream."""
     stream = STREAMS[dtype.name]
     planes_there = (*stream.head, *stream.group)
     sizes = {f"{name.upper()}_NBYTES": stream.nbytes(dtype, name) for name in planes_there}

@@ -3,7 +3,7 @@
 A rasteriser loads a texel of eight lanes in a quarter of the instructions that as many words of a
 buffer take, and a core fetches ahead what lies in one piece. So the first texels of 64 rows lie
 side by side, then their second ones: what work groups that follow one another read is one run
-through memory. ``shaders/tiled/`` reads what this file makes.
+through memory. ``shaders/kernels/rasteriser/tiled/`` reads what this file makes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.super_blocks import Bytes
 
 NAME = "tiled"
+FOLDER = "kernels/rasteriser"
 TILE_ROWS = 64
 GROUP = 32  # values of a row that products take at once
 
@@ -36,7 +37,7 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
         TILE_ROWS * dtype.nbytes(cols),
         _tiled_halves if small else tiled,
         accepts=halves.fit if small else None,
-        modules={"source": f"tiled/{dtype}", "weights": "rasteriser/texels"},
+        modules={"source": f"{FOLDER}/tiled/{dtype}", "weights": f"{FOLDER}/lib/texels"},
         constants={**constants, "RAISED": halves.RAISED} if small else constants,
     )
 

@@ -1,5 +1,5 @@
 // Weights of a lane's four rows that lie in a stream.
-// @import stream/q4_0 as weights
+// @import kernels/rasteriser/stream/q4_0 as weights
 // @import lib/row_groups
 
 const BLOCK: u32 = HEAD_GROUPS;

@@ -1,5 +1,5 @@
 // Weights in a stream, a group of 32 at a time, for kernels that take rows one by one.
-// @import stream/q4_0 as weights
+// @import kernels/rasteriser/stream/q4_0 as weights
 
 const buf_QUADS: u32 = 8u;
 const buf_PARTS: u32 = 1u;

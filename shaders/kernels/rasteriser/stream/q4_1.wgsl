@@ -1,5 +1,5 @@
 // Q4_1: quants of four bits, a scale and a minimum per 32. As in dot/q4_1.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;

@@ -1,5 +1,5 @@
 // Q5_0: quants of five bits, a scale per 32. As in dot/q5_0.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/high_bits
 // @import lib/halves
 

@@ -1,5 +1,5 @@
 // IQ4_XS: quants stand for 16 numbers, a scale per 32. As in dot/iq4_xs.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/iq4_xs_group
 
 const buf_PAIRS: u32 = 0u;

@@ -1,8 +1,8 @@
 // F16 weights in an image, 8 of each texel, with exponents counted from 2^-24: see
 // `wgpu_backend/kernels/rasteriser/layouts/halves.py`. Those of a float have three bits more, which a shift that keeps the
 // sign makes room for and the mask clears; the value is too small by 2^(2 · RAISED).
-// @import rasteriser/texels as weights
-// @import lib/in_tiles
+// @import kernels/rasteriser/lib/texels as weights
+// @import kernels/rasteriser/lib/in_tiles
 
 const buf_QUADS: u32 = 2u;
 const buf_PARTS: u32 = 4u;

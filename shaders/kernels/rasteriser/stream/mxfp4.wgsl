@@ -1,5 +1,5 @@
 // MXFP4: quants stand for 16 numbers, an exponent per 32. As in dot/mxfp4.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/mxfp4_group
 
 const buf_PAIRS: u32 = 4u;

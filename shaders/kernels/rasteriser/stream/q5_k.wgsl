@@ -1,5 +1,5 @@
 // Q5_K: quants of five bits, a scale and a minimum per 32. As in dot/q5_k.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/high_bits
 // @import lib/k_scales
 

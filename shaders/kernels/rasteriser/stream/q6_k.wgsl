@@ -1,5 +1,5 @@
 // Q6_K: quants of six bits, a scale per 16. As in dot/q6_k.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/q6_k_group
 
 const buf_PAIRS: u32 = 2u;

@@ -1,5 +1,5 @@
 // IQ4_NL: quants stand for 16 numbers, a scale per 32. As in dot/iq4_nl.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/halves
 // @import lib/sixteen
 // @import lib/sixteen_group

@@ -1,6 +1,6 @@
 // F32 weights in an image, 4 of each texel.
-// @import rasteriser/texels as weights
-// @import lib/in_tiles
+// @import kernels/rasteriser/lib/texels as weights
+// @import kernels/rasteriser/lib/in_tiles
 
 const buf_QUADS: u32 = 1u;
 const buf_PARTS: u32 = 8u;

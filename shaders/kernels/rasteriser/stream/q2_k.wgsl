@@ -1,5 +1,5 @@
 // Q2_K: quants of two bits, a scale and a minimum per 16. As in dot/q2_k.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/q2_k_group
 
 const buf_PAIRS: u32 = 8u;

@@ -1,5 +1,5 @@
 // Q5_1: quants of five bits, a scale and a minimum per 32. As in dot/q5_1.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/high_bits
 
 const buf_PAIRS: u32 = 4u;

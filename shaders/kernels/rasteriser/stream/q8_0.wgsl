@@ -1,5 +1,5 @@
 // Q8_0: quants of eight bits with a sign, a scale per 32. As in dot/q8_0.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/halves
 
 const buf_PAIRS: u32 = 0u;

@@ -1,5 +1,5 @@
 // Q4_0: quants of four bits, a scale per 32. As in dot/q4_0.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/halves
 
 const buf_PAIRS: u32 = 8u;

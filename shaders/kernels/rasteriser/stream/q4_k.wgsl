@@ -1,5 +1,5 @@
 // Q4_K: quants of four bits, a scale and a minimum per 32. As in dot/q4_k.
-// @import lib/stream
+// @import kernels/rasteriser/lib/stream
 // @import lib/k_scales
 
 const buf_PAIRS: u32 = 8u;
