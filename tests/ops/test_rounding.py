@@ -1,5 +1,7 @@
 """Norms and pairs in eight bits, by what their groups stand for."""
 
+import dataclasses
+
 import pytest
 
 from tests.ops.fused import titled
@@ -12,7 +14,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.normalization import rms_norm
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding import is_faster, q8_pair, rms_norm_pair, rounding_key
+from wgpu_backend.ops.rounding import EVERY_PRODUCT, is_faster, q8_pair, rms_norm_pair, rounding_key
 from wgpu_backend.testing import nmse, values_of
 
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
@@ -64,6 +66,7 @@ def test_rows_of_other_lengths_are_refused(full):
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "and others"])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_norm_that_logits_alone_read_is_split_in_one_op(full, monkeypatch, rng, rows, others):
+    full = full.as_if(dataclasses.replace(full.capabilities, rounded=EVERY_PRODUCT))
     data, x = weight_bytes(rng, 40, 256, Q4_0), rng.standard_normal((rows, 256), "f4")
 
     def ran(rules):
