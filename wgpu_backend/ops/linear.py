@@ -298,34 +298,37 @@ def mulmat_full_prec(weight: Node, x: Node) -> Node:
 
 
 def _multiplied(weight: Node, x: Node, precision: Precision) -> Node:
-    _require_operands("mulmat", weight, x)
     if _in_groups(weight, x):
         return linear(weight, x, precision=precision)
+    _require_operands("mulmat", weight, x)
     return matmul_strided(weight, x)
 
 
+def _in_groups(weight: Node, x: object) -> bool:
+    """Whether a weight is one dense matrix of whole groups of 32, and x rows of f32 for it."""
+    if not isinstance(x, Node) or x.spec.dtype != F32:
+        return False
+    spec = weight.spec
+    if len(spec.shape) != 2 or x.spec.shape[-1:] != spec.shape[1:]:
+        return False
+    whole = spec.shape[1] % GROUP == 0 and spec.offset % GROUP == 0 and spec.is_dense
+    return whole and (spec.dtype.quantised or spec.dtype in FLOATS)
+
+
 def _require_operands(name: str, weight: Node, x: Node) -> None:
+    """Refuse what no product takes: weights in blocks are multiplied in whole groups alone."""
     require_tensor(name, "x", x)
     require_rank(name, "weight", weight, 2)
     require_rank(name, "x", x, 1)
     require_dtype(name, "weight", weight, WEIGHTS)
     require_rows(name, x, weight.spec.shape[-1])
-    if not weight.spec.dtype.quantised:
-        require_dtype(name, "x", x, FLOATS)
-        return
-    require_dtype(name, "x", x, (F32,))
-    require(
-        weight.spec.is_dense and len(weight.spec.shape) == 2,
-        ShapeError,
-        f"{name}: a {weight.spec.dtype} weight is {weight.spec.shape}, needs one dense matrix",
-    )
-
-
-def _in_groups(weight: Node, x: Node) -> bool:
-    """Whether a weight is one dense matrix of whole groups of 32, and x of f32."""
-    spec = weight.spec
-    dense = spec.is_dense and len(spec.shape) == 2 and spec.offset % GROUP == 0
-    return spec.dtype.quantised or (dense and spec.shape[-1] % GROUP == 0 and x.spec.dtype == F32)
+    if weight.spec.dtype.quantised:
+        require_dtype(name, "x", x, (F32,))
+        raise ShapeError(
+            f"{name}: a {weight.spec.dtype} weight is {weight.spec.shape} of strides "
+            f"{weight.spec.strides}, needs one dense matrix"
+        )
+    require_dtype(name, "x", x, FLOATS)
 
 
 def linear_layer(weight: Node, x: Node, addend: Node | None) -> Node:
