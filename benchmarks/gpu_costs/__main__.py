@@ -37,8 +37,8 @@ GRAPHS = ("decode1", "decode2", "decode4", "decode8", "prefill16", "prefill64", 
 FAMILY_HELP = f"of AMD's as Mesa names them; of Intel's {' and '.join(tools.INTEL)}"
 WORST = 20  # accesses that the lint shows
 HEADS = (
-    "n", "op", "grid", "wg", "wave", "VGPR", "spill", "scratch", "LDS", "waves", "latency",
-    "1/thru", "code", "ins/lane", "ins/weight", "operands",
+    "n", "op", "kernel", "grid", "wg", "wave", "VGPR", "spill", "scratch", "LDS", "waves",
+    "latency", "1/thru", "code", "ins/lane", "ins/weight", "operands",
 )  # fmt: skip
 
 Row = dict[str, Any]
@@ -122,7 +122,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    left = (1, len(cells) - 1)
+    left = (1, 2, len(cells) - 1)
     return "  ".join(
         cell.ljust(width) if i in left else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
@@ -137,7 +137,8 @@ def _cells(row: Row) -> list[str]:
     grid = "×".join(map(str, row["groups"]))
     figures = ["–" if row[name] is None else str(row[name]) for name in names]
     executed = [_number(row[name]) for name in ("instructions", "instructions_per_weight")]
-    return [str(row["count"]), row["op"], grid, *figures, *executed, row["operands"]]
+    kernel = row["kernel"].partition("(")[0]
+    return [str(row["count"]), row["op"], kernel, grid, *figures, *executed, row["operands"]]
 
 
 def _number(value: float | None) -> str:

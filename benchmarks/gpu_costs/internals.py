@@ -185,7 +185,7 @@ def dispatches(
     model = kind(draft)
     runner = Runner(model, PagedCache(listing, model.cache_layers(), POSITIONS, named(kv_dtype)))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
-    head = Head("costs", lambda b, h: sampler.build(b.context, model.logits(h), runner.kept))
+    head = Head("costs", lambda b, h: sampler.build(b.context, model.logits(h), runner.token_slots))
     try:
         for name, shape in graphs.items():
             listing.found.clear()

@@ -280,6 +280,14 @@ def row(**other):
     } | other  # fmt: skip
 
 
+def test_the_table_names_the_kernel_that_an_op_takes():
+    none = dict.fromkeys(("threads", "wave", "waves", "instructions", "instructions_per_weight"))
+    shown = row(kernel="matvec_q8(COLS=8u)", groups=(4, 1, 1), **none)
+    head, line = table([shown]).splitlines()[2:]
+    assert line.startswith("1  linear  matvec_q8  4×1×1")
+    assert head.split()[:4] == ["n", "op", "kernel", "grid"]
+
+
 def kernels(*rows):
     return compare.figures(rows)
 
