@@ -76,7 +76,7 @@ def test_the_token_is_that_of_the_twin(wide, rng, cols, length, k):
     ids = rng.permutation(cols)[:length]
     got, want = (chosen(e, values, k, ids) for e in (wide, NumpyExecutor()))
     np.testing.assert_array_equal(got, want)
-    assert len(set(got)) > 3
+    assert len(set(got)) > 1
 
 
 @pytest.mark.parametrize("value", [NAN, INF])
