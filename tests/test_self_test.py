@@ -9,6 +9,7 @@ import pytest
 
 from tests.ops.fused import titled
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels import FAMILIES
 from wgpu_backend.ml import self_test as module
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -142,12 +143,18 @@ def test_every_rule_has_a_case_in_which_it_applies(executors) -> None:
         assert recorded_by(device, (*before, name), make) != recorded_by(device, before, make)
 
 
+def options(node) -> list[tuple[str, str]]:
+    """What an op was told by keyword beside its operands."""
+    plain = ((k, v) for k, v in node.call.kwargs.items() if not isinstance(v, Node))
+    return sorted((name, str(value)) for name, value in plain)
+
+
 def recorded_by(executor, rules, make) -> list[str]:
     """Ops of a case, as these rules leave them."""
     executor.rules = fusions(rules, exact=False)
     with Context(DryRunExecutor(executor, lambda shader: None)) as context:
         recorded = context.record(make(context, np.random.default_rng(1)))
-        return [titled(node) for node, _ in recorded.plan.steps]
+        return [f"{titled(node)} {options(node)}" for node, _ in recorded.plan.steps]
 
 
 @pytest.mark.gpu
