@@ -40,12 +40,26 @@ def rope_attention(
 
 @twin
 def rope_attention_splits(
-    *operands: Array,
+    q: Array,
+    key: Array,
+    value: Array,
+    angles: Array,
+    slot: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    query_norm: Array | None = None,
+    key_norm: Array | None = None,
+    *,
     interleaved: bool,
     scores: Scores,
     splits: int,
     eps: float = 0.0,
 ) -> Array:
     """`rope_attention`, all of it in the first split."""
-    whole = rope_attention(*operands, interleaved=interleaved, scores=scores, eps=eps)
+    new, places = (q, key, value, angles, slot, k, v), (positions, sequences, table)
+    norms = (query_norm, key_norm)
+    whole = rope_attention(*new, *places, *norms, interleaved=interleaved, scores=scores, eps=eps)
     return in_first_split(whole, splits)

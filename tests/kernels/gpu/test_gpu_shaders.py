@@ -22,6 +22,12 @@ CASES += [
         },
     )
 ]
+LIB = "kernels/gpu/lib"
+for cache, sums in (("f16", "f16"), ("q8_0", "f16"), ("q4_0", "f32")):
+    kinds = dict.fromkeys("kv", f"{LIB}/cache_{cache}")
+    joined = {"sequences": "=positions", "sums": f"{LIB}/sums_{sums}"}
+    CASES.append((TOKEN, {**kinds, **joined}))
+CASES += [("kernels/gpu/q8_groups", {"lanes": f"{LIB}/eight_lanes_subgroup"})]
 
 FEW_COLUMNS = [
     {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/row_reduce/{lanes}"}

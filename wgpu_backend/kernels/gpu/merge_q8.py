@@ -17,6 +17,7 @@ TAIL = 4  # values behind those of a split
 
 @op(
     select=no_kernel("attention_merge_q8", EIGHT_LANES, "attention_merge and q8_activations"),
+    shader="kernels/gpu/attention_merge_q8",
     dense=("x",),
     trusted=True,
 )
@@ -57,7 +58,6 @@ def attention_merge_q8(x: Node, *, planar: bool = False) -> Launch:
         threads=8 * size,
         params={"size": size, "splits": splits, "quads": cols // 4},
         choices={"PLANAR": planar},
-        shader="kernels/gpu/attention_merge_q8",
         work=x.spec.nbytes,
     )
 

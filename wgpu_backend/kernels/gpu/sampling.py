@@ -38,6 +38,7 @@ def _held(items: int, k: int) -> dict[str, int]:
 
 @op(
     select=no_kernel("top_k_sample_into", "a GPU", "top_k_of_ids and sample_into"),
+    shader="kernels/gpu/top_k_sample",
     dense=("x", "ids", "knobs", "draws"),
     trusted=True,
 )
@@ -76,7 +77,6 @@ def top_k_sample_into(
         launch,
         params={"cols": x.spec.shape[1], "k": k, "length": length, "places": kept.spec.shape[0]},
         choices={**_held(-(-length // THREADS), k), "WG": THREADS},
-        shader="kernels/gpu/top_k_sample",
         work=launch.work + 4 * length,
     )
 
