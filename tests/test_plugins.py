@@ -302,6 +302,8 @@ def test_a_formula_that_does_not_fit_its_library_is_told_at_the_formula(inline, 
     with pytest.raises(ShaderError, match=r"\n2 │ fn ap") as found:
         inline(f"// @import lib/unary\n{formula}\n")
     assert place in str(found.value)
+    line, caret = str(found.value).splitlines()[-2:]
+    assert line[caret.index("^") :].startswith("ap")
     assert "lib/unary.wgsl:32 has `y_store4(i, apply(x_values(i)));`" in str(found.value)
 
 

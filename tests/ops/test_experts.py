@@ -42,6 +42,18 @@ def test_one_row_a_token_or_one_an_expert(any_gpu, check, rng, tokens, used, x_u
     product(any_gpu, check, rng, Q8_0, k=64, tokens=tokens, used=used, x_used=x_used)
 
 
+@pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)
+def test_rows_may_lie_behind_others(any_gpu, check, rng, dtype):
+    data, x = weight_bytes(rng, 4 * 33, 64, dtype, 1 / 8), rng.standard_normal((6, 1, 64), "f4")
+    ids = rng.integers(0, 4, (4, 2))
+
+    def chosen(ctx):
+        weights = experts_of(ctx, 4, 33, 64, dtype, data)
+        return weights.mulmat_id(tensor(ctx, x)[2:], ctx.from_numpy(ids))
+
+    check(any_gpu, chosen, limit=LIMIT)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("k", [1, 3, 33, 257])
 def test_plain_experts_may_have_rows_of_any_length(gpu, check, rng, dtype, k):

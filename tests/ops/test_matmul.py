@@ -140,6 +140,7 @@ def test_plain_products_of_every_type(gpu, check, rng, a_type, x_type):
         ((5, 9), (2, 4, 3, 9)),
         ((2, 5, 9), (3, 4, 7, 9)),
         ((3, 2, 5, 9), (3, 4, 7, 9)),
+        ((2, 2, 5, 9), (6, 4, 7, 9)),
         ((1, 5, 9), (9,)),
     ],
     ids=str,
