@@ -103,6 +103,23 @@ def attention(
     )
 
 
+def next_token(
+    context: Context, rng: np.random.Generator, *, norms: bool = False, splits: int = 1
+) -> Tensor:
+    """A token whose queries, key and value are parts of one tensor, behind two others."""
+    wide = normal(context, rng, 1, 256).tanh()
+    ends = ((0, 128), (128, 192), (192, 256))
+    q, k, v = (wide.slice(1, start, stop).reshape(1, -1, 32) for start, stop in ends)
+    if norms:
+        q, k = (x.rms_norm(normal(context, rng, 32), eps=1e-5) for x in (q, k))
+    positions, slot = context.from_ints([2]), context.from_ints([34])
+    table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
+    keys = context.zeros(64, 64).set_rows(k.rope(table).reshape(1, -1), slot)
+    values = context.zeros(64, 64).set_rows(v.contiguous().reshape(1, -1), slot)
+    places = positions, context.from_ints([0]), context.from_ints([1, 0], 1, 2)
+    return attended(q.rope(table), keys, values, *places, splits=splits)
+
+
 def attended(q: Tensor, k: Tensor, v: Tensor, *places: Tensor, splits: int) -> Tensor:
     """Attention, in ranges that are joined where there are several."""
     scores = Scores(block=32, scale=0.2, kv_heads=2)

@@ -6,29 +6,23 @@ Each is a function of a context and random numbers, so that a device and NumPy a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import numpy as np
 
 from wgpu_backend import dtypes
 from wgpu_backend.kernels.table import FAMILIES
 from wgpu_backend.kernels.trials import (
-    HALVES_ERROR,
     LARGEST_ERROR,
     ROUNDING_ERROR,
-    attended,
     attention,
-    attention_into_product,
     by_expert,
-    halves,
+    next_token,
     normal,
     quantised,
 )
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention import Scores
-from wgpu_backend.ops.sampling import sample_into
-from wgpu_backend.sample import SamplingOptions, sampling_params_of
 
 Make = Callable[[Context, np.random.Generator], Tensor]
 # Rules without which the one under test never finds what it looks for.
@@ -37,8 +31,6 @@ BEFORE = {
     "q8_weighted": ("linear_q8",),
     "rms_norm_pair": ("linear_q8_pair",),
     "rope_attention": ("rope_put",),
-    "rope_attention_splits": ("rope_put",),
-    "attention_merge_q8": ("linear_q8",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
     **{trial.rule: trial.before for family in FAMILIES for trial in family.trials},
 }
@@ -66,17 +58,11 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "linear_q8_pair", LARGEST_ERROR, _precise_product
     yield "linear_q8", ROUNDING_ERROR, _rounded_sum
     yield "linear_gated", ROUNDING_ERROR, _gated
-    yield "linear_f16", HALVES_ERROR, _products_in_f16
     yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
-    yield "rope_attention", LARGEST_ERROR, _next_token
-    yield "rope_attention", LARGEST_ERROR, lambda c, r: _next_token(c, r, norms=True)
-    yield "rope_attention_splits", LARGEST_ERROR, lambda c, r: _next_token(c, r, splits=2)
-    yield "attention_merge_q8", ROUNDING_ERROR, lambda c, r: attention_into_product(c, r, splits=2)
-    yield "paged_attention", HALVES_ERROR, lambda c, r: attention(c, r, tokens=2)
-    yield "paged_attention_splits", HALVES_ERROR, lambda c, r: attention(c, r, tokens=2, splits=3)
-    yield "top_k_sample_into", 0.0, _sampled
+    yield "rope_attention", LARGEST_ERROR, next_token
+    yield "rope_attention", LARGEST_ERROR, lambda c, r: next_token(c, r, norms=True)
     yield "route", LARGEST_ERROR, _routed
     yield "linear_by_expert_add", LARGEST_ERROR, by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
@@ -93,11 +79,6 @@ def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
     for tensor in rest:
         first = first.concat(tensor, axis=0)
     return first
-
-
-def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
-    """A product of many columns, which hardware with f16 rounds."""
-    return halves(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
 
 
 def _precise_product(context: Context, rng: np.random.Generator) -> Tensor:
@@ -143,33 +124,6 @@ def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
         context.from_ints([1, 0], 1, 2),
         scores=Scores(block=32, scale=0.2, kv_heads=2),
     )
-
-
-def _next_token(
-    context: Context, rng: np.random.Generator, *, norms: bool = False, splits: int = 1
-) -> Tensor:
-    """A token whose queries, key and value are parts of one tensor, behind two others."""
-    wide = normal(context, rng, 1, 256).tanh()
-    ends = ((0, 128), (128, 192), (192, 256))
-    q, k, v = (wide.slice(1, start, stop).reshape(1, -1, 32) for start, stop in ends)
-    if norms:
-        q, k = (x.rms_norm(normal(context, rng, 32), eps=1e-5) for x in (q, k))
-    positions, slot = context.from_ints([2]), context.from_ints([34])
-    table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
-    keys = context.zeros(64, 64).set_rows(k.rope(table).reshape(1, -1), slot)
-    values = context.zeros(64, 64).set_rows(v.contiguous().reshape(1, -1), slot)
-    places = positions, context.from_ints([0]), context.from_ints([1, 0], 1, 2)
-    return attended(q.rope(table), keys, values, *places, splits=splits)
-
-
-def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
-    """Tokens of two rows of logits, chosen among the largest of several parts."""
-    logits = normal(context, rng, 2, 9000)
-    knobs = sampling_params_of(SamplingOptions(temperature=1.5)).array()
-    draws = np.array([[1 << 31, 1], [1 << 30, 0]], np.uint32)
-    kept = context.zeros(2, dtype=dtypes.I32)
-    rest = context.from_numpy(np.tile(knobs, (2, 1))), context.from_numpy(draws, dtypes.U32)
-    return cast("Tensor", sample_into(kept, logits, logits.top_k(k=40), *rest))
 
 
 def _routed(context: Context, rng: np.random.Generator) -> Tensor:

@@ -52,9 +52,9 @@ def test_parts_that_fit_no_registers_take_the_portable_kernel(wide):
 def chosen(executor, values, k, ids):
     """Tokens of rows with all options and many draws, each row in its own place."""
     rng = np.random.default_rng(1)
-    knobs = np.stack([sampling_params_of(o).array() for o in OPTIONS for _ in range(12)])
-    knobs[:, 0] = np.minimum(knobs[:, 0], k)
-    count = len(knobs)
+    params = np.stack([sampling_params_of(o).array() for o in OPTIONS for _ in range(12)])
+    params[:, 0] = np.minimum(params[:, 0], k)
+    count = len(params)
     draws = np.stack([rng.integers(0, 2**32, count), np.arange(count)], axis=1)
     with Context(executor) as ctx:
         kept = ctx.zeros(count, dtype=I32)
@@ -62,7 +62,7 @@ def chosen(executor, values, k, ids):
             kept,
             ctx.from_numpy(np.tile(np.float32(values), (count, 1))),
             ctx.from_numpy(np.tile(np.int32(ids), (count, 1))),
-            ctx.from_numpy(knobs),
+            ctx.from_numpy(params),
             ctx.from_numpy(draws.astype(np.uint32), U32),
             k=k,
         )
@@ -86,13 +86,13 @@ def test_logits_that_are_not_numbers_give_no_token(wide, value):
 
 def test_two_dispatches_choose_a_token(wide, rng, monkeypatch):
     values = rng.normal(size=(2, 20_000)).astype(np.float32)
-    knobs = np.tile(sampling_params_of(SamplingOptions(temperature=1.5)).array(), (2, 1))
+    params = np.tile(sampling_params_of(SamplingOptions(temperature=1.5)).array(), (2, 1))
 
     def build(ctx):
         x = ctx.from_numpy(values)
         draws = ctx.from_numpy(np.array([[1 << 31, 0], [1 << 30, 1]], np.uint32), U32)
         kept = ctx.zeros(2, dtype=I32)
-        return [sample_into(kept, x, x.top_k(k=40), ctx.from_numpy(knobs), draws)]
+        return [sample_into(kept, x, x.top_k(k=40), ctx.from_numpy(params), draws)]
 
     fused, got = ran(wide, monkeypatch, ["top_k_sample_into"], build)
     _, want = ran(wide, monkeypatch, [], build)

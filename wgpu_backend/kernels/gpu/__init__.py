@@ -18,6 +18,7 @@ from wgpu_backend.kernels.gpu import (
 )
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
+from wgpu_backend.kernels.gpu.trials import TRIALS
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
 
 # Which no other family has.
@@ -46,4 +47,4 @@ KERNELS = [
     Kernel("linear_by_expert", is_hardware, linear_by_expert.matmul_tiled),
 ]
 
-FAMILY = Family("gpu", KERNELS)
+FAMILY = Family("gpu", KERNELS, trials=TRIALS)

@@ -1,0 +1,59 @@
+"""Graphs in which the rules of this family apply, for the self-test."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from wgpu_backend import dtypes
+from wgpu_backend.kernels.trials import (
+    HALVES_ERROR,
+    LARGEST_ERROR,
+    ROUNDING_ERROR,
+    Context,
+    Tensor,
+    Trial,
+    attention,
+    attention_into_product,
+    halves,
+    next_token,
+    normal,
+)
+from wgpu_backend.ops.sampling import sample_into
+from wgpu_backend.sample import SamplingOptions, sampling_params_of
+
+
+def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
+    """A product of many columns."""
+    return halves(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
+
+
+def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
+    """Tokens of two rows of logits, chosen among the largest of several parts."""
+    logits = normal(context, rng, 2, 9000)
+    params = sampling_params_of(SamplingOptions(temperature=1.5)).array()
+    draws = np.array([[1 << 31, 1], [1 << 30, 0]], np.uint32)
+    token_slots = context.zeros(2, dtype=dtypes.I32)
+    rest = context.from_numpy(np.tile(params, (2, 1))), context.from_numpy(draws, dtypes.U32)
+    return sample_into(token_slots, logits, logits.top_k(k=40), *rest)
+
+
+TRIALS = (
+    Trial("linear_f16", HALVES_ERROR, _products_in_f16),
+    Trial(
+        "rope_attention_splits",
+        LARGEST_ERROR,
+        partial(next_token, splits=2),
+        ("rope_put",),
+    ),
+    Trial(
+        "attention_merge_q8",
+        ROUNDING_ERROR,
+        partial(attention_into_product, splits=2),
+        ("linear_q8",),
+    ),
+    Trial("paged_attention", HALVES_ERROR, partial(attention, tokens=2)),
+    Trial("paged_attention_splits", HALVES_ERROR, partial(attention, tokens=2, splits=3)),
+    Trial("top_k_sample_into", 0.0, _sampled),
+)
