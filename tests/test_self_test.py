@@ -116,7 +116,7 @@ def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeyp
     assert require_trust(executor, "full", cache) == {module.SUBGROUPS}
     found = trusted(executor.capabilities, {module.SUBGROUPS})
     assert (found.subgroups, found.lanes) == (False, 0)
-    assert trusted(executor.capabilities, {"mulmat_q8"}) is executor.capabilities
+    assert trusted(executor.capabilities, {"linear_q8"}) is executor.capabilities
 
 
 @pytest.mark.gpu
@@ -133,7 +133,7 @@ def test_adapter_passes_with_fused_ops(executors) -> None:
 @pytest.mark.gpu
 def test_every_rule_has_a_case_in_which_it_applies(executors) -> None:
     wide = executors("wide")
-    fast = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT, f16=True)
+    fast = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT, f16=True, lanes=8)
     device = wide.as_if(fast)
     of_families = {trial.rule for family in FAMILIES for trial in family.trials}
     for name, _, make in fused_cases():

@@ -295,7 +295,7 @@ def kernels(*rows):
 def test_a_baseline_without_any_of_the_kernels_is_no_success(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compare, "BASELINE", tmp_path / "b.json")
     compare.write(compare.BASELINE, "Mesa 25.0.7", [row()])
-    moved = row(op="linear")
+    moved = row(op="moved")
     assert checked([row(), moved], "Mesa 25.0.7") == 0
     assert "1 kernels are not in the baseline" in capsys.readouterr().out
     assert checked([moved], "Mesa 25.0.7") == 1

@@ -205,6 +205,7 @@ def paged_launch(
         Spec.dense(shape, F32),
         operands,
         groups=(scores.kv_heads, max(tokens, 1), splits),
+        attributes=scores,
         params={
             **_params(scores),
             **_extents(q, scores.kv_heads, v_cols),
@@ -246,7 +247,6 @@ def _choices(operands: Mapping[str, Node], scores: Scores) -> dict[str, str | in
         "CAPPED": scores.softcap > 0,
         **snippets,
         **({"sequences": "=positions"} if joined else {}),
-        **({"HALVES": True} if scores.halves else {}),
     }
 
 

@@ -19,7 +19,6 @@ const KEYS: u32 = 4u;
 const LANES: u32 = 8u;           // of a cluster
 const K_QUADS: u32 = 4u;         // vectors of four of a key that a lane has
 const V_QUADS: u32 = 4u;
-const HALVES: bool = false;      // sums may be in f16, which `sums` says how
 const K_EVEN: bool = true;       // lanes have as many vectors, none is beyond a key
 const V_EVEN: bool = true;
 const BLOCK: u32 = 32u;          // positions of a block of the cache

@@ -20,26 +20,34 @@ fn compute_row(row: u32, lane: u32, width: u32) {
         sum += dot(values, values);
     }
     let inverse = 1.0 / sqrt(team_sum(sum, lane) / f32(quads * 4u) + params.eps);
-    for (var i = lane; i < quads; i += width) {
-        var values = x_load4(start + i) * inverse;
+    // All lanes take as many turns, as they exchange values. Eight that share a group are in it together.
+    for (var begin = 0u; begin < quads; begin += width) {
+        let i = begin + lane;
+        let at = min(i, quads - 1u);
+        var values = x_load4(start + at) * inverse;
         if WEIGHTED {
-            values *= weight_load4(params.weight_offset / 4u + i);
+            values *= weight_load4(params.weight_offset / 4u + at);
         }
-        let first = 2u * row * params.groups + i / 8u;
-        let left = put_rounded(first, i % 8u, values, lane);
-        put_rounded(first + params.groups, i % 8u, left, lane);
+        let place = Place(2u * row * params.groups + i / 8u, i % 8u, i < quads);
+        let left = put_rounded(place, values, lane);
+        put_rounded(Place(place.group + params.groups, place.part, place.there), left, lane);
     }
 }
 
+// A lane's part of a group, and whether the row has it.
+struct Place { group: u32, part: u32, there: bool }
+
 // Store what eight lanes round together, and give what that leaves of a lane's values.
-fn put_rounded(group: u32, part: u32, values: vec4<f32>, lane: u32) -> vec4<f32> {
+fn put_rounded(place: Place, values: vec4<f32>, lane: u32) -> vec4<f32> {
     let all = 2u * params.rows * params.groups;
     let by = q8_scale(lanes_max(largest_bits(values), lane));
     let quants = q8_quants(values, by);
     let totals = lanes_totals(quants.x + quants.y + quants.z + quants.w, dot(values, values), lane);
-    put_part(group, all, part, quants);
-    if part == 0u {
-        put_tail(group, all, q8_tail(by, totals.all, totals.first, totals.squares));
+    if place.there {
+        put_part(place.group, all, place.part, quants);
+    }
+    if place.there && place.part == 0u {
+        put_tail(place.group, all, q8_tail(by, totals.all, totals.first, totals.squares));
     }
     return values - vec4<f32>(quants) * bitcast<f32>(by.given);
 }

@@ -8,6 +8,7 @@ from tests.ops.test_attention import LIMIT, Case
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.kernels import select
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.attention import attention_merge, paged_attention, paged_attention_splits
 from wgpu_backend.ops.op import fusions
@@ -134,8 +135,8 @@ def test_pairs_of_f16_of_large_keys(wide, check, rng):
 
 
 def test_a_rule_takes_pairs_of_f16_where_rounding_is_allowed(wide, rng, monkeypatch):
-    if not wide.capabilities.f16:
-        pytest.skip("needs a device with f16")
+    if not wide.capabilities.f16 or not has_eight_lanes(wide.capabilities):
+        pytest.skip("needs a device with f16, and subgroups of eight lanes")
     case = one_each(rng, cols=64)
 
     def shares(exact, dtype):

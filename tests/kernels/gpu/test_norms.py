@@ -7,6 +7,7 @@ from tests.ops.operands import tensor
 from wgpu_backend.cpu.q8 import out_of_planes
 from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.kernels import select
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.normalization import layer_norm, rms_norm, softmax
@@ -19,7 +20,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
 
 @pytest.fixture
 def wide(executors):
-    return executors("wide")
+    executor = executors("wide")
+    if not has_eight_lanes(executor.capabilities):
+        pytest.skip("needs subgroups of eight lanes")
+    return executor
 
 
 @pytest.mark.parametrize(

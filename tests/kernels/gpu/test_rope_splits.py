@@ -10,6 +10,7 @@ from tests.ops.test_rope_attention import NORMS, RULES, SHAPES, operands
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels.gpu.rope_splits import rope_attention_splits
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention import attention_merge, paged_attention_splits
@@ -20,7 +21,10 @@ SPLITS = 3
 
 @pytest.fixture
 def wide(executors):
-    return executors("wide")
+    executor = executors("wide")
+    if not has_eight_lanes(executor.capabilities):
+        pytest.skip("needs subgroups of eight lanes")
+    return executor
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
     rows = rows_of(launch)
     if not has_eight_lanes(capabilities) or rows.tokens > rows.sequences:
         return None
-    return _clusters(
-        launch, rows, launch.count("v_quads"), halves=bool(launch.choices.get("HALVES"))
-    )
+    scores = launch.attributes
+    halves = isinstance(scores, Scores) and scores.halves
+    return _clusters(launch, rows, launch.count("v_quads"), halves=halves)
 
 
 def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:

@@ -43,7 +43,7 @@ def _held(items: int, k: int) -> dict[str, int]:
     trusted=True,
 )
 def top_k_sample_into(
-    kept: Node, x: Node, ids: Node, sampling: Node, draws: Node, *, k: int
+    token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node, *, k: int
 ) -> Launch:
     """Choose a token of each row as `sample_into`, among the largest of what parts of it left.
 
@@ -51,7 +51,7 @@ def top_k_sample_into(
 
     Parameters
     ----------
-    kept, x, sampling, draws
+    token_slots, x, sampling, draws
         See `sample_into`.
     ids : (rows, n), i32
         See `top_k_of_ids`; at most 16,384.
@@ -60,7 +60,7 @@ def top_k_sample_into(
 
     Returns
     -------
-    `kept` after the write.
+    `token_slots` after the write.
 
     Raises
     ------
@@ -71,11 +71,16 @@ def top_k_sample_into(
     """
     name = "top_k_sample_into"
     require(1 <= k <= MAX_K, ShapeError, f"{name}: k is {k}, needs 1 to {MAX_K}")
-    launch = placed(name, kept, x, ids, sampling, draws, THREADS * MOST_ITEMS)
+    launch = placed(name, token_slots, x, ids, sampling, draws, THREADS * MOST_ITEMS)
     length = ids.spec.shape[1]
     return replace(
         launch,
-        params={"cols": x.spec.shape[1], "k": k, "length": length, "places": kept.spec.shape[0]},
+        params={
+            "cols": x.spec.shape[1],
+            "k": k,
+            "length": length,
+            "places": token_slots.spec.shape[0],
+        },
         choices={**_held(-(-length // THREADS), k), "WG": THREADS},
         work=launch.work + 4 * length,
     )
@@ -93,11 +98,11 @@ def choice_among_the_largest(node: OpNode, graph: Graph) -> Node | None:
     parts = found and graph.single_use_producer(found.operands["ids"], "top_k_of_parts")
     if found is None or parts is None or graph.capabilities.software:
         return None
-    kept, x, _, sampling, draws = node.call.args
+    token_slots, x, _, sampling, draws = node.call.args
     k, cols = found.options["k"], x.spec.shape[1]
     part = max(-(-cols // (THREADS * WINNERS // k)), SHORTEST_PART)
     same = x.storage is found.operands["x"].storage is parts.operands["x"].storage
     if not same or part > THREADS * MOST_ITEMS:
         return None
     winners = graph.call(top_k_of_parts, x, k=k, part=part)
-    return graph.call(top_k_sample_into, kept, x, winners, sampling, draws, k=k)
+    return graph.call(top_k_sample_into, token_slots, x, winners, sampling, draws, k=k)
