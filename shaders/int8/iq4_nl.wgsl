@@ -1,7 +1,6 @@
 // IQ4_NL: value = number · scale, one of 16 numbers with a sign. Planes as in quant/iq4_nl.
 // @import lib/shifted_half
-// @import lib/sixteen
-// @import lib/sixteen_group
+// @import kernels/gpu/lib/nibble_table
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;
@@ -20,6 +19,5 @@ fn buf_words(group: u32) -> buf_Words {
 }
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
-    let nibbles = nibble_group(words.quants, shifted_half(words.scales, group), 0.0);
-    return sixteen_group(nibbles, IQ4_NUMBERS);
+    return nibble_table_group(words.quants, shifted_half(words.scales, group), 0.0);
 }

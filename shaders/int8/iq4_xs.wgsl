@@ -1,5 +1,5 @@
 // IQ4_XS: value = number · scale, one of 16 numbers with a sign. Planes as in quant/iq4_xs.
-// @import lib/iq4_xs_group
+// @import kernels/gpu/lib/nibble_table
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;
@@ -18,5 +18,9 @@ fn buf_words(group: u32) -> buf_Words {
 }
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
-    return iq4_xs_group(words.quants, words.scales, group & 7u);
+    let place = group & 7u;
+    let low = (words.scales.y >> (4u * place)) & 15u;
+    let high = (words.scales.x >> (16u + 2u * place)) & 3u;
+    let scale = unpack2x16float(words.scales.x).x * (f32(low | (high << 4u)) - 32.0);
+    return nibble_table_group(words.quants, scale, 0.0);
 }

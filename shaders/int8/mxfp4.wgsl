@@ -1,6 +1,6 @@
 // MXFP4: value = (number + 12) · scale - 12 · scale, one of 16 numbers from -12 to 12.
 // Planes as in quant/mxfp4.
-// @import lib/mxfp4_group
+// @import kernels/gpu/lib/nibble_table
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;
@@ -20,5 +20,7 @@ fn buf_words(group: u32) -> buf_Words {
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
     let exponent = (words.scales >> ((group & 3u) * 8u)) & 255u;
-    return mxfp4_group(words.quants, exponent);
+    // 2^(exponent - 128) by its bits; the two smallest are below the normal numbers.
+    let scale = bitcast<f32>(select((exponent - 1u) << 23u, 0x200000u << exponent, exponent < 2u));
+    return nibble_table_group(words.quants, scale, 12.0 * scale);
 }

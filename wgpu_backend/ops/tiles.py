@@ -56,9 +56,9 @@ def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
 
 def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
     # Of a column a thread sums two rows or more, since they may be joined, and squares where a norm
-    # is made; memory holds these, one more of each sum, and parts of them.
+    # is made; memory holds these, one more of each sum, parts of them, and perhaps a table.
     sums = tile.columns * (max(tile.rows, 2) + (shader == "matvec_q8"))
-    nbytes = 4 * (tile.threads + 1) * (sums + 1)
+    nbytes = 4 * (tile.threads + 1) * (sums + 1) + 1024
     fits = nbytes <= capabilities.max_workgroup_nbytes
     return fits and tile.threads <= capabilities.max_workgroup_invocations
 

@@ -6,6 +6,7 @@
 // @import vec4/f32 as x
 // @import load/f32 as addend
 // @import kernels/gpu/row_reduce/workgroup as lanes
+// @import kernels/gpu/table/none as table
 // @import lib/addend
 // @import lib/gated
 // @import lib/grid
@@ -28,6 +29,7 @@ struct Params {
 struct Starts { rows: array<u32, SOURCES>, columns: array<u32, COLS> }
 
 fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
+    table_fill(lane);
     let first_row = group_index(group, groups) * ROWS;
     let first_col = group.z * COLS;
     let starts = starts_of(first_row, first_col);

@@ -6,6 +6,7 @@
 // @import column/own as x
 // @import load/f32 as addend
 // @import kernels/gpu/row_reduce/workgroup as lanes
+// @import kernels/gpu/table/none as table
 // @import lib/product
 // @import lib/addend
 // @import lib/gated
@@ -28,6 +29,7 @@ struct Params {
 @group(0) @binding(1) var<uniform> params: Params;
 
 fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
+    table_fill(lane);
     let first_row = group_index(group, groups) * ROWS;
     let first_col = group.z * COLS;
     var sums = sums_of_a_lane(first_row, first_col, lane);

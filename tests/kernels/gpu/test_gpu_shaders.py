@@ -45,6 +45,15 @@ CASES += [
     (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
     for choices in FEW_COLUMNS
 ]
+TABLES = [("iq4_nl", "iq4"), ("iq4_xs", "iq4"), ("mxfp4", "fp4")]
+CASES += [
+    (kernel, {**choices, "weights": f"int8/{dtype}", "table": f"{GPU}/table/{table}"})
+    for kernel, choices in (
+        (f"{GPU}/matvec", {"share": f"{GPU}/share/integers"}),
+        (f"{GPU}/matvec_q8", {}),
+    )
+    for dtype, table in TABLES
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: load(*case).label)

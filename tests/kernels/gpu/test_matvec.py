@@ -11,7 +11,20 @@ from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
 from wgpu_backend.device.wgsl_bounds import bare
 from wgpu_backend.device.wgsl_sizes import variable_nbytes
 from wgpu_backend.device_info import Capabilities, Tile
-from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.dtypes import (
+    BF16,
+    F16,
+    F32,
+    IQ2_S,
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    Q3_K,
+    Q4_0,
+    Q4_K,
+    Q6_K,
+    Q8_0,
+)
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
 from wgpu_backend.ml.context import Context
@@ -78,6 +91,19 @@ def test_any_tile_computes_the_same(hardware, check, rng, monkeypatch, dtype, ro
     shader = "matvec_q8" if rounded else "matvec"
     with_tile(hardware, monkeypatch, shader, dtype, 1, tile)
     product(hardware, check, rng, dtype, 35, 1, 2080, rounded)
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("dtype", [IQ4_NL, IQ4_XS, MXFP4], ids=str)
+@pytest.mark.parametrize("n", [1, 3])
+def test_numbers_from_a_table(hardware, check, rng, dtype, rounded, n):
+    product(hardware, check, rng, dtype, 35, n, 768, rounded)
+
+
+@pytest.mark.parametrize("threads", [32, 256])
+def test_any_work_group_fills_the_table(hardware, check, rng, monkeypatch, threads):
+    with_tile(hardware, monkeypatch, "matvec_q8", IQ4_NL, 1, Tile(8, 1, threads))
+    product(hardware, check, rng, IQ4_NL, 35, 1, 2080, rounded=True)
 
 
 @pytest.mark.parametrize("n", range(2, COLUMNS + 1))
@@ -220,6 +246,8 @@ def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader, lanes):
         choices = {"COLS": 8, "ROWS": sources // 2, "SOURCES": sources, "SUMS": sums}
         choices |= {"WG": tile.threads, "lanes": f"kernels/gpu/row_reduce/{lanes}"}
         choices |= {"lanes_QUARTER": -(-sums // 4)} if lanes == "subgroup" else {}
+        choices |= {"weights": "int8/iq4_nl", "table": "kernels/gpu/table/iq4"}
+        choices |= {"share": "kernels/gpu/share/integers"} if shader == "matvec" else {}
         assert (
             0
             < variable_nbytes(bare(load(f"kernels/gpu/{shader}", choices).text)).workgroup

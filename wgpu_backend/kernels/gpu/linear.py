@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
-from wgpu_backend.kernels.gpu.matvec import COLUMNS, as_vectors
+from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_vectors
 from wgpu_backend.kernels.gpu.register_tiles import f16_tile, f32_tile, grid, q8_tile
 from wgpu_backend.ops.check import FLOATS
 from wgpu_backend.ops.gates import require_whole
@@ -68,11 +68,11 @@ def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in eight bits."""
     if not _takes(launch, values=False) or not 0 < launch.count("n") <= COLUMNS:
         return None
-    prologue = attributes_of(launch).prologue
-    weights = f"int8/{launch.operands['weights'].spec.dtype}"
-    launch = _with_prologue(launch, prologue, {"weights": weights})
+    prologue, dtype = attributes_of(launch).prologue, launch.operands["weights"].spec.dtype
+    launch = _with_prologue(launch, prologue, {"weights": f"int8/{dtype}"})
     squares = 0 if prologue.eps is None else 1
-    return as_vectors(launch, "matvec_q8", Tile(4, FEW, 64), capabilities, squares)
+    rows = 8 if dtype in TABLES and launch.count("n") == 1 else 4  # a table serves all
+    return as_vectors(launch, "matvec_q8", Tile(rows, FEW, 64), capabilities, squares)
 
 
 def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.gates import joined_rows
@@ -20,6 +21,9 @@ COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
 FILLING = 1 << 15  # threads of a dispatch below which large devices have idle cores
 FEWEST, MOST = 32, 256  # threads of a work group
+# Of formats whose quants stand for numbers that no arithmetic gives: what fills a table with these.
+TABLES = {IQ4_NL: "iq4", IQ4_XS: "iq4", MXFP4: "fp4"}
+TABLE_NBYTES = 1024  # of workgroup memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ def _columns(extent: Extent, tile: Tile) -> int:
 def _fits(threads: int, sums: int, capabilities: Capabilities) -> bool:
     """Whether a device takes a work group of so many threads, with the memory that adds up sums."""
     most = min(MOST, capabilities.max_workgroup_invocations)
-    return threads <= most and 4 * (threads + 1) * (sums + 1) <= capabilities.max_workgroup_nbytes
+    nbytes = 4 * (threads + 1) * (sums + 1) + TABLE_NBYTES
+    return threads <= most and nbytes <= capabilities.max_workgroup_nbytes
 
 
 def as_vectors(
@@ -106,8 +111,13 @@ def as_vectors(
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
-    choices = {**launch.choices, **sizes, **reduction(sums, capabilities)}
+    choices = {**launch.choices, **sizes, **reduction(sums, capabilities), **table(weights.dtype)}
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
+
+
+def table(dtype: DType) -> dict[str, str]:
+    """Choice of what fills the table of kernels that import ``kernels/gpu/table`` and `int8`."""
+    return {"table": f"kernels/gpu/table/{TABLES[dtype]}"} if dtype in TABLES else {}
 
 
 def reduction(sums: int, capabilities: Capabilities) -> dict[str, str | int]:
