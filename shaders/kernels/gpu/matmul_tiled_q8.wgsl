@@ -4,9 +4,10 @@
 //
 // Formats whose quants have a zero other than 0 say it as OFFSET: a sum of products then starts at
 // -OFFSET times the sum of the column's quants. Others that have a minimum say MINIMA.
-// @import dot/q4_0 as weights
+// @import int8/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
+// @import kernels/gpu/table/none as table
 // @import lib/addend
 // @import lib/normed
 // @import lib/parts
@@ -38,12 +39,14 @@ var<workgroup> tile_x: array<vec4<u32>, SLAB * 2u * TILE_N>;
 var<workgroup> scales: array<f32, SLAB * SCALES * TILE_M>;
 var<workgroup> tails: array<f32, SLAB * TAILS * TILE_N>;
 
-struct Slab { w: array<Group, W_ITEMS>, x: array<Column, X_ITEMS> }
+// Words of weights stay packed until their slab is put: these are fewer registers.
+struct Slab { w: array<weights_Words, W_ITEMS>, x: array<Column, X_ITEMS> }
 // Where the groups of an item begin.
 struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    table_fill(lane);
     let first_row = (group.y + group.z * 65535u) * result_count(TILE_M);
     let first_col = group.x * TILE_N;
     let starts = starts_of(first_row, first_col, lane);
@@ -51,7 +54,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let col = lane / LANE_ROWS * COLS;
     var sums: array<f32, SUMS>;
     var squares: array<f32, X_ITEMS>;
-    put_slab(brought(starts, 0u, lane), lane, &squares);
+    put_slab(brought(starts, 0u, lane), starts, 0u, lane, &squares);
     for (var g = 0u; g < params.groups; g += SLAB) {
         workgroupBarrier();
         // The last turn brings its own slab again, and counts it as nothing.
@@ -60,7 +63,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         multiply(row, col, &sums);
         workgroupBarrier();
         if next < params.groups {
-            put_slab(slab, lane, &squares);
+            put_slab(slab, starts, next, lane, &squares);
         }
     }
     workgroupBarrier();
@@ -132,8 +135,7 @@ fn brought(starts: Starts, g: u32, lane: u32) -> Slab {
     var slab: Slab;
     // @unroll
     for (var j = 0u; j < W_ITEMS; j++) {
-        let at_j = starts.w[j] + g;
-        slab.w[j] = weights_group(at_j, weights_head(at_j), at_j % weights_SPAN);
+        slab.w[j] = weights_words(starts.w[j] + g);
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
@@ -142,11 +144,15 @@ fn brought(starts: Starts, g: u32, lane: u32) -> Slab {
     return slab;
 }
 
-fn put_slab(slab: Slab, lane: u32, squares: ptr<function, array<f32, X_ITEMS>>) {
+fn put_slab(
+    slab: Slab, starts: Starts, g: u32, lane: u32, squares: ptr<function, array<f32, X_ITEMS>>,
+) {
+    // Where a group stands in a super-block: all items of a thread stand alike.
+    let place = weights_place(lane % SLAB + g);
     // @unroll
     for (var j = 0u; j < W_ITEMS; j++) {
         if TILE_M * SLAB % WG == 0u || lane + j * WG < TILE_M * SLAB {
-            put_weights(slab.w[j], lane + j * WG);
+            put_weights(weights_group(slab.w[j], starts.w[j] + g, place), lane + j * WG);
         }
     }
     // @unroll

@@ -45,12 +45,19 @@ CASES += [
     (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
     for choices in FEW_COLUMNS
 ]
+ROWS_IN_F16 = {
+    "tile": f"{GPU}/tile/f16",
+    "weights": f"{GPU}/weights/f16",
+    "rows": f"{GPU}/tile_rows/f16",
+}
+CASES += [(f"{GPU}/matmul_tiled", ROWS_IN_F16)]
 TABLES = [("iq4_nl", "iq4"), ("iq4_xs", "iq4"), ("mxfp4", "fp4")]
 CASES += [
     (kernel, {**choices, "weights": f"int8/{dtype}", "table": f"{GPU}/table/{table}"})
     for kernel, choices in (
         (f"{GPU}/matvec", {"share": f"{GPU}/share/integers"}),
         (f"{GPU}/matvec_q8", {}),
+        (f"{GPU}/matmul_tiled_q8", {}),
     )
     for dtype, table in TABLES
 ]

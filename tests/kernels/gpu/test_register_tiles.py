@@ -2,11 +2,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.device_info import Capabilities, Tile
-from wgpu_backend.dtypes import BF16, F16, MXFP4, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.dtypes import BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.kernels.gpu import register_tiles
 from wgpu_backend.kernels.gpu.register_tiles import (
     SMALL,
@@ -107,7 +108,25 @@ def test_products_in_f16_take_values_of_any_size(wide, check, rng, dtype, scale)
 
 
 @pytest.mark.any_width
-@pytest.mark.parametrize("dtype", [Q4_0, Q8_0, Q4_K, Q6_K, Q2_K, MXFP4], ids=str)
+@pytest.mark.parametrize("value", [65504, 6e-8, 0])
+def test_weights_in_f16_of_any_size(wide, check, rng, value):
+    """The largest and the smallest there are, and none."""
+    w = value * rng.choice([-1.0, 1.0], (35, 96))
+    x = np.abs(rng.standard_normal((33, 96), "f4"))
+    data = w.astype("f2").tobytes()
+    check(
+        wide,
+        lambda ctx: linear(
+            weight(ctx._executor, 35, 96, F16, data), tensor(ctx, x), precision="f16"
+        ),
+        limit=OF_F16,
+    )
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize(
+    "dtype", [Q4_0, Q8_0, Q4_K, Q6_K, Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4], ids=str
+)
 def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, monkeypatch, dtype):
     fused = dataclasses.replace(wide.capabilities, fused=True)
     monkeypatch.setattr(wide, "_capabilities", fused)

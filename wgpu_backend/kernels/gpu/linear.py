@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import F16
 from wgpu_backend.graph.node import Groups, Launch
-from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_vectors
+from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_vectors, table
 from wgpu_backend.kernels.gpu.register_tiles import f16_tile, f32_tile, grid, q8_tile
 from wgpu_backend.ops.check import FLOATS
 from wgpu_backend.ops.gates import require_whole
@@ -21,6 +22,7 @@ from wgpu_backend.ops.tiles import FEW
 
 TILED, TILED_Q8 = "kernels/gpu/matmul_tiled", "kernels/gpu/matmul_tiled_q8"
 TILED_F16 = {"tile": "kernels/gpu/tile/f16"}
+PLAIN_F16 = {"weights": "kernels/gpu/weights/f16", "rows": "kernels/gpu/tile_rows/f16"}
 
 
 def multiplies_f16(capabilities: Capabilities) -> bool:
@@ -61,7 +63,8 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
         return None
     m, n = _extents(launch)
     tile, choices = f16_tile(m, n, capabilities)
-    return _tiled(launch, TILED, tile, {**choices, **TILED_F16})
+    plain = PLAIN_F16 if launch.operands["weights"].spec.dtype == F16 else {}
+    return _tiled(launch, TILED, tile, {**choices, **TILED_F16, **plain})
 
 
 def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -81,7 +84,8 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
         return None
     dtype = launch.operands["weights"].spec.dtype
     m, n = _extents(launch)
-    launch = _with_prologue(launch, attributes_of(launch).prologue, {"weights": f"dot/{dtype}"})
+    weights = {"weights": f"int8/{dtype}", **table(dtype)}
+    launch = _with_prologue(launch, attributes_of(launch).prologue, weights)
     return _tiled(launch, TILED_Q8, *q8_tile(dtype, m, n, launch.count("groups"), capabilities))
 
 

@@ -26,6 +26,7 @@ from wgpu_backend.dtypes import (
     DType,
 )
 from wgpu_backend.graph.node import Groups
+from wgpu_backend.kernels.gpu.matvec import TABLE_NBYTES, TABLES
 from wgpu_backend.ops.check import MAX_GROUPS
 
 GROUP = 32  # values of k that are brought at once, or twice as many
@@ -200,7 +201,8 @@ def _brings_evenly(tile: Tile, slab: int) -> bool:
 def _q8_nbytes(dtype: DType, tile: Tile, slab: int) -> int:
     """Workgroup memory of ``matmul_tiled_q8``."""
     of_rows = 2 * 16 * tile.rows + 64 + 4 * _scales(dtype) * tile.rows
-    return slab * (of_rows + (2 * 16 + 4 * _tails(dtype)) * tile.columns)
+    table = TABLE_NBYTES if dtype in TABLES else 0
+    return slab * (of_rows + (2 * 16 + 4 * _tails(dtype)) * tile.columns) + table
 
 
 def _scales(dtype: DType) -> int:

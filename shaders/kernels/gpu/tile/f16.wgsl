@@ -3,6 +3,7 @@
 // so that nothing overflows; sums of 16 products are in f16, and then go into f32 with the powers.
 // Eight values of k of a row lie together, in planes: all rows' first ones, then all rows' second ones.
 // @import kernels/gpu/lib/tile_place
+// @import kernels/gpu/tile_rows/rounded as rows
 
 const X_ITEMS: u32 = 1u;         // columns that a thread brings, 32 values of each
 const W_ITEMS: u32 = 1u;         // rows
@@ -13,7 +14,7 @@ var<workgroup> tile_x: array<vec4<f16>, 8u * TILE_N>;
 var<workgroup> w_powers: array<f32, TILE_M>;
 var<workgroup> x_powers: array<f32, TILE_N>;
 
-struct Slab { w: array<array<vec4<f32>, 8>, W_ITEMS>, x: array<array<vec4<f32>, 8>, X_ITEMS> }
+struct Slab { w: array<rows_Item, W_ITEMS>, x: array<array<vec4<f32>, 8>, X_ITEMS> }
 // Where the rows and columns of a thread begin, in groups of 32 and in vectors.
 struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
@@ -22,9 +23,7 @@ fn brought(starts: Starts, g: u32) -> Slab {
     var slab: Slab;
     // @unroll
     for (var j = 0u; j < W_ITEMS; j++) {
-        var values_j: array<vec4<f32>, 8>;
-        weights_load32(starts.w[j] + g, &values_j);
-        slab.w[j] = values_j;
+        slab.w[j] = rows_item(starts.w[j] + g);
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
@@ -41,11 +40,11 @@ fn put_slab(slab: Slab, lane: u32) {
     for (var j = 0u; j < W_ITEMS; j++) {
         if TILE_M % WG == 0u || lane + j * WG < TILE_M {
             let i_j = lane + j * WG;
-            let power_j = power_of(slab.w[j]);
+            let power_j = rows_power(slab.w[j]);
             w_powers[plane_place(i_j)] = power_j.x;
             // @unroll
             for (var k = 0u; k < 8u; k++) {
-                tile_w[(k / 2u * TILE_M + i_j) * 2u + k % 2u] = vec4<f16>(slab.w[j][k] * power_j.y);
+                tile_w[(k / 2u * TILE_M + i_j) * 2u + k % 2u] = rows_four(slab.w[j], k, power_j.y);
             }
         }
     }
