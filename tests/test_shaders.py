@@ -30,7 +30,7 @@ FLOATS = ["bf16", "f16", "f32"]
 # A tile keeps bytes as words; pairs of them are what rasterisers multiply.
 PACKED = {("kernels/gpu/matmul_tiled_q8", "sums")}
 # Imports of kernels that read plain weights: which go together is what ops choose.
-TOGETHER = {"source", "own", "before", "number", "key"}
+TOGETHER = {"source", "own", "before", "number", "key", "pair"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
 PREPARED = {
     "before": "before/rope_put",

@@ -1,5 +1,5 @@
 // Q4_0: value = quant · scale - 8 · scale, quants of four bits. Planes as in quant/q4_0.
-// @import lib/group
+// @import kernels/gpu/lib/nibbles
 // @import lib/shifted_half
 
 const buf_PAIRS: u32 = 8u;
@@ -20,5 +20,5 @@ fn buf_words(group: u32) -> buf_Words {
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
     let scale = shifted_half(words.scales, group);
-    return nibble_group(words.quants, scale, 8.0 * scale);
+    return nibbles_or_bytes(words.quants, scale, 8.0 * scale);
 }

@@ -1,5 +1,5 @@
 // Q4_1: value = quant · scale + minimum, quants of four bits. Planes as in quant/q4_1.
-// @import lib/group
+// @import kernels/gpu/lib/nibbles
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;
@@ -19,5 +19,5 @@ fn buf_words(group: u32) -> buf_Words {
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
     let scale = unpack2x16float(words.scales);
-    return nibble_group(words.quants, scale.x, -scale.y);
+    return nibbles_or_bytes(words.quants, scale.x, -scale.y);
 }

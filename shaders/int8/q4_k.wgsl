@@ -1,5 +1,5 @@
 // Q4_K: value = quant · scale - minimum, quants of four bits. Planes as in quant/q4_k.
-// @import lib/group
+// @import kernels/gpu/lib/nibbles
 // @import lib/k_place
 
 const buf_PAIRS: u32 = 8u;
@@ -20,5 +20,5 @@ fn buf_words(group: u32) -> buf_Words {
 
 fn buf_group(words: buf_Words, group: u32, place: KPlace) -> Group {
     let scale = k_scale_min_at(words.scales, place);
-    return nibble_group(words.quants, scale.x, scale.y);
+    return nibbles_or_bytes(words.quants, scale.x, scale.y);
 }

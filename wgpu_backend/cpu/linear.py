@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.cpu import activation as activations
+from wgpu_backend.cpu import f16_groups
 from wgpu_backend.cpu.normed import norm_weighted, normed
 from wgpu_backend.cpu.q8 import norm_factor, out_of_planes, q8_activations, q8_weighted, values_of
 from wgpu_backend.cpu.twin import Array, twin
@@ -38,6 +39,9 @@ def _rows(x: Array, k: int, prologue: Prologue) -> Array:
     """Values of rows, with the factor of a norm where they lack it."""
     if prologue.form == "values":
         return normed(x, k, prologue.eps)
+    if prologue.in_f16:
+        values = f16_groups.values_of(x, prologue.form == "f16_nibbles")
+        return values * f16_groups.norm_factor(x, prologue.eps)
     if prologue.form == "q8":
         return values_of(x) * norm_factor(x, prologue.eps)
     parts = out_of_planes(x)

@@ -38,12 +38,15 @@ class Trial(NamedTuple):
         From a context and random numbers to a tensor.
     before : tuple of str
         Rules without which this one never finds what it looks for.
+    in_bytes : bool
+        Whether it is tried as if activations in eight bits paid everywhere.
     """
 
     rule: str
     largest_error: float
     build: Callable[[Context, np.random.Generator], Tensor]
     before: tuple[str, ...] = ()
+    in_bytes: bool = True
 
 
 def attention_into_product(context: Context, rng: np.random.Generator, splits: int = 1) -> Tensor:

@@ -36,7 +36,7 @@ from wgpu_backend.kernels.trials import LARGEST_ERROR
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.self_test_cases import BEFORE, Make, cases, fused_cases
+from wgpu_backend.ml.self_test_cases import BEFORE, INSTEAD_OF_BYTES, Make, cases, fused_cases
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
@@ -92,7 +92,8 @@ def _finding(executor: Executor, case: tuple[str, Make]) -> Finding:
 def _fused_finding(executor: Executor, case: tuple[str, float, Make]) -> Finding:
     assert isinstance(executor, WgpuExecutor)
     name, largest, make = case
-    tried = executor.as_if(replace(executor.capabilities, rounded=EVERY_PRODUCT))
+    rounded = frozenset[str]() if name in INSTEAD_OF_BYTES else EVERY_PRODUCT
+    tried = executor.as_if(replace(executor.capabilities, rounded=rounded))
     tried.rules = fusions([*BEFORE.get(name, ()), name], exact=False)
     return Finding(name, _error(tried, make), largest)
 

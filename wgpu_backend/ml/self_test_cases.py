@@ -35,6 +35,9 @@ BEFORE = {
     **{trial.rule: trial.before for family in FAMILIES for trial in family.trials},
 }
 
+# Rules that apply where eight bits do not pay.
+INSTEAD_OF_BYTES = {t.rule for family in FAMILIES for t in family.trials if not t.in_bytes}
+
 
 def cases() -> Iterator[tuple[str, Make]]:
     """Graphs without which nothing goes, as they are without fusion."""

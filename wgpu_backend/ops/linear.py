@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import ALL, F32, U32
+from wgpu_backend.dtypes import ALL, F32, U32, DType
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
@@ -24,12 +24,15 @@ from wgpu_backend.ops.check import (
     require_tensor,
 )
 from wgpu_backend.ops.elementwise import add
+from wgpu_backend.ops.f16_groups import NIBBLES, f16_spec, is_planar
+from wgpu_backend.ops.f16_groups import WEIGHTS as F16_WEIGHTS
 from wgpu_backend.ops.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.linear_attributes import (
     SUMS,
     VALUES,
     Attributes,
     Epilogue,
+    Form,
     Precision,
     Prologue,
     attributes_of,
@@ -40,6 +43,13 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.q8 import FORMATS, PLANAR, ROW, WORDS, rounded_spec
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
+WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
+    "values": WEIGHTS,
+    "q8": FORMATS,
+    "q8_pair": FORMATS,
+    "f16": F16_WEIGHTS,
+    "f16_nibbles": NIBBLES,
+}
 THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group of the portable kernel
 
 
@@ -88,12 +98,14 @@ def linear(
     Parameters
     ----------
     weight : (m, k), dense, any float or block format; k a multiple of 32
-        Of a format of `FORMATS`, where rows of `x` are rounded. With an activation (2 m, k), rows
-        in one binding of the device, see `fits_gated`.
+        Where rows of `x` are rounded, of a format of `WEIGHTS_OF`. With an activation (2 m, k),
+        rows in one binding of the device, see `fits_gated`.
     x : (..., k), f32
         In eight bits (..., k / 32, 12) or (3, ..., k / 32, 4), u32, from `q8_activations`; of pairs
-        (..., 2, k / 32, 12) or (3, ..., k / 16, 4), from `q8_pair` or `rms_norm_pair`. Rows that
-        lack the factor of a norm come from `norm_weighted`, k + squares long, or `q8_weighted`.
+        (..., 2, k / 32, 12) or (3, ..., k / 16, 4), from `q8_pair` or `rms_norm_pair`. In f16 by
+        groups (5, ..., k / 32, 4), of a weight in f16 (..., k / 32, 20), from `f16_activations`.
+        Rows that lack the factor of a norm come from `norm_weighted`, k + squares long,
+        `q8_weighted` or `f16_weighted`.
     addend : (m,) or (..., m), f32, or None
         A bias, or a residual.
     scale : (m,), f32, or None
@@ -114,7 +126,7 @@ def linear(
         Row lengths differ, operands do not fit the result, a weight has no halves or not whole
         groups.
     DTypeError
-        A weight has no integer form, or an operand another type.
+        A weight has no such form as `x` has, or an operand another type.
     DeviceError
         When it is run: the device has no kernel for this prologue or epilogue; or it joins rows of
         a weight that lies in several bindings.
@@ -134,7 +146,7 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
     require_rank("linear", "weight", weight, 2, 2)
     prologue = attributes.prologue
     values = prologue.form == "values"
-    require_dtype("linear", "weight", weight, WEIGHTS if values else FORMATS)
+    require_dtype("linear", "weight", weight, WEIGHTS_OF[prologue.form])
     require_dtype("linear", "x", x, (F32,) if values else (U32,))
     m, k = weight.spec.shape
     require(
@@ -143,11 +155,13 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
         f"linear: weight is {weight.spec.shape} of strides {weight.spec.strides}, needs one dense "
         f"matrix with whole groups of {GROUP}",
     )
-    columns = _columns_of_values(x, k, prologue) if values else _columns_in_q8(x, k, prologue)
+    columns = _columns(x, weight, prologue)
     n = math.prod(columns) * prologue.parts
+    # What goes with a group in f16 is read as f32, its values as f16.
+    tails = {"tails": x} if prologue.in_f16 else {}
     return Launch(
         Spec.dense((*columns, m), F32),
-        {"weights": weight, "x": x, "addend": x},
+        {"weights": weight, "x": x, "addend": x, **tails},
         params={
             "m": m,
             "n": n,
@@ -156,12 +170,22 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
             "scale_offset": 0,
             "eps": prologue.eps or 0.0,
         },
-        choices={"addend": "load/f32"}
-        if values
-        else {"addend": "load/f32", "x": _column_snippet(x)},
+        choices={"addend": "load/f32", "x": _column_snippet(x)}
+        if prologue.in_bytes
+        else {"addend": "load/f32"},
         work=weight.spec.nbytes + 2 * m * n * k,
         attributes=attributes,
     )
+
+
+def _columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
+    """Leading axes of x, whose rows are as the prologue says."""
+    k = weight.spec.shape[-1]
+    if prologue.in_bytes:
+        return _columns_in_q8(x, k, prologue)
+    if prologue.in_f16:
+        return _columns_in_f16(x, weight)
+    return _columns_of_values(x, k, prologue)
 
 
 def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
@@ -194,6 +218,21 @@ def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
         ShapeError,
         f"linear: x is {shape}, rows of weight have {k} values; needs x of (..., {groups}), or in "
         "planes",
+    )
+    return columns
+
+
+def _columns_in_f16(x: Node, weight: Node) -> Shape:
+    """Leading axes of x, whose rows are groups in f16, in planes where the weight is in blocks."""
+    require_rank("linear", "x", x, 2)
+    dtype, k = weight.spec.dtype, weight.spec.shape[-1]
+    columns = x.spec.shape[1:-2] if is_planar(dtype) else x.spec.shape[:-2]
+    wanted = f16_spec(columns, k // GROUP, is_planar(dtype))
+    require(
+        x.spec.shape == wanted.shape and not x.spec.offset,
+        ShapeError,
+        f"linear: x is {x.spec.shape} from {x.spec.offset} on, the weight {dtype} "
+        f"{weight.spec.shape}; needs x of {wanted.shape} in f16 by groups, from 0 on",
     )
     return columns
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from wgpu_backend.graph.node import Launch
 
-Form = Literal["values", "q8", "q8_pair"]
+Form = Literal["values", "q8", "q8_pair", "f16", "f16_nibbles"]
 Precision = Literal["default", "full", "f16"]
 
 
@@ -23,10 +23,12 @@ class Prologue:
     ----------
     form : str
         ``values``; ``q8``, rounded to eight bits by `q8_activations`; or ``q8_pair``, split into
-        two such parts by `q8_pair`, whose products are added up.
+        two such parts by `q8_pair`, whose products are added up; ``f16``, rounded to f16 by groups
+        of 32 by `f16_activations`; or ``f16_nibbles``, so that a weight's bytes need no unpacking.
     eps : float or None
         Rows lack the factor of a norm: their squares lie beside them (`norm_weighted`,
-        `q8_weighted`), and products are divided by the root of the mean square plus this.
+        `q8_weighted`, `f16_weighted`), and products are divided by the root of the mean square
+        plus this.
     """
 
     form: Form = "values"
@@ -36,6 +38,16 @@ class Prologue:
     def parts(self) -> int:
         """Rows of x that make one of the result."""
         return 2 if self.form == "q8_pair" else 1
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether rows are in eight bits."""
+        return self.form in ("q8", "q8_pair")
+
+    @property
+    def in_f16(self) -> bool:
+        """Whether rows are in f16, by groups."""
+        return self.form in ("f16", "f16_nibbles")
 
 
 @dataclass(frozen=True, slots=True)

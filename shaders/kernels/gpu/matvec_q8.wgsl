@@ -1,13 +1,13 @@
-// y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for few columns: a
-// work group takes ROWS rows of y from SOURCES of weights, and its lanes stride over k. A lane asks for
-// the words of all its rows before it unpacks any, and sums stay in registers: every index is known
+// y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits or f16, for few columns:
+// a work group takes ROWS rows of y from SOURCES of weights, and its lanes stride over k. A lane asks
+// for the words of all its rows before it unpacks any, and sums stay in registers: every index is known
 // when a kernel is compiled.
 // @import int8/q4_0 as weights
 // @import column/own as x
 // @import load/f32 as addend
 // @import kernels/gpu/row_reduce/workgroup as lanes
 // @import kernels/gpu/table/none as table
-// @import lib/product
+// @import kernels/gpu/product/bytes as pair
 // @import lib/addend
 // @import lib/gated
 // @import lib/normed
@@ -19,6 +19,7 @@ const ROWS: u32 = 4u;
 const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
 const SUMS: u32 = 4u;
+const UNITS: u32 = 1u;           // shares of a group of 32 that lanes take one by one
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -50,16 +51,17 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32) -> array<f32, SUMS>
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
         let row_r = source_row(first_row + r % ROWS, r / ROWS);
-        rows[r] = params.weights_group + row_r * params.groups;
+        rows[r] = (params.weights_group + row_r * params.groups) * UNITS;
     }
     var columns: array<u32, COLS>;
     // @unroll
     for (var c = 0u; c < COLS; c++) {
-        columns[c] = params.x_offset / 12u + min(first_col + c, params.n - 1u) * params.groups;
+        let col_c = min(first_col + c, params.n - 1u);
+        columns[c] = (params.x_offset / 12u + col_c * params.groups) * UNITS;
     }
     let place = weights_place(lane);
     var sums: array<f32, SUMS>;
-    for (var g = lane; g < params.groups; g += WG) {
+    for (var g = lane; g < params.groups * UNITS; g += WG) {
         var words: array<weights_Words, SOURCES>;
         // @unroll
         for (var r = 0u; r < SOURCES; r++) {
@@ -75,7 +77,7 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32) -> array<f32, SUMS>
             let column_c = x_column(columns[c] + g, lane);
             // @unroll
             for (var r = 0u; r < SOURCES; r++) {
-                sums[r * COLS + c - c % PARTS] += product(weights[r], column_c);
+                sums[r * COLS + c - c % PARTS] += pair_product(weights[r], column_c);
             }
             if NORMED {
                 sums[(SUMS - COLS) + c] += column_c.squares;

@@ -45,6 +45,31 @@ CASES += [
     (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
     for choices in FEW_COLUMNS
 ]
+IN_F16 = [
+    {
+        "weights": "int8/q4_0",
+        "x": f"{GPU}/column/f16",
+        "pair": f"{GPU}/product/f16",
+        "WHOLE_BYTES": True,
+    },
+    {
+        "weights": "int8/q6_k",
+        "x": f"{GPU}/column/f16",
+        "pair": f"{GPU}/product/f16",
+        "ZERO": 32.0,
+    },
+    {
+        "weights": f"{GPU}/weights/f16",
+        "x": f"{GPU}/column/eights_f16",
+        "pair": f"{GPU}/product/eights_f16",
+        "UNITS": 4,
+    },
+]
+CASES += [
+    (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, **snippets})
+    for choices in FEW_COLUMNS
+    for snippets in IN_F16
+]
 ROWS_IN_F16 = {
     "tile": f"{GPU}/tile/f16",
     "weights": f"{GPU}/weights/f16",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from wgpu_backend.kernels.gpu import (
     attention_token,
+    f16_rounding,
     linear,
     linear_by_expert,
     merge_q8,
@@ -16,7 +17,9 @@ from wgpu_backend.kernels.gpu import (
     rounding,
     sampling,
 )
+from wgpu_backend.kernels.gpu import f16_columns as f16_columns  # rules
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
+from wgpu_backend.kernels.gpu.f16_trials import F16_TRIALS
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
 from wgpu_backend.kernels.gpu.trials import TRIALS
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
@@ -25,6 +28,8 @@ from wgpu_backend.kernels.kernel import Family, Kernel, rows
 OPS = (
     rope_splits.rope_attention_splits,
     merge_q8.attention_merge_q8,
+    f16_rounding.f16_activations,
+    f16_rounding.f16_weighted,
     sampling.top_k_sample_into,
 )
 
@@ -39,6 +44,8 @@ KERNELS = [
     *rows(("rms_norm", "layer_norm", "softmax", "l2_norm"), has_subgroups, norms.by_subgroups),
     Kernel("rms_norm_pair", has_eight_lanes, norms.pair),
     *rows(("q8_activations", "q8_weighted"), is_hardware, rounding.by_eight_lanes),
+    *rows(("f16_activations", "f16_weighted"), linear.multiplies_f16, f16_rounding.by_eight_lanes),
+    Kernel("linear", linear.multiplies_f16, linear.matvec_f16),
     Kernel("linear", linear.multiplies_f16, linear.matmul_tiled_f16),
     Kernel("linear", is_hardware, linear.matvec),
     Kernel("linear", is_hardware, linear.matmul_tiled),
@@ -47,4 +54,4 @@ KERNELS = [
     Kernel("linear_by_expert", is_hardware, linear_by_expert.matmul_tiled),
 ]
 
-FAMILY = Family("gpu", KERNELS, trials=TRIALS)
+FAMILY = Family("gpu", KERNELS, trials=(*TRIALS, *F16_TRIALS))

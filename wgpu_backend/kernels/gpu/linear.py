@@ -6,22 +6,33 @@ lacks what the prologue or epilogue asks for, or is not for so many columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities, Tile
-from wgpu_backend.dtypes import F16
+from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_vectors, table
-from wgpu_backend.kernels.gpu.register_tiles import f16_tile, f32_tile, grid, q8_tile
+from wgpu_backend.kernels.gpu.register_tiles import (
+    GROUP,
+    ZEROS,
+    f16_tile,
+    f32_tile,
+    grid,
+    q8_tile,
+)
 from wgpu_backend.ops.check import FLOATS
 from wgpu_backend.ops.gates import require_whole
-from wgpu_backend.ops.linear_attributes import Prologue, attributes_of
+from wgpu_backend.ops.linear_attributes import Form, Prologue, attributes_of
 from wgpu_backend.ops.q8 import FORMATS
 from wgpu_backend.ops.tiles import FEW
 
 TILED, TILED_Q8 = "kernels/gpu/matmul_tiled", "kernels/gpu/matmul_tiled_q8"
 TILED_F16 = {"tile": "kernels/gpu/tile/f16"}
+# Forms of x that a kernel takes.
+VALUES: tuple[Form, ...] = ("values",)
+BYTES: tuple[Form, ...] = ("q8", "q8_pair")
+HALVES: tuple[Form, ...] = ("f16", "f16_nibbles")
 PLAIN_F16 = {"weights": "kernels/gpu/weights/f16", "rows": "kernels/gpu/tile_rows/f16"}
 
 
@@ -33,7 +44,7 @@ def multiplies_f16(capabilities: Capabilities) -> bool:
 def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns; how a lane multiplies its share of a row hangs on the format."""
     n = launch.count("n")
-    if not _takes(launch, values=True) or not 0 < n <= COLUMNS:
+    if not _takes(launch, VALUES) or not 0 < n <= COLUMNS:
         return None
     dtype = launch.operands["weights"].spec.dtype
     # Unpacked weights of all rows stay in registers while several columns take their turns.
@@ -51,7 +62,7 @@ def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns, in f32."""
-    if not _takes(launch, values=True):
+    if not _takes(launch, VALUES):
         return None
     m, n = _extents(launch)
     return _tiled(launch, TILED, *f32_tile(m, n, capabilities))
@@ -59,7 +70,7 @@ def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns in pairs of f16, where that is precise enough."""
-    if attributes_of(launch).precision != "f16" or not _takes(launch, values=True):
+    if attributes_of(launch).precision != "f16" or not _takes(launch, VALUES):
         return None
     m, n = _extents(launch)
     tile, choices = f16_tile(m, n, capabilities)
@@ -69,7 +80,7 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
 
 def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in eight bits."""
-    if not _takes(launch, values=False) or not 0 < launch.count("n") <= COLUMNS:
+    if not _takes(launch, BYTES) or not 0 < launch.count("n") <= COLUMNS:
         return None
     prologue, dtype = attributes_of(launch).prologue, launch.operands["weights"].spec.dtype
     launch = _with_prologue(launch, prologue, {"weights": f"int8/{dtype}"})
@@ -78,9 +89,40 @@ def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     return as_vectors(launch, "matvec_q8", Tile(rows, FEW, 64), capabilities, squares)
 
 
+def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply few columns in f16, which are rounded by groups."""
+    n = launch.count("n")
+    if not _takes(launch, HALVES) or not 0 < n <= COLUMNS:
+        return None
+    prologue, dtype = attributes_of(launch).prologue, launch.operands["weights"].spec.dtype
+    launch = _with_prologue(launch, prologue, _shares_in_f16(dtype, prologue))
+    squares = 0 if prologue.eps is None else 1
+    rows = 8 if n == 1 else 4
+    return as_vectors(launch, "matvec_q8", Tile(rows, FEW, 64), capabilities, squares)
+
+
+def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float]:
+    """How lanes read and multiply: groups of blocks, or eights of floats."""
+    if dtype == F16:
+        return {
+            "weights": "kernels/gpu/weights/f16",
+            "x": "kernels/gpu/column/eights_f16",
+            "pair": "kernels/gpu/product/eights_f16",
+            "UNITS": GROUP // 8,
+        }
+    whole = {"WHOLE_BYTES": True} if prologue.form == "f16_nibbles" else {}
+    return {
+        "weights": f"int8/{dtype}",
+        "x": "kernels/gpu/column/f16",
+        "pair": "kernels/gpu/product/f16",
+        "ZERO": float(ZEROS.get(dtype, 0)),
+        **whole,
+    }
+
+
 def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns in eight bits."""
-    if not _takes(launch, values=False):
+    if not _takes(launch, BYTES):
         return None
     dtype = launch.operands["weights"].spec.dtype
     m, n = _extents(launch)
@@ -89,19 +131,21 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
     return _tiled(launch, TILED_Q8, *q8_tile(dtype, m, n, launch.count("groups"), capabilities))
 
 
-def _takes(launch: Launch, *, values: bool) -> bool:
-    """Whether kernels of f32, or those of eight bits, do what comes before and behind the sums."""
+def _takes(launch: Launch, forms: Sequence[Form]) -> bool:
+    """Whether kernels of such rows of x do what comes before and behind the sums."""
     found = attributes_of(launch)
     prologue, epilogue = found.prologue, found.epilogue
     # Kernels of f32 make no norms, and none leaves anything for the next product.
-    normed = values and prologue.eps is not None
-    if normed or epilogue.norm or epilogue.rounded or (prologue.form == "values") != values:
+    normed = prologue.form == "values" and prologue.eps is not None
+    if normed or epilogue.norm or epilogue.rounded or prologue.form not in forms:
         return False
     require_whole(launch)
     return True
 
 
-def _with_prologue(launch: Launch, prologue: Prologue, choices: Mapping[str, str]) -> Launch:
+def _with_prologue(
+    launch: Launch, prologue: Prologue, choices: Mapping[str, str | float]
+) -> Launch:
     before = {"NORMED": prologue.eps is not None, "PARTS": prologue.parts}
     return replace(launch, choices={**launch.choices, **before, **choices})
 

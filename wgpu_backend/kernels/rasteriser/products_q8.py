@@ -62,7 +62,7 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
     found = attributes_of(launch)
     epilogue = found.epilogue
     sums = launch.choices.get("ADDS") and epilogue.rounded
-    if found.prologue.form == "values" or (epilogue.norm and not sums):
+    if not found.prologue.in_bytes or (epilogue.norm and not sums):
         return False
     bound = BINDINGS if epilogue.norm else 0
     rounds = shuffles(capabilities) and capabilities.max_storage_bindings >= bound

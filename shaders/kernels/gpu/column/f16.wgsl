@@ -1,0 +1,18 @@
+// A group of 32 values in f16, as f16_groups makes it in planes: neighbouring lanes read what lies side
+// by side.
+
+struct F16Column { values: array<vec4<f16>, 8>, scale: f32, sum: f32, first: f32, squares: f32 }
+
+@group(0) @binding(0) var<storage, read> buf: array<vec4<f16>>;
+@group(0) @binding(0) var<storage, read> tails: array<vec4<f32>>;
+
+fn buf_column(group: u32, lane: u32) -> F16Column {
+    let plane = params.n * params.groups;
+    let tail = tails[4u * plane + group];
+    var values: array<vec4<f16>, 8>;
+    // @unroll
+    for (var k = 0u; k < 8u; k++) {
+        values[k] = buf[(k / 2u * plane + group) * 2u + k % 2u];
+    }
+    return F16Column(values, tail.x, tail.y, tail.z, tail.w);
+}

@@ -1,0 +1,9 @@
+// Sum of the products of eight weights and eight values, both in f16.
+
+fn buf_product(w: Group, x: F16Column) -> f32 {
+    var sum = w.low.xy * x.low.xy;
+    sum = fma(w.low.zw, x.low.zw, sum);
+    sum = fma(w.high.xy, x.high.xy, sum);
+    sum = fma(w.high.zw, x.high.zw, sum);
+    return f32(sum.x + sum.y) * x.scale;
+}

@@ -1,0 +1,70 @@
+"""Products of few columns in f16, for hardware without a dot product of bytes.
+
+The rules apply where the caller allows activations to be rounded and eight bits do not pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F16
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Node
+from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
+from wgpu_backend.kernels.gpu.linear import multiplies_f16
+from wgpu_backend.kernels.gpu.matvec import COLUMNS
+from wgpu_backend.ops.check import row_count
+from wgpu_backend.ops.f16_groups import NIBBLES, WEIGHTS, is_planar
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.linear_attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear_rules import again
+from wgpu_backend.ops.normed import in_whole_groups
+from wgpu_backend.ops.rounding import is_faster
+
+
+@linear.fuses("linear", name="linear_f16_groups", exact=False)
+def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
+    """A product of few columns, where eight bits do not pay and f16 does."""
+    found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
+    if found.precision != "default" or found.prologue != VALUES or len(x.spec.shape) > 2:
+        return None
+    if not _pays(weight, row_count(x.spec), graph.capabilities):
+        return None
+    dtype = weight.spec.dtype
+    nibbles = dtype in NIBBLES
+    rounded = graph.shared(f16_activations, x, planar=is_planar(dtype), nibbles=nibbles)
+    return again(node, graph, x=rounded, prologue=Prologue("f16_nibbles" if nibbles else "f16"))
+
+
+def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
+    """Whether f16 is the fastest: there is no dot product of bytes, nor was it measured to pay."""
+    dtype = weight.spec.dtype
+    in_bytes = capabilities.integer_dot or is_faster(dtype, columns, capabilities)
+    # A sum of eight products has to be scaled for each column, which f32 is as fast as.
+    most = 1 if dtype == F16 else COLUMNS
+    fits = dtype in WEIGHTS and 0 < columns <= most
+    return fits and multiplies_f16(capabilities) and not in_bytes
+
+
+@f16_weighted.fuses("linear", exact=False)
+def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
+    """A product of a norm: its weight goes into the rounding, its factor into the product."""
+    prologue = attributes_of(node.launch).prologue
+    bare = prologue.in_f16 and prologue.eps is None
+    rounded = graph.producer(node.operands["x"], "f16_activations") if bare else None
+    norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
+    if rounded is None or norm is None or not in_whole_groups(norm):
+        return None
+    x = graph.view(_scaled(norm, graph, rounded.options), node.operands["x"].spec)
+    return again(node, graph, x=x, prologue=replace(prologue, eps=norm.call.kwargs["eps"]))
+
+
+def _scaled(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
+    """Rows that lack the factor of a norm."""
+    x = norm.operands["x"]
+    if norm.launch.choices["WEIGHTED"]:
+        return graph.shared(f16_weighted, x, weight=norm.operands["weight"], **layout)
+    return graph.shared(f16_activations, x, **layout)

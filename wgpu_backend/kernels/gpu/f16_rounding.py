@@ -1,0 +1,128 @@
+"""Rounding to f16 by groups of 32 values, for products of few columns.
+
+A group is divided by a power of two and rounded to eleven bits. Products of two values are one
+instruction, and up to 32 are summed with as many bits before they go into f32: an NMSE of some
+1e-6, where eight bits cost 4e-5. One rounding serves all products of a tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.refusal import no_kernel
+from wgpu_backend.ops.check import require, require_dtype, require_rank, require_row
+from wgpu_backend.ops.f16_groups import f16_spec
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.q8_rounding import GROUP
+
+LANES = 8  # that round a group
+SHADER = "kernels/gpu/f16_groups"
+NEEDS = "a GPU with arithmetic in f16"
+
+
+@op(
+    select=no_kernel("f16_activations", NEEDS, "q8_activations, or the values as they are"),
+    shader=SHADER,
+    dense=("x",),
+    trusted=True,
+)
+def f16_activations(x: Node, *, planar: bool = False, nibbles: bool = False) -> Launch:
+    """Round groups of 32 values to f16, for `linear`.
+
+    Parameters
+    ----------
+    x : (..., k), f32
+        `k` a multiple of 32. A group of no magnitude above 2^-100 counts as zero; one with an
+        infinity or NaN makes every product with it NaN.
+    planar : bool
+        Put each vector of four words of the groups into a plane of its own, which weights in blocks
+        want: neighbouring lanes take neighbouring groups of these.
+    nibbles : bool
+        In the place of values i and i + 16 of a group, for i below 16, put the first less a
+        sixteenth of the second, and that sixteenth: factors of the lower nibble and of the byte.
+
+    Returns
+    -------
+    (..., k / 32, 20), u32, or planar (5, ..., k / 32, 4)
+        Of each group: 32 f16 below an eighth in sixteen words, then as f32 the power of two that
+        they lack, the sum of all values and of the first 16, and the sum of the squares of `x`.
+
+    Raises
+    ------
+    ShapeError
+        Rows are not whole groups.
+    DeviceError
+        When it is run: the device has no arithmetic in f16.
+    """
+    launch = _rounding("f16_activations", x, planar, nibbles)
+    # The kernel has a weight, which it then never reads.
+    return replace(
+        launch,
+        params={**launch.params, "weight_offset": 0},
+        choices={**launch.choices, "weight": "=x"},
+    )
+
+
+@op(
+    select=no_kernel("f16_weighted", NEEDS, "rms_norm, and q8_activations or the values"),
+    shader=SHADER,
+    dense=("x", "weight"),
+    trusted=True,
+)
+def f16_weighted(x: Node, weight: Node, *, planar: bool = False, nibbles: bool = False) -> Launch:
+    """Round rows as `f16_activations`, times the weight of a norm; the squares are of `x` alone.
+
+    Parameters
+    ----------
+    x : (..., k), f32
+    weight : (k,), f32
+    planar, nibbles : bool
+        See `f16_activations`.
+
+    Returns
+    -------
+    (..., k / 32, 20), u32, or planar (5, ..., k / 32, 4)
+
+    Raises
+    ------
+    ShapeError
+        As `f16_activations`, or the weight is no such row.
+    DeviceError
+        When it is run: the device has no arithmetic in f16.
+    """
+    launch = _rounding("f16_weighted", x, planar, nibbles)
+    require_row("f16_weighted", "weight", weight, x.spec.shape[-1])
+    return replace(
+        launch,
+        operands={"x": x, "weight": weight},
+        choices={**launch.choices, "WEIGHTED": True},
+    )
+
+
+def _rounding(name: str, x: Node, planar: bool, nibbles: bool) -> Launch:
+    require_rank(name, "x", x, 1)
+    require_dtype(name, "x", x, (F32,))
+    *rows, k = x.spec.shape
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
+    )
+    size = x.spec.size // GROUP
+    return Launch(
+        f16_spec((*rows,), k // GROUP, planar),
+        {"x": x},
+        threads=LANES * size,
+        params={"size": size, "groups": k // GROUP},
+        choices={"PLANAR": planar, "NIBBLES": nibbles},
+        work=2 * x.spec.nbytes,
+    )
+
+
+def by_eight_lanes(launch: Launch, _: Capabilities) -> Launch:
+    """Round by eight lanes a group."""
+    return launch

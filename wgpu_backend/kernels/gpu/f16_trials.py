@@ -1,0 +1,41 @@
+"""Graphs in which rules round few columns to f16, for the self-test."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wgpu_backend import dtypes
+from wgpu_backend.kernels.trials import (
+    HALVES_ERROR,
+    Context,
+    Tensor,
+    Trial,
+    halves,
+    normal,
+    quantised,
+)
+
+
+def _few_columns(context: Context, rng: np.random.Generator) -> Tensor:
+    """Weights in bytes with a sign, in nibbles and in f16."""
+    made = [quantised(context, rng, dtype) for dtype in (dtypes.Q8_0, dtypes.Q4_0)]
+    made.append(halves(context, rng, 40, 256))
+    first, second, third = (weight.mulmat(normal(context, rng, 1, 256)) for weight in made)
+    return first.concat(second, axis=1).concat(third, axis=1)
+
+
+def _product_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+    weight, scale = quantised(context, rng, dtypes.Q4_0), normal(context, rng, 256)
+    return weight.mulmat(normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
+
+
+F16_TRIALS = (
+    Trial("linear_f16_groups", HALVES_ERROR, _few_columns, in_bytes=False),
+    Trial(
+        "f16_weighted",
+        HALVES_ERROR,
+        _product_of_a_norm,
+        before=("linear_f16_groups",),
+        in_bytes=False,
+    ),
+)
