@@ -42,7 +42,8 @@ def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind)
     assert kind != "wide" or "matvec" in kernels
     for name in keys:
         of_it = [m for m in found if m.key == name]
-        assert [m.tile for m in of_it] == list(candidates(name, caps))
+        assert len({m.tile for m in of_it}) == len(of_it)
+        assert {m.tile for m in of_it} >= set(candidates(name, caps))
         assert [m.default for m in of_it] == [True] + [False] * (len(of_it) - 1)
         assert sum(m.chosen for m in of_it) == 1
     assert all(isfinite(m.seconds) for m in found)  # every tile computes the same

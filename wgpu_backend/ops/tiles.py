@@ -28,10 +28,8 @@ def _vector_tiles() -> dict[Class, tuple[Tile, ...]]:
 
 # By kernel and class of columns: the default, followed by what else may be chosen. Families add
 # those of their kernels.
-TILES: dict[str, Mapping[Class, tuple[Tile, ...]]] = {
-    "matvec": _vector_tiles(),
-    "matvec_q8": _vector_tiles(),
-}
+_VECTORS = ("matvec", "matvec_q8")
+TILES: dict[str, Mapping[Class, tuple[Tile, ...]]] = dict.fromkeys(_VECTORS, _vector_tiles())
 
 
 def class_of(columns: int) -> Class:
@@ -55,12 +53,15 @@ def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
 
 
 def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
+    if tile.threads > capabilities.max_workgroup_invocations:
+        return False
+    if shader not in _VECTORS:
+        return True  # how much memory a tile takes hangs on the format, which a product looks at
     # Of a column a thread sums two rows or more, since they may be joined, and squares where a norm
     # is made; memory holds these, one more of each sum, parts of them, and perhaps a table.
     sums = tile.columns * (max(tile.rows, 2) + (shader == "matvec_q8"))
     nbytes = 4 * (tile.threads + 1) * (sums + 1) + 1024
-    fits = nbytes <= capabilities.max_workgroup_nbytes
-    return fits and tile.threads <= capabilities.max_workgroup_invocations
+    return nbytes <= capabilities.max_workgroup_nbytes
 
 
 def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile | None:

@@ -8,6 +8,7 @@ import pytest
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu import register_tiles
 from wgpu_backend.kernels.gpu.register_tiles import (
     SMALL,
@@ -17,6 +18,8 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     pick_tile,
     q8_tile,
 )
+from wgpu_backend.ml import tuning
+from wgpu_backend.ml.tuning import Effort
 from wgpu_backend.ops.linear import linear
 from wgpu_backend.ops.linear_attributes import Q8, Epilogue
 from wgpu_backend.ops.op import fusions
@@ -180,6 +183,32 @@ def test_tiles_fit_the_workgroup_memory_that_every_device_has(dtype, n):
 )
 def test_a_tile_suits_its_product(m, n, expected):
     assert pick_tile(m, n, tuple(TILES)) == expected
+
+
+@pytest.mark.parametrize(("n", "taken"), [(512, True), (64, True), (9, False)])
+def test_a_tile_that_was_measured_is_taken_unless_it_has_more_surplus_columns(n, taken):
+    tile = Tile(64, 64, 64)
+    tuned = {f"matmul_tiled{name} q4_0 many": tile for name in ("", "_f16", "_q8")}
+    known = dataclasses.replace(ROOM, tuned=tuned)
+    found = [
+        f32_tile(8192, n, known, Q4_0)[0],
+        f16_tile(8192, n, known, Q4_0)[0],
+        q8_tile(Q4_0, 8192, n, 128, known)[0],
+    ]
+    assert all((each == tile) == taken for each in found)
+    assert q8_tile(Q4_0, 8192, 512, 128, ROOM)[0] != tile
+
+
+def test_tuning_tries_all_tiles_beside_what_nobody_measured_would_take(wide):
+    w = tuning._weight(wide, Spec.dense((40, 256), Q4_0))
+    found = list(tuning._cases(wide, w, w, Effort(rows=40, values=256, columns=(64,))))
+    wide.free(w.storage)
+    names = {"matmul_tiled", "matmul_tiled_q8"}
+    names |= {"matmul_tiled_f16"} if wide.capabilities.f16 else set()
+    assert {case.key for case in found} == {f"{name} q4_0 many" for name in names}
+    for case in found:
+        assert case.tiles[0] == SMALL
+        assert set(TILES) < set(case.tiles)
 
 
 def test_products_in_f16_are_in_f32_without_such_arithmetic(executors, check, rng):

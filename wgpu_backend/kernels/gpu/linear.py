@@ -65,7 +65,8 @@ def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if not _takes(launch, VALUES):
         return None
     m, n = _extents(launch)
-    return _tiled(launch, TILED, *f32_tile(m, n, capabilities))
+    dtype = launch.operands["weights"].spec.dtype
+    return _tiled(launch, TILED, *f32_tile(m, n, capabilities, dtype))
 
 
 def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -73,8 +74,9 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
     if attributes_of(launch).precision != "f16" or not _takes(launch, VALUES):
         return None
     m, n = _extents(launch)
-    tile, choices = f16_tile(m, n, capabilities)
-    plain = PLAIN_F16 if launch.operands["weights"].spec.dtype == F16 else {}
+    dtype = launch.operands["weights"].spec.dtype
+    tile, choices = f16_tile(m, n, capabilities, dtype)
+    plain = PLAIN_F16 if dtype == F16 else {}
     return _tiled(launch, TILED, tile, {**choices, **TILED_F16, **plain})
 
 

@@ -28,6 +28,8 @@ from wgpu_backend.dtypes import (
 from wgpu_backend.graph.node import Groups
 from wgpu_backend.kernels.gpu.matvec import TABLE_NBYTES, TABLES
 from wgpu_backend.ops.check import MAX_GROUPS
+from wgpu_backend.ops.tiles import TILES as TUNABLE
+from wgpu_backend.ops.tiles import tuned_tile
 
 GROUP = 32  # values of k that are brought at once, or twice as many
 THREAD_ROWS = 8  # that a thread sums, by as many columns as the tile leaves it
@@ -46,6 +48,9 @@ TILES: Mapping[Tile, float] = MappingProxyType(
         Tile(64, 16, 32): 1.4,
     }
 )
+# Products that are tuned by themselves.
+IN_F32, IN_F16, IN_BYTES = "matmul_tiled", "matmul_tiled_f16", "matmul_tiled_q8"
+TUNABLE.update({name: {"many": tuple(TILES)} for name in (IN_F32, IN_F16, IN_BYTES)})
 NEARLY = 1.05  # as cheap as the cheapest
 ENOUGH_THREADS = 16384  # that keep a device busy
 FEW_THREADS = 512  # that leave most of it idle
@@ -68,13 +73,29 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
     tiles : sequence of Tile
         Those that a device can take, of `TILES`; not empty.
     """
-    costs = {tile: TILES[tile] * -(-n // tile.columns) * tile.columns for tile in tiles}
+    costs = {tile: TILES[tile] * _padded(n, tile) for tile in tiles}
     most = NEARLY * min(costs.values())
     cheap = sorted((tile for tile in tiles if costs[tile] <= most), key=costs.__getitem__)
     threads = {tile: tile.threads * _count(m, n, tile) for tile in cheap}
     busy = [tile for tile in cheap if threads[tile] >= ENOUGH_THREADS]
     found = busy[0] if busy else max(cheap, key=lambda t: (threads[t], -t.threads))
     return SMALL if threads[found] <= FEW_THREADS else found
+
+
+def _best(
+    shader: str, dtype: DType | None, m: int, n: int, fits: Sequence[Tile], device: Capabilities
+) -> Tile:
+    """The tile that was measured to be the fastest, unless it has more surplus columns."""
+    found = pick_tile(m, n, fits)
+    measured = tuned_tile(device, shader, dtype, n) if dtype else None
+    if measured is None or measured not in fits:
+        return found
+    return measured if _padded(n, measured) <= _padded(n, found) else found
+
+
+def _padded(n: int, tile: Tile) -> int:
+    """Columns that a product has with those that fill its tiles."""
+    return -(-n // tile.columns) * tile.columns
 
 
 def _count(m: int, n: int, tile: Tile) -> int:
@@ -104,7 +125,9 @@ def tile_choices(tile: Tile) -> dict[str, str | int]:
     return {"WG": tile.threads, "LANE_ROWS": lane_rows, "ROWS": rows, "COLS": cols}
 
 
-def f32_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str, str | int]]:
+def f32_tile(
+    m: int, n: int, capabilities: Capabilities, dtype: DType | None = None
+) -> tuple[Tile, dict[str, str | int]]:
     """Tile of a product in f32, and choices of its kernel.
 
     Parameters
@@ -112,6 +135,8 @@ def f32_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str
     m, n : int
         Rows of the weight, and columns.
     capabilities : Capabilities
+    dtype : DType or None
+        Of the weight: what was measured of products with it counts.
     """
     fits = [
         tile
@@ -120,11 +145,13 @@ def f32_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str
         and _brings_evenly(tile, 1)
         and f32_nbytes(tile) <= capabilities.max_workgroup_nbytes
     ]
-    tile = pick_tile(m, n, fits)
+    tile = _best(IN_F32, dtype, m, n, fits, capabilities)
     return tile, f32_choices(tile)
 
 
-def f16_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str, str | int]]:
+def f16_tile(
+    m: int, n: int, capabilities: Capabilities, dtype: DType | None = None
+) -> tuple[Tile, dict[str, str | int]]:
     """Tile of a product in pairs of f16, and choices of its kernel; see `f32_tile`."""
     fits = [
         tile
@@ -133,7 +160,7 @@ def f16_tile(m: int, n: int, capabilities: Capabilities) -> tuple[Tile, dict[str
         and _brings_evenly(tile, 1)
         and (2 * GROUP + 4) * (tile.rows + tile.columns) <= capabilities.max_workgroup_nbytes
     ]
-    tile = pick_tile(m, n, fits)
+    tile = _best(IN_F16, dtype, m, n, fits, capabilities)
     items = {
         "W_ITEMS": ceil(tile.rows / tile.threads),
         "X_ITEMS": ceil(tile.columns / tile.threads),
@@ -177,7 +204,8 @@ def q8_tile(
         and (slab == 1 or tile != SMALL)  # it is compiled faster
         and _q8_nbytes(dtype, tile, slab) <= capabilities.max_workgroup_nbytes
     }
-    tile = pick_tile(m, n, [tile for tile in TILES if tile in fits])
+    known = [tile for tile in TILES if tile in fits]
+    tile = _best(IN_BYTES, dtype, m, n, known, capabilities)
     slab = fits[tile]
     return tile, {
         **tile_choices(tile),
