@@ -1,6 +1,6 @@
 // y[batch, i] = weights[batch, ids[batch, i]]: rows gathered from matrices in blocks or images, 32
 // values a thread. The matrices lie one below the other, `rows` each, and `count` ids look into each.
-// @import source/blocks as source
+// @import lib/groups_of_32 as source
 // @import load/i32 as ids
 // @import lib/grid
 // @import lib/raised

@@ -27,10 +27,8 @@ SNIPPETS = {
     if f.is_dir() and f.name != "kernels"
 }
 FLOATS = ["bf16", "f16", "f32"]
-# A tile keeps bytes as words; pairs of them are what rasterisers multiply.
-PACKED = {("kernels/gpu/matmul_tiled_q8", "sums")}
 # Imports of kernels that read plain weights: which go together is what ops choose.
-TOGETHER = {"source", "own", "before", "number", "key", "pair"}
+TOGETHER = {"source", "own", "ending", "before", "number", "key", "pair"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
 PREPARED = {
     "before": "before/rope_put",
@@ -59,7 +57,7 @@ def variants(kernel):
         folder = default.rpartition("/")[0]
         if folder.endswith("/lib"):
             continue  # of a family, whose own tests say what takes the place of what
-        if name in TOGETHER or folder == "rasteriser" or (kernel, name) in PACKED:
+        if name in TOGETHER:
             continue
         stems = FLOATS if folder in ("load", "store", "vec4") else SNIPPETS[folder]
         yield from ({name: f"{folder}/{s}"} for s in stems if f"{folder}/{s}" != default)

@@ -1,6 +1,6 @@
 // IQ4_NL: value = number · scale, one of 16 numbers with a sign. Planes as in quant/iq4_nl.
 // @import lib/shifted_half
-// @import kernels/gpu/lib/nibble_table
+// @import lib/nibble_table
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;

@@ -1,5 +1,5 @@
 // IQ4_XS: value = number · scale, one of 16 numbers with a sign. Planes as in quant/iq4_xs.
-// @import kernels/gpu/lib/nibble_table
+// @import lib/nibble_table
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;

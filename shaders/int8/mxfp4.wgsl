@@ -1,6 +1,6 @@
 // MXFP4: value = (number + 12) · scale - 12 · scale, one of 16 numbers from -12 to 12.
 // Planes as in quant/mxfp4.
-// @import kernels/gpu/lib/nibble_table
+// @import lib/nibble_table
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;

@@ -1,5 +1,5 @@
 // Q4_0: value = quant · scale - 8 · scale, quants of four bits. Planes as in quant/q4_0.
-// @import kernels/gpu/lib/nibbles
+// @import lib/nibble_bytes
 // @import lib/shifted_half
 
 const buf_PAIRS: u32 = 8u;

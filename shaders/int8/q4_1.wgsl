@@ -1,5 +1,5 @@
 // Q4_1: value = quant · scale + minimum, quants of four bits. Planes as in quant/q4_1.
-// @import kernels/gpu/lib/nibbles
+// @import lib/nibble_bytes
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;

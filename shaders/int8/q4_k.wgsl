@@ -1,5 +1,5 @@
 // Q4_K: value = quant · scale - minimum, quants of four bits. Planes as in quant/q4_k.
-// @import kernels/gpu/lib/nibbles
+// @import lib/nibble_bytes
 // @import lib/k_place
 
 const buf_PAIRS: u32 = 8u;

@@ -1,8 +1,7 @@
 // 32 weights as integers: quant · scale - minimum, with one scale and minimum for each half of the group.
 //
-// A file of dot/ says of its format: SPAN, groups that share a head (scales that one load brings);
-// PAIRS, see sums/pairs; LINE, groups whose quants fill a line of 64 bytes; HALVES, whether the halves
-// of a group differ in scale. It has `head`, `group` and `touch`, which reads one word of a group.
+// A file that makes groups of a format, as those of int8/, says of it: PAIRS, how many products of its
+// quants with bytes fit into 16 bits; HALVES, whether the halves of a group differ in scale.
 
 struct Group {
     low: vec4<u32>,

@@ -8,7 +8,7 @@
 // @import load/i32 as sequences
 // @import lib/paged
 // @import before/nothing as before
-// @import lib/lane_tile
+// @import kernels/rasteriser/lib/lane_tile
 // @import lib/q8
 
 const ROUNDED: bool = false;     // results leave in eight bits, as q8_activations gives them

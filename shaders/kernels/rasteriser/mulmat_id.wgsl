@@ -2,9 +2,9 @@
 // lane takes ROWS rows of one expert and COLS pairs of a token and this expert.
 // @import quant/f32 as weights
 // @import vec4/f32 as x
-// @import fours/own as fours
+// @import kernels/rasteriser/lib/vec4_loaded as fours
 // @import chosen/each as ids
-// @import lib/expert_lanes
+// @import kernels/rasteriser/lib/expert_lanes
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;

@@ -1,12 +1,12 @@
 // y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k], experts in blocks and x in eight bits, for
 // devices whose lanes are a CPU's: a lane takes ROWS rows of one expert and COLS pairs of a token and
 // this expert; see mulmat_q8_lanes.wgsl.
-// @import dot/q4_0 as weights
+// @import kernels/rasteriser/dot/q4_0 as weights
 // @import column/own as x
 // @import chosen/each as ids
 // @import lib/product
-// @import lib/expert_lanes
-// @import lib/turns
+// @import kernels/rasteriser/lib/expert_lanes
+// @import kernels/rasteriser/lib/turns
 
 const WG: u32 = 8u;
 const ROWS: u32 = 4u;

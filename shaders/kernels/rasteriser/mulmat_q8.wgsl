@@ -1,8 +1,8 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits, for devices whose
 // lanes are a CPU's: a lane makes ROWS rows of y and COLS columns. What bounds it are loads, of which
 // a rasteriser does one for each lane and word, so all of a group of x is loaded by few lanes, see
-// rasteriser/column.
-// @import reader/planes as reader
+// kernels/rasteriser/lib/column_shuffled.
+// @import kernels/rasteriser/lib/planes_reader as reader
 // @import column/own as x
 // @import load/f32 as addend
 // @import lib/product
@@ -10,7 +10,7 @@
 // @import lib/normed
 // @import lib/parts
 // @import lib/grid
-// @import ending/values as ending
+// @import kernels/rasteriser/epilogue/q8_values as ending
 
 const WG: u32 = 8u;
 const ROWS: u32 = 4u;

@@ -4,7 +4,7 @@
 // weights and COLS columns, and makes ROWS rows of y: as many, or half of that where two are joined,
 // unless those take turns, in PASSES. Rows of x that lack the factor of a norm have its squares behind
 // their values.
-// @import source/blocks as source
+// @import lib/groups_of_32 as source
 // @import load/f32 as addend
 // @import lib/added
 // @import lib/gated
@@ -12,8 +12,8 @@
 // @import lib/normed
 // @import lib/raised
 // @import lib/squares
-// @import own/strip as own
-// @import leaving/values as ending
+// @import kernels/rasteriser/lib/rows_in_strips as own
+// @import kernels/rasteriser/epilogue/f32_values as ending
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;

@@ -6,7 +6,7 @@
 // @import vec4/f32 as v
 // @import load/f32 as mask
 // @import load/f32 as sinks
-// @import lib/lane_tile
+// @import kernels/rasteriser/lib/lane_tile
 // @import lib/plain_keys
 
 const LOWEST: f32 = -3.4028234e38;

@@ -29,13 +29,20 @@ for cache, sums in (("f16", "f16"), ("q8_0", "f16"), ("q4_0", "f32")):
     CASES.append((TOKEN, {**kinds, **joined}))
 CASES += [("kernels/gpu/q8_groups", {"lanes": f"{LIB}/eight_lanes_subgroup"})]
 
+TEAM = f"{LIB}/team_subgroups"
+CASES += [(norm, {"team": TEAM}) for norm in ("rms_norm", "layer_norm", "softmax", "l2_norm")]
+
 FEW_COLUMNS = [
     {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/row_reduce/{lanes}"}
     | ({"lanes_QUARTER": -(-n // 2)} if lanes == "subgroup" else {})
     for n in (2, 8)
     for lanes in ("subgroup", "workgroup")
 ]
-SHARES = [("floats", "vectors/f16"), ("floats", "vectors/bf16"), ("integers", "int8/q6_k")]
+SHARES = [
+    ("floats", f"{GPU}/vectors/f16"),
+    ("floats", f"{GPU}/vectors/bf16"),
+    ("integers", "int8/q6_k"),
+]
 CASES += [
     (f"{GPU}/matvec", {**choices, "share": f"{GPU}/share/{share}", "weights": weights})
     for choices in FEW_COLUMNS

@@ -5,21 +5,25 @@ import pytest
 from tests.test_shaders import NORMED, PREPARED
 from tests.test_shaders import test_a_shader_compiles_within_the_default_limits as compiles
 from wgpu_backend.dtypes import BF16, F16, F32
+from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import read_by
 from wgpu_backend.kernels.rasteriser.layouts import streams, tiled
 from wgpu_backend.ops.q8 import FORMATS
 from wgpu_backend.shader import load
 
-FOLDER = "kernels/rasteriser"
+TEAM = f"{LIB}/team_subgroup"
 SHUFFLED, ATTENTION = f"{FOLDER}/mulmat_shuffled", f"{FOLDER}/attention"
 FLOATS = (BF16, F16, F32)
 TILED = [read_by(tiled.layout(dtype, 64), "weights", "source") for dtype in FLOATS]
 STREAMS = [streams.layout(dtype, streams.row_values(dtype)) for dtype in FORMATS]
 
 CASES = [(f"{FOLDER}/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]
-CASES += [(SHUFFLED, {"source": f"source/{s}", "weights": "rasteriser/vectors"}) for s in FLOATS]
-CASES += [(SHUFFLED, {"own": "own/tile", **choices}) for choices in TILED]
-CASES += [(SHUFFLED, {"own": "own/tile", "ending": "leaving/weighted", "ROWS": 8, "SOURCES": 8})]
+SOURCES = [{"source": f"{FOLDER}/source/{dtype}"} for dtype in FLOATS]
+CASES += [(SHUFFLED, {**source, "weights": f"{LIB}/vectors_by_u64"}) for source in SOURCES]
+IN_TILES = {"own": f"{LIB}/rows_in_tiles"}
+CASES += [(SHUFFLED, {**IN_TILES, **choices}) for choices in TILED]
+WEIGHTED = {"ending": f"{EPILOGUE}/f32_weighted", "ROWS": 8, "SOURCES": 8}
+CASES += [(SHUFFLED, {**IN_TILES, **WEIGHTED})]
 CASES += [("rows_quant", choices) for choices in TILED]
 CASES += [("rows_quant", read_by(layout, "weights", "source")) for layout in STREAMS]
 CASES += [(f"{FOLDER}/mulmat_q8", read_by(layout, "weights", "reader")) for layout in STREAMS]
@@ -28,10 +32,12 @@ CASES += [
     (ATTENTION, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
-CASES += [
-    (ATTENTION, {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": f"team/{t}"})
-    for t in ("subgroup",)
-]
+CASES += [(ATTENTION, {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": TEAM})]
+CASES += [(norm, {"team": TEAM}) for norm in ("rms_norm", "layer_norm", "softmax", "l2_norm")]
+PAIRS = {"sums": f"{LIB}/sums_of_pairs"}
+CASES += [(f"{FOLDER}/{product}", PAIRS) for product in ("mulmat_q8", "mulmat_id_q8")]
+ROUNDING = ("q8_rounded", "q8_summed")
+CASES += [(f"{FOLDER}/mulmat_q8", {"ending": f"{EPILOGUE}/{end}"}) for end in ROUNDING]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: load(*case).label)

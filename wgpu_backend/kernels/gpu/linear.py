@@ -50,7 +50,7 @@ def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
     # Unpacked weights of all rows stay in registers while several columns take their turns.
     rows = 4 if n == 1 else 2
     if dtype in FLOATS:
-        snippets = {"share": "kernels/gpu/share/floats", "weights": f"vectors/{dtype}"}
+        snippets = {"share": "kernels/gpu/share/floats", "weights": f"kernels/gpu/vectors/{dtype}"}
         rows *= 2
     elif dtype in FORMATS:
         snippets = {"share": "kernels/gpu/share/integers", "weights": f"int8/{dtype}"}

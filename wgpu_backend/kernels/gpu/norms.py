@@ -26,7 +26,7 @@ def pair(launch: Launch, _: Capabilities) -> Launch:
 
 def _shared(launch: Launch, cols: int) -> Launch:
     """Launch of a work group a row, of as many threads as a row is worth."""
-    launch = by_team(launch, "team/subgroups")
+    launch = by_team(launch, "kernels/gpu/lib/team_subgroups")
     if cols < LONG_ROW:
         return launch
     return replace(launch, choices={**launch.choices, "WG": THREADS})

@@ -7,11 +7,11 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
+from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.ops.attention_kernels import Rows, most, rows_of, tiled
 from wgpu_backend.ops.normalization import by_team
 from wgpu_backend.ops.rope_attention import NORMS, has_bindings
 
-FOLDER = "kernels/rasteriser"
 LANE_POSITIONS = 4  # positions that each lane scores at once
 LANE_SUMS = 16  # vectors of results that each of them holds
 # Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
@@ -30,7 +30,7 @@ def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if not has_bindings(capabilities, norms):
         return None
     launch = by_lanes(launch)
-    return by_team(launch, "team/subgroup") if norms else launch
+    return by_team(launch, f"{LIB}/team_subgroup") if norms else launch
 
 
 def by_lanes(launch: Launch) -> Launch:
@@ -41,7 +41,7 @@ def by_lanes(launch: Launch) -> Launch:
 
 
 def lane_tile(rows: Rows, v_quads: int) -> tuple[int, dict[str, str | int]]:
-    """Rows of a tile, and choices, of kernels that build on ``lib/lane_tile``."""
+    """Rows of a tile, and choices, of kernels that build on ``lib/lane_tile`` of the family."""
     lane_quads = -(-v_quads // LANES)
     step = rows.step(most(LANE_ROWS, LANE_SUMS // lane_quads))
     return step, {

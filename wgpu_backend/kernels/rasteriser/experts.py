@@ -8,10 +8,11 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
+from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.ops.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
 from wgpu_backend.ops.linear_attributes import VALUES, attributes_of
 
-SHADER = "kernels/rasteriser/mulmat_id"
+SHADER = f"{FOLDER}/mulmat_id"
 ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a tile
 
 
@@ -26,7 +27,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
 def _by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
     choices = {**launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
     if shuffles(capabilities):
-        choices["fours"] = "rasteriser/fours"
+        choices["fours"] = f"{LIB}/vec4_shuffled"
         if launch.operands["x"].spec.dtype == F32:
-            choices["x"] = "rasteriser/quads"
+            choices["x"] = f"{LIB}/f32_by_u64"
     return by_rows(replace(launch, shader=SHADER, choices=choices), LANES * rows)

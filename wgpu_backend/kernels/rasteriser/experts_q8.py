@@ -10,6 +10,7 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.experts import TILE_ROWS
+from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_of_a_turn
 from wgpu_backend.kernels.rasteriser.strips import has_short_rows
 from wgpu_backend.ops.expert_tiles import again
@@ -17,7 +18,7 @@ from wgpu_backend.ops.experts import by_rows, in_tiles, is_plain, linear_by_expe
 from wgpu_backend.ops.linear_attributes import Q8, VALUES, attributes_of
 from wgpu_backend.ops.q8 import FORMATS, q8_activations
 
-SHADER = "kernels/rasteriser/mulmat_id_q8"
+SHADER = f"{FOLDER}/mulmat_id_q8"
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
 
 
@@ -30,8 +31,8 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     short = columns <= SHORT_COLUMNS and dtype in SHORT
     choices = {
         **launch.choices,
-        "weights": f"dot/{dtype}",
-        "sums": "sums/pairs",
+        "weights": f"{FOLDER}/dot/{dtype}",
+        "sums": f"{LIB}/sums_of_pairs",
         "ROWS": TILE_ROWS,
         "COLS": columns,
         "BLOCK": groups_of_a_turn(launch, columns),
@@ -40,7 +41,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
         "WG": LANES,
     }
     if shuffles(capabilities):
-        choices |= {"x": "rasteriser/column", "words": "rasteriser/words"}
+        choices |= {"x": f"{LIB}/column_shuffled", "words": f"{LIB}/words_u64"}
     return by_rows(replace(launch, shader=SHADER, choices=choices), LANES * TILE_ROWS)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES
+from wgpu_backend.kernels.rasteriser.folder import LIB
 from wgpu_backend.ops.convolution import in_groups_of
 from wgpu_backend.ops.normalization import by_team
 
@@ -23,4 +24,4 @@ def top_k(launch: Launch, _: Capabilities) -> Launch:
 
 def norm(launch: Launch, _: Capabilities) -> Launch:
     """Reduce a row by one subgroup: a barrier costs all registers."""
-    return by_team(launch, "team/subgroup")
+    return by_team(launch, f"{LIB}/team_subgroup")

@@ -7,9 +7,8 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.rasteriser.folder import FOLDER
 from wgpu_backend.ops.scan import blocks_of
-
-FOLDER = "kernels/rasteriser"
 
 
 def sort_rows(launch: Launch, _: Capabilities) -> Launch:

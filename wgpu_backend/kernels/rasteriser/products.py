@@ -8,6 +8,7 @@ from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
+from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import FLOATS, grid_for
@@ -16,7 +17,7 @@ from wgpu_backend.ops.linear_attributes import attributes_of
 from wgpu_backend.ops.normed import SQUARED
 from wgpu_backend.ops.tiles import FEW, chosen, even_share
 
-PLAIN, SHUFFLED = "kernels/rasteriser/mulmat", "kernels/rasteriser/mulmat_shuffled"
+PLAIN, SHUFFLED = f"{FOLDER}/mulmat", f"{FOLDER}/mulmat_shuffled"
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
 
 
@@ -65,7 +66,7 @@ def _attributes(launch: Launch) -> dict[str, str | int]:
     """Choices that say what comes before and behind the sums."""
     found = attributes_of(launch)
     normed: dict[str, str | int] = {} if found.prologue.eps is None else {"NORMED": True}
-    return normed | ({"ending": "leaving/weighted"} if found.epilogue.norm else {})
+    return normed | ({"ending": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
 
 
 def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:
@@ -85,7 +86,7 @@ def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str,
     bunch = 1 if columns == 1 else rows
     return {
         **in_image(launch, "weights", 1 if n <= FEW else 4),
-        "own": "own/tile",
+        "own": f"{LIB}/rows_in_tiles",
         "BUNCH": bunch,
         "BUNCHES": rows // bunch,
         # Halves of a weight lie far apart in the texture: in turns, each is one run through memory.
@@ -95,5 +96,5 @@ def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str,
 
 def _from_buffers(dtype: DType, rows: int, length: int) -> dict[str, str | int]:
     """Choices of lanes that shuffle rows of a weight in buffers, in strips."""
-    floats = {"source": f"source/{dtype.name}", "weights": "rasteriser/vectors"}
+    floats = {"source": f"{FOLDER}/source/{dtype}", "weights": f"{LIB}/vectors_by_u64"}
     return {"BUNCH": rows, "BUNCHES": 1, "STRIP": length, **(floats if dtype in FLOATS else {})}

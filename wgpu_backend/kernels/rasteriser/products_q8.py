@@ -8,6 +8,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import Q4_0, Q4_1, Q4_K, Q5_0, Q5_1
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
+from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import grid_for
@@ -16,7 +17,7 @@ from wgpu_backend.ops.linear_attributes import attributes_of
 from wgpu_backend.ops.q8 import GROUP, ROW
 from wgpu_backend.ops.tiles import chosen, even_share
 
-SHADER = "kernels/rasteriser/mulmat_q8"
+SHADER = f"{FOLDER}/mulmat_q8"
 # Formats of which two groups in one turn of the loop still are short enough for a core's caches,
 # and how many columns leave registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
@@ -44,12 +45,12 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
-    choices = {**_attributes(launch), **sizes, "sums": "sums/pairs"}
+    choices = {**_attributes(launch), **sizes, "sums": f"{LIB}/sums_of_pairs"}
     choices |= _from_stream(launch) if stream else _from_planes(launch, columns, length)
     if shuffles(capabilities):
         if launch.choices["x"] == ROW:
-            choices["x"] = "rasteriser/column"
-        choices |= {} if stream else {"words": "rasteriser/words"}
+            choices["x"] = f"{LIB}/column_shuffled"
+        choices |= {} if stream else {"words": f"{LIB}/words_u64"}
     return replace(launch, shader=SHADER, groups=groups, choices=choices)
 
 
@@ -78,8 +79,8 @@ def _attributes(launch: Launch) -> dict[str, str | int | float]:
     if found.epilogue.norm:
         del given["ADDS"]  # as it always does
         vectors = {"addend": "vec4/f32", "scale": "vec4/f32"}
-        return {**given, **vectors, "ending": "ending/summed"}
-    return {**given, "ending": "ending/rounded"}
+        return {**given, **vectors, "ending": f"{EPILOGUE}/q8_summed"}
+    return {**given, "ending": f"{EPILOGUE}/q8_rounded"}
 
 
 def _from_stream(launch: Launch) -> dict[str, str | int]:
@@ -91,7 +92,7 @@ def _from_planes(launch: Launch, columns: int, length: int) -> dict[str, str | i
     """Choices of a product that reads a weight's planes, in strips of some rows."""
     block = groups_of_a_turn(launch, columns)
     known = _known_groups(launch)
-    weights = f"dot/{launch.operands['weights'].spec.dtype}"
+    weights = f"{FOLDER}/dot/{launch.operands['weights'].spec.dtype}"
     sizes = {"BLOCK": block, "AT_ONCE": block, "GROUPS": known, "STRIP": length}
     return {"weights": weights, **sizes}
 

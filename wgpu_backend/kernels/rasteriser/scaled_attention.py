@@ -8,6 +8,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.attention import LANE_SUMS, lane_tile
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
+from wgpu_backend.kernels.rasteriser.folder import FOLDER
 from wgpu_backend.ops.attention_kernels import Rows
 from wgpu_backend.ops.check import MAX_GROUPS
 from wgpu_backend.ops.scaled_attention_kernels import by_queries, in_vectors
@@ -31,7 +32,7 @@ def _by_lanes(launch: Launch) -> Launch | None:
         return None
     return replace(
         launch,
-        shader="kernels/rasteriser/scaled_attention",
+        shader=f"{FOLDER}/scaled_attention",
         groups=(keys.shape[2], tiles, max(batch, 1) * launch.count("splits")),
         params={**launch.params, "step": step},
         choices={**launch.choices, **choices},

@@ -1,7 +1,8 @@
 """Rows of a weight for lanes of a rasteriser, in strips that memory is foreseen along.
 
-A work group takes a row of every strip, see `shaders/lib/strip.wgsl`. Cores fetch ahead what is
-read in order; where rows are short, the next has to follow in memory, or they start anew with each.
+A work group takes a row of every strip, see ``lib/strip.wgsl`` of the family. Cores fetch ahead
+what is read in order; where rows are short, the next has to follow in memory, or they start anew
+with each.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // Share of a lane in a row of floats: the 16 bytes beside those of the next lane.
-// @import vectors/f32 as weights
+// @import kernels/gpu/vectors/f32 as weights
 
 const buf_VECTORS: u32 = weights_VECTORS;
 

@@ -1,5 +1,5 @@
 // A kernel whose quants are those of IQ4.
-// @import kernels/gpu/lib/nibble_table
+// @import lib/nibble_table
 // @import lib/sixteen
 
 fn buf_fill(lane: u32) {

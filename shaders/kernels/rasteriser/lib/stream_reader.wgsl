@@ -1,6 +1,6 @@
 // Weights of a lane's four rows that lie in a stream.
 // @import kernels/rasteriser/stream/q4_0 as weights
-// @import lib/row_groups
+// @import kernels/rasteriser/lib/row_groups
 
 const BLOCK: u32 = HEAD_GROUPS;
 const STRIP: u32 = 1u;

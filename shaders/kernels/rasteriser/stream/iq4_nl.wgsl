@@ -2,7 +2,7 @@
 // @import kernels/rasteriser/lib/stream
 // @import lib/halves
 // @import lib/sixteen
-// @import lib/sixteen_group
+// @import kernels/rasteriser/lib/sixteen_group
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;

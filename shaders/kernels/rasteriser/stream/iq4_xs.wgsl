@@ -1,6 +1,6 @@
 // IQ4_XS: quants stand for 16 numbers, a scale per 32. As in dot/iq4_xs.
 // @import kernels/rasteriser/lib/stream
-// @import lib/iq4_xs_group
+// @import kernels/rasteriser/lib/iq4_xs_group
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;

@@ -1,6 +1,6 @@
 // MXFP4: quants stand for 16 numbers, an exponent per 32. As in dot/mxfp4.
 // @import kernels/rasteriser/lib/stream
-// @import lib/mxfp4_group
+// @import kernels/rasteriser/lib/mxfp4_group
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;

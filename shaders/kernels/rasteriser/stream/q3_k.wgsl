@@ -1,6 +1,6 @@
 // Q3_K: quants of three bits, a scale per 16. As in dot/q3_k.
 // @import kernels/rasteriser/lib/stream
-// @import lib/q3_k_group
+// @import kernels/rasteriser/lib/q3_k_group
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = true;

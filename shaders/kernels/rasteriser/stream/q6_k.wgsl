@@ -1,6 +1,6 @@
 // Q6_K: quants of six bits, a scale per 16. As in dot/q6_k.
 // @import kernels/rasteriser/lib/stream
-// @import lib/q6_k_group
+// @import kernels/rasteriser/lib/q6_k_group
 
 const buf_PAIRS: u32 = 2u;
 const buf_HALVES: bool = true;

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device.buffers import LINE_BITS, TEXEL_NBYTES
 from wgpu_backend.dtypes import DType
+from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.planes import plane_nbytes, planes
 from wgpu_backend.layouts.super_blocks import Bytes
 
 NAME = "stream"
-FOLDER = "kernels/rasteriser"
 LANES, LANE_ROWS = 8, 4
 TILE_ROWS = LANES * LANE_ROWS
 _GROUP = 32  # values
@@ -88,8 +88,8 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
     if not values or cols % values:
         return None
     modules = {
-        "reader": f"{FOLDER}/lib/stream_reader",
-        "source": f"{FOLDER}/lib/stream_source",
+        "reader": f"{LIB}/stream_reader",
+        "source": f"{LIB}/stream_source",
         "weights": f"{FOLDER}/stream/{dtype}",
     }
     return WeightLayout(

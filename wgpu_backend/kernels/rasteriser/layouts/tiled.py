@@ -12,12 +12,12 @@ import numpy as np
 
 from wgpu_backend.device.buffers import LINE_BITS, TEXEL_NBYTES
 from wgpu_backend.dtypes import BF16, F16, F32, DType
+from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.layouts import halves
 from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.super_blocks import Bytes
 
 NAME = "tiled"
-FOLDER = "kernels/rasteriser"
 TILE_ROWS = 64
 GROUP = 32  # values of a row that products take at once
 
@@ -37,7 +37,7 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
         TILE_ROWS * dtype.nbytes(cols),
         _tiled_halves if small else tiled,
         accepts=halves.fit if small else None,
-        modules={"source": f"{FOLDER}/tiled/{dtype}", "weights": f"{FOLDER}/lib/texels"},
+        modules={"source": f"{FOLDER}/tiled/{dtype}", "weights": f"{LIB}/texels"},
         constants={**constants, "RAISED": halves.RAISED} if small else constants,
     )
 

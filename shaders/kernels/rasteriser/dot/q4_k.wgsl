@@ -1,0 +1,27 @@
+// Q4_K: value = quant · scale - minimum, quants of four bits. Planes as in quant/q4_k.
+// @import kernels/rasteriser/lib/words_u32 as words
+// @import lib/group
+// @import lib/k_scales
+
+const buf_SPAN: u32 = 8u;
+const buf_PAIRS: u32 = 8u;
+const buf_LINE: u32 = 4u;
+const buf_HALVES: bool = false;
+
+struct buf_Head { scales: vec4<u32> }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<Sixteen>;
+@group(0) @binding(1) var<storage, read> buf_scales: array<Sixteen>;
+
+fn buf_touch(group: u32) -> u32 {
+    return sixteen_words(buf_quants[group]).x;
+}
+
+fn buf_head(group: u32) -> buf_Head {
+    return buf_Head(sixteen_words(buf_scales[group / 8u]));
+}
+
+fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
+    let scale = k_scale_min(head.scales, place);
+    return nibble_group(sixteen_words(buf_quants[group]), scale.x, scale.y);
+}
