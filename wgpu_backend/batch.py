@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.attention import Pages
+from wgpu_backend.ops.attention.paged import Pages
 
 if TYPE_CHECKING:
     from wgpu_backend.kvcache.paged import PagedCache

@@ -16,8 +16,8 @@ from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.schedule import schedule
-from wgpu_backend.ops.activation import relu, silu, swiglu, tanh
-from wgpu_backend.ops.elementwise import add, mul
+from wgpu_backend.ops.elementwise.activation import relu, silu, swiglu, tanh
+from wgpu_backend.ops.elementwise.arithmetic import add, mul
 
 
 def gate(node, graph):

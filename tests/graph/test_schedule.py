@@ -5,9 +5,9 @@ from tests.graph.graphs import Graph, random_graph, transformer
 from wgpu_backend.dtypes import I32
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import permute
-from wgpu_backend.ops.activation import relu
-from wgpu_backend.ops.elementwise import add
-from wgpu_backend.ops.indexing import rows, set_rows
+from wgpu_backend.ops.elementwise.activation import relu
+from wgpu_backend.ops.elementwise.arithmetic import add
+from wgpu_backend.ops.rows.indexing import rows, set_rows
 
 
 def names(nodes):

@@ -6,7 +6,7 @@ import pytest
 import wgpu_backend
 from tests.builders import Dims, tiny_model
 from wgpu_backend.errors import ModelError
-from wgpu_backend.ops.rope_options import RopeOptions
+from wgpu_backend.ops.rope.options import RopeOptions
 from wgpu_backend.sample import SamplingOptions
 
 DIMS = Dims(layers=1)

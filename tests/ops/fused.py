@@ -1,7 +1,7 @@
 """What fusion rules leave of a graph, and what it gives."""
 
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.linear_attributes import Attributes
+from wgpu_backend.ops.linear.attributes import Attributes
 from wgpu_backend.ops.op import fusions
 
 

@@ -8,15 +8,15 @@ from wgpu_backend.cpu.attention import paged_attention as numpy_attention
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.attention import (
+from wgpu_backend.ops.attention.paged import (
     Pages,
     Scores,
     attention,
     paged_attention,
     paged_attention_splits,
 )
-from wgpu_backend.ops.attention_splits import attention_merge
-from wgpu_backend.ops.copying import concat
+from wgpu_backend.ops.attention.splits import attention_merge
+from wgpu_backend.ops.shape.copying import concat
 
 # Softmax and two sums in f32, in another order: 1e-6 of a value, squared.
 LIMIT = 1e-11
@@ -347,7 +347,7 @@ def test_long_prompts_are_cut_into_dispatches(full, check, rng, monkeypatch, tok
         assert found.call.op is concat
         return found
 
-    monkeypatch.setattr("wgpu_backend.ops.attention.MOST_WORK", 2 * 4 * 40 * 64 * 8)
+    monkeypatch.setattr("wgpu_backend.ops.attention.paged.MOST_WORK", 2 * 4 * 40 * 64 * 8)
     check(full, attended, limit=LIMIT)
 
 

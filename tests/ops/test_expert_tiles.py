@@ -10,8 +10,8 @@ from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import BF16, F32, I32, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.expert_tiles import expert_tiles
-from wgpu_backend.ops.experts import linear_by_expert, tiles_of
+from wgpu_backend.ops.moe.expert_tiles import expert_tiles
+from wgpu_backend.ops.moe.experts import linear_by_expert, tiles_of
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 

@@ -8,7 +8,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import leaf
-from wgpu_backend.ops.experts import linear_by_expert
+from wgpu_backend.ops.moe.experts import linear_by_expert
 
 LIMIT = 1e-10
 

@@ -12,8 +12,8 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.attention import Scores
-from wgpu_backend.ops.rope_attention import NORMS, rope_attention
+from wgpu_backend.ops.attention.paged import Scores
+from wgpu_backend.ops.attention.rope_attention import NORMS, rope_attention
 
 BLOCK = 32
 

@@ -6,8 +6,8 @@ import pytest
 from tests.ops.fused import ran
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.attention import Scores
-from wgpu_backend.ops.rope_put import rope_put
+from wgpu_backend.ops.attention.paged import Scores
+from wgpu_backend.ops.rope.rope_put import rope_put
 
 POSITIONS = 64
 

@@ -5,8 +5,8 @@ from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.dtypes import I32, U32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops import sampling
-from wgpu_backend.ops.sampling import MAX_K
+from wgpu_backend.ops.sampling import sampling
+from wgpu_backend.ops.sampling.sampling import MAX_K
 from wgpu_backend.sample import SamplingOptions, sampling_params_of
 from wgpu_backend.sample.weights import weights
 

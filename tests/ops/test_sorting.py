@@ -5,7 +5,7 @@ from tests.ops.operands import FLOATS, LAYOUTS, tensor
 from wgpu_backend.dtypes import F32, I32, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.sorting import choose
+from wgpu_backend.ops.sampling.sorting import choose
 
 
 def argsort(device, x, dtype=F32, **options):

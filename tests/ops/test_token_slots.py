@@ -7,8 +7,8 @@ from tests.ops.operands import weight_bytes
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.sampling import reference, resolve_tokens
-from wgpu_backend.ops.token_slots import rows_of_tokens
+from wgpu_backend.ops.sampling.sampling import reference, resolve_tokens
+from wgpu_backend.ops.sampling.token_slots import rows_of_tokens
 from wgpu_backend.testing import check_graph
 
 IDS = [3, reference(1), 0, reference(0)]

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.activation`."""
+"""NumPy twins of `wgpu_backend.ops.elementwise.activation`."""
 
 from __future__ import annotations
 

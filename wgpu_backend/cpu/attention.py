@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.attention`."""
+"""NumPy twins of `wgpu_backend.ops.attention.paged`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from wgpu_backend.cpu.q8 import q8_activations
 from wgpu_backend.cpu.twin import Array, takes_halves, twin
-from wgpu_backend.ops.attention import Scores
+from wgpu_backend.ops.attention.paged import Scores
 
 
 @twin

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.comparison`."""
+"""NumPy twins of `wgpu_backend.ops.elementwise.comparison`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.convolution`."""
+"""NumPy twins of `wgpu_backend.ops.conv.convolution`."""
 
 from __future__ import annotations
 

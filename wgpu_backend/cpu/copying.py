@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.copying`."""
+"""NumPy twins of `wgpu_backend.ops.shape.copying`."""
 
 from __future__ import annotations
 

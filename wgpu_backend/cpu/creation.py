@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.creation`."""
+"""NumPy twins of `wgpu_backend.ops.shape.creation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.elementwise`."""
+"""NumPy twins of `wgpu_backend.ops.elementwise.arithmetic`."""
 
 from __future__ import annotations
 

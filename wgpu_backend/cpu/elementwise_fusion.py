@@ -1,11 +1,11 @@
-"""NumPy twin of `wgpu_backend.ops.elementwise_fusion`."""
+"""NumPy twin of `wgpu_backend.ops.elementwise.fusion`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin, twin_of
-from wgpu_backend.ops.elementwise_fusion import Step
+from wgpu_backend.ops.elementwise.fusion import Step
 
 
 @twin

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.experts` and `expert_tiles`."""
+"""NumPy twins of `wgpu_backend.ops.moe.experts` and `expert_tiles`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from wgpu_backend.cpu.q8 import values_of
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.ops.experts import tiles_of
-from wgpu_backend.ops.linear_attributes import VALUES, Prologue
+from wgpu_backend.ops.moe.experts import tiles_of
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue
 
 
 @twin

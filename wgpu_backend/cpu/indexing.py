@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.indexing`."""
+"""NumPy twins of `wgpu_backend.ops.rows.indexing`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.linear` and `matmul_strided`."""
+"""NumPy twins of `wgpu_backend.ops.linear.linear` and `matmul_strided`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wgpu_backend.cpu import f16_groups
 from wgpu_backend.cpu.normed import norm_weighted, normed
 from wgpu_backend.cpu.q8 import norm_factor, out_of_planes, q8_activations, q8_weighted, values_of
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.ops.linear_attributes import SUMS, VALUES, Epilogue, Precision, Prologue
+from wgpu_backend.ops.linear.attributes import SUMS, VALUES, Epilogue, Precision, Prologue
 
 
 @twin

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.normalization`."""
+"""NumPy twins of `wgpu_backend.ops.reduce.norm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.pointwise`."""
+"""NumPy twins of `wgpu_backend.ops.elementwise.pointwise`."""
 
 from __future__ import annotations
 

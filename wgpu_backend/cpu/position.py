@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.position`."""
+"""NumPy twins of `wgpu_backend.ops.rope.position`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.radix`."""
+"""NumPy twins of `wgpu_backend.ops.sampling.radix`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from wgpu_backend.cpu.sorting import keys_of
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.ops.radix import KEY_BITS, Digit
+from wgpu_backend.ops.sampling.radix import KEY_BITS, Digit
 
 
 def _keys(x: Array, shift: int, descending: bool) -> Array:

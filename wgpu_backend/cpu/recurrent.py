@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.recurrent`."""
+"""NumPy twins of `wgpu_backend.ops.recurrent.ssm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.reduction`."""
+"""NumPy twins of `wgpu_backend.ops.reduce.reduction`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.resampling`."""
+"""NumPy twins of `wgpu_backend.ops.conv.resampling`."""
 
 from __future__ import annotations
 

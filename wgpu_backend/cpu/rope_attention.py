@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.rope_attention`."""
+"""NumPy twin of `wgpu_backend.ops.attention.rope_attention`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from wgpu_backend.cpu.attention import in_first_split, paged_attention, paged_at
 from wgpu_backend.cpu.normalization import rms_norm
 from wgpu_backend.cpu.rope_put import rope_put
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.ops.attention import Scores
+from wgpu_backend.ops.attention.paged import Scores
 
 
 @twin

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rounding`."""
+"""NumPy twins of `wgpu_backend.ops.rounding.rules`."""
 
 from __future__ import annotations
 

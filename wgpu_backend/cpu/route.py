@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.route`."""
+"""NumPy twin of `wgpu_backend.ops.moe.route`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.sampling`."""
+"""NumPy twins of `wgpu_backend.ops.sampling.sampling`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.scaled_attention`."""
+"""NumPy twins of `wgpu_backend.ops.attention.scaled`."""
 
 from __future__ import annotations
 

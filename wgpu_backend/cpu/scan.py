@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.scan`."""
+"""NumPy twins of `wgpu_backend.ops.reduce.scan`."""
 
 from __future__ import annotations
 

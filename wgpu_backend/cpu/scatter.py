@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.scatter`."""
+"""NumPy twins of `wgpu_backend.ops.rows.scatter`."""
 
 from __future__ import annotations
 

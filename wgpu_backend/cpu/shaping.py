@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.shaping`."""
+"""NumPy twins of `wgpu_backend.ops.shape.shaping`."""
 
 from __future__ import annotations
 

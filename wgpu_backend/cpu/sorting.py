@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.sorting`."""
+"""NumPy twins of `wgpu_backend.ops.sampling.sorting`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.taking`."""
+"""NumPy twins of `wgpu_backend.ops.rows.taking`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.token_slots`."""
+"""NumPy twin of `wgpu_backend.ops.sampling.token_slots`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.triangular`."""
+"""NumPy twins of `wgpu_backend.ops.shape.triangular`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.writing`."""
+"""NumPy twins of `wgpu_backend.ops.rows.writing`."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.model import Model
-from wgpu_backend.ops.attention import Pages
-from wgpu_backend.ops.sampling import resolve_tokens
+from wgpu_backend.ops.attention.paged import Pages
+from wgpu_backend.ops.sampling.sampling import resolve_tokens
 
 CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes
 SHORTEST = 256  # fewer positions than this are not worth a graph of their own
@@ -127,7 +127,7 @@ class Runner:
     Attributes
     ----------
     token_slots : (slots,), i32
-        State for tokens that heads choose; see `wgpu_backend.ops.sampling.reference`.
+        State for tokens that heads choose; see `wgpu_backend.ops.sampling.sampling.reference`.
     """
 
     def __init__(self, model: Model, cache: PagedCache, chunk: int = CHUNK) -> None:

@@ -3,7 +3,7 @@
 The graph that `build` records serves every token, every seed and every option that its plan
 covers; only the arrays of `inputs` differ. The tokens stay on the device, in slots of a state that
 steps share, so that a step can be submitted before the host knows what the one before it chose: it
-refers to the slot instead, by `wgpu_backend.ops.sampling.reference`.
+refers to the slot instead, by `wgpu_backend.ops.sampling.sampling.reference`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.sampling import resolve_tokens, sample_into
+from wgpu_backend.ops.sampling.sampling import resolve_tokens, sample_into
 from wgpu_backend.sample import Plan, Sampler, SamplingOptions, SamplingParams, sampling_params_of
 
 SAMPLING, HISTORY, DRAWS = "sampling_params", "sampling_history", "sampling_draws"

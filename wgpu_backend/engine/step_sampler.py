@@ -16,7 +16,7 @@ from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checke
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.sampling import reference
+from wgpu_backend.ops.sampling.sampling import reference
 from wgpu_backend.sample import Sampler, SamplingOptions, plan
 
 MOST_AHEAD = 8  # tokens that may be under way: each has a slot of its own

@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType, quants
 
 from wgpu_backend import dtypes
 from wgpu_backend.dtypes import F16, DType
-from wgpu_backend.ops.attention import Scores, attention_merge, paged_attention_splits
+from wgpu_backend.ops.attention.paged import Scores, attention_merge, paged_attention_splits
 
 ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
 HALVES_ERROR = 1e-5  # where pairs of f16 are multiplied; up to 1e-6

@@ -13,7 +13,10 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ml.host_view import HostView
-from wgpu_backend.ops import comparison, elementwise, pointwise, products
+from wgpu_backend.ops.elementwise import comparison
+from wgpu_backend.ops.elementwise import arithmetic
+from wgpu_backend.ops.elementwise import pointwise
+from wgpu_backend.ops.linear import products
 from wgpu_backend.ops.check import FLOATS, shown
 from wgpu_backend.ops.constants import is_numbers
 
@@ -36,36 +39,36 @@ class Operators(HostView):
         return cast("Self", op(a, b))
 
     def __add__(self, other: Operand) -> Self:
-        return self._made(elementwise.add, self, other)
+        return self._made(arithmetic.add, self, other)
 
     def __radd__(self, other: Operand) -> Self:
-        return self._made(elementwise.add, self, other)
+        return self._made(arithmetic.add, self, other)
 
     def __sub__(self, other: Operand) -> Self:
-        return self._made(elementwise.sub, self, other)
+        return self._made(arithmetic.sub, self, other)
 
     def __rsub__(self, other: Operand) -> Self:
         if isinstance(other, int | float) and self.dtype in FLOATS:
-            return cast("Self", elementwise.scale(self, factor=-1.0, bias=other))
-        return self._made(elementwise.sub, other, self)
+            return cast("Self", arithmetic.scale(self, factor=-1.0, bias=other))
+        return self._made(arithmetic.sub, other, self)
 
     def __mul__(self, other: Operand) -> Self:
-        return self._made(elementwise.mul, self, other)
+        return self._made(arithmetic.mul, self, other)
 
     def __rmul__(self, other: Operand) -> Self:
-        return self._made(elementwise.mul, self, other)
+        return self._made(arithmetic.mul, self, other)
 
     def __truediv__(self, other: Operand) -> Self:
-        return self._made(elementwise.div, self, other)
+        return self._made(arithmetic.div, self, other)
 
     def __rtruediv__(self, other: Operand) -> Self:
-        return self._made(elementwise.div, other, self)
+        return self._made(arithmetic.div, other, self)
 
     def __pow__(self, other: Operand) -> Self:
-        return self._made(elementwise.power, self, other)
+        return self._made(arithmetic.power, self, other)
 
     def __rpow__(self, other: Operand) -> Self:
-        return self._made(elementwise.power, other, self)
+        return self._made(arithmetic.power, other, self)
 
     def __matmul__(self, other: Operand) -> Self:
         return self._made(products.matmul, self, self._matrix(other))

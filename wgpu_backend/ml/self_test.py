@@ -40,7 +40,7 @@ from wgpu_backend.ml.self_test_cases import BEFORE, INSTEAD_OF_BYTES, Make, case
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding import EVERY_PRODUCT
+from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 
 SUBGROUPS = "subgroups"  # in a verdict: kernels that use them go wrong
 MOST_DEVICES = 4  # of a rasteriser that share the work: each takes a core and memory

@@ -22,7 +22,7 @@ from wgpu_backend.kernels.trials import (
 )
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.attention import Scores
+from wgpu_backend.ops.attention.paged import Scores
 
 Make = Callable[[Context, np.random.Generator], Tensor]
 # Rules without which the one under test never finds what it looks for.

@@ -20,34 +20,32 @@ from wgpu_backend.ml.host_view import Owner
 from wgpu_backend.ml.indexing import indexed
 from wgpu_backend.ml.methods import function_of
 from wgpu_backend.ml.operators import Operators
-from wgpu_backend.ops import (
-    activation,
-    attention,
-    comparison,
-    convolution,
-    copying,
-    dot_product_attention,
-    elementwise,
-    experts,
-    indexing,
-    linear,
-    normalization,
-    pointwise,
-    position,
-    products,
-    recurrent,
-    reduction,
-    resampling,
-    sampling,
-    scan,
-    scatter,
-    shaping,
-    sorting,
-    taking,
-    triangular,
-    writing,
-)
-from wgpu_backend.ops.rope_options import STREAMS, RopeOptions
+from wgpu_backend.ops.elementwise import activation
+from wgpu_backend.ops.attention import paged
+from wgpu_backend.ops.elementwise import comparison
+from wgpu_backend.ops.conv import convolution
+from wgpu_backend.ops.shape import copying
+from wgpu_backend.ops.attention import dot_product
+from wgpu_backend.ops.elementwise import arithmetic
+from wgpu_backend.ops.moe import experts
+from wgpu_backend.ops.rows import indexing
+from wgpu_backend.ops.linear import linear
+from wgpu_backend.ops.reduce import norm
+from wgpu_backend.ops.elementwise import pointwise
+from wgpu_backend.ops.rope import position
+from wgpu_backend.ops.linear import products
+from wgpu_backend.ops.recurrent import ssm
+from wgpu_backend.ops.reduce import reduction
+from wgpu_backend.ops.conv import resampling
+from wgpu_backend.ops.sampling import sampling
+from wgpu_backend.ops.reduce import scan
+from wgpu_backend.ops.rows import scatter
+from wgpu_backend.ops.shape import shaping
+from wgpu_backend.ops.sampling import sorting
+from wgpu_backend.ops.rows import taking
+from wgpu_backend.ops.shape import triangular
+from wgpu_backend.ops.rows import writing
+from wgpu_backend.ops.rope.options import STREAMS, RopeOptions
 
 P = ParamSpec("P")
 
@@ -135,14 +133,14 @@ class Tensor(Operators):
         ends = accumulate(counts)
         return [self.slice(axis, e - n, e) for e, n in zip(ends, counts, strict=True)]
 
-    add = Method(elementwise.add)
-    sub = Method(elementwise.sub)
-    mul = Method(elementwise.mul)
-    div = Method(elementwise.div)
-    power = Method(elementwise.power)
-    maximum = Method(elementwise.maximum)
-    minimum = Method(elementwise.minimum)
-    scale = Method(elementwise.scale)
+    add = Method(arithmetic.add)
+    sub = Method(arithmetic.sub)
+    mul = Method(arithmetic.mul)
+    div = Method(arithmetic.div)
+    power = Method(arithmetic.power)
+    maximum = Method(arithmetic.maximum)
+    minimum = Method(arithmetic.minimum)
+    scale = Method(arithmetic.scale)
     equal = Method(comparison.equal)
     not_equal = Method(comparison.not_equal)
     less = Method(comparison.less)
@@ -157,9 +155,9 @@ class Tensor(Operators):
     mulmat = Method(linear.mulmat)
     mulmat_full_prec = Method(linear.mulmat_full_prec)
     linear = Method(linear.linear_layer)
-    rms_norm = Method(normalization.rms_norm)
-    layer_norm = Method(normalization.layer_norm)
-    softmax = Method(normalization.softmax)
+    rms_norm = Method(norm.rms_norm)
+    layer_norm = Method(norm.layer_norm)
+    softmax = Method(norm.softmax)
     silu = Method(activation.silu)
     gelu = Method(activation.gelu)
     gelu_erf = Method(activation.gelu_erf)
@@ -227,12 +225,12 @@ class Tensor(Operators):
     contiguous = Method(copying.contiguous)
     cast = Method(copying.cast)
     concat = Method(copying.concat)
-    paged_attention = Method(attention.paged_attention)
+    paged_attention = Method(paged.paged_attention)
     matmul = Method(products.matmul)
     avg_pool2d = Method(resampling.avg_pool2d)
     interpolate = Method(resampling.interpolate)
-    ssm_conv = Method(recurrent.ssm_conv)
-    ssm_scan = Method(recurrent.ssm_scan)
+    ssm_conv = Method(ssm.ssm_conv)
+    ssm_scan = Method(ssm.ssm_scan)
     rope_table_streams = Method(position.rope_table_streams)
 
     def rope_with(
@@ -310,7 +308,7 @@ class Tensor(Operators):
     conv2d = Method(convolution.conv2d)
     conv3d = Method(convolution.conv3d)
     im2col = Method(convolution.im2col)
-    scaled_dot_product_attention = Method(dot_product_attention.scaled_dot_product_attention)
+    scaled_dot_product_attention = Method(dot_product.scaled_dot_product_attention)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
 

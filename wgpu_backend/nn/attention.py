@@ -6,7 +6,7 @@ from typing import cast
 
 from wgpu_backend.batch import Batch
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.attention import attention
+from wgpu_backend.ops.attention.paged import attention
 
 
 def attend(

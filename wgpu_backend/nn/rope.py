@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.rope_options import RopeOptions
+from wgpu_backend.ops.rope.options import RopeOptions
 
 __all__ = ["RopeOptions", "Rotary"]
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache, update_wrapper
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from numpy.typing import NDArray
@@ -251,8 +251,8 @@ def fusions(
 def _import_all() -> None:
     """Import every op, as some are made by rules alone."""
     package = import_module("wgpu_backend.ops")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
+    for module in walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
 
 
 @overload

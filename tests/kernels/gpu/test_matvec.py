@@ -28,12 +28,12 @@ from wgpu_backend.dtypes import (
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.linear import linear
-from wgpu_backend.ops.linear_attributes import Q8, Q8_PAIR, Epilogue, Prologue
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.q8 import q8_activations, q8_weighted
-from wgpu_backend.ops.rounding import EVERY_PRODUCT, q8_pair, rms_norm_pair
-from wgpu_backend.ops.tiles import candidates, key
+from wgpu_backend.ops.rounding.q8 import q8_activations, q8_weighted
+from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, q8_pair, rms_norm_pair
+from wgpu_backend.ops.linear.tiles import candidates, key
 from wgpu_backend.shader import load
 from wgpu_backend.testing import values_of
 

@@ -15,8 +15,8 @@ from wgpu_backend.kernels.gpu.merge_q8 import attention_merge_q8
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.attention import attention_merge
-from wgpu_backend.ops.rounding import EVERY_PRODUCT
+from wgpu_backend.ops.attention.paged import attention_merge
+from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.any_width]

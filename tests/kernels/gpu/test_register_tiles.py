@@ -20,10 +20,10 @@ from wgpu_backend.kernels.gpu.register_tiles import (
 )
 from wgpu_backend.ml import tuning
 from wgpu_backend.ml.tuning import Effort
-from wgpu_backend.ops.linear import linear
-from wgpu_backend.ops.linear_attributes import Q8, Epilogue
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.attributes import Q8, Epilogue
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.q8 import FORMATS, q8_activations
+from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 from wgpu_backend.testing import nmse, values_of
 
 EXACT = 1e-10  # sums in another order

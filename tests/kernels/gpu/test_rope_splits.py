@@ -13,7 +13,7 @@ from wgpu_backend.kernels.gpu.rope_splits import rope_attention_splits
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.attention import attention_merge, paged_attention_splits
+from wgpu_backend.ops.attention.paged import attention_merge, paged_attention_splits
 
 pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
 SPLITS = 3

@@ -2,7 +2,7 @@
 
 from tests.ml.test_wgpu_launch import SOFTWARE, kernel
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.ops.normalization import softmax
+from wgpu_backend.ops.reduce.norm import softmax
 
 WITH_SUBGROUPS = Capabilities(software=True, subgroups=True)
 

@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import BF16, F16, F32
 from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import read_by
 from wgpu_backend.kernels.rasteriser.layouts import streams, tiled
-from wgpu_backend.ops.q8 import FORMATS
+from wgpu_backend.ops.rounding.q8 import FORMATS
 from wgpu_backend.shader import load
 
 TEAM = f"{LIB}/team_subgroup"

@@ -9,10 +9,10 @@ from wgpu_backend.dtypes import F16, F32, DType
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
-from wgpu_backend.ops.attention import Scores, paged_attention, paged_attention_splits
-from wgpu_backend.ops.attention_kernels import Rows, rows_of
+from wgpu_backend.ops.attention.paged import Scores, paged_attention, paged_attention_splits
+from wgpu_backend.ops.attention.paged_kernels import Rows, rows_of
 from wgpu_backend.ops.op import find
-from wgpu_backend.ops.rope_attention import NORMS, has_bindings
+from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings
 
 FOLDER = "kernels/gpu"
 CLUSTER = 8  # lanes of a subgroup that read a key together

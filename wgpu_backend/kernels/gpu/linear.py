@@ -22,10 +22,10 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     q8_tile,
 )
 from wgpu_backend.ops.check import FLOATS
-from wgpu_backend.ops.gates import require_whole
-from wgpu_backend.ops.linear_attributes import Form, Prologue, attributes_of
-from wgpu_backend.ops.q8 import FORMATS
-from wgpu_backend.ops.tiles import FEW
+from wgpu_backend.ops.linear.gates import require_whole
+from wgpu_backend.ops.linear.attributes import Form, Prologue, attributes_of
+from wgpu_backend.ops.rounding.q8 import FORMATS
+from wgpu_backend.ops.linear.tiles import FEW
 
 TILED, TILED_Q8 = "kernels/gpu/matmul_tiled", "kernels/gpu/matmul_tiled_q8"
 TILED_F16 = {"tile": "kernels/gpu/tile/f16"}

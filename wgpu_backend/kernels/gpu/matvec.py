@@ -12,10 +12,10 @@ from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import grid_for
-from wgpu_backend.ops.gates import joined_rows
-from wgpu_backend.ops.linear_attributes import attributes_of
-from wgpu_backend.ops.q8_rounding import PLANAR_COLUMNS
-from wgpu_backend.ops.tiles import even_share, tuned_tile
+from wgpu_backend.ops.linear.gates import joined_rows
+from wgpu_backend.ops.linear.attributes import attributes_of
+from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.linear.tiles import even_share, tuned_tile
 
 COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory read less of it
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers

@@ -10,7 +10,7 @@ from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.q8_rounding import GROUP, rounded_spec
+from wgpu_backend.ops.rounding.q8_rounding import GROUP, rounded_spec
 
 TAIL = 4  # values behind those of a split
 

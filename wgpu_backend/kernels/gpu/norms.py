@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.ops.normalization import by_team
-from wgpu_backend.ops.q8_rounding import GROUP
+from wgpu_backend.ops.reduce.norm import by_team
+from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 LONG_ROW = 1024  # values from which on more threads share a row
 THREADS = 256

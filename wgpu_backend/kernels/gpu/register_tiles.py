@@ -28,8 +28,8 @@ from wgpu_backend.dtypes import (
 from wgpu_backend.graph.node import Groups
 from wgpu_backend.kernels.gpu.matvec import TABLE_NBYTES, TABLES
 from wgpu_backend.ops.check import MAX_GROUPS
-from wgpu_backend.ops.tiles import TILES as TUNABLE
-from wgpu_backend.ops.tiles import tuned_tile
+from wgpu_backend.ops.linear.tiles import TILES as TUNABLE
+from wgpu_backend.ops.linear.tiles import tuned_tile
 
 GROUP = 32  # values of k that are brought at once, or twice as many
 THREAD_ROWS = 8  # that a thread sums, by as many columns as the tile leaves it

@@ -7,7 +7,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
-from wgpu_backend.ops.q8_rounding import GROUP
+from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 LANES = 8  # of a group
 

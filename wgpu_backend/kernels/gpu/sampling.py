@@ -11,7 +11,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.sampling import MAX_K, placed, top_k_of_parts
+from wgpu_backend.ops.sampling.sampling import MAX_K, placed, top_k_of_parts
 
 THREADS = 256
 MOST_ITEMS = 64  # keys that a thread may hold

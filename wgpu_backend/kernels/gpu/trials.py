@@ -20,7 +20,7 @@ from wgpu_backend.kernels.trials import (
     next_token,
     normal,
 )
-from wgpu_backend.ops.sampling import sample_into
+from wgpu_backend.ops.sampling.sampling import sample_into
 from wgpu_backend.sample import SamplingOptions, sampling_params_of
 
 

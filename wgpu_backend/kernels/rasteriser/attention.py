@@ -8,9 +8,9 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
-from wgpu_backend.ops.attention_kernels import Rows, most, rows_of, tiled
-from wgpu_backend.ops.normalization import by_team
-from wgpu_backend.ops.rope_attention import NORMS, has_bindings
+from wgpu_backend.ops.attention.paged_kernels import Rows, most, rows_of, tiled
+from wgpu_backend.ops.reduce.norm import by_team
+from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings
 
 LANE_POSITIONS = 4  # positions that each lane scores at once
 LANE_SUMS = 16  # vectors of results that each of them holds

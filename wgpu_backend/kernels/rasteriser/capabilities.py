@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.ops.rounding import EVERY_PRODUCT
+from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 
 EXPERT_TILES = ((4, 3), (2, 1))
 LANES = 8  # threads of a work group, which are one subgroup where lanes shuffle

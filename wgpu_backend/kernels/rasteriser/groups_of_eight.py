@@ -8,8 +8,8 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES
 from wgpu_backend.kernels.rasteriser.folder import LIB
-from wgpu_backend.ops.convolution import in_groups_of
-from wgpu_backend.ops.normalization import by_team
+from wgpu_backend.ops.conv.convolution import in_groups_of
+from wgpu_backend.ops.reduce.norm import by_team
 
 
 def convolve(launch: Launch, _: Capabilities) -> Launch | None:

@@ -8,7 +8,7 @@ from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.layouts.tiled import GROUP
 from wgpu_backend.layouts.layout import WeightLayout, layout_of
-from wgpu_backend.ops.gates import joined_rows
+from wgpu_backend.ops.linear.gates import joined_rows
 
 VECTOR = 4  # values
 

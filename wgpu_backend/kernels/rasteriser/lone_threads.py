@@ -8,7 +8,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.rasteriser.folder import FOLDER
-from wgpu_backend.ops.scan import blocks_of
+from wgpu_backend.ops.reduce.scan import blocks_of
 
 
 def sort_rows(launch: Launch, _: Capabilities) -> Launch:

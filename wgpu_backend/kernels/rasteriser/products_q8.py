@@ -12,10 +12,10 @@ from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import grid_for
-from wgpu_backend.ops.gates import joined_rows, require_whole
-from wgpu_backend.ops.linear_attributes import attributes_of
-from wgpu_backend.ops.q8 import GROUP, ROW
-from wgpu_backend.ops.tiles import chosen, even_share
+from wgpu_backend.ops.linear.gates import joined_rows, require_whole
+from wgpu_backend.ops.linear.attributes import attributes_of
+from wgpu_backend.ops.rounding.q8 import GROUP, ROW
+from wgpu_backend.ops.linear.tiles import chosen, even_share
 
 SHADER = f"{FOLDER}/mulmat_q8"
 # Formats of which two groups in one turn of the loop still are short enough for a core's caches,

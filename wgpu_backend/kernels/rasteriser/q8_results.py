@@ -11,11 +11,11 @@ from dataclasses import replace
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
-from wgpu_backend.ops.gates import lies_whole
-from wgpu_backend.ops.linear import linear
-from wgpu_backend.ops.linear_attributes import SUMS, Epilogue, attributes_of
-from wgpu_backend.ops.linear_rules import adds, again
-from wgpu_backend.ops.q8 import GROUP
+from wgpu_backend.ops.linear.gates import lies_whole
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, attributes_of
+from wgpu_backend.ops.linear.rules import adds, again
+from wgpu_backend.ops.rounding.q8 import GROUP
 
 
 @linear.fuses("q8_activations", name="linear_gated_q8", exact=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
-from wgpu_backend.ops.row_launches import GROUP
+from wgpu_backend.ops.rows.launches import GROUP
 
 
 def rows(launch: Launch, capabilities: Capabilities) -> Launch | None:

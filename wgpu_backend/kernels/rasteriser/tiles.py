@@ -7,7 +7,7 @@ from itertools import product
 
 from wgpu_backend.device_info import Tile
 from wgpu_backend.kernels.rasteriser.capabilities import LANES
-from wgpu_backend.ops.tiles import CLASSES, TILES, Class
+from wgpu_backend.ops.linear.tiles import CLASSES, TILES, Class
 
 
 def _lane_tiles(

@@ -1,0 +1,288 @@
+"""Norms, rotation, cache write and attention of one token, in one op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32, U32
+from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.fusion import Callee, Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.attention.paged import Scores, paged_launch
+from wgpu_backend.ops.attention.paged_kernels import select_tiles
+from wgpu_backend.ops.check import require
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
+
+BINDINGS = 9  # with positions and sequences apart, and without norms
+NORMS = ("query_norm", "key_norm")
+
+
+def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Pick the kernel of attention, one that does something first.
+
+    Raises
+    ------
+    DeviceError
+        The device shows too few buffers, or its kernel of attention is a plain one.
+    """
+    norms = sum(name in launch.operands for name in NORMS)
+    if not has_kernel(capabilities, norms):
+        raise DeviceError(
+            f"rope_attention: the device shows {capabilities.max_storage_bindings} buffers at "
+            f"once, needs {BINDINGS + norms}, and a kernel of attention by tiles; use rope_put, "
+            "and paged_attention"
+        )
+    return select_tiles(launch, capabilities)
+
+
+def has_kernel(capabilities: Capabilities, norms: int = 0) -> bool:
+    """Whether a device shows enough buffers, and its kernel of attention is not the plain one."""
+    return capabilities.compiles_tiles and has_bindings(capabilities, norms)
+
+
+def has_bindings(capabilities: Capabilities, norms: int = 0) -> bool:
+    """Whether a device shows enough buffers at once."""
+    return capabilities.max_storage_bindings >= BINDINGS + norms
+
+
+@op(shader="attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
+def rope_attention(
+    q: Node,
+    key: Node,
+    value: Node,
+    angles: Node,
+    slot: Node,
+    k: Node,
+    v: Node,
+    positions: Node,
+    sequences: Node,
+    table: Node,
+    query_norm: Node | None = None,
+    key_norm: Node | None = None,
+    *,
+    interleaved: bool,
+    scores: Scores,
+    eps: float = 0.0,
+    rounds: bool = False,
+) -> Launch:
+    """Rotate a token's queries and key, put key and value into the cache, and attend to it.
+
+    Made by fusion rules alone, of a `rope_put` and the attention that reads what it gives, and of
+    the `rms_norm` of each head in front of them where models have those. A work group turns the
+    queries it needs where they lie, so that none needs what others write.
+
+    Parameters
+    ----------
+    q : (1, heads, cols), f32; written
+    key : (1, kv_heads, cols), f32
+    value : (1, kv_heads, v_cols), f32
+        The three are parts of one tensor, and neighbouring heads are neighbours there. `cols` and
+        `v_cols` are multiples of 8, offsets of 4.
+    angles : (1, pairs, 2), f32
+        From `rope_table`; `pairs` a multiple of 4.
+    slot : (1,), i32
+        Row of the cache; one outside it is dropped.
+    k, v : states, f32 or f16; written
+    positions, sequences, table, scores
+        See `paged_attention`.
+    query_norm, key_norm : (cols,), f32, or None
+        Weights of a norm of each head, both or none, behind which it turns.
+    interleaved : bool
+        See `rope`.
+    eps : float
+        Of the norms.
+    rounds : bool
+        Give what `paged_attention_q8` gives.
+
+    Returns
+    -------
+    (1, heads, v_cols), f32, or (1, heads * v_cols / 32, 12), u32
+
+    Raises
+    ------
+    ShapeError
+        There are several tokens, the three lie apart, angles or slot are parts of a tensor, or
+        norms do not fit heads.
+    DeviceError
+        When it is run: the device has no kernel for it.
+    """
+    operands = (q, key, value, angles, slot, k, v, positions, sequences, table)
+    norms = (query_norm, key_norm)
+    launch = prepared_launch(*operands, norms, interleaved=interleaved, scores=scores, eps=eps)
+    return rounded("rope_attention", launch) if rounds else launch
+
+
+def prepared_launch(
+    q: Node,
+    key: Node,
+    value: Node,
+    angles: Node,
+    slot: Node,
+    k: Node,
+    v: Node,
+    positions: Node,
+    sequences: Node,
+    table: Node,
+    weights: tuple[Node | None, Node | None],
+    *,
+    interleaved: bool,
+    scores: Scores,
+    eps: float,
+    splits: int = 1,
+) -> Launch:
+    """Launch of an op over the operands of `rope_attention`, see there."""
+    _require_places(angles, slot)
+    _require_one_token(q, key, value)
+    launch = paged_launch(q, k, v, positions, sequences, table, scores=scores, splits=splits)
+    new = {"new_key": key, "new_value": value, "angles": angles, "slot": slot}
+    norms = _norms(q, *weights)
+    return replace(
+        launch,
+        operands={**launch.operands, **new, **norms},
+        params={**launch.params, "eps": eps},
+        choices={
+            **launch.choices,
+            **_prepared(launch, new),
+            "before": "before/norm_rope_put" if norms else "before/rope_put",
+            "INTERLEAVED": interleaved,
+        },
+        writes=("q", "k", "v"),
+    )
+
+
+def rounded(name: str, launch: Launch) -> Launch:
+    """Launch of attention whose result leaves in eight bits.
+
+    Raises
+    ------
+    ShapeError
+        A head is not made of whole groups.
+    """
+    tokens, heads, v_cols = launch.out.shape
+    require(
+        v_cols % GROUP == 0,
+        ShapeError,
+        f"{name}: values of a head are {v_cols}, needs a multiple of {GROUP}",
+    )
+    out = Spec.dense((tokens, heads * v_cols // GROUP, WORDS), U32)
+    return replace(launch, out=out, choices={**launch.choices, "ROUNDED": True})
+
+
+def _require_places(angles: Node, slot: Node) -> None:
+    require(
+        not angles.spec.offset and not slot.spec.offset,
+        ShapeError,
+        f"rope_attention: angles and slot begin at {angles.spec.offset} and {slot.spec.offset} of "
+        "their tensors, need 0; call contiguous()",
+    )
+
+
+def _require_one_token(q: Node, key: Node, value: Node) -> None:
+    require(
+        q.spec.shape[0] == 1 and lie_together(q, key, value),
+        ShapeError,
+        f"rope_attention: q, key and value are {q.spec}, {key.spec}, {value.spec}; needs one "
+        "token, and parts of one tensor",
+    )
+
+
+def _norms(q: Node, *weights: Node | None) -> dict[str, Node]:
+    """Operands of a kernel that makes norms first, none where it does not."""
+    norms = {name: w for name, w in zip(NORMS, weights, strict=True) if w is not None}
+    for name, weight in norms.items():
+        require(
+            len(norms) == len(NORMS) and weight_fits(weight, q),
+            ShapeError,
+            f"rope_attention: {name} is {weight.spec.shape} {weight.spec.dtype}, heads have "
+            f"{q.spec.shape[2]} values; needs weights for both norms, f32 and dense",
+        )
+    return norms
+
+
+def weight_fits(weight: Node, q: Node) -> bool:
+    """Whether this is what the kernel reads as the weight of a norm of heads."""
+    spec = weight.spec
+    return (
+        spec.dtype == F32 and spec.shape == q.spec.shape[2:] and spec.is_dense and not spec.offset
+    )
+
+
+def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
+    """Choices of attention that turns and writes first; its cache and queries may be written."""
+    states = {name: f"state4/{launch.operands[name].spec.dtype}" for name in "kv"}
+    return {
+        **states,
+        "q": "store/f32",
+        "new_key": "=q",
+        "new_value": "=q",
+        "COLS": launch.operands["q"].spec.shape[2],
+        "V_COLS": new["new_value"].spec.shape[2],
+        "PAIRS": new["angles"].spec.shape[1],
+        "KEY_AT": new["new_key"].spec.offset,
+        "VALUE_AT": new["new_value"].spec.offset,
+    }
+
+
+def lie_together(*parts: Node) -> bool:
+    """Whether heads are parts of one tensor, neighbours in it, at multiples of four values."""
+    storages = {part.storage for part in parts}
+    return len(storages) == 1 and all(
+        part.spec.strides[1:] == (part.spec.shape[2], 1) and part.spec.offset % 4 == 0
+        for part in parts
+    )
+
+
+@rope_attention.fuses("paged_attention", "paged_attention_q8")
+def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
+    """Attention of one token, and the `rope_put` in front of it."""
+    if not has_kernel(graph.capabilities):
+        return None
+    return prepared(node, graph, rope_attention, rounds=node.op == "paged_attention_q8")
+
+
+def prepared(node: OpNode, graph: Graph, op: Callee, **options: bool | int) -> Node | None:
+    """Attention of one token and the `rope_put` in front of it as `op`, with these options."""
+    put = graph.single_use_producer(node.operands["q"], "rope_put")
+    if put is None or put.spec.shape[0] != 1:
+        return None
+    q, key, value, angles, slot, keys, values = put.call.args
+    norms = [norm for x in (q, key) if (norm := graph.single_use_producer(x, "rms_norm"))]
+    behind = _behind(norms, graph.capabilities)
+    if behind is None:
+        return None
+    q, key = (norm.operands["x"] for norm in norms) if norms else (q, key)
+    fits = lie_together(q, key, value) and q.storage.kind == "intermediate"
+    fits = fits and not angles.spec.offset and not slot.spec.offset
+    same = (
+        keys.storage is node.operands["k"].storage and values.storage is node.operands["v"].storage
+    )
+    if not fits or not same or not graph.read_by(q.storage, put, *norms):
+        return None
+    if not graph.absorb(put, node):
+        return None
+    return graph.call(
+        op,
+        *(q, key, value, angles, slot, keys, values),
+        *(node.operands[name] for name in ("positions", "sequences", "table")),
+        **put.call.kwargs,
+        **behind,
+        scores=node.call.kwargs["scores"],
+        **options,
+    )
+
+
+def _behind(norms: Sequence[OpNode], capabilities: Capabilities) -> dict[str, Any] | None:
+    """Arguments for the norms that were found; None where there is no kernel for them."""
+    if not norms:
+        return {}
+    epsilons = {norm.options["eps"] for norm in norms}
+    weights = [norm.operands["weight"] for norm in norms]
+    fit = all(weight_fits(w, n.node) for w, n in zip(weights, norms, strict=True))
+    if len(norms) != 2 or len(epsilons) != 1 or not fit or not has_kernel(capabilities, 2):
+        return None
+    return {**dict(zip(NORMS, weights, strict=True)), "eps": epsilons.pop()}

@@ -1,0 +1,382 @@
+"""Convolutions over channels-last tensors: conv2d, conv3d, conv1d_dw, and im2col.
+
+`x/ml` and this package have channels last: (n, h, w, c) and weights (o, kh, kw, c). Ollama's `ml`
+has them before the pixels, its receiver is the kernel, and it names the contiguous axis first: its
+``kernel.Conv2D(input, s0, s1, p0, p1, d0, d1)`` of [kw, kh, ic, oc] and [w, h, ic, n] is
+``input.permute(0, 2, 3, 1).conv2d(kernel.permute(0, 2, 3, 1), (s1, s0), (p1, p0), (d1, d0))`` with
+the result's ``permute(0, 3, 1, 2)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
+from wgpu_backend.ops.shape.copying import contiguous
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.views import viewed
+
+WIDTH = 64  # threads of a work group
+PIXELS = 4  # that one thread of the vector kernel makes, of four outputs each
+AXES = ("depth", "height", "width")
+
+
+def in_groups_of(launch: Launch, width: int) -> Launch:
+    """Launch of the vector kernel with so many threads in a work group."""
+    pixel_groups = -(-launch.count("pixels") // (width * PIXELS))
+    return replace(
+        launch,
+        groups=grid_for(pixel_groups * launch.count("blocks")),
+        params={**launch.params, "pixel_groups": pixel_groups},
+        choices={**launch.choices, "WG": width, "PIXELS": PIXELS},
+    )
+
+
+@op(trusted=True)
+def convolve(
+    x: Node,
+    weight: Node,
+    *,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> Launch:
+    """Convolution over three axes, summing in f32; what `conv2d` and the others are made of.
+
+    Source: Dumoulin & Visin 2016, "A guide to convolution arithmetic", relationship 15.
+
+    Parameters
+    ----------
+    x : (n, d, h, w, c), f32, f16 or bf16, of any strides
+    weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
+    strides, paddings, dilations : three int each
+        Of depth, height and width; zeros are padded on both sides.
+    groups : int
+        Divides c and o: each part of the outputs sees its part of the channels.
+
+    Returns
+    -------
+    (n, od, oh, ow, o), f32.
+
+    Raises
+    ------
+    ShapeError
+        Channels do not fit, or the kernel is larger than the padded `x`.
+    """
+    for name, node in (("x", x), ("weight", weight)):
+        require_rank("convolve", name, node, 5, 5)
+        require_dtype("convolve", name, node, FLOATS)
+    _require_groups(x.spec.shape, weight.spec.shape, groups)
+    pixels = _extents(x.spec.shape[1:4], weight.spec.shape[1:4], strides, paddings, dilations)
+    outputs = weight.spec.shape[0]
+    out = Spec.dense((x.spec.shape[0], *pixels, outputs), F32)
+    launch = Launch(
+        out,
+        {"x": x, "weight": weight},
+        params={
+            "outputs": outputs,
+            "group_outputs": outputs // groups,
+            **_steps(x.spec, weight.spec),
+            "size": x.spec.shape[:4],
+            "out": out.shape[:4],
+            "kernel": (1, *weight.spec.shape[1:4]),
+            "step": (1, *strides),
+            "before": (0, *paddings),
+            "dilation": (1, *dilations),
+        },
+        work=2 * out.size * math.prod(weight.spec.shape[1:]),
+    )
+    if _in_vectors(x.spec, weight.spec):
+        return _by_vectors(launch, groups)
+    return _by_values(launch)
+
+
+def _by_vectors(launch: Launch, groups: int) -> Launch:
+    """Launch of the kernel that reads four channels and makes four outputs at once."""
+    outputs = launch.out.shape[4]
+    params = {
+        "pixels": math.prod(launch.out.shape[:4]),
+        "blocks": groups * -(-outputs // groups // 4),
+        "quads": launch.operands["weight"].spec.shape[4] // 4,
+    }
+    return in_groups_of(replace(launch, params={**launch.params, **params}), WIDTH)
+
+
+def _by_values(launch: Launch) -> Launch:
+    """Launch of the kernel that takes channels wherever they lie."""
+    x, weight = (launch.operands[name].spec for name in ("x", "weight"))
+    params = {
+        "values": launch.out.size,
+        "channels": weight.shape[4],
+        "x_channel": x.strides[4],
+        "weight_channel": weight.strides[4],
+    }
+    return replace(
+        launch,
+        threads=launch.out.size,
+        params={**launch.params, **params},
+        shader="convolve_plain",
+    )
+
+
+def _steps(x: Spec, weight: Spec) -> Mapping[str, int]:
+    """Elements from one value to the next along the axes that are not channels."""
+    names = ("batch", *AXES)
+    steps = {f"x_{name}": x.strides[i] for i, name in enumerate(names)}
+    return steps | {f"weight_{name}": weight.strides[i] for i, name in enumerate(("row", *AXES))}
+
+
+def _in_vectors(x: Spec, weight: Spec) -> bool:
+    """Whether channels lie in whole vectors of four, on both sides."""
+    return weight.shape[4] % 4 == 0 and all(
+        s.strides[4] == 1 and all(n % 4 == 0 for n in (s.offset, *s.strides[:4]))
+        for s in (x, weight)
+    )
+
+
+def _require_groups(x: Shape, weight: Shape, groups: int) -> None:
+    require(
+        groups > 0 and weight[0] % groups == 0,
+        ShapeError,
+        f"convolve: {weight[0]} outputs, not a multiple of {groups} groups",
+    )
+    require(
+        x[4] == weight[4] * groups,
+        ShapeError,
+        f"convolve: x has {x[4]} channels, weight needs {weight[4]} in each of {groups} groups",
+    )
+
+
+def _extents(
+    x: Shape,
+    kernel: Shape,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+) -> Shape:
+    """Extents of the result; the numbers belong to the last of depth, height and width."""
+    found: list[int] = []
+    names = AXES[-len(x) :]
+    for name, n, k, s, p, d in zip(names, x, kernel, strides, paddings, dilations, strict=True):
+        require(
+            s > 0 and d > 0 and p >= 0 and k > 0,
+            ShapeError,
+            f"convolve: along the {name} kernel {k}, stride {s}, padding {p}, dilation {d}; needs "
+            "padding from 0 and the others from 1",
+        )
+        reach = d * (k - 1) + 1
+        require(
+            reach <= n + 2 * p,
+            ShapeError,
+            f"convolve: the kernel reaches over {reach} values, padded {name} has {n + 2 * p}",
+        )
+        found.append((n + 2 * p - reach) // s + 1)
+    return tuple(found)
+
+
+def conv3d(
+    x: Node,
+    weight: Node,
+    strides: Sequence[int] = (1, 1, 1),
+    paddings: Sequence[int] = (0, 0, 0),
+    dilations: Sequence[int] = (1, 1, 1),
+    groups: int = 1,
+) -> Node:
+    """Convolution over depth, height and width.
+
+    `ml` writes ``kernel.Conv3D(input, c, …)`` of [kw, kh, kd, c · oc] and [w, h, d, c · n]: reshape
+    to (oc, c, kd, kh, kw) and (n, c, d, h, w), then permute both by (0, 2, 3, 4, 1).
+
+    Parameters
+    ----------
+    x : (n, d, h, w, c), f32, f16 or bf16
+    weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
+    strides, paddings, dilations : three int each
+        Of depth, height and width.
+    groups : int
+
+    Returns
+    -------
+    (n, od, oh, ow, o), f32
+        ``od = (d + 2 padding - dilation (kd - 1) - 1) // stride + 1``, and so on.
+
+    Raises
+    ------
+    ShapeError
+        Channels do not fit, or the kernel is larger than the padded `x`.
+    """
+    return convolve(
+        x, weight, strides=strides, paddings=paddings, dilations=dilations, groups=groups
+    )
+
+
+def conv2d(
+    x: Node,
+    weight: Node,
+    strides: Sequence[int] = (1, 1),
+    paddings: Sequence[int] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+    groups: int = 1,
+) -> Node:
+    """Convolution over height and width.
+
+    `ml` has the kernel as its receiver and channels before pixels; see the module.
+
+    Parameters
+    ----------
+    x : (n, h, w, c), f32, f16 or bf16
+    weight : (o, kh, kw, c / groups), f32, f16 or bf16
+    strides, paddings, dilations : two int each
+        Of height and width.
+    groups : int
+
+    Returns
+    -------
+    (n, oh, ow, o), f32
+        ``oh = (h + 2 padding - dilation (kh - 1) - 1) // stride + 1``, and so on.
+
+    Raises
+    ------
+    ShapeError
+        Channels do not fit, or the kernel is larger than the padded `x`.
+    """
+    require_rank("conv2d", "x", x, 4)
+    require_rank("conv2d", "weight", weight, 4)
+    if weight.spec.shape[3] % 4 == 0:
+        x, weight = _channels_last(x), _channels_last(weight)
+    return _over(x, weight, strides, paddings, dilations, groups)
+
+
+def conv1d_dw(x: Node, weight: Node, stride: int = 1, padding: int = 0, dilation: int = 1) -> Node:
+    """Convolution of each channel with its own kernel.
+
+    `ml` writes ``data.Conv1DDW(weight, s, p, d)`` of [length, c, n] and [k, 1, c]: that is
+    ``data.permute(0, 2, 1).conv1d_dw(weight.reshape(c, k), s, p, d)``.
+
+    Parameters
+    ----------
+    x : (n, length, c), f32, f16 or bf16
+    weight : (c, k), f32, f16 or bf16
+    stride, padding, dilation : int
+
+    Returns
+    -------
+    (n, ol, c), f32
+        ``ol = (length + 2 padding - dilation (k - 1) - 1) // stride + 1``.
+
+    Raises
+    ------
+    ShapeError
+        Channels differ, or the kernel is larger than the padded `x`.
+    """
+    require_rank("conv1d_dw", "x", x, 3, 3)
+    require_rank("conv1d_dw", "weight", weight, 2, 2)
+    channels, taps = weight.spec.shape
+    require(
+        x.spec.shape[2] == channels,
+        ShapeError,
+        f"conv1d_dw: x has {x.spec.shape[2]} channels, weight has {channels}",
+    )
+    spec = weight.spec
+    rows = Spec((channels, taps, 1), spec.dtype, (*spec.strides, 1), spec.offset)
+    return _over(x, viewed(weight, rows), (stride,), (padding,), (dilation,), channels)
+
+
+def _over(
+    x: Node,
+    weight: Node,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> Node:
+    """Convolution over fewer than three axes: those in front have one value."""
+    rank = len(x.spec.shape) - 2
+    for name, values in (("strides", strides), ("paddings", paddings), ("dilations", dilations)):
+        require(len(values) == rank, ShapeError, f"convolve: {len(values)} {name}, needs {rank}")
+    missing = 3 - rank
+    y = convolve(
+        _with_axes(x, missing),
+        _with_axes(weight, missing),
+        strides=(*(1,) * missing, *strides),
+        paddings=(*(0,) * missing, *paddings),
+        dilations=(*(1,) * missing, *dilations),
+        groups=groups,
+    )
+    return viewed(y, Spec.dense((y.spec.shape[0], *y.spec.shape[1 + missing :]), F32))
+
+
+def _with_axes(node: Node, missing: int) -> Node:
+    """View with axes of one value after the first."""
+    spec, ones = node.spec, (1,) * missing
+    shape = (spec.shape[0], *ones, *spec.shape[1:])
+    strides = (spec.strides[0], *(0,) * missing, *spec.strides[1:])
+    return viewed(node, Spec(shape, spec.dtype, strides, spec.offset))
+
+
+def _channels_last(node: Node) -> Node:
+    """Node whose channels lie in whole vectors of four, copied where they do not."""
+    spec = node.spec
+    whole = all(n % 4 == 0 for n in (spec.offset, *spec.strides[:3]))
+    return node if (spec.strides[3] == 1 and whole) or node.builder is None else contiguous(node)
+
+
+@op(trusted=True)
+def im2col(
+    x: Node,
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    paddings: Sequence[int] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+) -> Launch:
+    """Values that each pixel of a convolution looks at, side by side; zeros beyond the border.
+
+    ``weight.reshape(o, -1).mulmat(x.im2col((kh, kw), …))`` is ``x.conv2d(weight, …)``. `ml` writes
+    ``kernel.IM2Col(input, …)``, takes nothing but the shape of the kernel, and orders values as
+    (c, kh, kw).
+
+    Parameters
+    ----------
+    x : (n, h, w, c), f32, f16 or bf16, of any strides
+    kernel : two int
+        Its height and width.
+    strides, paddings, dilations : two int each
+
+    Returns
+    -------
+    (n, oh, ow, kh * kw * c), f32
+        Values in the order (kh, kw, c).
+
+    Raises
+    ------
+    ShapeError
+        The kernel is larger than the padded `x`.
+    """
+    require_rank("im2col", "x", x, 4)
+    require_dtype("im2col", "x", x, FLOATS)
+    batch, height, width, channels = x.spec.shape
+    kh, kw = kernel
+    pixels = _extents((height, width), (kh, kw), strides, paddings, dilations)
+    out = Spec.dense((batch, *pixels, kh * kw * channels), F32)
+    return Launch(
+        out,
+        {"x": x},
+        threads=out.size,
+        params={
+            "values": out.size,
+            "channels": channels,
+            "out": (batch, 1, *pixels),
+            "kernel": (1, 1, kh, kw),
+            "step": (1, 1, *strides),
+            "before": (0, 0, *paddings),
+            "dilation": (1, 1, *dilations),
+        },
+        work=2 * out.nbytes,
+    )

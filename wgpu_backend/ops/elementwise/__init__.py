@@ -1,0 +1,1 @@
+"""Ops of one value after another, and how chains of them become one kernel."""

@@ -1,0 +1,286 @@
+"""Activations, and gated activations ``act(gate) * up``."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.elementwise.arithmetic import binary, in_registers
+from wgpu_backend.ops.op import Replace, op
+
+
+def unary(name: str, x: Node, allowed: tuple[DType, ...] = FLOATS) -> Launch:
+    """Launch of an op whose WGSL builds on ``lib/unary``."""
+    require_rank(name, "x", x, 0)
+    require_dtype(name, "x", x, allowed)
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    params = {
+        "size": out.size,
+        "shape": pad_to_4d(out.shape, 1),
+        "x_strides": pad_to_4d(x.spec.strides, 0),
+    }
+    return Launch(
+        out,
+        {"x": x},
+        threads=quads(out.size),
+        params=params,
+        choices={**in_registers(x.spec.dtype), "DENSE": x.spec.is_dense},
+        in_place=("x",),
+        work=2 * out.nbytes,
+    )
+
+
+@op(trusted=True)
+def silu(x: Node) -> Launch:
+    """Sigmoid-weighted value: ``x / (1 + exp(-x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("silu", x)
+
+
+@op(trusted=True)
+def gelu(x: Node) -> Launch:
+    """Gaussian error linear unit, the tanh form.
+
+    Source: Hendrycks & Gimpel 2016, §2.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("gelu", x)
+
+
+@op(trusted=True)
+def gelu_erf(x: Node) -> Launch:
+    """Gaussian error linear unit, by the error function.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("gelu_erf", x)
+
+
+@op(trusted=True)
+def quick_gelu(x: Node) -> Launch:
+    """Sigmoid form of GELU: ``x / (1 + exp(-1.702 x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("quick_gelu", x)
+
+
+@op(trusted=True)
+def relu(x: Node) -> Launch:
+    """Larger of the value and zero; NaN where it is NaN.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("relu", x)
+
+
+@op(trusted=True)
+def tanh(x: Node) -> Launch:
+    """Hyperbolic tangent.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("tanh", x)
+
+
+@op(trusted=True)
+def sigmoid(x: Node) -> Launch:
+    """Logistic function: ``1 / (1 + exp(-x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("sigmoid", x)
+
+
+@op(trusted=True)
+def swiglu(gate: Node, up: Node) -> Launch:
+    """Gated activation: `silu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("swiglu", gate, up)
+
+
+@op(trusted=True)
+def geglu(gate: Node, up: Node) -> Launch:
+    """Gated activation: `gelu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("geglu", gate, up)
+
+
+@op(trusted=True)
+def geglu_erf(gate: Node, up: Node) -> Launch:
+    """Gated activation: `gelu_erf` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("geglu_erf", gate, up)
+
+
+@op(trusted=True)
+def geglu_quick(gate: Node, up: Node) -> Launch:
+    """Gated activation: `quick_gelu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("geglu_quick", gate, up)
+
+
+@op(trusted=True)
+def reglu(gate: Node, up: Node) -> Launch:
+    """Gated activation: `relu` of `gate`, times `up`.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary("reglu", gate, up)
+
+
+@op(dense=("x", "up"), trusted=True)
+def silu_alpha_limit(x: Node, up: Node, alpha: float, limit: float) -> Launch:
+    """Gated activation of gpt-oss: ``g sigmoid(alpha g) (u + 1)``, both bounded by `limit`.
+
+    Source: OpenAI 2025, gpt-oss's reference implementation, ``swiglu``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+        The gate; g is its value, at most `limit`.
+    up : (...), of the same shape
+        u is its value, within ``-limit … limit``.
+    alpha : float
+        1.702 in gpt-oss.
+    limit : float
+        7 in gpt-oss; more than 0.
+
+    Returns
+    -------
+    Like `x`.
+
+    Raises
+    ------
+    ShapeError
+        Shapes differ, or `limit` is not more than 0.
+    """
+    require_dtype("silu_alpha_limit", "x", x, FLOATS)
+    require_dtype("silu_alpha_limit", "up", up, FLOATS)
+    require(
+        x.spec.shape == up.spec.shape,
+        ShapeError,
+        f"silu_alpha_limit: x is {x.spec.shape}, up is {up.spec.shape}, needs the same shape",
+    )
+    require(limit > 0, ShapeError, f"silu_alpha_limit: limit is {limit}, needs more than 0")
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    return Launch(
+        out,
+        {"x": x, "up": up},
+        threads=quads(out.size),
+        params={"size": out.size, "alpha": alpha, "limit": limit},
+        in_place=("x", "up"),
+        work=3 * out.nbytes,
+    )
+
+
+# Gated activations by the one they apply to the gate.
+GATED = {
+    "silu": swiglu,
+    "gelu": geglu,
+    "gelu_erf": geglu_erf,
+    "quick_gelu": geglu_quick,
+    "relu": reglu,
+}
+
+
+def _times(name: str) -> Replace:
+    """Rule for an activation that only a product value by value reads."""
+
+    def replace(node: OpNode, graph: Graph) -> Node | None:
+        activation = graph.single_use_producer(node.operands["a"], name)
+        if activation is None:
+            return None
+        return graph.call(GATED[name], activation.operands["x"], node.operands["b"])
+
+    return replace
+
+
+for _name, _gated in GATED.items():
+    _gated.fuses("mul")(_times(_name))

@@ -1,0 +1,253 @@
+"""Functions of each value on its own: sqr, sqrt, exp, log, abs, sin, clamp, fill and their like."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wgpu_backend.dtypes import BF16, BOOL, F32, I32, DType, held
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.elementwise.activation import unary
+from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
+from wgpu_backend.ops.check import FLOATS, quads, require, require_dtype, require_number
+from wgpu_backend.ops.op import op
+
+
+@op(trusted=True)
+def sqr(x: Node) -> Launch:
+    """Square: ``x * x``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("sqr", x)
+
+
+@op(trusted=True)
+def sqrt(x: Node) -> Launch:
+    """Square root, NaN below zero.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("sqrt", x)
+
+
+@op(trusted=True)
+def exp(x: Node) -> Launch:
+    """Exponential.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("exp", x)
+
+
+@op(trusted=True)
+def neg(x: Node) -> Launch:
+    """Value with the other sign.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("neg", x, (*FLOATS, I32))
+
+
+@op(trusted=True)
+def log(x: Node) -> Launch:
+    """Natural logarithm, within 4 units in the last place of f32.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense; -inf where `x` is zero, NaN below.
+    """
+    return unary("log", x)
+
+
+@op(trusted=True)
+def abs(x: Node) -> Launch:
+    """Value without its sign.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+
+    Returns
+    -------
+    Like `x`, dense; the smallest i32 stays as it is, as in NumPy.
+    """
+    return unary("abs", x, (*FLOATS, I32))
+
+
+@op(trusted=True)
+def sign(x: Node) -> Launch:
+    """Sign as a number: 1 above zero, -1 below it, 0 for zero.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or i32
+
+    Returns
+    -------
+    Like `x`, dense; NaN where `x` is NaN.
+    """
+    return unary("sign", x, (*FLOATS, I32))
+
+
+@op(trusted=True)
+def sin(x: Node) -> Launch:
+    """Sine, within some 1e-7 of the true value for every f32 angle.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+        Radians.
+
+    Returns
+    -------
+    Like `x`, dense; NaN where `x` is infinite.
+    """
+    return unary("sin", x)
+
+
+@op(trusted=True)
+def cos(x: Node) -> Launch:
+    """Cosine; see `sin`.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+        Radians.
+
+    Returns
+    -------
+    Like `x`, dense; NaN where `x` is infinite.
+    """
+    return unary("cos", x)
+
+
+@op(trusted=True)
+def softplus(x: Node) -> Launch:
+    """Smooth form of `relu`: ``log(1 + exp(x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("softplus", x)
+
+
+@op(dense=("x",), trusted=True)
+def clamp(x: Node, low: float, high: float) -> Launch:
+    """Value, moved up to `low` or down to `high` where it lies outside.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    low, high : float
+        May be infinite.
+
+    Returns
+    -------
+    Like `x`; NaN stays NaN.
+
+    Raises
+    ------
+    ShapeError
+        `low` is above `high`, or one is NaN.
+    """
+    require_dtype("clamp", "x", x, FLOATS)
+    for name, bound in (("low", low), ("high", high)):
+        require_number("clamp", name, bound)
+    require(low <= high, ShapeError, f"clamp: {low} to {high}, needs the smaller number first")
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    return Launch(
+        out,
+        {"x": x},
+        threads=quads(out.size),
+        params={"size": out.size, "low": low, "high": high},
+        in_place=("x",),
+        work=2 * out.nbytes,
+    )
+
+
+@op(trusted=True)
+def fill(x: Node, value: float) -> Launch:
+    """Tensor like another, with one value everywhere.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+        Its values do not matter.
+    value : float
+        Rounded to the type; for integers a whole number within their range, for bool 0 or 1.
+
+    Returns
+    -------
+    Like `x`, dense.
+
+    Raises
+    ------
+    DTypeError
+        The type cannot hold `value`.
+    """
+    require_plain("fill", "x", x)
+    _require_held(value, x.spec.dtype)
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    high, low = divmod(bits_of(value, out.dtype), 2**32)
+    return Launch(
+        out,
+        {},
+        threads=quads(out.size),
+        params={"size": out.size, "low": low, "high": high},
+        choices=moving(out.dtype),
+        work=out.nbytes,
+    )
+
+
+def _require_held(value: float, dtype: DType) -> None:
+    """Raise DTypeError where an integer type does not hold a number."""
+    assert dtype.numpy is not None
+    if dtype == BF16 or dtype.numpy.kind not in "biu":
+        held("fill", np.asarray(value), F32 if dtype == BF16 else dtype)
+        return
+    low, high = (0, 1) if dtype == BOOL else _range(dtype.numpy)
+    require(
+        low <= value <= high and int(value) == value,
+        DTypeError,
+        f"fill: {value} in a tensor of {dtype}, needs a whole number {low} to {high}",
+    )
+
+
+def _range(dtype: np.dtype[np.generic]) -> tuple[int, int]:
+    info = np.iinfo(dtype.name)
+    return info.min, info.max

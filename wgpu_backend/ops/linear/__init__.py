@@ -1,0 +1,1 @@
+"""Products with weights: one op, what surrounds a product as data, and its rules."""

@@ -1,0 +1,390 @@
+"""Products with weights: `linear`, with what comes before and behind its sums as data.
+
+`mulmat` and `mulmat_full_prec` are the methods that the interface has; fusion rules write prologues
+and epilogues onto the node that they make.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import ALL, F32, U32, DType
+from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.node import Groups, Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ops.check import (
+    FLOATS,
+    grid_for,
+    require,
+    require_dtype,
+    require_rank,
+    require_row,
+    require_tensor,
+)
+from wgpu_backend.ops.elementwise.arithmetic import add
+from wgpu_backend.ops.rounding.f16_groups import NIBBLES, f16_spec, is_planar
+from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
+from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
+from wgpu_backend.ops.linear.attributes import (
+    SUMS,
+    VALUES,
+    Attributes,
+    Epilogue,
+    Form,
+    Precision,
+    Prologue,
+    attributes_of,
+)
+from wgpu_backend.ops.linear.matmul_strided import matmul_strided
+from wgpu_backend.ops.rounding.normed import GROUP, square_count, weighted_spec
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rounding.q8 import FORMATS, PLANAR, ROW, WORDS, rounded_spec
+
+WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
+WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
+    "values": WEIGHTS,
+    "q8": FORMATS,
+    "q8_pair": FORMATS,
+    "f16": F16_WEIGHTS,
+    "f16_nibbles": NIBBLES,
+}
+THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group of the portable kernel
+
+
+def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Size the grid of the portable kernel, which adds and gates and does no more.
+
+    Raises
+    ------
+    DeviceError
+        There is a prologue, or an epilogue, that no kernel of the device has.
+    """
+    found = attributes_of(launch)
+    plain = found.prologue == VALUES and found.epilogue == Epilogue(found.epilogue.activation)
+    require(
+        plain,
+        DeviceError,
+        f"linear: the device has no kernel for weights of "
+        f"{launch.operands['weights'].spec.shape} with {found.prologue} and {found.epilogue}; "
+        "use ops of their own for what comes before and behind the product",
+    )
+    require_whole(launch)
+    columns, sources = min(launch.count("n"), COLUMNS) or 1, ROWS * joined_rows(launch)
+
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = grid_for(-(-weight_rows // sources))
+        return (x, y, -(-launch.count("n") // columns))
+
+    sizes = {"WG": THREADS, "ROWS": ROWS, "SOURCES": sources, "COLS": columns}
+    return replace(launch, groups=groups, choices={**launch.choices, **sizes})
+
+
+@op(select=select_portable, dense=("x", "addend", "scale"), trusted=True)
+def linear(
+    weight: Node,
+    x: Node,
+    addend: Node | None = None,
+    scale: Node | None = None,
+    total: Node | None = None,
+    *,
+    prologue: Prologue = VALUES,
+    epilogue: Epilogue = SUMS,
+    precision: Precision = "default",
+) -> Launch:
+    """Multiply rows of `x` with rows of a weight: ``x @ weight.T``, with what is before and behind.
+
+    Parameters
+    ----------
+    weight : (m, k), dense, any float or block format; k a multiple of 32
+        Where rows of `x` are rounded, of a format of `WEIGHTS_OF`. With an activation (2 m, k),
+        rows in one binding of the device, see `fits_gated`.
+    x : (..., k), f32
+        In eight bits (..., k / 32, 12) or (3, ..., k / 32, 4), u32, from `q8_activations`; of pairs
+        (..., 2, k / 32, 12) or (3, ..., k / 16, 4), from `q8_pair` or `rms_norm_pair`. In f16 by
+        groups (5, ..., k / 32, 4), of a weight in f16 (..., k / 32, 20), from `f16_activations`.
+        Rows that lack the factor of a norm come from `norm_weighted`, k + squares long,
+        `q8_weighted` or `f16_weighted`.
+    addend : (m,) or (..., m), f32, or None
+        A bias, or a residual.
+    scale : (m,), f32, or None
+    total : (..., m), f32, dense, or None; written
+        See `Epilogue.norm`.
+    prologue : Prologue
+    epilogue : Epilogue
+    precision : str
+        See `Attributes`.
+
+    Returns
+    -------
+    (..., m), f32; with a norm behind it (..., m + squares); rounded (..., m / 32, 12), u32.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths differ, operands do not fit the result, a weight has no halves or not whole
+        groups.
+    DTypeError
+        A weight has no such form as `x` has, or an operand another type.
+    DeviceError
+        When it is run: the device has no kernel for this prologue or epilogue; or it joins rows of
+        a weight that lies in several bindings.
+    """
+    launch = _product(weight, x, Attributes(prologue, epilogue, precision))
+    if epilogue.activation is not None:
+        launch = gated("linear", launch, epilogue.activation)
+    if addend is not None:
+        launch = _added(launch, addend)
+    if epilogue.norm:
+        launch = _with_norm(launch, scale, total)
+    return _rounded(launch) if epilogue.rounded else _weighted(launch)
+
+
+def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
+    """Launch of the sums."""
+    require_rank("linear", "weight", weight, 2, 2)
+    prologue = attributes.prologue
+    values = prologue.form == "values"
+    require_dtype("linear", "weight", weight, WEIGHTS_OF[prologue.form])
+    require_dtype("linear", "x", x, (F32,) if values else (U32,))
+    m, k = weight.spec.shape
+    require(
+        weight.spec.is_dense and weight.spec.offset % GROUP == 0 and k % GROUP == 0,
+        ShapeError,
+        f"linear: weight is {weight.spec.shape} of strides {weight.spec.strides}, needs one dense "
+        f"matrix with whole groups of {GROUP}",
+    )
+    columns = _columns(x, weight, prologue)
+    n = math.prod(columns) * prologue.parts
+    # What goes with a group in f16 is read as f32, its values as f16.
+    tails = {"tails": x} if prologue.in_f16 else {}
+    return Launch(
+        Spec.dense((*columns, m), F32),
+        {"weights": weight, "x": x, "addend": x, **tails},
+        params={
+            "m": m,
+            "n": n,
+            "groups": k // GROUP,
+            "addend_stride": 0,
+            "scale_offset": 0,
+            "eps": prologue.eps or 0.0,
+        },
+        choices={"addend": "load/f32", "x": _column_snippet(x)}
+        if prologue.in_bytes
+        else {"addend": "load/f32"},
+        work=weight.spec.nbytes + 2 * m * n * k,
+        attributes=attributes,
+    )
+
+
+def _columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
+    """Leading axes of x, whose rows are as the prologue says."""
+    k = weight.spec.shape[-1]
+    if prologue.in_bytes:
+        return _columns_in_q8(x, k, prologue)
+    if prologue.in_f16:
+        return _columns_in_f16(x, weight)
+    return _columns_of_values(x, k, prologue)
+
+
+def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
+    """Leading axes of x."""
+    require_rank("linear", "x", x, 1)
+    require_rows("linear", x, k, 0 if prologue.eps is None else square_count(k))
+    return x.spec.shape[:-1]
+
+
+def require_rows(op_name: str, x: Node, k: int, squares: int = 0) -> None:
+    """Check that rows of x are as long as those of a weight, with so many squares behind them."""
+    behind = f" and {squares} squares of a norm" if squares else ""
+    require(
+        x.spec.shape[-1] == k + squares,
+        ShapeError,
+        f"{op_name}: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}{behind}",
+    )
+
+
+def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
+    """Leading axes of x, whose rows are groups in eight bits, in planes or not."""
+    require_rank("linear", "x", x, 2)
+    parts, planar = prologue.parts, _is_planar(x)
+    shape = x.spec.shape
+    columns = shape[1:-2] if planar else shape[: -1 - parts]
+    wanted = rounded_spec(columns, k // GROUP, planar, parts)
+    groups = f"{parts}, {k // GROUP}, {WORDS}" if parts > 1 else f"{k // GROUP}, {WORDS}"
+    require(
+        shape == wanted.shape and not (planar and x.spec.offset),
+        ShapeError,
+        f"linear: x is {shape}, rows of weight have {k} values; needs x of (..., {groups}), or in "
+        "planes",
+    )
+    return columns
+
+
+def _columns_in_f16(x: Node, weight: Node) -> Shape:
+    """Leading axes of x, whose rows are groups in f16, in planes where the weight is in blocks."""
+    require_rank("linear", "x", x, 2)
+    dtype, k = weight.spec.dtype, weight.spec.shape[-1]
+    columns = x.spec.shape[1:-2] if is_planar(dtype) else x.spec.shape[:-2]
+    wanted = f16_spec(columns, k // GROUP, is_planar(dtype))
+    require(
+        x.spec.shape == wanted.shape and not x.spec.offset,
+        ShapeError,
+        f"linear: x is {x.spec.shape} from {x.spec.offset} on, the weight {dtype} "
+        f"{weight.spec.shape}; needs x of {wanted.shape} in f16 by groups, from 0 on",
+    )
+    return columns
+
+
+def _is_planar(x: Node) -> bool:
+    return len(x.spec.shape) > 2 and x.spec.shape[-1] != WORDS
+
+
+def _column_snippet(x: Node) -> str:
+    return PLANAR if _is_planar(x) else ROW
+
+
+def _added(launch: Launch, addend: Node) -> Launch:
+    """Launch of a product with a row, or as many as the result has, added to it."""
+    m, shape = launch.out.shape[-1], addend.spec.shape
+    require(
+        shape in ((m,), launch.out.shape),
+        ShapeError,
+        f"linear: addend is {shape}, needs {(m,)} or {launch.out.shape}",
+    )
+    require_dtype("linear", "addend", addend, (F32,))
+    return replace(
+        launch,
+        operands={**launch.operands, "addend": addend},
+        params={**launch.params, "addend_stride": 0 if shape == (m,) else m},
+        choices={**launch.choices, "ADDS": True},
+    )
+
+
+def _with_norm(launch: Launch, scale: Node | None, total: Node | None) -> Launch:
+    """Launch of a product that also writes what it sums, with the weight of the norm of that."""
+    require_tensor("linear", "scale", scale)
+    require_tensor("linear", "total", total)
+    assert scale is not None
+    assert total is not None
+    require_row("linear", "scale", scale, launch.out.shape[-1])
+    require_dtype("linear", "total", total, (F32,))
+    spec, like = total.spec, launch.out
+    require(
+        spec.shape == like.shape and spec.is_dense and not spec.offset,
+        ShapeError,
+        f"linear: total is {spec.shape} of strides {spec.strides}, needs a dense {like.shape}",
+    )
+    return replace(
+        launch,
+        operands={**launch.operands, "scale": scale, "total": total},
+        params={**launch.params, "scale_offset": scale.spec.offset},
+        writes=("total",),
+    )
+
+
+def _weighted(launch: Launch) -> Launch:
+    """Launch whose result has squares behind its rows, if a norm follows."""
+    norm = attributes_of(launch).epilogue.norm
+    return replace(launch, out=weighted_spec(launch.out)) if norm else launch
+
+
+def _rounded(launch: Launch) -> Launch:
+    """Launch whose result is in eight bits."""
+    *rows, m = launch.out.shape
+    require(m % GROUP == 0, ShapeError, f"linear: {m} rows of results, needs a multiple of {GROUP}")
+    return replace(launch, out=rounded_spec((*rows,), m // GROUP, planar=False))
+
+
+def mulmat(weight: Node, x: Node) -> Node:
+    """Multiply rows of `x` with rows of `weight`, summing in f32.
+
+    Parameters
+    ----------
+    weight : (..., m, k), any float or block format
+        Leading axes divide those of `x`: one batch of weights serves several of `x`, as one head of
+        keys serves several of queries.
+    x : (..., n, k), f32, f16 or bf16
+
+    Returns
+    -------
+    (..., n, m), f32: ``x @ weight.T``.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths differ, or leading axes do not divide.
+    DTypeError
+        An operand is of another type.
+    """
+    return _multiplied(weight, x, "default")
+
+
+def mulmat_full_prec(weight: Node, x: Node) -> Node:
+    """Product as `mulmat`, for results that must be precise where others may be rounded: logits.
+
+    Parameters
+    ----------
+    weight, x
+        See `mulmat`.
+
+    Returns
+    -------
+    (..., n, m), f32
+    """
+    return _multiplied(weight, x, "full")
+
+
+def _multiplied(weight: Node, x: Node, precision: Precision) -> Node:
+    if _in_groups(weight, x):
+        return linear(weight, x, precision=precision)
+    _require_operands("mulmat", weight, x)
+    return matmul_strided(weight, x)
+
+
+def _in_groups(weight: Node, x: object) -> bool:
+    """Whether a weight is one dense matrix of whole groups of 32, and x rows of f32 for it."""
+    if not isinstance(x, Node) or x.spec.dtype != F32:
+        return False
+    spec = weight.spec
+    if len(spec.shape) != 2 or x.spec.shape[-1:] != spec.shape[1:]:
+        return False
+    whole = spec.shape[1] % GROUP == 0 and spec.offset % GROUP == 0 and spec.is_dense
+    return whole and (spec.dtype.quantised or spec.dtype in FLOATS)
+
+
+def _require_operands(name: str, weight: Node, x: Node) -> None:
+    """Refuse what no product takes: weights in blocks are multiplied in whole groups alone."""
+    require_tensor(name, "x", x)
+    require_rank(name, "weight", weight, 2)
+    require_rank(name, "x", x, 1)
+    require_dtype(name, "weight", weight, WEIGHTS)
+    require_rows(name, x, weight.spec.shape[-1])
+    if weight.spec.dtype.quantised:
+        require_dtype(name, "x", x, (F32,))
+        raise ShapeError(
+            f"{name}: a {weight.spec.dtype} weight is {weight.spec.shape} of strides "
+            f"{weight.spec.strides}, needs one dense matrix"
+        )
+    require_dtype(name, "x", x, FLOATS)
+
+
+def linear_layer(weight: Node, x: Node, addend: Node | None) -> Node:
+    """``x @ weight.T + addend``, in one op where the weight allows that.
+
+    Parameters
+    ----------
+    weight, x
+        See `mulmat`.
+    addend : (m,) or (..., n, m), or None
+    """
+    if addend is None:
+        return mulmat(weight, x)
+    for name, node in (("x", x), ("addend", addend)):
+        require_tensor("linear", name, node)
+    rows = weight.spec.shape[-2:-1]  # empty where `mulmat` will say what is wrong
+    fits = addend.spec.shape in (rows, (*x.spec.shape[:-1], *rows))
+    if fits and addend.spec.dtype == F32 and _in_groups(weight, x):
+        return linear(weight, x, addend)
+    return add(mulmat(weight, x), addend)

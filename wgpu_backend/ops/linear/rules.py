@@ -1,0 +1,96 @@
+"""Fusion rules that write an epilogue onto a product: a sum, a gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.elementwise.activation import GATED
+from wgpu_backend.ops.linear.gates import fits_gated
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.attributes import SUMS, attributes_of
+
+# Activations of the gate, by the name of the op that multiplies by it.
+ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
+
+
+def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
+    """Make a product once more, with other operands, prologue, epilogue or precision.
+
+    Parameters
+    ----------
+    product : OpNode
+        By `linear`.
+    graph : Graph
+    changes : Node, Prologue, Epilogue or str
+        Arguments of `linear` by their names.
+    """
+    operands, found = product.operands, attributes_of(product.launch)
+    given: dict[str, Any] = {
+        "weight": operands["weights"],
+        "x": operands["x"],
+        "prologue": found.prologue,
+        "epilogue": found.epilogue,
+        "precision": found.precision,
+    }
+    given |= {name: operands[name] for name in ("scale", "total") if name in operands}
+    if adds(product):
+        given["addend"] = operands["addend"]
+    return graph.call(linear, **given | changes)
+
+
+def adds(product: OpNode) -> bool:
+    """Whether a product adds something to its sums."""
+    return bool(product.launch.choices.get("ADDS"))
+
+
+def is_bare(product: OpNode) -> bool:
+    """Whether a product stores its sums as they are, with the precision of any product."""
+    found = attributes_of(product.launch)
+    return found.epilogue == SUMS and found.precision != "full" and not adds(product)
+
+
+@linear.fuses("add", name="linear_add")
+def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
+    """A product and a bias, or a residual, that are added to nothing else."""
+    for product, addend in (("a", "b"), ("b", "a")):
+        found, other = (
+            graph.single_use_producer(node.operands[product], "linear"),
+            node.operands[addend],
+        )
+        if found is None or not is_bare(found) or other.spec.dtype != F32:
+            continue
+        if other.spec.shape in (found.spec.shape, found.spec.shape[-1:]):
+            return again(found, graph, addend=other)
+    return None
+
+
+@linear.fuses(*ACTIVATIONS, name="linear_gated")
+def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
+    """Two products of one input, joined by a gated activation, whose weights are neighbours."""
+    gate, up = (graph.single_use_producer(node.operands[name], "linear") for name in "ab")
+    if gate is None or up is None or not is_bare(gate) or adds(up):
+        return None
+    x, other = gate.operands["x"], up.operands["x"]
+    same = x.storage is other.storage and x.spec == other.spec
+    found = attributes_of(gate.launch)
+    weight = _neighbours(gate.operands["weights"], up.operands["weights"])
+    if not same or found != attributes_of(up.launch) or weight is None or not fits_gated(weight):
+        return None
+    epilogue = replace(found.epilogue, activation=ACTIVATIONS[node.op])
+    return again(gate, graph, weight=weight, epilogue=epilogue)
+
+
+def _neighbours(a: Node, b: Node) -> Node | None:
+    """Two matrices that lie one behind the other, as one."""
+    spec = a.spec
+    if a.storage is not b.storage or spec.shape != b.spec.shape:
+        return None
+    if spec.offset + spec.size != b.spec.offset:
+        return None
+    shape = (2 * spec.shape[0], *spec.shape[1:])
+    return Node(Spec(shape, spec.dtype, spec.strides, spec.offset), a.storage)

@@ -1,0 +1,1 @@
+"""Mixtures of experts: routing, lists of work, products by expert."""

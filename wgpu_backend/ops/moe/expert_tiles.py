@@ -1,0 +1,117 @@
+"""Products by the chosen expert for many tokens: what chose the same expert is multiplied together.
+
+A product by pairs reads an expert's weights for each token that chose it. Here a kernel first
+lists, by expert, which pairs of a token and a choice there are, cut into tiles; the product then
+reads the weights once a tile. Grids are fixed when a graph is recorded, so there are as many tiles
+as the worst choice could need, and the empty ones are skipped. A rule does this where it pays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
+from wgpu_backend.ops.moe.experts import BIASED, in_tiles, is_plain, linear_by_expert, tiles_of
+from wgpu_backend.ops.op import op
+
+
+@op(trusted=True)
+def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
+    """List which pairs of a token and a choice each expert has, in tiles of up to `size`.
+
+    Parameters
+    ----------
+    ids : (tokens, used), i32
+        Expert of each pair; pairs with an id outside ``0 … experts - 1`` are in no tile.
+    experts, size : int
+
+    Returns
+    -------
+    (tiles, 1 + size), i32
+        Of each tile its expert, and its pairs ``t * used + u`` in their order. -1 stands for the
+        expert of a tile that has no pairs, and fills up the last of each expert. Tiles of expert e
+        begin at ``before / size + e``, `before` being the pairs of lower experts.
+    """
+    require_rank("expert_tiles", "ids", ids, 2, 2)
+    require_dtype("expert_tiles", "ids", ids, (I32,))
+    require(
+        experts > 0 and size > 0,
+        ShapeError,
+        f"expert_tiles: tiles of {size} for {experts} experts, needs at least 1",
+    )
+    pairs = ids.spec.size
+    tiles = tiles_of(pairs, experts, size)
+    return Launch(
+        Spec.dense((tiles, 1 + size), I32),
+        {"ids": ids},
+        groups=grid_for(experts),
+        params={
+            "pairs": pairs,
+            "used": ids.spec.shape[1],
+            "experts": experts,
+            "size": size,
+            "tiles": tiles,
+        },
+        work=2 * pairs * experts,
+    )
+
+
+def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:
+    """Pairs in a tile that suits a device; 1 where it is better that each is on its own."""
+    each = pairs / experts if experts else 0
+    return next((size for size, least in capabilities.expert_tiles if each >= least), 1)
+
+
+def tiles_for(ids: Node, experts: int, graph: Graph) -> Node | None:
+    """Tiles of the pairs of some tokens, shared by all products of these; None for few tokens."""
+    size = columns_for(ids.spec.size, experts, graph.capabilities)
+    return graph.shared(expert_tiles, ids, experts=experts, size=size) if size > 1 else None
+
+
+@linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_tiles")
+def together(node: OpNode, graph: Graph) -> Node | None:
+    """A product of as many tokens as make tiles of most experts."""
+    if is_plain(node.launch) or in_tiles(node.launch):
+        return None
+    weights, ids = node.arguments("weights", "x", "ids")[::2]
+    tiles = tiles_for(ids, weights.spec.shape[0], graph)
+    return tiles and again(node, graph, ids=tiles, used=ids.spec.shape[1])
+
+
+@linear_by_expert.fuses("add_id", name="linear_by_expert_add")
+def bias_in_the_product(node: OpNode, graph: Graph) -> Node | None:
+    """A product by the chosen expert, in whichever form, and the bias of that expert."""
+    found = graph.single_use_producer(node.operands["x"], "linear_by_expert")
+    ids, bias = node.operands["ids"], node.operands["bias"]
+    if found is None or is_plain(found.launch) or "bias" in found.operands:
+        return None
+    weights, chosen = found.arguments("weights", "x", "ids")[::2]
+    if weights.spec.dtype not in BIASED or bias.spec.dtype not in FLOATS:
+        return None
+    tiles = graph.producer(chosen, "expert_tiles") if in_tiles(found.launch) else None
+    own = tiles.operands["ids"] if tiles else chosen
+    if own.storage is not ids.storage or own.spec != ids.spec:
+        return None
+    return again(found, graph, bias=bias)
+
+
+def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
+    """Make a product by the chosen expert once more, with other operands or another prologue.
+
+    Parameters
+    ----------
+    product : OpNode
+        By `linear_by_expert`.
+    graph : Graph
+    changes : Node, Prologue or int
+        Arguments of `linear_by_expert` by their names.
+    """
+    names = ("weights", "x", "ids", "bias")
+    given = {**dict(zip(names, product.call.args, strict=False)), **product.call.kwargs}
+    return graph.call(linear_by_expert, **{**given, **changes})

@@ -1,0 +1,357 @@
+"""Ops of mixtures of experts: products and biases by the chosen expert."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import F32, I32, IQ3_S, U32
+from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require, require_dtype, require_rank
+from wgpu_backend.ops.linear.linear import WEIGHTS
+from wgpu_backend.ops.linear.attributes import (
+    VALUES,
+    Attributes,
+    Epilogue,
+    Prologue,
+    attributes_of,
+)
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rounding.q8 import FORMATS, GROUP, ROW, WORDS
+from wgpu_backend.ops.shape.views import viewed
+
+# Formats that leave a binding for a bias, of the eight that every device has.
+BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
+VECTOR_ROWS = 2  # of an expert, that a work group takes
+NAME, PLAIN = "linear_by_expert", "linear_by_expert_plain"
+EACH, TILES = "chosen/each", "chosen/tiles"  # pairs of a token and a choice, one by one or in tiles
+
+
+def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Size the grid of the portable kernel, by pairs and by rows of one expert.
+
+    Raises
+    ------
+    DeviceError
+        Pairs come in tiles, or rows in eight bits, for which no kernel of the device is.
+    """
+    if launch.shader == PLAIN:
+        return launch
+    tiles, prologue = in_tiles(launch), attributes_of(launch).prologue
+    require(
+        not tiles and prologue == VALUES,
+        DeviceError,
+        f"linear_by_expert: the device has no kernel for weights of "
+        f"{launch.operands['weights'].spec.shape} with {prologue} and "
+        f"{'tiles of pairs' if tiles else 'pairs'}; use mulmat_id",
+    )
+    choices = {**launch.choices, "ROWS": VECTOR_ROWS, "WG": 64}
+    return by_rows(replace(launch, choices=choices), VECTOR_ROWS)
+
+
+def by_rows(launch: Launch, rows: int) -> Launch:
+    """Grid of a work group for every tile and every so many rows of an expert."""
+    row_groups = -(-launch.count("m") // rows)
+    return replace(
+        launch,
+        groups=grid_for(row_groups * launch.count("tiles")),
+        params={**launch.params, "row_groups": row_groups},
+    )
+
+
+def in_tiles(launch: Launch) -> bool:
+    """Whether pairs of a token and a choice come in tiles of one expert."""
+    return launch.choices["ids"] == TILES
+
+
+def pairs_of_a_tile(launch: Launch) -> int:
+    """Pairs that are multiplied together."""
+    return launch.operands["ids"].spec.shape[1] - 1 if in_tiles(launch) else 1
+
+
+@op(select=select_portable, dense=("x", "bias"), trusted=True)
+def linear_by_expert(
+    weights: Node,
+    x: Node,
+    ids: Node,
+    bias: Node | None = None,
+    *,
+    used: int | None = None,
+    prologue: Prologue = VALUES,
+) -> Launch:
+    """Multiply each row of `x` with the rows of the expert chosen for it, summing in f32.
+
+    Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", eq. 1, without the gates.
+
+    Parameters
+    ----------
+    weights : (experts, m, k), any float or block format, dense
+        Of a format of `q8.FORMATS`, where rows of `x` are rounded.
+    x : (tokens, 1 or used, k), f32, f16 or bf16
+        With 1 in the middle all experts of a token get the same row. In eight bits
+        (tokens, 1 or used, k / 32, 12), u32, from `q8_activations`.
+    ids : (tokens, used), i32
+        Expert of each product; what an id outside ``0 … experts - 1`` gives is undefined. With
+        `used` the pairs in tiles: (n, 1 + size), from `expert_tiles`; rows of pairs that are in no
+        tile are left as they are.
+    bias : (experts, m), f32, f16 or bf16, or None
+        Added to the rows of each expert; k is a multiple of 32 then, as with tiles.
+    used : int or None
+        Experts a token, where `ids` are tiles.
+    prologue : Prologue
+
+    Returns
+    -------
+    (tokens, used, m), f32: ``weights[ids[t, u]] @ x[t, u] + bias[ids[t, u]]``.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths or numbers of tokens differ, `weights` is strided, there are not as many tiles
+        as the pairs may need, or `bias` is not one of these experts.
+    DTypeError
+        A weight has no integer form, or leaves no binding for a bias; or an operand another type.
+    DeviceError
+        When it is run: the device has no kernel for tiles, or for this prologue.
+    """
+    values = prologue.form == "values"
+    _require_types(weights, x, values)
+    each = used_by(NAME, ids, x.spec.shape[0]) if used is None else used
+    launch = _product(weights, x, ids, each)
+    attributes = Attributes(prologue, Epilogue())
+    snippets = {"ids": EACH} if values else {"ids": EACH, "x": ROW}
+    work = launch.work if values else launch.work // 2
+    launch = replace(launch, choices=snippets, work=work, attributes=attributes)
+    if used is not None:
+        launch = _tiled(launch)
+    if bias is not None:
+        return _with_bias(launch, bias)
+    return launch if _in_groups(launch) else _plain(launch)
+
+
+def mulmat_id(weights: Node, x: Node, ids: Node) -> Node:
+    """Multiply each row of `x` with the rows of the expert chosen for it, summing in f32.
+
+    Parameters
+    ----------
+    weights : (experts, m, k), any float or block format, dense
+    x : (tokens, 1 or used, k), f32, f16 or bf16
+        With 1 in the middle all experts of a token get the same row.
+    ids : (tokens, used), i32
+        Expert of each product; what an id outside ``0 … experts - 1`` gives is undefined.
+
+    Returns
+    -------
+    (tokens, used, m), f32: ``weights[ids[t, u]] @ x[t, u]``.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths or numbers of tokens differ, or `weights` is strided.
+    """
+    return linear_by_expert(weights, x, ids)
+
+
+def _require_types(weights: Node, x: Node, values: bool) -> None:
+    rank = 3 if values else 4
+    require_rank(NAME, "x", x, rank, rank)
+    require_dtype(NAME, "x", x, FLOATS if values else (U32,))
+    require_dtype(NAME, "weights", weights, WEIGHTS if values else FORMATS)
+    require(
+        values or x.spec.shape[3] == WORDS,
+        ShapeError,
+        f"{NAME}: groups of x have {x.spec.shape[-1]} words, needs {WORDS}",
+    )
+
+
+def _in_groups(launch: Launch) -> bool:
+    """Whether rows of the weights are whole groups of 32."""
+    return launch.operands["weights"].spec.shape[-1] % GROUP == 0
+
+
+def is_plain(launch: Launch) -> bool:
+    """Whether rows are of any length, which takes a kernel of its own."""
+    return launch.shader == PLAIN
+
+
+def _plain(launch: Launch) -> Launch:
+    size, k = launch.out.size, launch.operands["weights"].spec.shape[-1]
+    params = {**launch.params, "size": size, "k": k}
+    return replace(launch, threads=size, params=params, shader=PLAIN, choices={})
+
+
+def _tiled(launch: Launch) -> Launch:
+    """Launch whose ids are tiles."""
+    tiles, k = launch.operands["ids"].spec, launch.operands["weights"].spec.shape[-1]
+    pairs, experts = launch.count("pairs"), launch.count("experts")
+    require_dtype(NAME, "tiles", launch.operands["ids"], (I32,))
+    _require_groups(k)
+    size = tiles.shape[-1] - 1
+    require(
+        len(tiles.shape) == 2 and size > 0 and tiles.shape[0] == tiles_of(pairs, experts, size),
+        ShapeError,
+        f"{NAME}: tiles is {tiles.shape}, {pairs} pairs of {experts} experts need "
+        f"({pairs} // size + {experts}, 1 + size)",
+    )
+    choices = {**launch.choices, "ids": TILES}
+    return replace(launch, params={**launch.params, "tiles": tiles.shape[0]}, choices=choices)
+
+
+def tiles_of(pairs: int, experts: int, size: int) -> int:
+    """Tiles that so many pairs need at most, however they choose."""
+    return pairs // size + experts
+
+
+def _require_groups(k: int) -> None:
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"{NAME}: rows of weights have {k} values, with tiles or a bias it needs a multiple of "
+        f"{GROUP}; use mulmat_id and add_id",
+    )
+
+
+def _with_bias(launch: Launch, bias: Node) -> Launch:
+    """Launch of a product that ends with a bias."""
+    wanted = (launch.params["experts"], launch.params["m"])
+    _require_groups(launch.operands["weights"].spec.shape[-1])
+    require_dtype(NAME, "weights", launch.operands["weights"], BIASED)
+    require_dtype(NAME, "bias", bias, FLOATS)
+    require(
+        bias.spec.shape == wanted,
+        ShapeError,
+        f"{NAME}: bias is {bias.spec.shape}, needs {wanted}",
+    )
+    return replace(
+        launch,
+        operands={**launch.operands, "bias": bias},
+        params={**launch.params, "bias_offset": bias.spec.offset},
+        choices={**launch.choices, "bias": f"load/{bias.spec.dtype.name}", "ADDS": True},
+    )
+
+
+def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
+    """Launch of the sums; what follows the second axis of x may be values, or groups of them."""
+    require_rank(NAME, "weights", weights, 3, 3)
+    _require_rows(NAME, weights, x, used)
+    rows, skipped = _rows_below_each_other(NAME, weights)
+    (tokens, x_used), (experts, m, k) = x.spec.shape[:2], weights.spec.shape
+    return Launch(
+        Spec.dense((tokens, used, m), F32),
+        {"weights": rows, "x": x, "ids": ids},
+        params={
+            "m": m,
+            "groups": k // GROUP,
+            "experts": experts,
+            "used": used,
+            "x_used": x_used,
+            "skipped": skipped,
+            "pairs": tokens * used,
+            "tiles": tokens * used,
+            "ids_strides": pad_to_4d(ids.spec.strides, 0),
+            "bias_offset": 0,
+        },
+        work=tokens * used * m * k * 4,
+    )
+
+
+def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
+    """Rows of `x` are as long as those of the weights, and a token has one or one an expert."""
+    x_used, k = x.spec.shape[1], weights.spec.shape[2]
+    cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
+    require(
+        cols == k,
+        ShapeError,
+        f"{name}: rows of x have {cols} values, rows of weights have {k}",
+    )
+    require(
+        x_used in (1, used),
+        ShapeError,
+        f"{name}: x has {x_used} rows a token, ids has {used}, needs as many or 1",
+    )
+
+
+def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
+    """All rows from the storage's first, and how many come before the experts.
+
+    Weights are split by rows, wherever experts end.
+    """
+    experts, m, k = weights.spec.shape
+    require(
+        weights.spec.is_dense and weights.spec.offset % max(k, 1) == 0,
+        ShapeError,
+        f"{name}: weights {weights.spec.shape} have strides {weights.spec.strides}, "
+        f"needs whole experts, strides {(m * k, k, 1)}",
+    )
+    skipped = weights.spec.offset // max(k, 1)
+    spec = Spec.dense((skipped + experts * m, k), weights.spec.dtype)
+    return viewed(weights, spec), skipped
+
+
+@op(dense=("x", "bias"), trusted=True)
+def add_id(x: Node, bias: Node, ids: Node) -> Launch:
+    """Add to each row the bias of the expert that made it.
+
+    Parameters
+    ----------
+    x : (tokens, used, m), f32, f16 or bf16
+    bias : (experts, m), f32, f16 or bf16
+    ids : (tokens, used), i32
+        Expert of each row; an id outside ``0 … experts - 1`` adds nothing.
+
+    Returns
+    -------
+    (tokens, used, m), f32: ``x[t, u] + bias[ids[t, u]]``.
+
+    Raises
+    ------
+    ShapeError
+        Row lengths, tokens or rows a token differ.
+    """
+    _require_biases(x, bias, ids)
+    _, used, cols = x.spec.shape
+    out = Spec.dense(x.spec.shape, F32)
+    return Launch(
+        out,
+        {"x": x, "bias": bias, "ids": ids},
+        threads=out.size,
+        params={
+            "size": out.size,
+            "cols": cols,
+            "used": used,
+            "bias_rows": bias.spec.shape[0],
+            "ids_strides": pad_to_4d(ids.spec.strides, 0),
+        },
+        work=3 * out.nbytes,
+    )
+
+
+def _require_biases(x: Node, bias: Node, ids: Node) -> None:
+    require_rank("add_id", "x", x, 3, 3)
+    require_rank("add_id", "bias", bias, 2, 2)
+    require_dtype("add_id", "x", x, FLOATS)
+    require_dtype("add_id", "bias", bias, FLOATS)
+    tokens, used, cols = x.spec.shape
+    chosen = used_by("add_id", ids, tokens)
+    require(
+        chosen == used, ShapeError, f"add_id: ids has {chosen} experts a token, x has {used} rows"
+    )
+    require(
+        bias.spec.shape[1] == cols,
+        ShapeError,
+        f"add_id: rows of bias have {bias.spec.shape[1]} values, rows of x have {cols}",
+    )
+
+
+def used_by(name: str, ids: Node, tokens: int) -> int:
+    """Experts a token, once `ids` is what the op of that name takes."""
+    require_rank(name, "ids", ids, 2, 2)
+    require_dtype(name, "ids", ids, (I32,))
+    require(
+        ids.spec.shape[0] == tokens,
+        ShapeError,
+        f"{name}: ids has {ids.spec.shape[0]} tokens, x has {tokens}",
+    )
+    return ids.spec.shape[1]

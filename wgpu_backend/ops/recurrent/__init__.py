@@ -1,0 +1,1 @@
+"""Ops of recurrent layers: short convolutions and scans."""

@@ -1,0 +1,1 @@
+"""Activations rounded for products: to eight bits or f16, and norms joined with it."""

@@ -1,0 +1,1 @@
+"""Rows and values by index: read, written, scattered, and in other formats."""

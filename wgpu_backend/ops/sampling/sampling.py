@@ -1,0 +1,325 @@
+"""Ops that choose a token from logits: top_k, penalise, sample; and that hand it on.
+
+What differs from token to token or from user to user is a tensor, not a parameter, so that one
+recorded graph serves all of it: `sampling` holds a row of `SamplingParams` for each row of logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.dtypes import F32, I32, U32, DType
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.writing import require_writable
+
+MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values that tie
+SAMPLING = 8
+PENALISE_COLUMNS = 2048
+# Each part pays for sorting its winners, so they are few, and long.
+PARTS = 12
+SHORTEST_PART = 4096
+
+
+def top_k(x: Node, *, k: int) -> Node:
+    """Ids of the largest values of each row.
+
+    Long rows are cut into parts, a work group each, whose winners meet in a second dispatch.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32
+    k : int
+        1 to 256.
+
+    Returns
+    -------
+    (rows, k), i32
+        Largest first, of equal values the lower id; NaN counts as larger than any number, and -1
+        fills up where a row has fewer values.
+    """
+    require_rank("top_k", "x", x, 2, 2)
+    cols = x.spec.shape[1]
+    part = max(-(-cols // PARTS), SHORTEST_PART)
+    if cols <= part:
+        return top_k_of_parts(x, k=k, part=cols)
+    winners = top_k_of_parts(x, k=k, part=part)
+    return top_k_of_ids(x, winners, k=k)
+
+
+@op(shader="top_k", dense=("x",), trusted=True)
+def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
+    """Ids of the largest values of each part of each row; see `top_k`.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32
+    k : int
+        1 to 256.
+    part : int
+        Columns in a part; the last may have fewer.
+
+    Returns
+    -------
+    (rows, parts * k), i32
+        As `top_k`, part by part.
+    """
+    cols = _require_row_of(x, k)
+    require(part > 0, ShapeError, f"top_k: parts of {part} columns, needs at least 1")
+    parts = -(-cols // part)
+    return _top_k(x, x, k, length=cols, part=part, parts=parts, gathered=False)
+
+
+@op(shader="top_k", dense=("x", "ids"), trusted=True)
+def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
+    """Ids of the largest values among some of each row; see `top_k`.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32
+    ids : (rows, n), i32
+        Columns to look at, no column twice; those outside the row are passed over.
+    k : int
+        1 to 256.
+
+    Returns
+    -------
+    (rows, k), i32.
+    """
+    _require_row_of(x, k)
+    _require_rows("top_k", "ids", ids, I32, x, 2)
+    length = ids.spec.shape[1]
+    return _top_k(x, ids, k, length=length, part=max(length, 1), parts=1, gathered=True)
+
+
+def _require_row_of(x: Node, k: int) -> int:
+    """Columns of `x`, once `x` and `k` are what top_k takes."""
+    require_rank("top_k", "x", x, 2, 2)
+    require_dtype("top_k", "x", x, (F32,))
+    require(1 <= k <= MAX_K, ShapeError, f"top_k: k is {k}, needs 1 to {MAX_K}")
+    rows, cols = x.spec.shape
+    require(
+        cols > 0 and rows <= MAX_GROUPS,
+        ShapeError,
+        f"top_k: x is {x.spec.shape}, needs 1 column and at most {MAX_GROUPS} rows",
+    )
+    return cols
+
+
+def _top_k(
+    x: Node, ids: Node, k: int, *, length: int, part: int, parts: int, gathered: bool
+) -> Launch:
+    rows, cols = x.spec.shape
+    return Launch(
+        Spec.dense((rows, parts * k), I32),
+        {"x": x, "ids": ids},
+        groups=(parts, rows, 1),
+        params={"cols": cols, "k": k, "length": length, "part": part, "parts": parts},
+        # There are few groups: as many threads as the smallest device allows.
+        choices={"GATHERED": gathered, "WG": 256},
+        work=4 * rows * length * 4,
+    )
+
+
+@op(dense=("x", "history", "sampling"), trusted=True)
+def penalise(x: Node, history: Node, sampling: Node) -> Launch:
+    """Lower the logits of tokens that were seen before.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32
+    history : (rows, n), i32
+        Tokens seen, in any order; -1 marks an empty place.
+    sampling : (rows, 8), f32
+
+    Returns
+    -------
+    (rows, cols), f32.
+
+    Raises
+    ------
+    ShapeError
+        Numbers of rows differ.
+    """
+    require_rank("penalise", "x", x, 2, 2)
+    require_dtype("penalise", "x", x, (F32,))
+    _require_rows("penalise", "history", history, I32, x, 2)
+    _require_sampling("penalise", sampling, x)
+    rows, cols = x.spec.shape
+    return Launch(
+        Spec.dense((rows, cols), F32),
+        {"x": x, "history": history, "sampling": sampling},
+        groups=(-(-cols // PENALISE_COLUMNS), rows, 1),
+        params={"cols": cols, "length": history.spec.shape[1], "zero": 0},
+        choices={"COLUMNS": f"{PENALISE_COLUMNS}u"},
+        work=2 * x.spec.nbytes,
+    )
+
+
+@op(dense=("x", "ids", "sampling", "draws"), trusted=True)
+def sample(x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
+    """Choose one of the most likely tokens of each row.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32
+        Logits, penalised where they are to be.
+    ids : (rows, n), i32
+        Of the n largest, as `top_k` gives them; n is 1 to 256.
+    sampling : (rows, 8), f32
+        Here `top_k` is 1 to n.
+    draws : (rows,), u32
+        Uniform random numbers.
+
+    Returns
+    -------
+    (rows,), i32
+        Tokens; -1 where the largest logit is NaN or infinite.
+
+    Raises
+    ------
+    ShapeError
+        Numbers of rows differ, or there are more than 256 candidates.
+    """
+    _require_choice("sample", x, ids, sampling)
+    _require_rows("sample", "draws", draws, U32, x, 1)
+    rows = x.spec.shape[0]
+    return _sample(x, ids, sampling, draws, rows)
+
+
+@op(shader="sample", dense=("x", "ids", "sampling", "draws"), trusted=True)
+def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
+    """Choose a token of each row as `sample` does, and keep it where a later step finds it.
+
+    Parameters
+    ----------
+    token_slots : (slots,), i32, a state, dense
+    x, ids, sampling
+        See `sample`.
+    draws : (rows, 2), u32
+        A random number, and the slot of the row's token; a row with a slot beyond the last
+        is not stored. Of two equal slots either may win.
+
+    Returns
+    -------
+    `token_slots` after the write.
+
+    Raises
+    ------
+    ShapeError
+        As `sample`, or `token_slots` is not dense.
+    ContextError
+        `token_slots` is a weight or an input, which ops do not write.
+
+    See Also
+    --------
+    resolve_tokens : Reads them.
+    """
+    return placed("sample_into", token_slots, x, ids, sampling, draws)
+
+
+def placed(
+    name: str, token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node, most: int = MAX_K
+) -> Launch:
+    """Launch of an op over the operands of `sample_into`, with at most so many candidates."""
+    _require_choice(name, x, ids, sampling, most)
+    _require_rows(name, "draws", draws, U32, x, 2)
+    require(
+        draws.spec.shape[1] == 2,
+        ShapeError,
+        f"{name}: draws has {draws.spec.shape[1]} columns, needs 2",
+    )
+    _require_slots(name, token_slots)
+    require_writable(name, token_slots)
+    launch = _sample(x, ids, sampling, draws, token_slots.spec.shape[0])
+    return replace(launch, out=token_slots.spec, into=token_slots, choices={"PLACED": True})
+
+
+@op(dense=("ids",), trusted=True)
+def resolve_tokens(ids: Node, token_slots: Node) -> Launch:
+    """Put tokens in the place of references to them.
+
+    Parameters
+    ----------
+    ids : (...), i32
+        Tokens; ``reference(slot)`` stands for what a slot of `token_slots` holds.
+    token_slots : (slots,), i32, dense
+
+    Returns
+    -------
+    (...), i32
+        Tokens, and -1 for references to slots that are not there.
+    """
+    require_dtype("resolve_tokens", "ids", ids, (I32,))
+    _require_slots("resolve_tokens", token_slots)
+    size = ids.spec.size
+    return Launch(
+        Spec.dense(ids.spec.shape, I32),
+        {"ids": ids, "token_slots": token_slots},
+        threads=size,
+        params={"size": size, "slots": token_slots.spec.shape[0]},
+        work=2 * ids.spec.nbytes,
+    )
+
+
+def reference(slot: int) -> int:
+    """Id that `resolve_tokens` replaces by what a slot holds; -1 stays free for no token."""
+    return -2 - slot
+
+
+def _sample(x: Node, ids: Node, sampling: Node, draws: Node, slots: int) -> Launch:
+    rows, cols = x.spec.shape
+    return Launch(
+        Spec.dense((rows,), I32),
+        {"x": x, "ids": ids, "sampling": sampling, "draws": draws},
+        groups=(1, rows, 1),
+        params={"cols": cols, "candidates": ids.spec.shape[1], "slots": slots},
+        work=ids.spec.nbytes * 16,
+    )
+
+
+def _require_choice(op: str, x: Node, ids: Node, sampling: Node, most: int = MAX_K) -> None:
+    require_rank(op, "x", x, 2, 2)
+    require_dtype(op, "x", x, (F32,))
+    _require_rows(op, "ids", ids, I32, x, 2)
+    _require_sampling(op, sampling, x)
+    candidates = ids.spec.shape[1]
+    require(
+        1 <= candidates <= most,
+        ShapeError,
+        f"{op}: ids has {candidates} candidates, needs 1 to {most}",
+    )
+
+
+def _require_slots(op: str, token_slots: Node) -> None:
+    require_rank(op, "token_slots", token_slots, 1, 1)
+    require_dtype(op, "token_slots", token_slots, (I32,))
+    spec = token_slots.spec
+    require(
+        spec.is_dense and spec.offset == 0,
+        ShapeError,
+        f"{op}: token_slots is {spec.shape} of strides {spec.strides} at {spec.offset}, "
+        "needs a dense tensor of its own",
+    )
+
+
+def _require_rows(op: str, name: str, node: Node, dtype: DType, x: Node, rank: int) -> None:
+    require_rank(op, name, node, rank, rank)
+    require_dtype(op, name, node, (dtype,))
+    require(
+        node.spec.shape[0] == x.spec.shape[0],
+        ShapeError,
+        f"{op}: {name} has {node.spec.shape[0]} rows, x has {x.spec.shape[0]}",
+    )
+
+
+def _require_sampling(op: str, sampling: Node, x: Node) -> None:
+    _require_rows(op, "sampling", sampling, F32, x, 2)
+    require(
+        sampling.spec.shape[1] == SAMPLING,
+        ShapeError,
+        f"{op}: sampling has {sampling.spec.shape[1]} columns, needs {SAMPLING}",
+    )

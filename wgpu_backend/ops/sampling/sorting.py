@@ -1,0 +1,242 @@
+"""Ops that order the values of a row: argsort, top_k.
+
+Values become keys that compare as unsigned integers. Rows of up to 1,024 values are sorted by one
+kernel, longer ones as `radix` says. The largest few of a long row are chosen first and then sorted:
+they lie in the k blocks whose maxima are largest.
+"""
+
+from __future__ import annotations
+
+import math
+
+from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec, extents, sliced
+from wgpu_backend.ops.sampling import sampling
+from wgpu_backend.ops.check import (
+    FLOATS,
+    MAX_GROUPS,
+    grid_for,
+    require,
+    require_dtype,
+    require_rank,
+    row_count,
+)
+from wgpu_backend.ops.shape.copying import cast
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.sampling.radix import radix_sorted
+from wgpu_backend.ops.reduce.reduction import reduce
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.rows.taking import take_along_axis
+from wgpu_backend.ops.shape.views import viewed
+
+SHORT_ROW = 1024  # values that one kernel sorts; the shaders have their place for them
+# From this many times k on, choosing blocks costs less than sorting the row.
+LONG_FOR_K = 8
+# From this many values on, reading them once for all costs less than twice for a few.
+LONG_FOR_FEW = 1 << 20
+LONGEST_BLOCK = 4  # 2⁴ values: threads that work alone fold so many fast
+LOWEST = {F32: 0xFF800000, I32: 0x80000000}  # bits of the lowest number
+
+
+@op(dense=("x",), trusted=True)
+def sort_rows(x: Node, *, descending: bool) -> Launch:
+    """Sort rows of up to 1,024 values; see `argsort`.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32, f16, bf16 or i32
+    descending : bool
+
+    Returns
+    -------
+    (rows, cols), i32
+        Columns of each row.
+    """
+    rows, cols = x.spec.shape
+    require(
+        cols <= SHORT_ROW,
+        ShapeError,
+        f"sort_rows: x has rows of {cols} values, needs at most {SHORT_ROW}",
+    )
+    return Launch(
+        Spec.dense((rows, cols), I32),
+        {"x": x},
+        groups=grid_for(rows),
+        params={"rows": rows, "cols": cols},
+        choices={"INTEGER": x.spec.dtype == I32, "DESCENDING": descending},
+        work=x.spec.nbytes * 16,
+    )
+
+
+def argsort(x: Node, *, descending: bool = False) -> Node:
+    """Columns of each row in the order of their values; equal values keep their order.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16, bf16 or i32
+        Rows of any length.
+    descending : bool
+        Largest first.
+
+    Returns
+    -------
+    (..., cols), i32
+        NaN counts as larger than any number, so it comes last, or first when descending.
+    """
+    require_rank("argsort", "x", x, 1)
+    require_dtype("argsort", "x", x, (*FLOATS, I32))
+    shape = x.spec.shape
+    return reshaped(_sorted(reshaped(x, (row_count(x.spec), shape[-1])), descending), shape)
+
+
+def _sorted(x: Node, descending: bool) -> Node:
+    if x.spec.shape[1] <= SHORT_ROW:
+        return sort_rows(x, descending=descending)
+    return radix_sorted(x, descending=descending)
+
+
+def top_k(x: Node, k: int) -> Node:
+    """Columns of the largest values of each row, largest first.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16, bf16 or i32
+    k : int
+        1 to the length of a row; up to 256 also more, for floats.
+
+    Returns
+    -------
+    (..., k), i32
+        Of equal values the lower column first; NaN counts as larger than any number, and -1 fills
+        up where a row has fewer values.
+
+    Raises
+    ------
+    ShapeError
+        `k` is out of range.
+    """
+    require_rank("top_k", "x", x, 1)
+    require_dtype("top_k", "x", x, (*FLOATS, I32))
+    (k,) = extents("top_k: k", (k,))
+    cols, rows = x.spec.shape[-1], row_count(x.spec)
+    values, shape = reshaped(x, (rows, cols)), (*x.spec.shape[:-1], k)
+    few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS and cols > 0 and x.spec.dtype != I32
+    if few and (k > cols or x.spec.size < LONG_FOR_FEW):
+        values = values if x.spec.dtype == F32 else cast(values, dtype=F32)
+        return reshaped(sampling.top_k(values, k=k), shape)
+    require(1 <= k <= cols, ShapeError, f"top_k: k is {k}, needs 1 to {cols}")
+    return reshaped(_largest(values, k), shape)
+
+
+def _largest(x: Node, k: int) -> Node:
+    """Columns of the `k` largest of each row, largest first, (rows, k)."""
+    if x.spec.shape[1] < LONG_FOR_K * k:
+        order = _sorted(x, descending=True)
+        return viewed(order, sliced(order.spec, -1, 0, k))
+    columns = _chosen(x, k)
+    order = _sorted(take_along_axis(x, columns, 1), descending=True)
+    return take_along_axis(columns, order, 1)
+
+
+def _chosen(x: Node, k: int) -> Node:
+    """Columns of the `k` largest of each row in the order of columns, (rows, k).
+
+    Of a row's blocks, in the order of their maxima and then their own, the first k hold the k
+    largest: each value elsewhere comes after the maxima of those. ("Dr. Top-k", Gaihre et al. 2021)
+    """
+    cols = x.spec.shape[1]
+    if cols < LONG_FOR_K * k:
+        return choose(x, k=k)
+    # As many blocks as there are values in k of them, so that both cost the same.
+    length = 1 << min(round(math.log2(cols / k) / 2), LONGEST_BLOCK)
+    blocks = _chosen(reduce(x, kind="max", axes=(1,), part=length), k)
+    places = _chosen(values_of_blocks(x, blocks, length=length), k)
+    return columns_of_blocks(places, blocks, length=length)
+
+
+@op(dense=("x",), trusted=True)
+def choose(x: Node, *, k: int) -> Launch:
+    """Columns of the largest values of each row, in the order of columns.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32, f16, bf16 or i32
+    k : int
+        1 to the length of a row.
+
+    Returns
+    -------
+    (rows, k), i32
+        Of equal values the first are taken; NaN counts as larger than any number.
+    """
+    rows, cols = x.spec.shape
+    require(1 <= k <= cols, ShapeError, f"choose: k is {k}, needs 1 to {cols}")
+    return Launch(
+        Spec.dense((rows, k), I32),
+        {"x": x},
+        groups=grid_for(rows),
+        params={"rows": rows, "cols": cols, "k": k},
+        choices={"INTEGER": x.spec.dtype == I32},
+        work=6 * x.spec.nbytes,
+    )
+
+
+@op(dense=("x", "blocks"), trusted=True)
+def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
+    """Values of some blocks of each row.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32, f16, bf16 or i32
+    blocks : (rows, n), i32
+        Which of the row's blocks of `length` values; none is outside the row.
+    length : int
+
+    Returns
+    -------
+    (rows, n * length), f32; i32 where `x` is
+        The lowest number stands where the last block leaves the row.
+    """
+    rows, n = blocks.spec.shape
+    number = I32 if x.spec.dtype == I32 else F32
+    return Launch(
+        Spec.dense((rows, n * length), number),
+        {"x": x, "blocks": blocks},
+        threads=rows * n,
+        params={
+            "rows": rows,
+            "cols": x.spec.shape[1],
+            "blocks_each": n,
+            "length": length,
+            "lowest": LOWEST[number],
+        },
+        choices={"Value": number.name},
+        work=2 * rows * n * length * 4,
+    )
+
+
+@op(dense=("places", "blocks"), trusted=True)
+def columns_of_blocks(places: Node, blocks: Node, *, length: int) -> Launch:
+    """Columns of a row that places in what `values_of_blocks` gives are.
+
+    Parameters
+    ----------
+    places : (rows, k), i32
+    blocks : (rows, n), i32
+    length : int
+        Values in a block.
+
+    Returns
+    -------
+    (rows, k), i32.
+    """
+    rows, k = places.spec.shape
+    return Launch(
+        Spec.dense((rows, k), I32),
+        {"places": places, "blocks": blocks},
+        threads=rows * k,
+        params={"size": rows * k, "k": k, "blocks_each": blocks.spec.shape[1], "length": length},
+        work=3 * places.spec.nbytes,
+    )

@@ -1,0 +1,50 @@
+"""Rows of an embedding for tokens that an earlier step chose, without a dispatch to fetch them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.ops.rows.indexing import rows
+from wgpu_backend.ops.op import op
+
+
+@op(dense=("ids",), trusted=True, shader="rows")
+def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
+    """Gather rows as `rows`, of ids as `resolve_tokens` gives them.
+
+    Parameters
+    ----------
+    x : (n, cols), any float or block format
+    ids : (k,), i32
+        Rows, and references to slots of `token_slots`.
+    token_slots : (slots,), i32, dense
+
+    Returns
+    -------
+    (k, cols), f32.
+    """
+    launch = rows.record(x, ids)
+    return replace(
+        launch,
+        operands={**launch.operands, "ids_slots": token_slots},
+        choices={
+            **launch.choices,
+            "ids": "ids/token_slots",
+            "TOKEN_SLOTS": token_slots.spec.shape[0],
+        },
+    )
+
+
+@rows_of_tokens.fuses("rows")
+def tokens_in_rows(node: OpNode, graph: Graph) -> Node | None:
+    """Rows of a matrix for ids that nothing else needs."""
+    made = graph.single_use_producer(node.operands["ids"], "resolve_tokens")
+    whole = node.launch.shader in ("", "rows_quant") and len(node.spec.shape) == 2
+    if made is None or not whole:
+        return None
+    x = node.operands.get("weights", node.operands.get("x"))
+    if x is None:
+        return None
+    return graph.call(rows_of_tokens, x, made.operands["ids"], made.operands["token_slots"])

@@ -1,0 +1,1 @@
+"""Shapes, copies, views and new tensors."""

@@ -1,0 +1,183 @@
+"""Ops that move values: contiguous, cast, concat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.rows.bits import PLAIN, moving, require_plain
+from wgpu_backend.ops.check import pad_to_4d, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.quantisation import dequantised, quantised
+
+# What a value is in a register, by the kind of its type: the nearest that WGSL computes with.
+_REGISTER = {"f": "f32", "c": "f32", "i": "i32", "u": "u32", "b": "u32"}
+
+
+def _register(dtype: DType) -> str:
+    assert dtype.numpy is not None
+    return "f32" if dtype == BF16 else _REGISTER[dtype.numpy.kind]
+
+
+def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) -> Launch:
+    require_rank(name, "x", x, 0)
+    require_plain(name, "x", x)
+    out = Spec.dense(x.spec.shape, dtype)
+    params = {
+        "size": out.size,
+        "shape": pad_to_4d(out.shape, 1),
+        "x_strides": pad_to_4d(x.spec.strides, 0),
+    }
+    return Launch(
+        out,
+        {"x": x},
+        threads=quads(out.size),
+        params=params,
+        choices=choices,
+        work=x.spec.nbytes + out.nbytes,
+    )
+
+
+@op(trusted=True)
+def contiguous(x: Node) -> Launch:
+    """Copy `x` so that its elements follow each other in row-major order.
+
+    Parameters
+    ----------
+    x : (...), up to four axes of any strides, any plain dtype
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return _moved("contiguous", x, x.spec.dtype, moving(x.spec.dtype, "x"))
+
+
+@op(trusted=True)
+def cast(x: Node, *, dtype: DType) -> Launch:
+    """Convert to another element type.
+
+    Floating-point numbers are rounded to nearest even. To integers they lose their fraction, what
+    is beyond the type becomes the nearest number that it holds, infinities too, and NaN becomes 0.
+    Integers keep their low bits in narrower integers and their value in wider ones, as in NumPy.
+    To bool, everything but zero is true. f64 has the digits of f32 on the way.
+
+    Parameters
+    ----------
+    x : (...), up to four axes, any plain dtype, or a block format in whole rows
+    dtype : DType
+        Any plain dtype; from f32, f16 and bf16 also q8_0, q4_0, q4_1, q5_0 and q5_1; from block
+        formats f32, f16 and bf16.
+
+    Returns
+    -------
+    Dense tensor of the shape of `x`.
+
+    Raises
+    ------
+    DTypeError
+        From complex64 to anything else, which would lose the imaginary part, or a conversion
+        that no kernel does.
+    """
+    source = x.spec.dtype
+    if source.quantised:
+        return dequantised(x, dtype)
+    if dtype.quantised:
+        return quantised(x, dtype)
+    require(
+        dtype in PLAIN and (source != COMPLEX64 or dtype == COMPLEX64),
+        DTypeError,
+        f"cast: {source} to {dtype}, needs plain types and no imaginary part to lose",
+    )
+    if source == dtype:
+        return replace(contiguous.record(x), shader="contiguous")
+    if {source, dtype} == {I64, U64}:
+        return replace(_moved("cast", x, dtype, moving(dtype, "x")), shader="contiguous")
+    return _moved("cast", x, dtype, _conversion(source, dtype))
+
+
+def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
+    """Choices of the shader that converts values of one type to another."""
+    register, target = _register(source), _register(dtype)
+    choices: dict[str, str | bool] = {}
+    if source in (I64, U64) and (target == "f32" or dtype == BOOL):
+        choices["x"], register = f"convert/{source}_as_f32", "f32"
+    if dtype == BOOL:
+        choices |= {"TRUTH": True, "SIGNED_ZERO": register == "f32"}
+    elif dtype in (I64, U64) and register == "f32":
+        choices["y"], target = f"convert/{dtype}_of_f32", "f32"
+    elif dtype in (I64, U64):
+        # The sign of what is widened, and not of the result, says what the high words are.
+        choices["y"] = "store/i64" if register == "i32" else "store/u64"
+        target = register
+    elif register == "f32" and target != "f32":
+        choices |= {"number": f"number/{target}", **_bounds(dtype)}
+    return {"Value": register, "Out": target, **choices}
+
+
+def _bounds(dtype: DType) -> dict[str, str]:
+    """Choices that keep numbers within an integer type."""
+    assert dtype.numpy is not None
+    info = np.iinfo(dtype.numpy.name)
+    if dtype.block_nbytes == 4:
+        return {}
+    return {"MOST": f"{info.max}"} | ({"LEAST": f"{info.min}"} if info.min else {})
+
+
+@op(dense=("a", "b"), trusted=True)
+def concat(a: Node, b: Node, *, axis: int) -> Launch:
+    """Join two tensors along an axis.
+
+    Parameters
+    ----------
+    a : (..., i, ...), any plain dtype
+    b : (..., j, ...), all other extents and the dtype as in `a`
+    axis : int
+
+    Returns
+    -------
+    (..., i + j, ...), the values of `a` first.
+
+    Raises
+    ------
+    ShapeError
+        Another extent than that of `axis` differs.
+    """
+    axis = a.spec.axis(axis, "concat")
+    _require_alike(a, b, axis)
+    joined = a.spec.shape[axis] + b.spec.shape[axis]
+    out = Spec.dense((*a.spec.shape[:axis], joined, *a.spec.shape[axis + 1 :]), a.spec.dtype)
+    params = {
+        "size": out.size,
+        "inner": math.prod(a.spec.shape[axis + 1 :]),
+        "a_middle": a.spec.shape[axis],
+        "b_middle": b.spec.shape[axis],
+    }
+    return Launch(
+        out,
+        {"a": a, "b": b},
+        threads=quads(out.size),
+        params=params,
+        choices=moving(out.dtype, "a", "b"),
+        work=2 * out.nbytes,
+    )
+
+
+def _require_alike(a: Node, b: Node, axis: int) -> None:
+    """Tensors to be joined differ along that axis alone."""
+    rest_a = a.spec.shape[:axis] + a.spec.shape[axis + 1 :]
+    rest_b = b.spec.shape[:axis] + b.spec.shape[axis + 1 :]
+    require(
+        rest_a == rest_b and len(a.spec.shape) == len(b.spec.shape),
+        ShapeError,
+        f"concat: {a.spec.shape} and {b.spec.shape} differ beyond axis {axis}",
+    )
+    require_dtype("concat", "b", b, (a.spec.dtype,))
+    require_plain("concat", "a", a)

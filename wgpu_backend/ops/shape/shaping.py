@@ -1,0 +1,264 @@
+"""Ops that give values another shape: pad, pad_ext, repeat, repeat_4d, stack, as_strided, view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
+from wgpu_backend.ops.rows.bits import moving, require_plain
+from wgpu_backend.ops.check import pad_to_4d, quads, require, require_rank
+from wgpu_backend.ops.shape.copying import concat
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.views import viewed
+
+
+@op(trusted=True)
+def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = False) -> Launch:
+    """Window of a tensor that goes on beyond its ends; see `pad_ext` and `repeat_4d`.
+
+    Parameters
+    ----------
+    x : (...), up to four axes of any strides, any plain dtype
+    start : sequence of int
+        Where the window begins along each axis; may be negative.
+    shape : tuple of int
+    repeated : bool
+        Beyond its ends `x` repeats; else it is zero there.
+
+    Returns
+    -------
+    Dense tensor of that shape and the dtype of `x`.
+    """
+    require_rank("window", "x", x, 0)
+    require_plain("window", "x", x)
+    out = Spec.dense(shape, x.spec.dtype)
+    return Launch(
+        out,
+        {"x": x},
+        threads=quads(out.size),
+        params={
+            "size": out.size,
+            "shape": pad_to_4d(out.shape, 1),
+            "start": pad_to_4d(tuple(s % 2**32 for s in start), 0),
+        },
+        choices={**moving(out.dtype, "x"), "REPEATED": repeated},
+        work=2 * out.nbytes,
+    )
+
+
+def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
+    """Add zeros at both ends of axes, or cut values off.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    *amounts : (int, int)
+        Values added in front and behind along each axis, the first axis first; negative numbers
+        cut off.
+
+    Returns
+    -------
+    Dense tensor of the dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        There is not one pair for each axis, or more is cut off than there is.
+    """
+    shape, pairs = x.spec.shape, [extents("pad_ext", pair) for pair in amounts]
+    require(
+        len(amounts) == len(shape) and all(len(pair) == 2 for pair in pairs),
+        ShapeError,
+        f"pad_ext: {len(amounts)} amounts, {shape} needs {len(shape)} pairs, one for each axis",
+    )
+    return _padded("pad_ext", x, [(pair[0], pair[1]) for pair in pairs])
+
+
+def pad(x: Node, *amounts: Extents) -> Node:
+    """Add zeros behind the values of axes, or cut values off.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    *amounts : int
+        Values added along each axis, the first axis first; negative numbers cut off.
+
+    Returns
+    -------
+    Dense tensor of the dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        There is not one number for each axis, or more is cut off than there is.
+    """
+    shape, given = x.spec.shape, extents("pad", amounts)
+    require(
+        len(given) == len(shape),
+        ShapeError,
+        f"pad: {len(given)} amounts, {shape} needs {len(shape)}, one for each axis",
+    )
+    return _padded("pad", x, [(0, amount) for amount in given])
+
+
+def _padded(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
+    for axis, (front, behind) in enumerate(amounts):
+        extent = x.spec.shape[axis]
+        # What is cut off at one end is not made up for at the other.
+        cut = max(-front, 0) + max(-behind, 0)
+        require(
+            cut <= extent,
+            ShapeError,
+            f"{name}: {cut} values cut off axis {axis}, which has {extent}",
+        )
+    shape = tuple(n + a + b for n, (a, b) in zip(x.spec.shape, amounts, strict=True))
+    return window(x, start=[-front for front, _ in amounts], shape=shape)
+
+
+def repeat_4d(x: Node, *shape: Extents) -> Node:
+    """Repeat a tensor along its axes until it has a shape.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    *shape : int
+        Multiples of the extents of `x`; axes it lacks come first and count as 1.
+
+    Returns
+    -------
+    Dense tensor of that shape and the dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        An extent is not a multiple.
+    """
+    wanted = extents("repeat", shape)
+    own = (1,) * (len(wanted) - len(x.spec.shape)) + x.spec.shape
+    require(
+        len(own) == len(wanted)
+        and all(n >= 0 and (n % m == 0 if m else n == 0) for n, m in zip(wanted, own, strict=True)),
+        ShapeError,
+        f"repeat: {x.spec.shape} to {wanted}, needs a multiple of each extent",
+    )
+    return window(x, start=(0,) * len(wanted), shape=wanted, repeated=True)
+
+
+def repeat(x: Node, axis: int, n: int) -> Node:
+    """Repeat a tensor `n` times along an axis; see `repeat_4d`.
+
+    Parameters
+    ----------
+    x : (..., m, ...), any plain dtype
+    axis, n : int
+
+    Returns
+    -------
+    (..., n * m, ...), of the dtype of `x`.
+
+    Raises
+    ------
+    ShapeError
+        There is no such axis, or `n` is negative.
+    """
+    axis, (n,) = x.spec.axis(axis, "repeat"), extents("repeat", (n,))
+    require(n >= 0, ShapeError, f"repeat: {n} times, needs 0 or more")
+    shape = list(x.spec.shape)
+    shape[axis] *= n
+    return repeat_4d(x, *shape)
+
+
+def stack(x: Node, axis: int, *others: Node) -> Node:
+    """Join tensors along an axis that they have; see `concat`.
+
+    Parameters
+    ----------
+    x : (..., i, ...)
+    axis : int
+    *others : (..., j, ...), all other extents and the dtype as in `x`
+
+    Returns
+    -------
+    (..., i + j + ..., ...), in the order given.
+    """
+    joined: list[Node] = [x, *others]
+    while len(joined) > 1:  # neighbours first, so that few values are copied often
+        left, right = joined[::2], joined[1::2]
+        pairs = zip(left, right, strict=False)
+        joined = [*(concat(a, b, axis=axis) for a, b in pairs), *left[len(right) :]]
+    return joined[0]
+
+
+def as_strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Node:
+    """View of the storage of a tensor with any strides.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    shape, strides : sequence of int
+        Strides count elements, and may be 0.
+    offset : int
+        Elements from the first value of `x` to that of the view.
+
+    Returns
+    -------
+    View of that shape.
+
+    Raises
+    ------
+    ShapeError
+        The view would leave the storage.
+    """
+    require_plain("as_strided", "x", x)
+    return viewed(x, window_of("as_strided", x, shape, strides, offset))
+
+
+def view(
+    x: Node, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0
+) -> Node:
+    """View of the storage of a tensor; see `as_strided`.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    shape : sequence of int
+    strides : sequence of int or None
+        None for values that follow each other.
+    offset : int
+
+    Returns
+    -------
+    View of that shape.
+
+    Raises
+    ------
+    ShapeError
+        The view would leave the storage.
+    """
+    require_plain("view", "x", x)
+    steps = dense_strides(extents("view", shape)) if strides is None else strides
+    return viewed(x, window_of("view", x, shape, steps, offset))
+
+
+def window_of(
+    name: str, x: Node, shape: Sequence[int], strides: Sequence[int], offset: int
+) -> Spec:
+    """Spec of a strided view of the storage of `x`; ShapeError where it leaves the storage."""
+    shape = Spec.dense(extents(name, shape), x.spec.dtype).shape
+    strides, (offset,) = extents(f"{name}: strides", strides), extents(name, (offset,))
+    require(
+        len(shape) == len(strides) and min([*shape, *strides], default=0) >= 0,
+        ShapeError,
+        f"{name}: shape {tuple(shape)}, strides {tuple(strides)}, needs as many, none negative",
+    )
+    spec = Spec(tuple(shape), x.spec.dtype, tuple(strides), x.spec.offset + offset)
+    # A weight may lie in parts: only what it shows itself is known to be there.
+    held = x.spec.span if x.storage.kind == "weight" else x.storage.nbytes // x.spec.dtype.nbytes(1)
+    require(
+        spec.offset >= 0 and spec.span <= held,
+        ShapeError,
+        f"{name}: elements {spec.offset} to {spec.span}, the storage has {held}",
+    )
+    return spec

@@ -1,0 +1,168 @@
+"""Ops on matrices of zeros on one side: tri, diag, solve_tri."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
+from wgpu_backend.ops.rows.bits import moving, require_plain
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.shapes import swapped
+
+FAR = 2**31 - 1
+# Lowest and highest column - row that is kept.
+KINDS = {0: (0, FAR), 1: (1, FAR), 2: (-FAR, 0), 3: (-FAR, -1)}
+
+
+@op(dense=("x",), trusted=True)
+def tri(x: Node, kind: int) -> Launch:
+    """Triangle of each matrix, with zeros elsewhere.
+
+    Parameters
+    ----------
+    x : (..., rows, cols), any plain dtype
+    kind : int
+        0 keeps what lies above the diagonal and the diagonal, 1 what lies above it, 2 what lies
+        below it and the diagonal, 3 what lies below it.
+
+    Returns
+    -------
+    Like `x`, dense.
+
+    Raises
+    ------
+    ShapeError
+        There is no such kind, or `x` is no matrix.
+    """
+    require_rank("tri", "x", x, 2)
+    require_plain("tri", "x", x)
+    require(kind in KINDS, ShapeError, f"tri: kind is {kind}, needs 0 to {len(KINDS) - 1}")
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    rows, cols = x.spec.shape[-2:]
+    lowest, highest = KINDS[kind]
+    return Launch(
+        out,
+        {"x": x},
+        threads=quads(out.size),
+        params={
+            "size": out.size,
+            "rows": rows,
+            "cols": cols,
+            "lowest": lowest,
+            "highest": highest,
+        },
+        choices=moving(out.dtype, "x"),
+        work=2 * out.nbytes,
+    )
+
+
+@op(dense=("x",), trusted=True)
+def diag(x: Node) -> Launch:
+    """Matrices with vectors on their diagonals.
+
+    Parameters
+    ----------
+    x : (..., n), up to three axes, any plain dtype
+
+    Returns
+    -------
+    (..., n, n), of the dtype of `x`.
+    """
+    require_rank("diag", "x", x, 1, 3)
+    require_plain("diag", "x", x)
+    out = Spec.dense((*x.spec.shape, x.spec.shape[-1]), x.spec.dtype)
+    return Launch(
+        out,
+        {"x": x},
+        threads=quads(out.size),
+        params={"size": out.size, "n": x.spec.shape[-1]},
+        choices=moving(out.dtype, "x"),
+        work=2 * out.nbytes,
+    )
+
+
+@op(trusted=True)
+def solve_columns(a: Node, b: Node, *, lower: bool, unit_diagonal: bool) -> Launch:
+    """Solve ``a @ x = b``; see `solve_tri`.
+
+    Parameters
+    ----------
+    a : (..., n, n), f32, f16 or bf16
+    b : (..., n, k), f32, f16 or bf16
+    lower, unit_diagonal : bool
+
+    Returns
+    -------
+    (..., n, k), f32.
+    """
+    n, cols = b.spec.shape[-2:]
+    batch = broadcast("solve_tri", _batch(a), _batch(b))
+    out = Spec.dense((*batch, n, cols), F32)
+    columns = out.size // n if n else 0
+    return Launch(
+        out,
+        {"a": a, "b": b},
+        threads=columns,
+        params={
+            "columns": columns,
+            "n": n,
+            "cols": cols,
+            "shape": pad_to_4d(out.shape, 1),
+            "a_strides": pad_to_4d(broadcast_strides(_batch(a), batch) + a.spec.strides[-2:], 0),
+            "b_strides": pad_to_4d(broadcast_strides(_batch(b), batch) + b.spec.strides[-2:], 0),
+        },
+        choices={"LOWER": lower, "UNIT": unit_diagonal},
+        work=out.size * n * 4,
+    )
+
+
+def _batch(node: Node) -> Spec:
+    """Axes in front of the matrices."""
+    spec = node.spec
+    return Spec(spec.shape[:-2], spec.dtype, spec.strides[:-2], spec.offset)
+
+
+def solve_tri(
+    a: Node, b: Node, lower: bool = True, left: bool = True, unit_diagonal: bool = False
+) -> Node:
+    """Solve linear equations whose matrix is triangular.
+
+    Parameters
+    ----------
+    a : (..., n, n), f32, f16 or bf16
+        The other triangle is not looked at.
+    b : (..., n, k), or (..., k, n) where `left` is false; batches broadcast with those of `a`
+    lower : bool
+        `a` is a lower triangle.
+    left : bool
+        Solve ``a @ x = b``, else ``x @ a = b``.
+    unit_diagonal : bool
+        Take the diagonal of `a` to be ones.
+
+    Returns
+    -------
+    Tensor of the shape of `b`, f32; infinite or NaN where a diagonal has zeros.
+
+    Raises
+    ------
+    ShapeError
+        `a` is not square, or `b` has other extents than it.
+    """
+    for name, node in (("a", a), ("b", b)):
+        require_rank("solve_tri", name, node, 2)
+        require_dtype("solve_tri", name, node, FLOATS)
+    n, extent = a.spec.shape[-1], b.spec.shape[-2 if left else -1]
+    require(
+        a.spec.shape[-2] == n and extent == n,
+        ShapeError,
+        f"solve_tri: a is {a.spec.shape}, b is {b.spec.shape}, needs a square and "
+        f"{'rows' if left else 'columns'} of b as long as it",
+    )
+    if left:
+        return solve_columns(a, b, lower=lower, unit_diagonal=unit_diagonal)
+    turned = solve_columns(
+        swapped(a, -2), swapped(b, -2), lower=not lower, unit_diagonal=unit_diagonal
+    )
+    return swapped(turned, -2)
