@@ -1,5 +1,5 @@
 // y = x, vector by vector: what a kernel that only moves memory reaches.
-// @import lib/grid
+// @import lib/index/grid
 
 const WG: u32 = 64u;
 

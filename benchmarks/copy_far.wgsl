@@ -1,5 +1,5 @@
 // y = x, many vectors a thread: the most that memory gives, once starting threads costs nothing.
-// @import lib/grid
+// @import lib/index/grid
 
 const WG: u32 = 64u;
 

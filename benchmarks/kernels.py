@@ -29,8 +29,8 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import Q8, VALUES
+from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions, op
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 

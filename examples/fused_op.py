@@ -6,8 +6,8 @@
     (a - b)² runs as square_apart
     NMSE of 10007 values: 0.0e+00
 
-The op builds on ``lib/binary`` and needs nothing but its formula. A device as the only argument
-runs it there; ``cpu``, which has no rules, computes the two.
+The op builds on ``lib/elementwise/binary`` and needs nothing but its formula. A device as the
+only argument runs it there; ``cpu``, which has no rules, computes the two.
 """
 
 import sys
@@ -19,7 +19,7 @@ import wgpu_backend as wb
 
 @wb.op(
     source="""
-// @import lib/binary
+// @import lib/elementwise/binary
 fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return (a - b) * (a - b); }
 """
 )

@@ -1,7 +1,7 @@
 // y = x + sin²(alpha · x) / alpha, value by value: four a thread.
-// @import load/f32 as x
-// @import store/f32 as y
-// @import lib/grid
+// @import formats/load/f32 as x
+// @import formats/store/f32 as y
+// @import lib/index/grid
 
 const WG: u32 = 64u;
 

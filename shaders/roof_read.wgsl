@@ -1,5 +1,5 @@
 // y[thread] = sum of every `threads`-th vector of x: x is read once and little else is done.
-// @import lib/grid
+// @import lib/index/grid
 
 const WG: u32 = 256u;
 

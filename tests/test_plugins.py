@@ -32,9 +32,9 @@ from wgpu_backend.ops.op import REGISTRY, find
 from wgpu_backend.testing import check_op, forget, trials_of
 
 HALVE = """\
-// @import load/f32 as x
-// @import store/f32 as y
-// @import lib/grid
+// @import formats/load/f32 as x
+// @import formats/store/f32 as y
+// @import lib/index/grid
 const WG: u32 = 64u;
 struct Params { size: u32, x_offset: u32 }
 @group(0) @binding(0) var<uniform> params: Params;
@@ -203,7 +203,7 @@ def test_an_unknown_op_is_an_error_with_the_known_ones():
 def test_an_op_takes_a_file_or_text_and_not_both():
     with pytest.raises(ValueError, match="op both: it has a shader and a source"):
 
-        @op(shader="scale", source=HALVE)
+        @op(shader="ops/scale", source=HALVE)
         def both(x: Node) -> Launch:
             raise AssertionError
 
@@ -300,11 +300,12 @@ def test_a_slip_of_types_is_told_in_wgsl_with_line_and_caret(inline, body, line,
 )
 def test_a_formula_that_does_not_fit_its_library_is_told_at_the_formula(inline, formula, place):
     with pytest.raises(ShaderError, match=r"\n2 │ fn ap") as found:
-        inline(f"// @import lib/unary\n{formula}\n")
+        inline(f"// @import lib/elementwise/unary\n{formula}\n")
     assert place in str(found.value)
     line, caret = str(found.value).splitlines()[-2:]
     assert line[caret.index("^") :].startswith("ap")
-    assert "lib/unary.wgsl:32 has `y_store4(i, apply(x_values(i)));`" in str(found.value)
+    line = "lib/elementwise/unary.wgsl:32 has `y_store4(i, apply(x_values(i)));`"
+    assert line in str(found.value)
 
 
 def test_params_that_the_shader_lacks_are_an_error(inline):
@@ -444,7 +445,7 @@ def test_an_op_on_lib_unary_needs_its_formula_and_threads_alone(full):
         return Launch(out, {"x": x}, threads=ceil_div(out.size, 4))
 
     formula = "fn apply(x: vec4<f32>) -> vec4<f32> { return x / (1.0 + abs(x)); }"
-    source = f"// @import lib/unary\n{formula}\n"
+    source = f"// @import lib/elementwise/unary\n{formula}\n"
     how = {"nonfinite": False, "limit": 1e-6}
     assert tried(full, soft_sign, source, "rows cols", twin=lambda x: x / (1 + abs(x)), **how) == ""
 
@@ -455,15 +456,15 @@ def test_an_op_on_lib_binary_broadcasts_and_needs_no_more(full):
         return Launch(out, {"a": a, "b": b}, threads=ceil_div(out.size, 4))
 
     formula = "fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return (a - b) * (a - b); }"
-    source = f"// @import lib/binary\n{formula}\n"
+    source = f"// @import lib/elementwise/binary\n{formula}\n"
     how = {"broadcast": True, "nonfinite": False}
     shapes = ("rows cols", "rows cols")
     assert tried(full, apart, source, *shapes, twin=lambda a, b: (a - b) ** 2, **how) == ""
 
 
 ROWS = """\
-// @import load/f32 as x
-// @import lib/grid
+// @import formats/load/f32 as x
+// @import lib/index/grid
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 struct Params { rows: u32, cols: u32, x_offset: u32 }
 @group(0) @binding(0) var<uniform> params: Params;

@@ -102,7 +102,7 @@ def test_the_targets_of_make_that_readme_names_exist() -> None:
 def test_the_architectures_and_formats_of_readme_are_those_there_are() -> None:
     row = next(line for line in README.splitlines() if line.startswith("| weights |"))
     told = {name.strip().lower() for name in row.split("|")[2].split(",")}
-    assert told == {path.stem for path in (ROOT / "shaders" / "quant").glob("*.wgsl")}
+    assert told == {path.stem for path in (ROOT / "shaders" / "formats" / "dequant").glob("*.wgsl")}
     row = next(line for line in README.splitlines() if line.startswith("| architectures |"))
     files = {path.stem for path in (ROOT / "models").glob("[a-z]*.py")}
     assert set(re.findall(r"`(\w+)`", row)) == files

@@ -70,7 +70,7 @@ def test_another_file_may_be_chosen_for_a_named_import(compose):
 
 
 def test_a_file_beside_the_importer_comes_before_the_packages(compose):
-    files = {"main": "// @import lib/grid"}
+    files = {"main": "// @import lib/index/grid"}
     assert "fn grid_index" in compose(**files).text
 
 
@@ -328,7 +328,7 @@ def test_a_missing_import_is_shown_at_its_line_with_what_is_like_it(compose):
         compose(main="// first\n// @import lib/gird\n" + MAIN)
     first, line, caret = str(told.value).splitlines()
     assert first.endswith(
-        "main.wgsl:2: shaders/lib/gird.wgsl: No such file or directory; there is lib/grid"
+        "main.wgsl:2: shaders/lib/gird.wgsl: No such file or directory; there is lib/index/grid"
     )
     assert line == "2 │ // @import lib/gird"
     assert line[caret.index("^") :] == "lib/gird"

@@ -15,31 +15,29 @@ from wgpu_backend.device.wgsl_bounds import bare
 from wgpu_backend.device.wgsl_sizes import variable_nbytes
 from wgpu_backend.ops.op import REGISTRY
 from wgpu_backend.shader import imports, load
+from wgpu_backend.wgsl_source import alternatives
 
 FOLDER = Path(__file__).parent.parent / "shaders"
 KERNELS = sorted(
     path.relative_to(FOLDER).with_suffix("").as_posix()
-    for path in (*FOLDER.glob("*.wgsl"), *FOLDER.glob("kernels/*/*.wgsl"))
+    for pattern in ("*.wgsl", "ops/*.wgsl", "kernels/*/*.wgsl")
+    for path in FOLDER.glob(pattern)
 )
-SNIPPETS = {
-    f.relative_to(FOLDER).as_posix(): sorted(p.stem for p in f.glob("*.wgsl"))
-    for f in (*FOLDER.iterdir(), *FOLDER.glob("kernels/*/*"))
-    if f.is_dir() and f.name != "kernels"
-}
 FLOATS = ["bf16", "f16", "f32"]
+PLAIN = ("formats/load", "formats/store", "formats/vec4")
 # Imports of kernels that read plain weights: which go together is what ops choose.
-TOGETHER = {"source", "own", "ending", "before", "number", "key", "pair"}
+TOGETHER = {"source", "own", "ending", "prologue", "convert", "key", "pair"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
 PREPARED = {
-    "before": "before/rope_put",
-    "q": "store/f32",
+    "prologue": "lib/attention/rope_put",
+    "q": "formats/store/f32",
     "new_key": "=q",
     "new_value": "=q",
     "sequences": "=positions",
 }
 # `rope_attention` asks whether the device shows as many.
-NORMED = {"before": "before/norm_rope_put"}
-MORE_BINDINGS = {"before/norm_rope_put": 2, "kernels/gpu/prologue/norm_rope_put": 2}
+NORMED = {"prologue": "lib/attention/norm_rope_put"}
+MORE_BINDINGS = {"lib/attention/norm_rope_put": 2, "kernels/gpu/prologue/norm_rope_put": 2}
 BASELINE_BINDINGS, BASELINE_WORKGROUP_NBYTES = 8, 16384
 
 for package in (wgpu_backend.ops, wgpu_backend.kernels):
@@ -54,13 +52,13 @@ def variants(kernel):
     declared = imports(kernel)
     yield {}
     for name, default in declared.modules.items():
-        folder = default.rpartition("/")[0]
-        if folder.endswith("/lib"):
+        folder, _, stem = default.rpartition("/")
+        if name in TOGETHER or (folder.startswith("kernels/") and folder.endswith("/lib")):
             continue  # of a family, whose own tests say what takes the place of what
-        if name in TOGETHER:
-            continue
-        stems = FLOATS if folder in ("load", "store", "vec4") else SNIPPETS[folder]
-        yield from ({name: f"{folder}/{s}"} for s in stems if f"{folder}/{s}" != default)
+        if folder in PLAIN and stem in FLOATS:
+            yield from ({name: f"{folder}/{s}"} for s in FLOATS if s != stem)
+        else:
+            yield from ({name: other} for other in alternatives(default))
     text = load(kernel).text
     for name, value in re.findall(r"^const (\w+): bool = (\w+);", text, re.MULTILINE):
         yield {name: value == "false"}
@@ -70,48 +68,51 @@ def variants(kernel):
 
 def merges():
     """In-place variants, as ops that allow them are compiled."""
-    for name in ("add", "swiglu"):
+    for name in ("ops/add", "ops/swiglu"):
         yield from ((name, {operand: "=y"}) for operand in "ab")
-    yield from ((name, {"x": "=y"}) for name in ("silu", "scale"))
+    yield from ((name, {"x": "=y"}) for name in ("ops/silu", "ops/scale"))
 
 
 CASES = [(kernel, choices) for kernel in KERNELS for choices in variants(kernel)]
 CASES += merges()
 INTEGERS = {
-    kind: {"Value": kind, "FLOAT": False, **dict.fromkeys("ab", f"load/{kind}")}
+    kind: {"Value": kind, "FLOAT": False, **dict.fromkeys("ab", f"formats/load/{kind}")}
     for kind in ("i32", "u32")
 }
 CASES += [
-    (kernel, {**choices, "y": f"store/{kind}"})
-    for kernel in ("add", "sub", "mul", "maximum", "minimum")
+    (kernel, {**choices, "y": f"formats/store/{kind}"})
+    for kernel in ("ops/add", "ops/sub", "ops/mul", "ops/maximum", "ops/minimum")
     for kind, choices in INTEGERS.items()
 ]
 CASES += [
-    ("compare", {**choices, "key": f"key/{kind}", "Out": "u32", "y": "store/bool"})
+    ("ops/compare", {**choices, "key": f"lib/key/{kind}", "Out": "u32", "y": "formats/store/bool"})
     for kind, choices in INTEGERS.items()
 ]
 CASES += [
-    (kernel, {"Value": "i32", "FLOAT": False, "x": "load/i32", "y": "store/i32"})
-    for kernel in ("neg", "abs", "sign")
+    (kernel, {"Value": "i32", "FLOAT": False, "x": "formats/load/i32", "y": "formats/store/i32"})
+    for kernel in ("ops/neg", "ops/abs", "ops/sign")
 ]
 CASES += [
-    ("cast", {"Out": kind, "number": f"number/{kind}", "y": f"store/{kind}"})
+    ("ops/cast", {"Out": kind, "convert": f"formats/convert/{kind}", "y": f"formats/store/{kind}"})
     for kind in ("i32", "u32")
 ]
 CASES += [
-    ("contiguous", {"x": f"bits/{w}", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")
+    ("ops/contiguous", {"x": f"formats/bits_load/{w}", "y": f"formats/bits_store4/{w}"})
+    for w in ("byte", "half", "wide")
 ]
-CASES += [("contiguous", {"x": "=y", "y": f"bits_out/{w}"}) for w in ("byte", "half", "wide")]
 CASES += [
-    ("attention", {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
+    ("ops/contiguous", {"x": "=y", "y": f"formats/bits_store4/{w}"})
+    for w in ("byte", "half", "wide")
+]
+CASES += [
+    ("ops/attention", {**PREPARED, "k": f"formats/state/{k}", "v": f"formats/state/{v}"})
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
     (
-        "attention",
-        {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": f"team/{team}"},
+        "ops/attention",
+        {**PREPARED, "k": "formats/state/f16", "v": "formats/state/f16", **NORMED},
     )
-    for team in SNIPPETS["team"]
 ]
 
 
@@ -123,7 +124,7 @@ def label(value):
 def test_a_shader_compiles_within_the_default_limits(gpu, case):
     shader = load(*case, trusted=True)
     storage = [b for b in shader.bindings if b.access != "uniform"]
-    more = MORE_BINDINGS.get(case[1].get("before", ""), 0)
+    more = MORE_BINDINGS.get(case[1].get("prologue", ""), 0)
     assert len(storage) <= BASELINE_BINDINGS + more
     assert variable_nbytes(bare(shader.text)).workgroup <= BASELINE_WORKGROUP_NBYTES
     if "subgroup" in bare(shader.text) and not gpu.capabilities.subgroups:
@@ -167,10 +168,10 @@ def test_an_op_has_a_twin_a_shader_and_a_docstring(name):
 
 
 def test_snippets_of_a_folder_offer_the_same_functions():
-    for folder in ("load", "store", "quant", "vec4", "bits", "bits_out", "bits_put"):
+    for folder in ("load", "store", "dequant", "vec4", "bits_load", "bits_store4", "bits_store"):
         offered = {}
-        for stem in SNIPPETS[folder]:
-            text = (FOLDER / folder / f"{stem}.wgsl").read_text(encoding="utf-8")
+        for path in (FOLDER / "formats" / folder).glob("*.wgsl"):
+            text = path.read_text(encoding="utf-8")
             names = {"buf_load", "buf_load4", "buf_gather4", "buf_store4", "buf_load32", "buf_put"}
-            offered[stem] = names & set(re.findall(r"fn (\w+)\(", text))
+            offered[path.stem] = names & set(re.findall(r"fn (\w+)\(", text))
         assert len({frozenset(names) for names in offered.values()}) == 1, f"{folder}: {offered}"

@@ -1,8 +1,8 @@
 """Element types: what a name means in bytes, in NumPy and in a GGUF file.
 
 A `DType` is a block of `block` elements in `block_nbytes` bytes. For plain types the block is one
-element. `snippet` names the WGSL file in `shaders/load`, `shaders/store` or `shaders/quant` that
-reads it; `ggml` is the type's number in GGUF files.
+element. `snippet` names the WGSL file in `shaders/formats/load`, `store` or `dequant` that reads
+it; `ggml` is the type's number in GGUF files.
 """
 
 from __future__ import annotations

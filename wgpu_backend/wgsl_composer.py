@@ -3,8 +3,8 @@
 A shader's template variables are what it declares at column 0: ``alias X = …;``, ``const X = …;``
 and ``override X = …;`` are parameters with defaults, and so is every named import::
 
-    // @import lib/reduce               included once
-    // @import quant/q4_0 as weights    the file with `buf` renamed to `weights`
+    // @import lib/reduce/reduce               included once
+    // @import formats/dequant/q4_0 as weights    the file with `buf` renamed to `weights`
     // @unroll                          the `for` below, with literal bounds, body by body
 
 Each composed line remembers the file and line it came from.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from wgpu_backend.errors import ShaderError
@@ -67,20 +68,47 @@ def display(source: Source) -> str:
 
 def alike(path: str) -> str:
     """Name of a file of the package that is much like a wrong one, or nothing."""
-    folder = path.rpartition("/")[0]
-    home = files("wgpu_backend.shaders").joinpath(folder)
-    names = [f"{folder}/{f.name}".strip("/") for f in home.iterdir()] if home.is_dir() else []
-    found = get_close_matches(f"{path}.wgsl", names, 1)
-    return found[0].removesuffix(".wgsl") if found else ""
+    stems = {other.rpartition("/")[2]: other for other in _paths()}
+    # Beside it first, as a name may stand in several folders.
+    folder, _, name = path.rpartition("/")
+    stems |= {o.rpartition("/")[2]: o for o in _paths() if o.rpartition("/")[0] == folder}
+    found = get_close_matches(name, stems, 1)
+    return stems[found[0]] if found else ""
+
+
+@cache
+def _paths() -> list[str]:
+    """Every file below ``shaders/``, as imports name it."""
+    return sorted(_below(files("wgpu_backend.shaders"), ""))
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".wgsl"):
+            yield prefix + entry.name.removesuffix(".wgsl")
+
+
+def alternatives(path: str) -> list[str]:
+    """Files that may take the place of a named import: those beside it with the same functions."""
+    if path not in _paths():
+        return []
+    folder, wanted = path.rpartition("/")[0], _imported(path)
+    beside = (other for other in _paths() if other.rpartition("/")[0] == folder)
+    return [other for other in beside if other != path and wanted and wanted <= _imported(other)]
+
+
+def _imported(path: str) -> set[str]:
+    """Functions of a file that get the name of the import."""
+    return set(re.findall(r"^fn (buf_\w+)\(", _package_text(path), re.MULTILINE))
 
 
 @cache
 def definitions() -> Mapping[str, str]:
     """Functions of the package's ``lib/``, with the file that has them, as an import names it."""
-    home = files("wgpu_backend.shaders").joinpath("lib")
     found: dict[str, str] = {}
-    for name in sorted(file.name for file in home.iterdir()):
-        path = f"lib/{name.removesuffix('.wgsl')}"
+    for path in (path for path in _paths() if path.startswith("lib/")):
         for function in re.findall(r"^fn (\w+)\(", _package_text(path), re.MULTILINE):
             found.setdefault(function, path)
     return found
@@ -90,7 +118,9 @@ def stem(source: Source) -> str:
     """Short name of a source, for labels."""
     if isinstance(source, Inline):
         return source.name
-    return source.stem if isinstance(source, Path) else source.removeprefix("kernels/")
+    if isinstance(source, Path):
+        return source.stem
+    return source.removeprefix("kernels/").removeprefix("ops/")
 
 
 def beside(importer: Source, path: str) -> Source:

@@ -20,9 +20,9 @@ PASSED, FAILED, USAGE = 0, 1, 2
 ROOT = Path(__file__).parent.parent.parent
 
 SHADER = """\
-// @import load/f32 as x
-// @import store/f32 as y
-// @import lib/grid
+// @import formats/load/f32 as x
+// @import formats/store/f32 as y
+// @import lib/index/grid
 const WG: u32 = 64u;
 struct Params { size: u32, x_offset: u32 }
 @group(0) @binding(0) var<uniform> params: Params;
@@ -219,7 +219,8 @@ def test_a_shader_alone_shows_its_interface_and_compiles_with_each_choice(
     assert "Params      x_offset: u32 at byte 4" in done.out
     compiled = [line for line in done.out.splitlines() if line.endswith("compiles   compiles")]
     assert [line.partition("   ")[0] for line in compiled] == [
-        "defaults", "x = load/f16", "x = load/bf16", "y = store/f16", "y = store/bf16",
+        "defaults", "x = formats/load/f16", "x = formats/load/bf16",
+        "y = formats/store/f16", "y = formats/store/bf16",
     ]  # fmt: skip
 
 

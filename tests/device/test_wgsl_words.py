@@ -52,7 +52,7 @@ SLIPS = [
     (
         "no definition in scope for identifier: `group_max`",
         "",
-        "add the line // @import lib/reduce",
+        "add the line // @import lib/reduce/reduce",
     ),
     (
         "no definition in scope for identifier: `qqq`",

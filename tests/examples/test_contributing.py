@@ -57,7 +57,7 @@ def test_files_that_are_named_exist():
     named = set(re.findall(r"`([\w./]+/[\w./]*)`", TEXT)) | set(re.findall(r"\]\(([^)]+)\)", TEXT))
     named = {name for name in named if "NAME" not in name}
     assert len(named) > 15
-    places = {n: (ROOT / n, ROOT / "shaders" / f"{n}.wgsl") for n in sorted(named)}  # lib/grid, too
+    places = {n: (ROOT / n, ROOT / "shaders" / f"{n}.wgsl") for n in sorted(named)}
     assert [name for name, paths in places.items() if not any(p.exists() for p in paths)] == []
 
 

@@ -7,9 +7,9 @@ from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.ops.elementwise.activation import relu, silu
-from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.elementwise.arithmetic import add, mul
 from wgpu_backend.ops.rows.indexing import rows, set_rows
+from wgpu_backend.ops.shape.copying import cast
 
 
 def planned(*outputs: Node, reuse: bool = True) -> MemoryPlan:

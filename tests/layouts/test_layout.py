@@ -45,7 +45,7 @@ def pairs_of_rows(spec, capabilities, *, rounded):
 struct Params { size: u32, cols: u32 }
 @group(0) @binding(2) var<uniform> params: Params;
 const WG: u32 = 64u;
-// @import lib/grid
+// @import lib/index/grid
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = grid_index(id, groups, WG);

@@ -11,8 +11,8 @@ from wgpu_backend.ml import tuning
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.self_test import device_key
 from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, remember, tune, tuned
-from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.linear.tiles import candidates, chosen, key
+from wgpu_backend.ops.op import fusions
 
 NAME, MEASURED = key("matvec", Q4_0, 1), Tile(2, 1, 32)
 TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)

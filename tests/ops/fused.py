@@ -22,7 +22,7 @@ def titled(node):
     words = [node.call.op.name]
     if isinstance(found, Attributes):
         words += [found.prologue.form] if found.prologue.form != "values" else []
-        words += ["tiles"] if launch.choices.get("ids") == "chosen/tiles" else []
+        words += ["tiles"] if launch.choices.get("ids") == "lib/experts/tiles" else []
         words += ["gated"] if found.epilogue.activation else []
         words += ["add"] if launch.choices.get("ADDS") else []
         words += ["to_norm"] if found.epilogue.norm else []

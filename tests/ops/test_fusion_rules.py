@@ -95,9 +95,9 @@ def test_gate_and_projection_that_lie_apart_are_two(full, monkeypatch, rng):
 
 
 WGSL = """
-// @import load/f32 as x
-// @import store/f32 as y
-// @import lib/grid
+// @import formats/load/f32 as x
+// @import formats/store/f32 as y
+// @import lib/index/grid
 
 const WG: u32 = 64u;
 

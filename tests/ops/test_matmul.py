@@ -6,8 +6,8 @@ from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.linear.linear import linear, linear_layer
 from wgpu_backend.ops.linear.attributes import Epilogue
+from wgpu_backend.ops.linear.linear import linear, linear_layer
 
 # Everything is dequantised to f32 and summed in f32; NumPy does the same in another order. Whole
 # matrices differ by 1e-13; a single sum of hundreds may nearly cancel.

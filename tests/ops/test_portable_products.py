@@ -11,9 +11,9 @@ from wgpu_backend.dtypes import F16, F32, IQ3_S, Q4_0, Q8_0
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import table
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.moe.experts import linear_by_expert
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.moe.experts import linear_by_expert
 from wgpu_backend.ops.rounding.normed import norm_weighted
 from wgpu_backend.ops.rounding.q8 import q8_activations
 from wgpu_backend.testing import nmse

@@ -8,9 +8,9 @@ from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
 from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES, fits_gated
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.rounding.q8 import (
     FORMATS,
     fits_q8,

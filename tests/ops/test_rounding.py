@@ -12,9 +12,15 @@ from wgpu_backend.dtypes import F16, IQ2_S, IQ4_XS, Q2_K, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.reduce.norm import rms_norm
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, is_faster, q8_pair, rms_norm_pair, rounding_key
+from wgpu_backend.ops.reduce.norm import rms_norm
+from wgpu_backend.ops.rounding.rules import (
+    EVERY_PRODUCT,
+    is_faster,
+    q8_pair,
+    rms_norm_pair,
+    rounding_key,
+)
 from wgpu_backend.testing import nmse, values_of
 
 # A value between two quants may be rounded to either: a 127th of the largest of its group.

@@ -7,8 +7,8 @@ from wgpu_backend.cli.graph_facts import described
 from wgpu_backend.dtypes import F16, F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.moe.route import route
+from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
 RECIPES = ["qwen3moe", "unnormalised", "gpt-oss", "deepseek", "scaled", "chosen alone"]

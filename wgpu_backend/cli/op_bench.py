@@ -29,7 +29,7 @@ from wgpu_backend.wgsl_source import Inline
 RUNS = 7
 COPY = """\
 // y = x, a vector a thread: as plain as a kernel can be.
-// @import lib/grid
+// @import lib/index/grid
 const WG: u32 = 64u;
 struct Params { vectors: u32 }
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;

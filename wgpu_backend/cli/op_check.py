@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ from wgpu_backend.ops.op import Op
 from wgpu_backend.shader import Choice, Shader, imports, load
 from wgpu_backend.testing import Case, count_cases, has_twin, hint, opened, run_trial
 from wgpu_backend.trials import Trial, trials_of
+from wgpu_backend.wgsl_source import alternatives
 
 POLL_SECONDS = 0.25
 SHOWN_PROBLEMS = 5
 FLOATS = ("f32", "f16", "bf16")  # what the snippets of these folders are interchangeable for
-FLOAT_FOLDERS = ("load", "store", "vec4")
+FLOAT_FOLDERS = ("formats/load", "formats/store", "formats/vec4")
 
 
 def check_file(path: Path, device: str | None) -> int:
@@ -215,14 +215,9 @@ def _variants(path: Path) -> Iterable[dict[str, Choice]]:
     yield {}
     for name, default in imports(path).modules.items():
         folder, _, own = default.rpartition("/")
-        stems = FLOATS if folder in FLOAT_FOLDERS and own in FLOATS else _stems(folder)
-        for stem in stems:
-            if stem != own:
-                yield {name: f"{folder}/{stem}"}
-
-
-def _stems(folder: str) -> list[str]:
-    home = files("wgpu_backend.shaders").joinpath(folder)
-    if not folder or not home.is_dir():
-        return []
-    return sorted(f.name.removesuffix(".wgsl") for f in home.iterdir() if f.name.endswith(".wgsl"))
+        if folder in FLOAT_FOLDERS and own in FLOATS:
+            others = [f"{folder}/{dtype}" for dtype in FLOATS if dtype != own]
+        else:
+            others = alternatives(default)
+        for other in others:
+            yield {name: other}

@@ -6,8 +6,8 @@ import numpy as np
 
 from wgpu_backend.cpu.q8 import values_of
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.ops.moe.experts import tiles_of
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue
+from wgpu_backend.ops.moe.experts import tiles_of
 
 
 @twin

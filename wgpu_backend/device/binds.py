@@ -150,7 +150,7 @@ class Binder:
             raise DeviceError(
                 f"{dispatch.name}: {dispatch.groups} work groups, each of three dimensions "
                 f"takes 0 to {most}; groups=grid_for(count) in the Launch spreads them over x and "
-                "y, and group_index(group_id, groups) of lib/grid counts them in the shader"
+                "y, and group_index(group_id, groups) of lib/index/grid counts them in the shader"
             )
 
     def _ranges(self, dispatch: Dispatch) -> list[Range]:

@@ -2,7 +2,7 @@
 
 GGUF blocks have odd sizes (18, 34, 210 bytes), so a kernel that reads them stitches words together.
 Here the quants of 32 weights become one or two 16-byte vectors and the scales a plane of their own.
-``shaders/quant/NAME.wgsl`` reads the planes that this file makes; both name them alike.
+``shaders/formats/dequant/NAME.wgsl`` reads the planes that this file makes; both name them alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Planes of the formats with super-blocks of 256 weights: K-quants, codebooks, ternary.
 
-Quants are put into the order in which ``shaders/quant/NAME.wgsl`` wants 32 of them; scales keep
-their bits, regrouped where 32 weights would else need several words.
+Quants are put into the order in which ``shaders/formats/dequant/NAME.wgsl`` wants 32 of them;
+scales keep their bits, regrouped where 32 weights would else need several words.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from wgpu_backend.graph.spec import Extents, Spec, extents
 from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
-from wgpu_backend.ops.shape import creation
 from wgpu_backend.ops.constants import as_array, default_dtype
+from wgpu_backend.ops.shape import creation
 
 Type = DType | str | np.dtype[Any] | type[np.generic]  # see `wgpu_backend.dtypes.dtype_of`
 

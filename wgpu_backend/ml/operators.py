@@ -13,12 +13,10 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ml.host_view import HostView
-from wgpu_backend.ops.elementwise import comparison
-from wgpu_backend.ops.elementwise import arithmetic
-from wgpu_backend.ops.elementwise import pointwise
-from wgpu_backend.ops.linear import products
 from wgpu_backend.ops.check import FLOATS, shown
 from wgpu_backend.ops.constants import is_numbers
+from wgpu_backend.ops.elementwise import arithmetic, comparison, pointwise
+from wgpu_backend.ops.linear import products
 
 Operand = Any  # Tensor, number or array-like; ops refuse the rest by name
 

@@ -20,32 +20,18 @@ from wgpu_backend.ml.host_view import Owner
 from wgpu_backend.ml.indexing import indexed
 from wgpu_backend.ml.methods import function_of
 from wgpu_backend.ml.operators import Operators
-from wgpu_backend.ops.elementwise import activation
-from wgpu_backend.ops.attention import paged
-from wgpu_backend.ops.elementwise import comparison
-from wgpu_backend.ops.conv import convolution
-from wgpu_backend.ops.shape import copying
-from wgpu_backend.ops.attention import dot_product
-from wgpu_backend.ops.elementwise import arithmetic
+from wgpu_backend.ops.attention import dot_product, paged
+from wgpu_backend.ops.conv import convolution, resampling
+from wgpu_backend.ops.elementwise import activation, arithmetic, comparison, pointwise
+from wgpu_backend.ops.linear import linear, products
 from wgpu_backend.ops.moe import experts
-from wgpu_backend.ops.rows import indexing
-from wgpu_backend.ops.linear import linear
-from wgpu_backend.ops.reduce import norm
-from wgpu_backend.ops.elementwise import pointwise
-from wgpu_backend.ops.rope import position
-from wgpu_backend.ops.linear import products
 from wgpu_backend.ops.recurrent import ssm
-from wgpu_backend.ops.reduce import reduction
-from wgpu_backend.ops.conv import resampling
-from wgpu_backend.ops.sampling import sampling
-from wgpu_backend.ops.reduce import scan
-from wgpu_backend.ops.rows import scatter
-from wgpu_backend.ops.shape import shaping
-from wgpu_backend.ops.sampling import sorting
-from wgpu_backend.ops.rows import taking
-from wgpu_backend.ops.shape import triangular
-from wgpu_backend.ops.rows import writing
+from wgpu_backend.ops.reduce import norm, reduction, scan
+from wgpu_backend.ops.rope import position
 from wgpu_backend.ops.rope.options import STREAMS, RopeOptions
+from wgpu_backend.ops.rows import indexing, scatter, taking, writing
+from wgpu_backend.ops.sampling import sampling, sorting
+from wgpu_backend.ops.shape import copying, shaping, triangular
 
 P = ParamSpec("P")
 

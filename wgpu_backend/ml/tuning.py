@@ -30,12 +30,12 @@ from wgpu_backend.ml.self_test import device_key
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import Q8
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, rounding_key
-from wgpu_backend.ops.linear.tiles import FEW, candidates
 
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise

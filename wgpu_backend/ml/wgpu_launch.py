@@ -117,7 +117,7 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
 
 
 def _layouts(launch: Launch, parameters: Collection[str]) -> dict[str, Choice]:
-    """Parameters by which ``lib/unary`` and ``lib/binary`` tell strided operands from dense ones.
+    """Parameters by which files of ``lib/elementwise`` tell strided operands from dense ones.
 
     Ops of the package say it themselves, some of them more than that.
     """
@@ -148,8 +148,8 @@ def _typed(launch: Launch) -> dict[str, Spec]:
 
 
 def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
-    folder = default.partition("/")[0]
-    if folder not in ("quant", "quantise") and spec.dtype.quantised:
+    folder = default.rpartition("/")[0]
+    if folder not in ("formats/dequant", "formats/quantise") and spec.dtype.quantised:
         raise DTypeError(
             f"{op}: {name} is {spec.dtype}, which only products, rows and cast can read"
         )

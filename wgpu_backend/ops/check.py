@@ -83,8 +83,8 @@ def pad_to_4d(values: Shape, fill: int) -> tuple[int, int, int, int]:
 def grid_for(groups: int) -> Groups:
     """Grid over x and y for that many work groups: one dimension holds at most 65,535.
 
-    The shader asks ``group_index(group_id, groups)`` of ``lib/grid`` for the number of its work
-    group; what is beyond the last has nothing to do.
+    The shader asks ``group_index(group_id, groups)`` of ``lib/index/grid`` for the number of its
+    work group; what is beyond the last has nothing to do.
 
     Parameters
     ----------

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F32, I32, U32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Node
-from wgpu_backend.ops.rows.bits import narrowed
 from wgpu_backend.ops.check import FLOATS, require_tensor, shown
+from wgpu_backend.ops.rows.bits import narrowed
 
 Array = NDArray[Any]
 Args = tuple[Any, ...]

@@ -3,7 +3,7 @@
 ::
 
     @op
-    def silu(x: Node) -> Launch: ...          shaders/silu.wgsl
+    def silu(x: Node) -> Launch: ...          shaders/ops/silu.wgsl
 
     @op(shader=Path("swish.wgsl"))            an op from outside the package
     def swish(x: Node) -> Launch: ...
@@ -285,7 +285,8 @@ def op(
     record : callable
         Gets nodes and options, checks them, and returns the launch.
     shader : str or Path
-        WGSL file: a name below ``shaders/``, or a path elsewhere. Left out, it is the op's name.
+        WGSL file: a name below ``shaders/``, or a path elsewhere. Left out, it is ``ops/`` and the
+        op's name.
     source : str
         Instead of `shader`: the WGSL itself; messages say ``NAME:line``.
     select, dense, trusted, constants
@@ -303,7 +304,7 @@ def op(
             raise ValueError(f"op {name}: registered already by {REGISTRY[name].__module__}")
         if shader and source:
             raise ValueError(f"op {name}: it has a shader and a source, needs one of them")
-        wgsl = Inline(name, source) if source else shader or name
+        wgsl = Inline(name, source) if source else shader or f"ops/{name}"
         made = Op(
             record,
             name=name,

@@ -1,6 +1,6 @@
 // As attention_merge.wgsl, and in eight bits as q8_activations makes it: eight lanes join a group of 32
 // values. They share the maximum over splits, and each reads every split's values of its own.
-// @import lib/grid
+// @import lib/index/grid
 // @import kernels/gpu/lib/q8_words
 // @import kernels/gpu/lib/eight_lanes_subgroup as lanes
 

@@ -4,14 +4,14 @@
 // time, and add up what each makes of its share; nothing is brought through workgroup memory, and clusters
 // wait for each other only once, at the end. Softmax is online: a running maximum of each cluster, and sums
 // rescaled when it moves.
-// @import load/f32 as q
-// @import vec4/f32 as k
-// @import vec4/f32 as v
-// @import load/i32 as positions
-// @import load/i32 as sequences
-// @import lib/paged
+// @import formats/load/f32 as q
+// @import formats/vec4/f32 as k
+// @import formats/vec4/f32 as v
+// @import formats/load/i32 as positions
+// @import formats/load/i32 as sequences
+// @import lib/attention/paged
 // @import kernels/gpu/lib/sums_f32 as sums
-// @import kernels/gpu/prologue/none as before
+// @import kernels/gpu/prologue/none as prologue
 
 const WG: u32 = 64u;
 const ROWS: u32 = 4u;
@@ -60,7 +60,7 @@ fn main(
     let index = subgroup * width + place;
     let lane = index % LANES;
     let cluster = index / LANES;
-    before_put(kv_head, thread, lane);
+    prologue_put(kv_head, thread, lane);
     var query: array<sums_Vector, ROWS * K_QUADS>;
     var powers: array<f32, ROWS>;
     // @unroll
@@ -121,7 +121,7 @@ fn bring_query(query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, r: u32,
     for (var i = 0u; i < K_QUADS; i++) {
         let quad_i = quad_of(i, K_QUADS, lane);
         if quad_i < params.k_quads {
-            values[i] = before_query4(start, quad_i, factor) * scale;
+            values[i] = prologue_query4(start, quad_i, factor) * scale;
         }
         let size_i = abs(values[i]);
         largest = max(largest, max(max(size_i.x, size_i.y), max(size_i.z, size_i.w)));
@@ -147,7 +147,7 @@ fn norm_of(start: u32, lane: u32) -> f32 {
         let values = q_load4(start + 4u * quad);
         squares += dot(values, values);
     }
-    return before_factor(across_lanes(squares));
+    return prologue_factor(across_lanes(squares));
 }
 
 // KEYS positions from `start` on, of which those in `range` count.

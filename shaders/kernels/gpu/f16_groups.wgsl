@@ -4,9 +4,9 @@
 //
 // Where a weight has two nibbles a byte, l + 16 h, whose values are u and v, l u + h v is
 // l (u - v / 16) + (l + 16 h) v / 16: NIBBLES has these factors instead, and no h needs to be unpacked.
-// @import vec4/f32 as x
-// @import vec4/f32 as weight
-// @import lib/grid
+// @import formats/vec4/f32 as x
+// @import formats/vec4/f32 as weight
+// @import lib/index/grid
 
 const WG: u32 = 64u;
 const WEIGHTED: bool = false;

@@ -1,11 +1,11 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k] for many columns: a work group makes a tile of TILE_M rows by
 // TILE_N columns, 32 values of k at a time through workgroup memory. While a slab is multiplied, the
 // next one is on its way into registers.
-// @import quant/f32 as weights
-// @import vec4/f32 as x
-// @import load/f32 as addend
-// @import lib/addend
-// @import kernels/gpu/tile/f32 as tile
+// @import formats/dequant/f32 as weights
+// @import formats/vec4/f32 as x
+// @import formats/load/f32 as addend
+// @import lib/linear/addend
+// @import kernels/gpu/lib/tile_f32 as tile
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,

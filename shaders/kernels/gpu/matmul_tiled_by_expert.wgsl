@@ -1,10 +1,10 @@
 // y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for many tokens: a work group makes TILE_M rows
 // of one expert for up to TILE_N of the pairs of a token and this expert, which expert_tiles.wgsl lists.
-// @import quant/f32 as weights
-// @import vec4/f32 as x
-// @import chosen/tiles as ids
-// @import lib/expert_task
-// @import kernels/gpu/tile/f32
+// @import formats/dequant/f32 as weights
+// @import formats/vec4/f32 as x
+// @import lib/experts/tiles as ids
+// @import lib/experts/expert_task
+// @import kernels/gpu/lib/tile_f32
 
 const TASK_ROWS: u32 = TILE_M;
 

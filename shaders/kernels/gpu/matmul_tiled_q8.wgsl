@@ -4,13 +4,13 @@
 //
 // Formats whose quants have a zero other than 0 say it as OFFSET: a sum of products then starts at
 // -OFFSET times the sum of the column's quants. Others that have a minimum say MINIMA.
-// @import int8/q4_0 as weights
-// @import column/own as x
-// @import load/f32 as addend
+// @import formats/int8/q4_0 as weights
+// @import lib/q8/packed_column as x
+// @import formats/load/f32 as addend
 // @import kernels/gpu/table/none as table
-// @import lib/addend
-// @import lib/normed
-// @import lib/parts
+// @import lib/linear/addend
+// @import lib/q8/normed
+// @import lib/q8/parts
 // @import kernels/gpu/lib/tile_place
 
 const SLAB: u32 = 1u;

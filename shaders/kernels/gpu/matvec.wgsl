@@ -3,13 +3,13 @@
 // all its rows before it unpacks any, and sums stay in registers: every index is known when a kernel
 // is compiled.
 // @import kernels/gpu/share/values as share
-// @import vec4/f32 as x
-// @import load/f32 as addend
-// @import kernels/gpu/row_reduce/workgroup as lanes
+// @import formats/vec4/f32 as x
+// @import formats/load/f32 as addend
+// @import kernels/gpu/lib/lane_sums_workgroup as lanes
 // @import kernels/gpu/table/none as table
-// @import lib/addend
-// @import lib/gated
-// @import lib/grid
+// @import lib/linear/addend
+// @import lib/linear/gated
+// @import lib/index/grid
 
 const WG: u32 = 64u;
 const ROWS: u32 = 2u;

@@ -2,17 +2,17 @@
 // a work group takes ROWS rows of y from SOURCES of weights, and its lanes stride over k. A lane asks
 // for the words of all its rows before it unpacks any, and sums stay in registers: every index is known
 // when a kernel is compiled.
-// @import int8/q4_0 as weights
-// @import column/own as x
-// @import load/f32 as addend
-// @import kernels/gpu/row_reduce/workgroup as lanes
+// @import formats/int8/q4_0 as weights
+// @import lib/q8/packed_column as x
+// @import formats/load/f32 as addend
+// @import kernels/gpu/lib/lane_sums_workgroup as lanes
 // @import kernels/gpu/table/none as table
 // @import kernels/gpu/product/bytes as pair
-// @import lib/addend
-// @import lib/gated
-// @import lib/normed
-// @import lib/parts
-// @import lib/grid
+// @import lib/linear/addend
+// @import lib/linear/gated
+// @import lib/q8/normed
+// @import lib/q8/parts
+// @import lib/index/grid
 
 const WG: u32 = 64u;
 const ROWS: u32 = 4u;

@@ -1,8 +1,8 @@
 // y = x, or x · weight, in eight bits as q8_activations and q8_weighted make it, by eight lanes a group
 // of 32 values: GPUs have more lanes than groups, and neighbours read what lies side by side.
-// @import vec4/f32 as x
-// @import vec4/f32 as weight
-// @import lib/grid
+// @import formats/vec4/f32 as x
+// @import formats/vec4/f32 as weight
+// @import lib/index/grid
 // @import kernels/gpu/lib/q8_words
 // @import kernels/gpu/lib/eight_lanes_workgroup as lanes
 

@@ -1,7 +1,7 @@
 // As rms_norm_pair.wgsl, a work group a row, whose groups of 32 values eight lanes share.
-// @import vec4/f32 as x
-// @import vec4/f32 as weight
-// @import lib/each_row
+// @import formats/vec4/f32 as x
+// @import formats/vec4/f32 as weight
+// @import lib/reduce/each_row
 // @import kernels/gpu/lib/q8_words
 // @import kernels/gpu/lib/eight_lanes_subgroup as lanes
 
@@ -19,7 +19,7 @@ fn compute_row(row: u32, lane: u32, width: u32) {
         let values = x_load4(start + i);
         sum += dot(values, values);
     }
-    let inverse = 1.0 / sqrt(team_sum(sum, lane) / f32(quads * 4u) + params.eps);
+    let inverse = 1.0 / sqrt(row_reduce_sum(sum, lane) / f32(quads * 4u) + params.eps);
     // All lanes take as many turns, as they exchange values. Eight that share a group are in it together.
     for (var begin = 0u; begin < quads; begin += width) {
         let i = begin + lane;

@@ -2,8 +2,8 @@
 // top_k.wgsl and sample.wgsl make them one after the other. A work group a row, and a thread a candidate:
 // each adds up, in integers, what those before it weigh, which all threads read at the same time.
 // @import kernels/gpu/lib/largest
-// @import lib/sampling_params
-// @import lib/draw_weights
+// @import lib/sampling/sampling_params
+// @import lib/sampling/draw_weights
 
 const WG: u32 = 256u;            // at least as many as candidates
 

@@ -1,15 +1,15 @@
 // Causal attention over a paged cache for devices whose lanes are a CPU's. A work group takes ROWS
 // rows, a row being a query head of one token, that share a head of the cache, and one range of
 // positions (a split).
-// @import load/f32 as q
-// @import vec4/f32 as k
-// @import vec4/f32 as v
-// @import load/i32 as positions
-// @import load/i32 as sequences
-// @import lib/paged
-// @import before/nothing as before
+// @import formats/load/f32 as q
+// @import formats/vec4/f32 as k
+// @import formats/vec4/f32 as v
+// @import formats/load/i32 as positions
+// @import formats/load/i32 as sequences
+// @import lib/attention/paged
+// @import lib/attention/no_prologue as prologue
 // @import kernels/rasteriser/lib/lane_tile
-// @import lib/q8
+// @import lib/q8/q8
 
 const ROUNDED: bool = false;     // results leave in eight bits, as q8_activations gives them
 
@@ -23,7 +23,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.x;
     let first = group.y * params.step;
     let last = min(first + params.step, params.rows);
-    before_prepare(kv_head, first, last, column);
+    prologue_prepare(kv_head, first, last, column);
     let width = subgroupAdd(1u);
     let lane = subgroupExclusiveAdd(1u);
     var state = Tile();

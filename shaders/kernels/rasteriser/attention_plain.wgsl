@@ -2,12 +2,12 @@
 // which is a query head of one token, and one range of positions (a split): WG positions at a time,
 // each lane scores one, then each lane sums its share of the values. Softmax is online: a running
 // maximum, and sums rescaled when it moves.
-// @import load/f32 as q
-// @import vec4/f32 as k
-// @import vec4/f32 as v
-// @import load/i32 as positions
-// @import load/i32 as sequences
-// @import lib/paged
+// @import formats/load/f32 as q
+// @import formats/vec4/f32 as k
+// @import formats/vec4/f32 as v
+// @import formats/load/i32 as positions
+// @import formats/load/i32 as sequences
+// @import lib/attention/paged
 
 const WG: u32 = 8u;
 const LANE_QUADS: u32 = 1u;      // vec4 of the result that one lane owns

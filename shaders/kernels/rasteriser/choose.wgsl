@@ -1,7 +1,7 @@
 // As choose.wgsl, but a thread a row, with counters of its own: for devices whose threads run one
 // after another.
-// @import lib/grid
-// @import lib/key_at
+// @import lib/index/grid
+// @import lib/sort/key_at
 
 const WG: u32 = 8u;
 

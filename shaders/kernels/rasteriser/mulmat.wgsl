@@ -2,12 +2,12 @@
 // is slow and every load is dear: a lane takes SOURCES rows of weights and COLS columns, so that 32
 // weights serve all columns and each vector of x, loaded by an index that is the same in all lanes,
 // all rows. It makes ROWS rows of y: as many, or half of that where two are joined.
-// @import quant/f32 as weights
-// @import vec4/f32 as x
-// @import load/f32 as addend
-// @import lib/addend
-// @import lib/gated
-// @import lib/grid
+// @import formats/dequant/f32 as weights
+// @import formats/vec4/f32 as x
+// @import formats/load/f32 as addend
+// @import lib/linear/addend
+// @import lib/linear/gated
+// @import lib/index/grid
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;

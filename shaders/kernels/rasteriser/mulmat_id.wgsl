@@ -1,9 +1,9 @@
 // y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for devices whose lanes are a CPU's: a
 // lane takes ROWS rows of one expert and COLS pairs of a token and this expert.
-// @import quant/f32 as weights
-// @import vec4/f32 as x
+// @import formats/dequant/f32 as weights
+// @import formats/vec4/f32 as x
 // @import kernels/rasteriser/lib/vec4_loaded as fours
-// @import chosen/each as ids
+// @import lib/experts/each_pair as ids
 // @import kernels/rasteriser/lib/expert_lanes
 
 const WG: u32 = 8u;

@@ -2,9 +2,9 @@
 // devices whose lanes are a CPU's: a lane takes ROWS rows of one expert and COLS pairs of a token and
 // this expert; see mulmat_q8_lanes.wgsl.
 // @import kernels/rasteriser/dot/q4_0 as weights
-// @import column/own as x
-// @import chosen/each as ids
-// @import lib/product
+// @import lib/q8/packed_column as x
+// @import lib/experts/each_pair as ids
+// @import lib/q8/product
 // @import kernels/rasteriser/lib/expert_lanes
 // @import kernels/rasteriser/lib/turns
 

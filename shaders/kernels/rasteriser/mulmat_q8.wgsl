@@ -3,13 +3,13 @@
 // a rasteriser does one for each lane and word, so all of a group of x is loaded by few lanes, see
 // kernels/rasteriser/lib/column_shuffled.
 // @import kernels/rasteriser/lib/planes_reader as reader
-// @import column/own as x
-// @import load/f32 as addend
-// @import lib/product
-// @import lib/gated
-// @import lib/normed
-// @import lib/parts
-// @import lib/grid
+// @import lib/q8/packed_column as x
+// @import formats/load/f32 as addend
+// @import lib/q8/product
+// @import lib/linear/gated
+// @import lib/q8/normed
+// @import lib/q8/parts
+// @import lib/index/grid
 // @import kernels/rasteriser/epilogue/q8_values as ending
 
 const WG: u32 = 8u;

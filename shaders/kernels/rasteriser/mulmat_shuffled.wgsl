@@ -4,14 +4,14 @@
 // weights and COLS columns, and makes ROWS rows of y: as many, or half of that where two are joined,
 // unless those take turns, in PASSES. Rows of x that lack the factor of a norm have its squares behind
 // their values.
-// @import lib/groups_of_32 as source
-// @import load/f32 as addend
-// @import lib/added
-// @import lib/gated
-// @import lib/grid
-// @import lib/normed
-// @import lib/raised
-// @import lib/squares
+// @import lib/blocks/groups_of_32 as source
+// @import formats/load/f32 as addend
+// @import lib/linear/added
+// @import lib/linear/gated
+// @import lib/index/grid
+// @import lib/q8/normed
+// @import lib/numeric/raised
+// @import lib/linear/squares
 // @import kernels/rasteriser/lib/rows_in_strips as own
 // @import kernels/rasteriser/epilogue/f32_values as ending
 

@@ -1,7 +1,7 @@
 // As radix_count.wgsl, but a thread a chunk, with counters of its own: for devices whose threads run
 // one after another, where atomics and workgroup memory cost more than they save.
-// @import lib/radix
-// @import lib/grid
+// @import lib/sort/radix
+// @import lib/index/grid
 
 const WG: u32 = 8u;
 

@@ -1,6 +1,6 @@
 // As radix_scatter.wgsl, but a thread a chunk, which takes its keys one after another; see
 // radix_count_lanes.wgsl.
-// @import lib/radix_move
+// @import lib/sort/radix_move
 
 const WG: u32 = 8u;
 

@@ -1,7 +1,7 @@
 // As route.wgsl, but a thread a token, which keeps the best so far in their order: for devices whose
 // threads run one after another.
-// @import lib/grid
-// @import lib/route
+// @import lib/index/grid
+// @import lib/experts/route
 
 const WG: u32 = 8u;
 

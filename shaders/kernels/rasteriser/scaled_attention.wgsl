@@ -1,13 +1,13 @@
 // As scaled_attention.wgsl, for devices whose lanes are a CPU's. A work group takes ROWS rows, a row
 // being a query head of one token, that share a head of keys, and one range of keys (a split). Keys
 // and values begin at whole vectors of four.
-// @import load/f32 as q
-// @import vec4/f32 as k
-// @import vec4/f32 as v
-// @import load/f32 as mask
-// @import load/f32 as sinks
+// @import formats/load/f32 as q
+// @import formats/vec4/f32 as k
+// @import formats/vec4/f32 as v
+// @import formats/load/f32 as mask
+// @import formats/load/f32 as sinks
 // @import kernels/rasteriser/lib/lane_tile
-// @import lib/plain_keys
+// @import lib/attention/plain_keys
 
 const LOWEST: f32 = -3.4028234e38;
 const FLOOR: f32 = -3.4e38;      // lowest score of what is seen

@@ -1,8 +1,8 @@
 // As scan.wgsl, but a thread a block, which goes through it value by value: for devices whose threads
 // run one after another.
-// @import load/f32 as x
-// @import load/f32 as carry
-// @import lib/grid
+// @import formats/load/f32 as x
+// @import formats/load/f32 as carry
+// @import lib/index/grid
 
 const WG: u32 = 8u;
 const BLOCK: u32 = 1024u;

@@ -3,9 +3,9 @@
 //
 // Once the first digit of ten bits is sorted by, its bits of a key make room for the column. Words go
 // from `x` to `words`, to `y`, to `words` and back to `y`.
-// @import load/f32 as x
-// @import lib/grid
-// @import lib/order
+// @import formats/load/f32 as x
+// @import lib/index/grid
+// @import lib/sort/order
 
 const WG: u32 = 8u;
 const INTEGER: bool = false;

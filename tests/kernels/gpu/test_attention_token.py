@@ -10,7 +10,11 @@ from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.attention.paged import attention_merge, paged_attention, paged_attention_splits
+from wgpu_backend.ops.attention.paged import (
+    attention_merge,
+    paged_attention,
+    paged_attention_splits,
+)
 from wgpu_backend.ops.op import fusions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.any_width]

@@ -16,10 +16,10 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.self_test import _fused_finding
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
+from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.rounding.f16_groups import NIBBLES
 from wgpu_backend.ops.rounding.q8 import q8_activations
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of

@@ -9,16 +9,16 @@ from wgpu_backend.shader import load
 GPU = "kernels/gpu"
 TOKEN = "kernels/gpu/attention_token"
 TYPES = [("f16", "f32"), ("f32", "f16")]
-ROPE = {**PREPARED, "before": "kernels/gpu/prologue/rope_put"}
-CASES = [(TOKEN, {**ROPE, "k": f"state4/{k}", "v": f"state4/{v}"}) for k, v in TYPES]
+ROPE = {**PREPARED, "prologue": "kernels/gpu/prologue/rope_put"}
+CASES = [(TOKEN, {**ROPE, "k": f"formats/state/{k}", "v": f"formats/state/{v}"}) for k, v in TYPES]
 CASES += [
     (
         TOKEN,
         {
             **PREPARED,
-            "before": "kernels/gpu/prologue/norm_rope_put",
-            "k": "state4/f16",
-            "v": "state4/f16",
+            "prologue": "kernels/gpu/prologue/norm_rope_put",
+            "k": "formats/state/f16",
+            "v": "formats/state/f16",
         },
     )
 ]
@@ -29,11 +29,12 @@ for cache, sums in (("f16", "f16"), ("q8_0", "f16"), ("q4_0", "f32")):
     CASES.append((TOKEN, {**kinds, **joined}))
 CASES += [("kernels/gpu/q8_groups", {"lanes": f"{LIB}/eight_lanes_subgroup"})]
 
-TEAM = f"{LIB}/team_subgroups"
-CASES += [(norm, {"team": TEAM}) for norm in ("rms_norm", "layer_norm", "softmax", "l2_norm")]
+REDUCED = f"{LIB}/row_subgroups"
+NORMS = ("rms_norm", "layer_norm", "softmax", "l2_norm")
+CASES += [(f"ops/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
 
 FEW_COLUMNS = [
-    {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/row_reduce/{lanes}"}
+    {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/lib/lane_sums_{lanes}"}
     | ({"lanes_QUARTER": -(-n // 2)} if lanes == "subgroup" else {})
     for n in (2, 8)
     for lanes in ("subgroup", "workgroup")
@@ -41,7 +42,7 @@ FEW_COLUMNS = [
 SHARES = [
     ("floats", f"{GPU}/vectors/f16"),
     ("floats", f"{GPU}/vectors/bf16"),
-    ("integers", "int8/q6_k"),
+    ("integers", "formats/int8/q6_k"),
 ]
 CASES += [
     (f"{GPU}/matvec", {**choices, "share": f"{GPU}/share/{share}", "weights": weights})
@@ -49,25 +50,25 @@ CASES += [
     for share, weights in SHARES
 ]
 CASES += [
-    (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/planar_column"})
+    (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/q8/planar_column"})
     for choices in FEW_COLUMNS
 ]
 IN_F16 = [
     {
-        "weights": "int8/q4_0",
-        "x": f"{GPU}/column/f16",
+        "weights": "formats/int8/q4_0",
+        "x": f"{GPU}/lib/column_f16",
         "pair": f"{GPU}/product/f16",
         "WHOLE_BYTES": True,
     },
     {
-        "weights": "int8/q6_k",
-        "x": f"{GPU}/column/f16",
+        "weights": "formats/int8/q6_k",
+        "x": f"{GPU}/lib/column_f16",
         "pair": f"{GPU}/product/f16",
         "ZERO": 32.0,
     },
     {
-        "weights": f"{GPU}/weights/f16",
-        "x": f"{GPU}/column/eights_f16",
+        "weights": f"{GPU}/lib/weights_f16",
+        "x": f"{GPU}/lib/column_eights_f16",
         "pair": f"{GPU}/product/eights_f16",
         "UNITS": 4,
     },
@@ -78,14 +79,14 @@ CASES += [
     for snippets in IN_F16
 ]
 ROWS_IN_F16 = {
-    "tile": f"{GPU}/tile/f16",
-    "weights": f"{GPU}/weights/f16",
-    "rows": f"{GPU}/tile_rows/f16",
+    "tile": f"{GPU}/lib/tile_f16",
+    "weights": f"{GPU}/lib/weights_f16",
+    "rows": f"{GPU}/lib/tile_rows_f16",
 }
 CASES += [(f"{GPU}/matmul_tiled", ROWS_IN_F16)]
 TABLES = [("iq4_nl", "iq4"), ("iq4_xs", "iq4"), ("mxfp4", "fp4")]
 CASES += [
-    (kernel, {**choices, "weights": f"int8/{dtype}", "table": f"{GPU}/table/{table}"})
+    (kernel, {**choices, "weights": f"formats/int8/{dtype}", "table": f"{GPU}/table/{table}"})
     for kernel, choices in (
         (f"{GPU}/matvec", {"share": f"{GPU}/share/integers"}),
         (f"{GPU}/matvec_q8", {}),

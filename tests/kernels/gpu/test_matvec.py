@@ -28,12 +28,12 @@ from wgpu_backend.dtypes import (
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.tiles import candidates, key
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import q8_activations, q8_weighted
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, q8_pair, rms_norm_pair
-from wgpu_backend.ops.linear.tiles import candidates, key
 from wgpu_backend.shader import load
 from wgpu_backend.testing import values_of
 
@@ -244,9 +244,9 @@ def test_a_candidate_has_room_for_all_that_a_product_may_sum(shader, lanes):
         sources = max(tile.rows, 2)
         sums = 8 * (sources + (shader == "matvec_q8"))
         choices = {"COLS": 8, "ROWS": sources // 2, "SOURCES": sources, "SUMS": sums}
-        choices |= {"WG": tile.threads, "lanes": f"kernels/gpu/row_reduce/{lanes}"}
+        choices |= {"WG": tile.threads, "lanes": f"kernels/gpu/lib/lane_sums_{lanes}"}
         choices |= {"lanes_QUARTER": -(-sums // 4)} if lanes == "subgroup" else {}
-        choices |= {"weights": "int8/iq4_nl", "table": "kernels/gpu/table/iq4"}
+        choices |= {"weights": "formats/int8/iq4_nl", "table": "kernels/gpu/table/iq4"}
         choices |= {"share": "kernels/gpu/share/integers"} if shader == "matvec" else {}
         assert (
             0

@@ -20,8 +20,8 @@ from wgpu_backend.kernels.gpu.register_tiles import (
 )
 from wgpu_backend.ml import tuning
 from wgpu_backend.ml.tuning import Effort
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue
+from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 from wgpu_backend.testing import nmse, values_of

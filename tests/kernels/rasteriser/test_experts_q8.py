@@ -13,9 +13,9 @@ from tests.ops.test_mixture import ran as ran_layer
 from wgpu_backend.dtypes import F16, I32, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.linear.attributes import Q8
 from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
-from wgpu_backend.ops.linear.attributes import Q8
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 

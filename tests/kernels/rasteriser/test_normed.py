@@ -8,12 +8,12 @@ from tests.ops.operands import FLOATS, tensor, weight, weight_bytes
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
-from wgpu_backend.ops.rounding.normed import norm_weighted, square_count
-from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.linear.tiles import FEW
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.ops.rounding.normed import norm_weighted, square_count
 from wgpu_backend.testing import nmse
 
 EPS = 0.1

@@ -10,9 +10,9 @@ from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.rounding.q8 import (
     FORMATS,
     q8_activations,

@@ -11,29 +11,41 @@ from wgpu_backend.kernels.rasteriser.layouts import streams, tiled
 from wgpu_backend.ops.rounding.q8 import FORMATS
 from wgpu_backend.shader import load
 
-TEAM = f"{LIB}/team_subgroup"
+REDUCED = f"{LIB}/row_subgroup"
 SHUFFLED, ATTENTION = f"{FOLDER}/mulmat_shuffled", f"{FOLDER}/attention"
 FLOATS = (BF16, F16, F32)
 TILED = [read_by(tiled.layout(dtype, 64), "weights", "source") for dtype in FLOATS]
 STREAMS = [streams.layout(dtype, streams.row_values(dtype)) for dtype in FORMATS]
 
-CASES = [(f"{FOLDER}/mulmat", {"COLS": 4, "weights": "quant/q6_k"})]
+CASES = [(f"{FOLDER}/mulmat", {"COLS": 4, "weights": "formats/dequant/q6_k"})]
 SOURCES = [{"source": f"{FOLDER}/source/{dtype}"} for dtype in FLOATS]
 CASES += [(SHUFFLED, {**source, "weights": f"{LIB}/vectors_by_u64"}) for source in SOURCES]
 IN_TILES = {"own": f"{LIB}/rows_in_tiles"}
 CASES += [(SHUFFLED, {**IN_TILES, **choices}) for choices in TILED]
 WEIGHTED = {"ending": f"{EPILOGUE}/f32_weighted", "ROWS": 8, "SOURCES": 8}
 CASES += [(SHUFFLED, {**IN_TILES, **WEIGHTED})]
-CASES += [("rows_quant", choices) for choices in TILED]
-CASES += [("rows_quant", read_by(layout, "weights", "source")) for layout in STREAMS]
+CASES += [("ops/rows_quant", choices) for choices in TILED]
+CASES += [("ops/rows_quant", read_by(layout, "weights", "source")) for layout in STREAMS]
 CASES += [(f"{FOLDER}/mulmat_q8", read_by(layout, "weights", "reader")) for layout in STREAMS]
 CASES += [(f"{FOLDER}/{name}attention", {"LANE_QUADS": 8}) for name in ("", "scaled_")]
 CASES += [
-    (ATTENTION, {**PREPARED, "k": f"state4/{k}", "v": f"state4/{v}"})
+    (ATTENTION, {**PREPARED, "k": f"formats/state/{k}", "v": f"formats/state/{v}"})
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
-CASES += [(ATTENTION, {**PREPARED, "k": "state4/f16", "v": "state4/f16", **NORMED, "team": TEAM})]
-CASES += [(norm, {"team": TEAM}) for norm in ("rms_norm", "layer_norm", "softmax", "l2_norm")]
+CASES += [
+    (
+        ATTENTION,
+        {
+            **PREPARED,
+            "k": "formats/state/f16",
+            "v": "formats/state/f16",
+            **NORMED,
+            "row_reduce": REDUCED,
+        },
+    )
+]
+NORMS = ("rms_norm", "layer_norm", "softmax", "l2_norm")
+CASES += [(f"ops/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
 PAIRS = {"sums": f"{LIB}/sums_of_pairs"}
 CASES += [(f"{FOLDER}/{product}", PAIRS) for product in ("mulmat_q8", "mulmat_id_q8")]
 ROUNDING = ("q8_rounded", "q8_summed")

@@ -26,8 +26,8 @@ from wgpu_backend.kernels.rasteriser.layouts.streams import (
 from wgpu_backend.layouts.planes import planes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
+from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import (
     FORMATS,

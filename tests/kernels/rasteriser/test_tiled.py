@@ -56,7 +56,7 @@ def test_steps_of_rows_are_whole_lines(telling, dtype, cols):
 
 
 def test_shaders_are_given_the_numbers_of_the_layout():
-    text = load("rows_quant", read_by(layout(F16, 64), "weights", "source")).text
+    text = load("ops/rows_quant", read_by(layout(F16, 64), "weights", "source")).text
     assert f"const TILE_ROWS: u32 = {TILE_ROWS}u;" in text
     assert f"const LINE_BITS: u32 = {LINE_TEXELS.bit_length() - 1}u;" in text
     assert f"const RAISED: u32 = {RAISED}u;" in text

@@ -11,8 +11,8 @@ from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tuning import Effort, tune
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.ops.linear.tiles import key
+from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 
 TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
 

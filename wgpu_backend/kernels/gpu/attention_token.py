@@ -11,8 +11,8 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.attention.paged import Scores, paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import Rows, rows_of
-from wgpu_backend.ops.op import find
 from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings
+from wgpu_backend.ops.op import find
 
 FOLDER = "kernels/gpu"
 CLUSTER = 8  # lanes of a subgroup that read a key together
@@ -55,9 +55,9 @@ def in_halves(node: OpNode, graph: Graph) -> Node | None:
 
 def _with_prologue(launch: Launch) -> Launch:
     """Launch whose queries are turned in registers: every split of the positions needs them."""
-    name = str(launch.choices["before"]).removeprefix("before/")
-    before = f"{FOLDER}/prologue/{name}"
-    return replace(launch, choices={**launch.choices, "before": before})
+    name = str(launch.choices["prologue"]).removeprefix("before/")
+    prologue = f"{FOLDER}/prologue/{name}"
+    return replace(launch, choices={**launch.choices, "prologue": prologue})
 
 
 def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Launch:
@@ -104,7 +104,7 @@ def _arithmetic(launch: Launch, *, halves: bool) -> dict[str, str]:
 
 def _cache(path: str, dtype: DType, *, halves: bool) -> str:
     """Module that reads a cache, given the portable one: a state's is written, too."""
-    written = path.startswith("state4/")
+    written = path.startswith("formats/state/")
     if dtype.quantised and not written:
         return f"{FOLDER}/lib/cache_{dtype}"
     if dtype == F16 and halves:

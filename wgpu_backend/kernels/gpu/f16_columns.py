@@ -17,10 +17,10 @@ from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
 from wgpu_backend.kernels.gpu.linear import multiplies_f16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ops.check import row_count
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES, WEIGHTS, is_planar
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
+from wgpu_backend.ops.rounding.f16_groups import NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.rounding.normed import in_whole_groups
 from wgpu_backend.ops.rounding.rules import is_faster
 

@@ -13,8 +13,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.gpu.linear import multiplies_f16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ops.check import row_count
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import VALUES, attributes_of
+from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
 from wgpu_backend.ops.rounding.q8 import fits_q8
 from wgpu_backend.ops.rounding.rules import is_faster

@@ -22,18 +22,18 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     q8_tile,
 )
 from wgpu_backend.ops.check import FLOATS
-from wgpu_backend.ops.linear.gates import require_whole
 from wgpu_backend.ops.linear.attributes import Form, Prologue, attributes_of
-from wgpu_backend.ops.rounding.q8 import FORMATS
+from wgpu_backend.ops.linear.gates import require_whole
 from wgpu_backend.ops.linear.tiles import FEW
+from wgpu_backend.ops.rounding.q8 import FORMATS
 
 TILED, TILED_Q8 = "kernels/gpu/matmul_tiled", "kernels/gpu/matmul_tiled_q8"
-TILED_F16 = {"tile": "kernels/gpu/tile/f16"}
+TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
 # Forms of x that a kernel takes.
 VALUES: tuple[Form, ...] = ("values",)
 BYTES: tuple[Form, ...] = ("q8", "q8_pair")
 HALVES: tuple[Form, ...] = ("f16", "f16_nibbles")
-PLAIN_F16 = {"weights": "kernels/gpu/weights/f16", "rows": "kernels/gpu/tile_rows/f16"}
+PLAIN_F16 = {"weights": "kernels/gpu/lib/weights_f16", "rows": "kernels/gpu/lib/tile_rows_f16"}
 
 
 def multiplies_f16(capabilities: Capabilities) -> bool:
@@ -53,9 +53,9 @@ def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
         snippets = {"share": "kernels/gpu/share/floats", "weights": f"kernels/gpu/vectors/{dtype}"}
         rows *= 2
     elif dtype in FORMATS:
-        snippets = {"share": "kernels/gpu/share/integers", "weights": f"int8/{dtype}"}
+        snippets = {"share": "kernels/gpu/share/integers", "weights": f"formats/int8/{dtype}"}
     else:
-        snippets = {"share": "kernels/gpu/share/values", "weights": f"quant/{dtype}"}
+        snippets = {"share": "kernels/gpu/share/values", "weights": f"formats/dequant/{dtype}"}
     launch = replace(launch, choices={**launch.choices, **snippets})
     return as_vectors(launch, "matvec", Tile(rows, FEW, 64), capabilities)
 
@@ -85,7 +85,7 @@ def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if not _takes(launch, BYTES) or not 0 < launch.count("n") <= COLUMNS:
         return None
     prologue, dtype = attributes_of(launch).prologue, launch.operands["weights"].spec.dtype
-    launch = _with_prologue(launch, prologue, {"weights": f"int8/{dtype}"})
+    launch = _with_prologue(launch, prologue, {"weights": f"formats/int8/{dtype}"})
     squares = 0 if prologue.eps is None else 1
     rows = 8 if dtype in TABLES and launch.count("n") == 1 else 4  # a table serves all
     return as_vectors(launch, "matvec_q8", Tile(rows, FEW, 64), capabilities, squares)
@@ -107,15 +107,15 @@ def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float
     """How lanes read and multiply: groups of blocks, or eights of floats."""
     if dtype == F16:
         return {
-            "weights": "kernels/gpu/weights/f16",
-            "x": "kernels/gpu/column/eights_f16",
+            "weights": "kernels/gpu/lib/weights_f16",
+            "x": "kernels/gpu/lib/column_eights_f16",
             "pair": "kernels/gpu/product/eights_f16",
             "UNITS": GROUP // 8,
         }
     whole = {"WHOLE_BYTES": True} if prologue.form == "f16_nibbles" else {}
     return {
-        "weights": f"int8/{dtype}",
-        "x": "kernels/gpu/column/f16",
+        "weights": f"formats/int8/{dtype}",
+        "x": "kernels/gpu/lib/column_f16",
         "pair": "kernels/gpu/product/f16",
         "ZERO": float(ZEROS.get(dtype, 0)),
         **whole,
@@ -128,7 +128,7 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
         return None
     dtype = launch.operands["weights"].spec.dtype
     m, n = _extents(launch)
-    weights = {"weights": f"int8/{dtype}", **table(dtype)}
+    weights = {"weights": f"formats/int8/{dtype}", **table(dtype)}
     launch = _with_prologue(launch, attributes_of(launch).prologue, weights)
     return _tiled(launch, TILED_Q8, *q8_tile(dtype, m, n, launch.count("groups"), capabilities))
 

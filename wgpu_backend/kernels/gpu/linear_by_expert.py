@@ -9,8 +9,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.gpu.register_tiles import EXPERT_TILE, f32_choices
 from wgpu_backend.ops.check import require
-from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
 from wgpu_backend.ops.linear.attributes import VALUES, attributes_of
+from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
 
 SHADER = "kernels/gpu/matmul_tiled_by_expert"
 

@@ -12,10 +12,10 @@ from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import grid_for
-from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.linear.attributes import attributes_of
-from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.linear.tiles import even_share, tuned_tile
+from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
 
 COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory read less of it
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
@@ -123,5 +123,5 @@ def table(dtype: DType) -> dict[str, str]:
 def reduction(sums: int, capabilities: Capabilities) -> dict[str, str | int]:
     """Choices of what adds up so many numbers of each lane."""
     if capabilities.subgroups:
-        return {"lanes": "kernels/gpu/row_reduce/subgroup", "lanes_QUARTER": -(-sums // 4)}
-    return {"lanes": "kernels/gpu/row_reduce/workgroup"}
+        return {"lanes": "kernels/gpu/lib/lane_sums_subgroup", "lanes_QUARTER": -(-sums // 4)}
+    return {"lanes": "kernels/gpu/lib/lane_sums_workgroup"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.ops.reduce.norm import by_team
+from wgpu_backend.ops.reduce.norm import reducing_rows
 from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 LONG_ROW = 1024  # values from which on more threads share a row
@@ -26,7 +26,7 @@ def pair(launch: Launch, _: Capabilities) -> Launch:
 
 def _shared(launch: Launch, cols: int) -> Launch:
     """Launch of a work group a row, of as many threads as a row is worth."""
-    launch = by_team(launch, "kernels/gpu/lib/team_subgroups")
+    launch = reducing_rows(launch, "kernels/gpu/lib/row_subgroups")
     if cols < LONG_ROW:
         return launch
     return replace(launch, choices={**launch.choices, "WG": THREADS})

@@ -169,12 +169,12 @@ def f16_tile(
 
 
 def f32_nbytes(tile: Tile) -> int:
-    """Workgroup memory of ``kernels/gpu/tile/f32``."""
+    """Workgroup memory of ``kernels/gpu/lib/tile_f32``."""
     return 4 * GROUP * (tile.rows + tile.columns)
 
 
 def f32_choices(tile: Tile) -> dict[str, str | int]:
-    """Choices of a kernel that imports ``kernels/gpu/tile/f32``."""
+    """Choices of a kernel that imports ``kernels/gpu/lib/tile_f32``."""
     w_items, x_items = tile.rows / tile.threads, tile.columns * GROUP / 4 / tile.threads
     return {**tile_choices(tile), "W_ITEMS": ceil(w_items), "X_ITEMS": ceil(x_items)}
 

@@ -7,14 +7,14 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.attention.paged import Scores
-from wgpu_backend.ops.op import op
 from wgpu_backend.ops.attention.rope_attention import has_bindings, prepared, prepared_launch
+from wgpu_backend.ops.op import op
 
 NEEDS = f"{EIGHT_LANES}, and 9 buffers, 11 with norms"
 
 
 @op(
-    shader="attention",
+    shader="ops/attention",
     select=no_kernel("rope_attention_splits", NEEDS, "rope_put and paged_attention_splits"),
     dense=("angles", "slot", "table"),
     trusted=True,

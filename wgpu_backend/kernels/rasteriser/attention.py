@@ -9,8 +9,8 @@ from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.ops.attention.paged_kernels import Rows, most, rows_of, tiled
-from wgpu_backend.ops.reduce.norm import by_team
 from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings
+from wgpu_backend.ops.reduce.norm import reducing_rows
 
 LANE_POSITIONS = 4  # positions that each lane scores at once
 LANE_SUMS = 16  # vectors of results that each of them holds
@@ -30,7 +30,7 @@ def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if not has_bindings(capabilities, norms):
         return None
     launch = by_lanes(launch)
-    return by_team(launch, f"{LIB}/team_subgroup") if norms else launch
+    return reducing_rows(launch, f"{LIB}/row_subgroup") if norms else launch
 
 
 def by_lanes(launch: Launch) -> Launch:

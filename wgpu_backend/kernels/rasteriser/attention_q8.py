@@ -9,9 +9,9 @@ from wgpu_backend.kernels.rasteriser.attention import by_lanes
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
 from wgpu_backend.ops.attention.paged import Scores, paged_launch
+from wgpu_backend.ops.attention.rope_attention import rope_attention, rounded
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
-from wgpu_backend.ops.attention.rope_attention import rope_attention, rounded
 
 
 def paged(launch: Launch, _: Capabilities) -> Launch:
@@ -20,7 +20,7 @@ def paged(launch: Launch, _: Capabilities) -> Launch:
 
 
 @op(
-    shader="attention",
+    shader="ops/attention",
     select=no_kernel("paged_attention_q8", SHUFFLES, "paged_attention"),
     dense=("table",),
     trusted=True,

@@ -9,8 +9,8 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
-from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
 from wgpu_backend.ops.linear.attributes import VALUES, attributes_of
+from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
 
 SHADER = f"{FOLDER}/mulmat_id"
 ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a tile

@@ -13,9 +13,15 @@ from wgpu_backend.kernels.rasteriser.experts import TILE_ROWS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_of_a_turn
 from wgpu_backend.kernels.rasteriser.strips import has_short_rows
-from wgpu_backend.ops.moe.expert_tiles import again
-from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, linear_by_expert, pairs_of_a_tile
 from wgpu_backend.ops.linear.attributes import Q8, VALUES, attributes_of
+from wgpu_backend.ops.moe.expert_tiles import again
+from wgpu_backend.ops.moe.experts import (
+    by_rows,
+    in_tiles,
+    is_plain,
+    linear_by_expert,
+    pairs_of_a_tile,
+)
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 
 SHADER = f"{FOLDER}/mulmat_id_q8"

@@ -9,12 +9,12 @@ from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES
 from wgpu_backend.kernels.rasteriser.folder import LIB
 from wgpu_backend.ops.conv.convolution import in_groups_of
-from wgpu_backend.ops.reduce.norm import by_team
+from wgpu_backend.ops.reduce.norm import reducing_rows
 
 
 def convolve(launch: Launch, _: Capabilities) -> Launch | None:
     """Convolve by vectors of channels; other layouts have a thread a value anyway."""
-    return None if launch.shader == "convolve_plain" else in_groups_of(launch, LANES)
+    return None if launch.shader == "ops/convolve_plain" else in_groups_of(launch, LANES)
 
 
 def top_k(launch: Launch, _: Capabilities) -> Launch:
@@ -24,4 +24,4 @@ def top_k(launch: Launch, _: Capabilities) -> Launch:
 
 def norm(launch: Launch, _: Capabilities) -> Launch:
     """Reduce a row by one subgroup: a barrier costs all registers."""
-    return by_team(launch, f"{LIB}/team_subgroup")
+    return reducing_rows(launch, f"{LIB}/row_subgroup")

@@ -12,10 +12,10 @@ from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import FLOATS, grid_for
-from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.attributes import attributes_of
-from wgpu_backend.ops.rounding.normed import SQUARED
+from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.tiles import FEW, chosen, even_share
+from wgpu_backend.ops.rounding.normed import SQUARED
 
 PLAIN, SHUFFLED = f"{FOLDER}/mulmat", f"{FOLDER}/mulmat_shuffled"
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more

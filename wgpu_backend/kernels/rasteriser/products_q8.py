@@ -12,10 +12,10 @@ from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_image
 from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
 from wgpu_backend.ops.check import grid_for
-from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.attributes import attributes_of
-from wgpu_backend.ops.rounding.q8 import GROUP, ROW
+from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.tiles import chosen, even_share
+from wgpu_backend.ops.rounding.q8 import GROUP, ROW
 
 SHADER = f"{FOLDER}/mulmat_q8"
 # Formats of which two groups in one turn of the loop still are short enough for a core's caches,
@@ -78,7 +78,7 @@ def _attributes(launch: Launch) -> dict[str, str | int | float]:
         return given
     if found.epilogue.norm:
         del given["ADDS"]  # as it always does
-        vectors = {"addend": "vec4/f32", "scale": "vec4/f32"}
+        vectors = {"addend": "formats/vec4/f32", "scale": "formats/vec4/f32"}
         return {**given, **vectors, "ending": f"{EPILOGUE}/q8_summed"}
     return {**given, "ending": f"{EPILOGUE}/q8_rounded"}
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
+from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, attributes_of
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, attributes_of
 from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.rounding.q8 import GROUP
 

@@ -10,8 +10,8 @@ from wgpu_backend.kernels.rasteriser.attention import LANE_SUMS, lane_tile
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import FOLDER
 from wgpu_backend.ops.attention.paged_kernels import Rows
-from wgpu_backend.ops.check import MAX_GROUPS
 from wgpu_backend.ops.attention.scaled_kernels import by_queries, in_vectors
+from wgpu_backend.ops.check import MAX_GROUPS
 
 
 def attend(launch: Launch, capabilities: Capabilities) -> Launch:

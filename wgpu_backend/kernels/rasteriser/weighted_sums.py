@@ -11,9 +11,9 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.rasteriser.images import lies_in_image
 from wgpu_backend.ops.check import FLOATS
+from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, attributes_of
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, attributes_of
 from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.linear.tiles import FEW
 

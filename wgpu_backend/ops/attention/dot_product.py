@@ -8,13 +8,13 @@ from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Call, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.shape import creation
-from wgpu_backend.ops.attention.splits import attention_merge, useful_splits
-from wgpu_backend.ops.check import require, require_rank
-from wgpu_backend.ops.shape.copying import cast, contiguous
-from wgpu_backend.ops.moe.experts import mulmat_id
 from wgpu_backend.ops.attention.scaled import scaled_attention
 from wgpu_backend.ops.attention.scaled_kernels import QUERIES
+from wgpu_backend.ops.attention.splits import attention_merge, useful_splits
+from wgpu_backend.ops.check import require, require_rank
+from wgpu_backend.ops.moe.experts import mulmat_id
+from wgpu_backend.ops.shape import creation
+from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.views import expanded, permuted, viewed
 
 MaskMode = Literal["", "none", "array", "causal"]

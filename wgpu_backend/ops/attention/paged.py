@@ -13,8 +13,8 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.splits import attention_merge, useful_splits
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
-from wgpu_backend.ops.shape.copying import concat
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.copying import concat
 from wgpu_backend.ops.shape.views import viewed
 
 CACHE_TYPES = (F32, F16, Q8_0, Q4_0)
@@ -215,7 +215,7 @@ def paged_launch(
             "eps": 0.0,  # of norms that are made first
         },
         choices=_choices(operands, scores),
-        shader="attention",
+        shader="ops/attention",
         work=q.spec.nbytes + 2 * tokens * heads * seen * (cols + v_cols),
     )
 
@@ -241,7 +241,7 @@ def _strides(operands: Mapping[str, Node]) -> dict[str, int]:
 
 def _choices(operands: Mapping[str, Node], scores: Scores) -> dict[str, str | int]:
     # Snippets are named here, as other kernels that read by vectors refuse blocks.
-    snippets = {name: f"vec4/{operands[name].spec.dtype}" for name in "kv"}
+    snippets = {name: f"formats/vec4/{operands[name].spec.dtype}" for name in "kv"}
     joined = operands["sequences"].storage is operands["positions"].storage
     return {
         "CAPPED": scores.softcap > 0,
@@ -338,7 +338,7 @@ def _require_places(operands: Mapping[str, Node], tokens: int) -> None:
         )
 
 
-@op(shader="attention", select=select_tiles, dense=("table",), trusted=True)
+@op(shader="ops/attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention(
     q: Node,
     k: Node,
@@ -353,7 +353,7 @@ def paged_attention(
     return paged_launch(q, k, v, positions, sequences, table, scores=scores)
 
 
-@op(shader="attention", select=select_tiles, dense=("table",), trusted=True)
+@op(shader="ops/attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention_splits(
     q: Node,
     k: Node,

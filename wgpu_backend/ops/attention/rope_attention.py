@@ -50,7 +50,7 @@ def has_bindings(capabilities: Capabilities, norms: int = 0) -> bool:
     return capabilities.max_storage_bindings >= BINDINGS + norms
 
 
-@op(shader="attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
+@op(shader="ops/attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
 def rope_attention(
     q: Node,
     key: Node,
@@ -148,7 +148,7 @@ def prepared_launch(
         choices={
             **launch.choices,
             **_prepared(launch, new),
-            "before": "before/norm_rope_put" if norms else "before/rope_put",
+            "prologue": "lib/attention/norm_rope_put" if norms else "lib/attention/rope_put",
             "INTERLEAVED": interleaved,
         },
         writes=("q", "k", "v"),
@@ -214,10 +214,10 @@ def weight_fits(weight: Node, q: Node) -> bool:
 
 def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
     """Choices of attention that turns and writes first; its cache and queries may be written."""
-    states = {name: f"state4/{launch.operands[name].spec.dtype}" for name in "kv"}
+    states = {name: f"formats/state/{launch.operands[name].spec.dtype}" for name in "kv"}
     return {
         **states,
-        "q": "store/f32",
+        "q": "formats/store/f32",
         "new_key": "=q",
         "new_value": "=q",
         "COLS": launch.operands["q"].spec.shape[2],

@@ -8,6 +8,7 @@ from wgpu_backend.dtypes import BOOL, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
+from wgpu_backend.ops.attention.scaled_kernels import select_tiles
 from wgpu_backend.ops.check import (
     FLOATS,
     MAX_GROUPS,
@@ -17,7 +18,6 @@ from wgpu_backend.ops.check import (
     require_rank,
 )
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.attention.scaled_kernels import select_tiles
 
 MAX_COLS = 2048  # of a head: its query has to fit into workgroup memory
 MAX_SPLITS = 256  # ranges of keys

@@ -46,7 +46,7 @@ def by_queries(launch: Launch, width: int) -> Launch:
 def _reading(launch: Launch, name: str) -> dict[str, str | int]:
     """Choices that read an operand by vectors where that can be."""
     whole = in_vectors(launch, name)
-    folder = "vec4" if whole else "load"
+    folder = "formats/vec4" if whole else "formats/load"
     dtype = launch.operands[name].spec.dtype
     return {name: f"{folder}/{dtype}", f"{name.upper()}_SHIFT": 2 if whole else 0}
 

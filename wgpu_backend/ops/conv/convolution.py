@@ -18,8 +18,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
-from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import viewed
 
 WIDTH = 64  # threads of a work group
@@ -122,7 +122,7 @@ def _by_values(launch: Launch) -> Launch:
         launch,
         threads=launch.out.size,
         params={**launch.params, **params},
-        shader="convolve_plain",
+        shader="ops/convolve_plain",
     )
 
 

@@ -13,7 +13,7 @@ from wgpu_backend.ops.op import Replace, op
 
 
 def unary(name: str, x: Node, allowed: tuple[DType, ...] = FLOATS) -> Launch:
-    """Launch of an op whose WGSL builds on ``lib/unary``."""
+    """Launch of an op whose WGSL builds on ``lib/elementwise/unary``."""
     require_rank(name, "x", x, 0)
     require_dtype(name, "x", x, allowed)
     out = Spec.dense(x.spec.shape, x.spec.dtype)

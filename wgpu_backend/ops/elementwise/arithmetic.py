@@ -21,7 +21,7 @@ def binary(
     choices: Mapping[str, str | bool] | None = None,
     result: DType | None = None,
 ) -> Launch:
-    """Launch of an op whose WGSL builds on ``lib/binary``.
+    """Launch of an op whose WGSL builds on ``lib/elementwise/binary``.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def binary(
 
 
 def in_registers(dtype: DType) -> dict[str, str | bool]:
-    """Choices of ``lib/values`` for a type: floats are what it is written for."""
+    """Choices of ``lib/elementwise/values`` for a type: floats are what it is written for."""
     if dtype in FLOATS:
         return {}
     return {"Value": "i32" if dtype == I32 else "u32", "FLOAT": False}

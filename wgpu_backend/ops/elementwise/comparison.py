@@ -7,8 +7,8 @@ from dataclasses import replace
 from wgpu_backend.dtypes import BOOL, I8, I16, U8, U16, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
-from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require_dtype, require_rank
+from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary
 from wgpu_backend.ops.op import op
 
@@ -20,10 +20,10 @@ def _compared(name: str, a: Node, b: Node, *said: str) -> Launch:
     dtype = a.spec.dtype
     key = "f32" if dtype in FLOATS else "u32" if dtype == BOOL else dtype.name
     relations = {relation: relation in said for relation in ("BELOW", "SAME", "ABOVE", "UNORDERED")}
-    return binary(name, a, b, COMPARED, {"key": f"key/{key}", "Out": "u32", **relations}, BOOL)
+    return binary(name, a, b, COMPARED, {"key": f"lib/key/{key}", "Out": "u32", **relations}, BOOL)
 
 
-@op(shader="compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/compare", trusted=True, constants=("a", "b"))
 def equal(a: Node, b: Node) -> Launch:
     """Whether two values are equal, value by value; NaN equals nothing.
 
@@ -46,31 +46,31 @@ def equal(a: Node, b: Node) -> Launch:
     return _compared("equal", a, b, "SAME")
 
 
-@op(shader="compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/compare", trusted=True, constants=("a", "b"))
 def not_equal(a: Node, b: Node) -> Launch:
     """Whether two values differ, value by value, as NaN does from all; see `equal`."""
     return _compared("not_equal", a, b, "BELOW", "ABOVE", "UNORDERED")
 
 
-@op(shader="compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/compare", trusted=True, constants=("a", "b"))
 def less(a: Node, b: Node) -> Launch:
     """Whether `a` is below `b`, value by value; see `equal`."""
     return _compared("less", a, b, "BELOW")
 
 
-@op(shader="compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/compare", trusted=True, constants=("a", "b"))
 def less_equal(a: Node, b: Node) -> Launch:
     """Whether `a` is at most `b`, value by value; see `equal`."""
     return _compared("less_equal", a, b, "BELOW", "SAME")
 
 
-@op(shader="compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/compare", trusted=True, constants=("a", "b"))
 def greater(a: Node, b: Node) -> Launch:
     """Whether `a` is above `b`, value by value; see `equal`."""
     return _compared("greater", a, b, "ABOVE")
 
 
-@op(shader="compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/compare", trusted=True, constants=("a", "b"))
 def greater_equal(a: Node, b: Node) -> Launch:
     """Whether `a` is at least `b`, value by value; see `equal`."""
     return _compared("greater_equal", a, b, "ABOVE", "SAME")

@@ -34,7 +34,8 @@ _APPLY = re.compile(
 _FUNCTIONS = re.compile(r"^fn \w+", re.MULTILINE)
 _IMPORTS = re.compile(r"^// @import \S+$", re.MULTILINE)
 # What the kernel has itself; the rest of what an op's file imports are functions it calls.
-_FRAMES = {"// @import lib/unary", "// @import lib/binary", "// @import lib/grid"}
+STORE, GRID = "// @import formats/store/f32 as y", "// @import lib/index/grid"
+_FRAMES = {"// @import lib/elementwise/unary", "// @import lib/elementwise/binary", GRID}
 _KERNEL = Template("""\
 $imports
 const WG: u32 = 64u;
@@ -104,7 +105,7 @@ def _wgsl(steps: tuple[Step, ...], repeats: tuple[int, ...]) -> Inline:
     """Kernel of a chain; `repeats` tells after how many values an operand begins anew."""
     functions = {step.op: _known(step.op) for step in steps}
     imports = sorted({line for _, lines in functions.values() for line in lines})
-    loads = [f"// @import load/f32 as x{i}" for i in range(len(repeats))]
+    loads = [f"// @import formats/load/f32 as x{i}" for i in range(len(repeats))]
     offsets = ", ".join(f"x{i}_offset: u32" for i in range(len(repeats)))
     at = [f"i % {every}u" if every else "i" for every in repeats]
     values = [f"let v{i} = x{i}_load4(params.x{i}_offset + {a});" for i, a in enumerate(at)]
@@ -115,7 +116,7 @@ def _wgsl(steps: tuple[Step, ...], repeats: tuple[int, ...]) -> Inline:
         text.replace("fn apply(", f"fn apply_{name}(") for name, (text, _) in functions.items()
     ]
     text = _KERNEL.substitute(
-        imports="\n".join((*loads, "// @import store/f32 as y", "// @import lib/grid", *imports)),
+        imports="\n".join((*loads, STORE, GRID, *imports)),
         offsets=offsets,
         bodies="\n".join(bodies),
         values="\n            ".join(values),

@@ -8,10 +8,10 @@ from wgpu_backend.dtypes import BF16, BOOL, F32, I32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.elementwise.activation import unary
-from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
 from wgpu_backend.ops.check import FLOATS, quads, require, require_dtype, require_number
+from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
 
 
 @op(trusted=True)

@@ -49,7 +49,7 @@ def gated(name: str, launch: Launch, activation: str) -> Launch:
         launch,
         out=Spec.dense((*launch.out.shape[:-1], m // 2), F32),
         params={**launch.params, "m": m // 2},
-        choices={**launch.choices, "GATED": True, "gate": f"gate/{activation}"},
+        choices={**launch.choices, "GATED": True, "gate": f"lib/gate/{activation}"},
     )
 
 

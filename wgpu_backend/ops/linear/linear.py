@@ -24,9 +24,6 @@ from wgpu_backend.ops.check import (
     require_tensor,
 )
 from wgpu_backend.ops.elementwise.arithmetic import add
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES, f16_spec, is_planar
-from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
-from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.linear.attributes import (
     SUMS,
     VALUES,
@@ -37,9 +34,12 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     attributes_of,
 )
+from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.linear.matmul_strided import matmul_strided
-from wgpu_backend.ops.rounding.normed import GROUP, square_count, weighted_spec
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rounding.f16_groups import NIBBLES, f16_spec, is_planar
+from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
+from wgpu_backend.ops.rounding.normed import GROUP, square_count, weighted_spec
 from wgpu_backend.ops.rounding.q8 import FORMATS, PLANAR, ROW, WORDS, rounded_spec
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
@@ -170,9 +170,9 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
             "scale_offset": 0,
             "eps": prologue.eps or 0.0,
         },
-        choices={"addend": "load/f32", "x": _column_snippet(x)}
+        choices={"addend": "formats/load/f32", "x": _column_snippet(x)}
         if prologue.in_bytes
-        else {"addend": "load/f32"},
+        else {"addend": "formats/load/f32"},
         work=weight.spec.nbytes + 2 * m * n * k,
         attributes=attributes,
     )

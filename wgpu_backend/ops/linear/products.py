@@ -7,9 +7,9 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast
 from wgpu_backend.ops.check import require, require_rank
-from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.linear.linear import mulmat
 from wgpu_backend.ops.rounding.normed import GROUP
+from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import expanded, permuted, viewed
 
 WORTH_COPYING = 8  # rows of `a` from which a transposed copy of `b` pays

@@ -10,9 +10,9 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.elementwise.activation import GATED
+from wgpu_backend.ops.linear.attributes import SUMS, attributes_of
 from wgpu_backend.ops.linear.gates import fits_gated
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.linear.attributes import SUMS, attributes_of
 
 # Activations of the gate, by the name of the op that multiplies by it.
 ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}

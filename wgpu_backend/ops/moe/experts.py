@@ -10,7 +10,6 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require, require_dtype, require_rank
-from wgpu_backend.ops.linear.linear import WEIGHTS
 from wgpu_backend.ops.linear.attributes import (
     VALUES,
     Attributes,
@@ -18,6 +17,7 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     attributes_of,
 )
+from wgpu_backend.ops.linear.linear import WEIGHTS
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.q8 import FORMATS, GROUP, ROW, WORDS
 from wgpu_backend.ops.shape.views import viewed
@@ -25,8 +25,9 @@ from wgpu_backend.ops.shape.views import viewed
 # Formats that leave a binding for a bias, of the eight that every device has.
 BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
 VECTOR_ROWS = 2  # of an expert, that a work group takes
-NAME, PLAIN = "linear_by_expert", "linear_by_expert_plain"
-EACH, TILES = "chosen/each", "chosen/tiles"  # pairs of a token and a choice, one by one or in tiles
+NAME, PLAIN = "linear_by_expert", "ops/linear_by_expert_plain"
+# Pairs of a token and a choice, one by one or in tiles.
+EACH, TILES = "lib/experts/each_pair", "lib/experts/tiles"
 
 
 def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -228,7 +229,7 @@ def _with_bias(launch: Launch, bias: Node) -> Launch:
         launch,
         operands={**launch.operands, "bias": bias},
         params={**launch.params, "bias_offset": bias.spec.offset},
-        choices={**launch.choices, "bias": f"load/{bias.spec.dtype.name}", "ADDS": True},
+        choices={**launch.choices, "bias": f"formats/load/{bias.spec.dtype.name}", "ADDS": True},
     )
 
 

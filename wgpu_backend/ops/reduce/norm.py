@@ -36,9 +36,9 @@ def _rows(name: str, x: Node) -> Node:
     return x
 
 
-def by_team(launch: Launch, team: str) -> Launch:
-    """Launch whose threads reduce a row together in one of the ways of ``shaders/team``."""
-    return replace(launch, choices={**launch.choices, "team": team})
+def reducing_rows(launch: Launch, way: str) -> Launch:
+    """Launch whose threads reduce a row together by a file like ``lib/reduce/row_workgroup``."""
+    return replace(launch, choices={**launch.choices, "row_reduce": way})
 
 
 def in_quads(cols: int, *operands: Node) -> bool:
@@ -81,7 +81,7 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x, "weight": scale},
         groups=grid_for(rows),
-        shader="rms_norm_quads" if aligned and in_quads(x.spec.shape[-1], x, scale) else "",
+        shader="ops/rms_norm_quads" if aligned and in_quads(x.spec.shape[-1], x, scale) else "",
         params={
             "rows": rows,
             "cols": x.spec.shape[-1],
@@ -126,7 +126,7 @@ def layer_norm(
         Spec.dense(x.spec.shape, F32),
         operands,
         groups=grid_for(rows),
-        shader="layer_norm_quads" if in_quads(cols, *operands.values()) else "",
+        shader="ops/layer_norm_quads" if in_quads(cols, *operands.values()) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         choices={"WEIGHTED": weight is not None, "BIASED": bias is not None},
         work=2 * x.spec.nbytes,
@@ -151,7 +151,7 @@ def softmax(x: Node) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=grid_for(rows),
-        shader="softmax_quads" if in_quads(cols, x) else "",
+        shader="ops/softmax_quads" if in_quads(cols, x) else "",
         params={"rows": rows, "cols": cols},
         work=2 * x.spec.nbytes,
     )

@@ -23,10 +23,10 @@ from wgpu_backend.ops.check import (
     require_rank,
     row_count,
 )
-from wgpu_backend.ops.shape.copying import cast
-from wgpu_backend.ops.reduce.norm import in_quads
-from wgpu_backend.ops.op import op
 from wgpu_backend.ops.elementwise.pointwise import sqrt
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import in_quads
+from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped
 
 Axes = int | Sequence[int] | None
@@ -35,13 +35,13 @@ GROUP_PART, THREAD_PART = 4096, 256
 FEW = 32  # values that are too few for a work group
 # Choices of the shader that make a fold.
 FOLDS = {
-    ("sum", F32): {"fold": "fold/sum"},
-    ("sum", I32): {"fold": "fold/sum_i32"},
-    ("squares", F32): {"fold": "fold/squares"},
-    ("max", F32): {"fold": "fold/extreme", "SMALLEST": False},
-    ("max", I32): {"fold": "fold/extreme_i32", "SMALLEST": False},
-    ("min", F32): {"fold": "fold/extreme", "SMALLEST": True},
-    ("min", I32): {"fold": "fold/extreme_i32", "SMALLEST": True},
+    ("sum", F32): {"reduce_op": "lib/reduce_op/sum"},
+    ("sum", I32): {"reduce_op": "lib/reduce_op/sum_i32"},
+    ("squares", F32): {"reduce_op": "lib/reduce_op/squares"},
+    ("max", F32): {"reduce_op": "lib/reduce_op/extreme", "SMALLEST": False},
+    ("max", I32): {"reduce_op": "lib/reduce_op/extreme_i32", "SMALLEST": False},
+    ("min", F32): {"reduce_op": "lib/reduce_op/extreme", "SMALLEST": True},
+    ("min", I32): {"reduce_op": "lib/reduce_op/extreme_i32", "SMALLEST": True},
 }
 
 
@@ -93,7 +93,7 @@ def reduce(
         work=x.spec.nbytes,
     )
     if _in_column_quads(kept, line, x.spec.offset):
-        return replace(launch, threads=launch.out.size // 4, shader="reduce_column_quads")
+        return replace(launch, threads=launch.out.size // 4, shader="ops/reduce_column_quads")
     return _along_lines(launch, kept, line, part)
 
 
@@ -105,7 +105,7 @@ def _along_lines(launch: Launch, kept: Spec, line: Spec, part: int) -> Launch:
     if not _threads_alone(kept, line, part):
         return replace(launch, groups=grid_for(launch.out.size))
     by_parts = line.strides[-1:] == (1,)
-    return replace(launch, shader="reduce_columns", choices={**choices, "BY_PARTS": by_parts})
+    return replace(launch, shader="ops/reduce_columns", choices={**choices, "BY_PARTS": by_parts})
 
 
 def _in_column_quads(kept: Spec, line: Spec, offset: int) -> bool:
@@ -118,7 +118,7 @@ def _in_column_quads(kept: Spec, line: Spec, offset: int) -> bool:
 def _by_quads(kept: Spec, line: Spec, part: int, offset: int) -> dict[str, str | bool]:
     """Choices that make a kernel read whole vectors of four, where all it folds lies in such."""
     if line.dtype == I32:
-        return {"quads": "vec4/f32"}  # declared, and left alone
+        return {"quads": "formats/vec4/f32"}  # declared, and left alone
     neighbours = len(line.shape) == 1 and line.strides == (1,)
     whole = all(n % 4 == 0 for n in (line.size, part, offset, *kept.strides))
     return {"QUADS": neighbours and whole}
@@ -365,7 +365,7 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=grid_for(rows),
-        shader="l2_norm_quads" if in_quads(cols, x) else "",
+        shader="ops/l2_norm_quads" if in_quads(cols, x) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         work=2 * x.spec.nbytes,
     )

@@ -33,8 +33,8 @@ FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
 ROW, PLANAR = (
-    "column/own",
-    "lib/planar_column",
+    "lib/q8/packed_column",
+    "lib/q8/planar_column",
 )  # how groups of x lie
 
 

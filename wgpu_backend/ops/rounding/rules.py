@@ -22,7 +22,6 @@ from wgpu_backend.ops.check import (
     require_row,
     row_count,
 )
-from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.attributes import (
     Q8,
     Q8_PAIR,
@@ -31,12 +30,20 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     attributes_of,
 )
+from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
-from wgpu_backend.ops.rounding.normed import in_whole_groups
-from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.q8 import FORMATS, GROUP, fits_q8, q8_activations, q8_weighted, rounded_spec
-from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
 from wgpu_backend.ops.linear.tiles import FEW, class_of
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rounding.normed import in_whole_groups
+from wgpu_backend.ops.rounding.q8 import (
+    FORMATS,
+    GROUP,
+    fits_q8,
+    q8_activations,
+    q8_weighted,
+    rounded_spec,
+)
+from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
 
 
 def rounding_key(dtype: DType, columns: int) -> str:

@@ -35,7 +35,7 @@ _WIDTHS = {1: "byte", 2: "half", 4: "word", 8: "wide"}
 
 
 def width(dtype: DType) -> str:
-    """Name of the snippets in ``shaders/bits`` and its like that fit the type."""
+    """Name of the snippets in ``shaders/formats/bits_load`` and its like that fit the type."""
     return _WIDTHS[dtype.block_nbytes]
 
 
@@ -47,12 +47,13 @@ def require_plain(op: str, name: str, node: Node) -> None:
 def moving(dtype: DType, *operands: str) -> dict[str, str]:
     """Choices of a shader that writes four values of a type at a time, read from `operands`."""
     snippet = width(dtype)
-    return {**dict.fromkeys(operands, f"bits/{snippet}"), "y": f"bits_out/{snippet}"}
+    loads = dict.fromkeys(operands, f"formats/bits_load/{snippet}")
+    return {**loads, "y": f"formats/bits_store4/{snippet}"}
 
 
 def putting(dtype: DType, *operands: str) -> dict[str, str]:
     """Choices of a shader that writes single values of a type to any place."""
-    return {**moving(dtype, *operands), "y": f"bits_put/{width(dtype)}"}
+    return {**moving(dtype, *operands), "y": f"formats/bits_store/{width(dtype)}"}
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[np.uint16]:

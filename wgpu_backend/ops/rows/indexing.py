@@ -6,7 +6,6 @@ from wgpu_backend.dtypes import I32, QUANTISABLE
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.rows.bits import PLAIN
 from wgpu_backend.ops.check import (
     FLOATS,
     grid_for,
@@ -16,7 +15,7 @@ from wgpu_backend.ops.check import (
     row_count,
 )
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.quantisation import set_rows_quantised
+from wgpu_backend.ops.rows.bits import PLAIN
 from wgpu_backend.ops.rows.launches import (
     rows_moved,
     rows_of_blocks,
@@ -24,6 +23,7 @@ from wgpu_backend.ops.rows.launches import (
     set_rows_converted,
     set_rows_moved,
 )
+from wgpu_backend.ops.rows.quantisation import set_rows_quantised
 
 
 @op(dense=("ids",), trusted=True)

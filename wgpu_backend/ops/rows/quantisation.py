@@ -41,7 +41,7 @@ def dequantised(x: Node, dtype: DType) -> Launch:
         {"weights": x},
         threads=size,
         params={"size": size},
-        shader="dequantise",
+        shader="ops/dequantise",
         work=x.spec.nbytes + dtype.nbytes(x.spec.size),
     )
 
@@ -73,7 +73,7 @@ def quantised(x: Node, dtype: DType) -> Launch:
         {"x": x},
         threads=-(-out.size // PAIR),
         params=params,
-        shader="quantise",
+        shader="ops/quantise",
         work=x.spec.nbytes + out.nbytes,
     )
 
@@ -138,7 +138,7 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
             "ids_steps": pad_to_4d(broadcast_strides(ids.spec, wanted), 0),
         },
         choices={"TAKEN": taken},
-        shader="set_rows_quant",
+        shader="ops/set_rows_quant",
         into=dst,
         work=2 * x.spec.nbytes,
     )

@@ -13,13 +13,13 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, extents
-from wgpu_backend.ops.rows.bits import putting, require_plain
 from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, require_tensor
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.rows.bits import putting, require_plain
 from wgpu_backend.ops.rows.taking import require_like
-from wgpu_backend.ops.shape.views import viewed
 from wgpu_backend.ops.rows.writing import fresh, require_writable
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import viewed
 
 
 @op(dense=("x",), trusted=True)

@@ -8,12 +8,12 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.rows.bits import moving, require_plain
 from wgpu_backend.ops.check import quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.bits import moving, require_plain
 
 
-@op(shader="take", dense=("x", "ids"), trusted=True)
+@op(shader="ops/take", dense=("x", "ids"), trusted=True)
 def take_axes(x: Node, ids: Node, axis: int) -> Launch:
     """Gather along an axis.
 
@@ -39,7 +39,7 @@ def take_axes(x: Node, ids: Node, axis: int) -> Launch:
     return _taken(x, ids, axis, shape, along=False)
 
 
-@op(shader="take", dense=("x", "ids"), trusted=True)
+@op(shader="ops/take", dense=("x", "ids"), trusted=True)
 def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
     """Gather along an axis with an id for every value of the result.
 

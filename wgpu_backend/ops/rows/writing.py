@@ -15,7 +15,6 @@ from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.rows.bits import moving, putting, require_plain
 from wgpu_backend.ops.check import (
     pad_to_4d,
     quads,
@@ -24,8 +23,9 @@ from wgpu_backend.ops.check import (
     require_rank,
     require_tensor,
 )
-from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.bits import moving, putting, require_plain
+from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed
 
@@ -37,7 +37,7 @@ def select_nothing(launch: Launch, capabilities: Capabilities) -> Launch:
     return replace(launch, threads=0, params={**launch.params, "size": 0})
 
 
-@op(shader="contiguous", select=select_nothing, trusted=True)
+@op(shader="ops/contiguous", select=select_nothing, trusted=True)
 def fresh(x: Node) -> Launch:
     """Copy of a tensor that may be written; the tensor itself where nobody else needs it.
 

@@ -13,7 +13,6 @@ from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, extents, sliced
-from wgpu_backend.ops.sampling import sampling
 from wgpu_backend.ops.check import (
     FLOATS,
     MAX_GROUPS,
@@ -23,12 +22,13 @@ from wgpu_backend.ops.check import (
     require_rank,
     row_count,
 )
-from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.sampling.radix import radix_sorted
 from wgpu_backend.ops.reduce.reduction import reduce
-from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.rows.taking import take_along_axis
+from wgpu_backend.ops.sampling import sampling
+from wgpu_backend.ops.sampling.radix import radix_sorted
+from wgpu_backend.ops.shape.copying import cast
+from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed
 
 SHORT_ROW = 1024  # values that one kernel sorts; the shaders have their place for them

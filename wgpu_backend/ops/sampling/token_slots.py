@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.rows.indexing import rows
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.indexing import rows
 
 
-@op(dense=("ids",), trusted=True, shader="rows")
+@op(dense=("ids",), trusted=True, shader="ops/rows")
 def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
     """Gather rows as `rows`, of ids as `resolve_tokens` gives them.
 
@@ -31,7 +31,7 @@ def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
         operands={**launch.operands, "ids_slots": token_slots},
         choices={
             **launch.choices,
-            "ids": "ids/token_slots",
+            "ids": "lib/sampling/token_slot_ids",
             "TOKEN_SLOTS": token_slots.spec.shape[0],
         },
     )
@@ -41,7 +41,7 @@ def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
 def tokens_in_rows(node: OpNode, graph: Graph) -> Node | None:
     """Rows of a matrix for ids that nothing else needs."""
     made = graph.single_use_producer(node.operands["ids"], "resolve_tokens")
-    whole = node.launch.shader in ("", "rows_quant") and len(node.spec.shape) == 2
+    whole = node.launch.shader in ("", "ops/rows_quant") and len(node.spec.shape) == 2
     if made is None or not whole:
         return None
     x = node.operands.get("weights", node.operands.get("x"))

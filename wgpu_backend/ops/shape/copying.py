@@ -12,9 +12,9 @@ from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.rows.bits import PLAIN, moving, require_plain
 from wgpu_backend.ops.check import pad_to_4d, quads, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.bits import PLAIN, moving, require_plain
 from wgpu_backend.ops.rows.quantisation import dequantised, quantised
 
 # What a value is in a register, by the kind of its type: the nearest that WGSL computes with.
@@ -97,9 +97,9 @@ def cast(x: Node, *, dtype: DType) -> Launch:
         f"cast: {source} to {dtype}, needs plain types and no imaginary part to lose",
     )
     if source == dtype:
-        return replace(contiguous.record(x), shader="contiguous")
+        return replace(contiguous.record(x), shader="ops/contiguous")
     if {source, dtype} == {I64, U64}:
-        return replace(_moved("cast", x, dtype, moving(dtype, "x")), shader="contiguous")
+        return replace(_moved("cast", x, dtype, moving(dtype, "x")), shader="ops/contiguous")
     return _moved("cast", x, dtype, _conversion(source, dtype))
 
 
@@ -108,17 +108,17 @@ def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
     register, target = _register(source), _register(dtype)
     choices: dict[str, str | bool] = {}
     if source in (I64, U64) and (target == "f32" or dtype == BOOL):
-        choices["x"], register = f"convert/{source}_as_f32", "f32"
+        choices["x"], register = f"formats/convert/{source}_as_f32", "f32"
     if dtype == BOOL:
         choices |= {"TRUTH": True, "SIGNED_ZERO": register == "f32"}
     elif dtype in (I64, U64) and register == "f32":
-        choices["y"], target = f"convert/{dtype}_of_f32", "f32"
+        choices["y"], target = f"formats/convert/{dtype}_of_f32", "f32"
     elif dtype in (I64, U64):
         # The sign of what is widened, and not of the result, says what the high words are.
-        choices["y"] = "store/i64" if register == "i32" else "store/u64"
+        choices["y"] = "formats/store/i64" if register == "i32" else "formats/store/u64"
         target = register
     elif register == "f32" and target != "f32":
-        choices |= {"number": f"number/{target}", **_bounds(dtype)}
+        choices |= {"convert": f"formats/convert/{target}", **_bounds(dtype)}
     return {"Value": register, "Out": target, **choices}
 
 

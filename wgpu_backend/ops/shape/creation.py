@@ -11,9 +11,9 @@ from wgpu_backend.dtypes import BF16, F32, I32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.rows.bits import bits_of
 from wgpu_backend.ops.check import FLOATS, is_finite, quads, require
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.bits import bits_of
 
 
 @op(trusted=True)

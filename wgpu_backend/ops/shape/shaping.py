@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
-from wgpu_backend.ops.rows.bits import moving, require_plain
 from wgpu_backend.ops.check import pad_to_4d, quads, require, require_rank
-from wgpu_backend.ops.shape.copying import concat
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.bits import moving, require_plain
+from wgpu_backend.ops.shape.copying import concat
 from wgpu_backend.ops.shape.views import viewed
 
 

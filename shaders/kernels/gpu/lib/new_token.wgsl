@@ -1,9 +1,9 @@
 // The heads of one new token: vectors of four, turned by the angles of a table as in rope.wgsl, and its
-// value, which goes into a row of the cache. The importing file has WG, what lib/paged has, and as `k` and
+// value, which goes into a row of the cache. The importing file has WG, what lib/attention/paged has, and as `k` and
 // `v` a cache that may be written. Of a vector of the first PAIRS values the partner, which holds the other
 // half of its pairs, lies PAIRS values further; INTERLEAVED pairs are neighbours in one vector.
-// @import store/f32 as new_value
-// @import vec4/f32 as angles
+// @import formats/store/f32 as new_value
+// @import formats/vec4/f32 as angles
 
 const INTERLEAVED: bool = false;
 const COLS: u32 = 8u;            // of a head

@@ -1,6 +1,6 @@
-// A group in eight bits, stored word by word by the lanes that share it, see lib/q8_store. The importing
+// A group in eight bits, stored word by word by the lanes that share it, see lib/q8/q8_store. The importing
 // file has `y`, in words.
-// @import lib/q8
+// @import lib/q8/q8
 
 const PLANAR: bool = false;
 

@@ -3,7 +3,7 @@
 // which are in other banks, and store neighbouring values; its columns follow each other. Where halves
 // of a weight are joined, the first half of its rows are of the gate, the others the same rows of the
 // projection. ROWS is a multiple of 4.
-// @import lib/gated
+// @import lib/linear/gated
 
 const WG: u32 = 64u;
 const LANE_ROWS: u32 = 8u;

@@ -1,6 +1,6 @@
 // Sum of the products of 32 weights in bytes and 32 values in f16, two at a time: 16 are summed one after
 // the other in f16, all 32 scaled in f32. The importing file has `weights`.
-// @import lib/group
+// @import lib/blocks/group
 
 const ZERO: f32 = 0.0;           // quant that is 0, where all groups have the same
 

@@ -1,7 +1,7 @@
 // As prologue/rope_put.wgsl, behind the norms of query and key heads, as rms_norm.wgsl makes them.
-// @import store/f32 as new_key
-// @import vec4/f32 as query_norm
-// @import vec4/f32 as key_norm
+// @import formats/store/f32 as new_key
+// @import formats/vec4/f32 as query_norm
+// @import formats/vec4/f32 as key_norm
 // @import kernels/gpu/lib/new_token
 
 const buf_NORMED: bool = true;

@@ -1,7 +1,7 @@
 // What attention of one token does first: it turns the queries of its rows as they come into registers,
 // and puts the key and value of its head into the cache, which all work groups that share a head do,
 // with the same values.
-// @import store/f32 as new_key
+// @import formats/store/f32 as new_key
 // @import kernels/gpu/lib/new_token
 
 const buf_NORMED: bool = false;

@@ -1,6 +1,6 @@
 // Share of a lane in a row of blocks whose weights are integers: a group of 32, quant · scale - minimum.
 // The minimum is multiplied with the sum of x, which all rows of a lane share.
-// @import int8/q4_0 as weights
+// @import formats/int8/q4_0 as weights
 
 const buf_VECTORS: u32 = 8u;
 

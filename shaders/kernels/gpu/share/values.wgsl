@@ -1,5 +1,5 @@
 // Share of a lane in a row of weights that are unpacked into floats: a group of 32.
-// @import quant/iq2_s as weights
+// @import formats/dequant/iq2_s as weights
 
 const buf_VECTORS: u32 = 8u;
 

@@ -1,8 +1,8 @@
-// IQ4_NL: value = number · scale, one of 16 numbers with a sign. Planes as in quant/iq4_nl.
+// IQ4_NL: value = number · scale, one of 16 numbers with a sign. Planes as in formats/dequant/iq4_nl.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
-// @import lib/halves
-// @import lib/sixteen
+// @import lib/blocks/group
+// @import lib/blocks/half_at
+// @import lib/blocks/sixteen
 // @import kernels/rasteriser/lib/sixteen_group
 
 const buf_SPAN: u32 = 2u;

@@ -1,4 +1,4 @@
-// IQ4_XS: value = number · scale, one of 16 numbers with a sign. Planes as in quant/iq4_xs.
+// IQ4_XS: value = number · scale, one of 16 numbers with a sign. Planes as in formats/dequant/iq4_xs.
 // @import kernels/rasteriser/lib/words_u32 as words
 // @import kernels/rasteriser/lib/iq4_xs_group
 

@@ -1,5 +1,5 @@
 // MXFP4: value = (number + 12) · scale - 12 · scale, one of 16 numbers from -12 to 12. Planes as in
-// quant/mxfp4.
+// formats/dequant/mxfp4.
 // @import kernels/rasteriser/lib/words_u32 as words
 // @import kernels/rasteriser/lib/mxfp4_group
 

@@ -1,7 +1,7 @@
 // Q2_K: value = quant · scale - minimum, quants of two bits, scale and minimum per 16. Planes as in
-// quant/q2_k.
+// formats/dequant/q2_k.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/q2_k_group
+// @import lib/blocks/q2_k_group
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;

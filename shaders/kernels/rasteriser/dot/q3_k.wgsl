@@ -1,7 +1,7 @@
 // Q3_K: value = quant · scale - 4 · scale, quants of three bits and a scale per 16. Planes as in
-// quant/q3_k.
+// formats/dequant/q3_k.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/halves
+// @import lib/blocks/half_at
 // @import kernels/rasteriser/lib/q3_k_group
 
 const buf_SPAN: u32 = 8u;

@@ -1,7 +1,7 @@
-// Q4_0: value = quant · scale - 8 · scale, quants of four bits. Planes as in quant/q4_0.
+// Q4_0: value = quant · scale - 8 · scale, quants of four bits. Planes as in formats/dequant/q4_0.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
-// @import lib/halves
+// @import lib/blocks/group
+// @import lib/blocks/half_at
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 8u;

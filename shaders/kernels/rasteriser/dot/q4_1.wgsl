@@ -1,6 +1,6 @@
-// Q4_1: value = quant · scale + minimum, quants of four bits. Planes as in quant/q4_1.
+// Q4_1: value = quant · scale + minimum, quants of four bits. Planes as in formats/dequant/q4_1.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
+// @import lib/blocks/group
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 8u;

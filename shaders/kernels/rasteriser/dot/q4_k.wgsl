@@ -1,7 +1,7 @@
-// Q4_K: value = quant · scale - minimum, quants of four bits. Planes as in quant/q4_k.
+// Q4_K: value = quant · scale - minimum, quants of four bits. Planes as in formats/dequant/q4_k.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
-// @import lib/k_scales
+// @import lib/blocks/group
+// @import lib/blocks/k_scales
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;

@@ -1,8 +1,8 @@
-// Q5_0: value = quant · scale - 16 · scale, quants of five bits. Planes as in quant/q5_0.
+// Q5_0: value = quant · scale - 16 · scale, quants of five bits. Planes as in formats/dequant/q5_0.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
-// @import lib/high_bits
-// @import lib/halves
+// @import lib/blocks/group
+// @import lib/blocks/high_bits
+// @import lib/blocks/half_at
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;

@@ -1,7 +1,7 @@
-// Q5_1: value = quant · scale + minimum, quants of five bits. Planes as in quant/q5_1.
+// Q5_1: value = quant · scale + minimum, quants of five bits. Planes as in formats/dequant/q5_1.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
-// @import lib/high_bits
+// @import lib/blocks/group
+// @import lib/blocks/high_bits
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;

@@ -1,8 +1,8 @@
-// Q5_K: value = quant · scale - minimum, quants of five bits. Planes as in quant/q5_k.
+// Q5_K: value = quant · scale - minimum, quants of five bits. Planes as in formats/dequant/q5_k.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
-// @import lib/high_bits
-// @import lib/k_scales
+// @import lib/blocks/group
+// @import lib/blocks/high_bits
+// @import lib/blocks/k_scales
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 4u;

@@ -1,7 +1,7 @@
 // Q6_K: value = quant · scale - 32 · scale, quants of six bits and a scale per 16. Planes as in
-// quant/q6_k.
+// formats/dequant/q6_k.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/halves
+// @import lib/blocks/half_at
 // @import kernels/rasteriser/lib/q6_k_group
 
 const buf_SPAN: u32 = 8u;

@@ -1,7 +1,7 @@
-// Q8_0: value = quant · scale, quants of eight bits with a sign. Planes as in quant/q8_0.
+// Q8_0: value = quant · scale, quants of eight bits with a sign. Planes as in formats/dequant/q8_0.
 // @import kernels/rasteriser/lib/words_u32 as words
-// @import lib/group
-// @import lib/halves
+// @import lib/blocks/group
+// @import lib/blocks/half_at
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 0u;

@@ -1,8 +1,8 @@
 // What a lane does with its rows of a column of a product: sums, stored as they are, and these times
 // the weight of a norm, with the squares of which the product that follows makes the norm. A work
 // group has as many rows as share a number of squares.
-// @import load/f32 as scale
-// @import lib/squares
+// @import formats/load/f32 as scale
+// @import lib/linear/squares
 
 @group(0) @binding(0) var<storage, read_write> total: array<f32>;
 

@@ -1,5 +1,5 @@
 // What a lane does with its rows of a column of a product: values, stored as they are.
-// @import lib/added
+// @import lib/linear/added
 
 fn buf_put(col: u32, row: u32, values: array<f32, ROWS>, lane: u32) {
     // @unroll

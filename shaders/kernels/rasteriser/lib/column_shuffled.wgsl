@@ -3,7 +3,7 @@
 // also where all ask for the same word, so this takes a twelfth of them. Of its words each lane makes
 // the factors, for all lanes at once.
 // @import kernels/rasteriser/lib/sums_of_pairs as sums
-// @import lib/column
+// @import lib/q8/column
 
 @group(0) @binding(0) var<storage, read> buf: array<u64>;
 

@@ -1,6 +1,6 @@
 // A task of a product by the chosen expert on a device whose lanes are a CPU's: a lane takes ROWS of its
 // rows, a work group's width apart, and COLS pairs.
-// @import lib/expert_task
+// @import lib/experts/expert_task
 
 const TASK_ROWS: u32 = WG * ROWS;
 

@@ -1,6 +1,6 @@
 // A group of IQ4_XS: words of quants, and the two words that its super-block has of scales and d.
-// @import lib/group
-// @import lib/sixteen
+// @import lib/blocks/group
+// @import lib/blocks/sixteen
 // @import kernels/rasteriser/lib/sixteen_group
 
 fn iq4_xs_group(quants: vec4<u32>, scales: vec2<u32>, place: u32) -> Group {

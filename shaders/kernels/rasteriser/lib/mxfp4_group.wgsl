@@ -1,6 +1,6 @@
 // A group of MXFP4: words of quants, and its exponent.
-// @import lib/fp4
-// @import lib/group
+// @import lib/blocks/fp4
+// @import lib/blocks/group
 
 // 2^(exponent - 128) by its bits; the two smallest are below the normal numbers.
 fn mxfp4_group(quants: vec4<u32>, exponent: u32) -> Group {

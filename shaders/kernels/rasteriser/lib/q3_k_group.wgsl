@@ -1,7 +1,7 @@
 // A group of Q3_K: words of quants, their high bits, the scales of its super-block, and d.
-// @import lib/group
-// @import lib/high_bits
-// @import lib/packed_bits2
+// @import lib/blocks/group
+// @import lib/blocks/high_bits
+// @import lib/blocks/packed_bits2
 
 fn q3_k_group(quants: vec2<u32>, bits: u32, scales: vec3<u32>, d: f32, place: u32) -> Group {
     let low = scales[place / 4u] >> ((place & 3u) * 8u);

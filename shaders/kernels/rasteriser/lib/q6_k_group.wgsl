@@ -1,6 +1,6 @@
 // A group of Q6_K: words of the lower bits, of the upper two, the scales of its super-block, and d.
-// @import lib/group
-// @import lib/packed_bits2
+// @import lib/blocks/group
+// @import lib/blocks/packed_bits2
 
 fn q6_k_group(low: vec4<u32>, high: vec2<u32>, scales: vec4<u32>, d: f32, place: u32) -> Group {
     let both = unpack4xI8(scales[place / 2u] >> ((place & 1u) * 16u));

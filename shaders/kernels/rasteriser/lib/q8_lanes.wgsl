@@ -1,6 +1,6 @@
 // A group of 32 values in eight bits, made by a work group that is a subgroup of eight lanes: each has
 // four values of it. The importing file has `y`, in words.
-// @import lib/q8
+// @import lib/q8/q8
 
 // Rounds and stores a group; `squares` are of the lane's own values.
 fn q8_put(group: u32, values: vec4<f32>, squares: f32, lane: u32) {

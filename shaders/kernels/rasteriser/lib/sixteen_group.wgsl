@@ -1,5 +1,5 @@
 // A group whose quants stand for 16 numbers.
-// @import lib/group
+// @import lib/blocks/group
 // @import kernels/rasteriser/lib/sixteen_bytes
 
 fn sixteen_group(group: Group, numbers: vec4<u32>) -> Group {

@@ -4,8 +4,8 @@
 // The layout gives the numbers that stand for nothing here: lanes of a tile and rows of a lane, and the
 // bytes that a format has of a row: of scales and supers in a head, which HEAD_GROUPS groups of 32 share, of
 // quants and of the bits above them in each group. A file of stream/ has `group`, which makes the i-th group
-// behind a head; for its PAIRS and HALVES see lib/group. The importing file has `weights`.
-// @import lib/group
+// behind a head; for its PAIRS and HALVES see lib/blocks/group. The importing file has `weights`.
+// @import lib/blocks/group
 
 @group(0) @binding(0) var weights_stream: texture_storage_2d<rgba32uint, read>;
 

@@ -1,6 +1,6 @@
 // F16 weights, 16 at a time. Two such parts are a group.
 // @import kernels/rasteriser/lib/vectors_by_u64 as weights
-// @import lib/in_a_line
+// @import lib/index/in_a_line
 
 const buf_QUADS: u32 = 4u;
 const buf_PARTS: u32 = 2u;

@@ -1,7 +1,7 @@
 // IQ4_NL: quants stand for 16 numbers, a scale per 32. As in dot/iq4_nl.
 // @import kernels/rasteriser/lib/stream
-// @import lib/halves
-// @import lib/sixteen
+// @import lib/blocks/half_at
+// @import lib/blocks/sixteen
 // @import kernels/rasteriser/lib/sixteen_group
 
 const buf_PAIRS: u32 = 0u;

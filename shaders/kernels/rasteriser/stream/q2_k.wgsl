@@ -1,6 +1,6 @@
 // Q2_K: quants of two bits, a scale and a minimum per 16. As in dot/q2_k.
 // @import kernels/rasteriser/lib/stream
-// @import lib/q2_k_group
+// @import lib/blocks/q2_k_group
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = true;

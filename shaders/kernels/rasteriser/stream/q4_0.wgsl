@@ -1,6 +1,6 @@
 // Q4_0: quants of four bits, a scale per 32. As in dot/q4_0.
 // @import kernels/rasteriser/lib/stream
-// @import lib/halves
+// @import lib/blocks/half_at
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;

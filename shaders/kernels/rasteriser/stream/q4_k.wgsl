@@ -1,6 +1,6 @@
 // Q4_K: quants of four bits, a scale and a minimum per 32. As in dot/q4_k.
 // @import kernels/rasteriser/lib/stream
-// @import lib/k_scales
+// @import lib/blocks/k_scales
 
 const buf_PAIRS: u32 = 8u;
 const buf_HALVES: bool = false;

@@ -1,7 +1,7 @@
 // Q5_0: quants of five bits, a scale per 32. As in dot/q5_0.
 // @import kernels/rasteriser/lib/stream
-// @import lib/high_bits
-// @import lib/halves
+// @import lib/blocks/high_bits
+// @import lib/blocks/half_at
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;

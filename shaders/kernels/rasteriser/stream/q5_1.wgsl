@@ -1,6 +1,6 @@
 // Q5_1: quants of five bits, a scale and a minimum per 32. As in dot/q5_1.
 // @import kernels/rasteriser/lib/stream
-// @import lib/high_bits
+// @import lib/blocks/high_bits
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;

@@ -1,7 +1,7 @@
 // Q5_K: quants of five bits, a scale and a minimum per 32. As in dot/q5_k.
 // @import kernels/rasteriser/lib/stream
-// @import lib/high_bits
-// @import lib/k_scales
+// @import lib/blocks/high_bits
+// @import lib/blocks/k_scales
 
 const buf_PAIRS: u32 = 4u;
 const buf_HALVES: bool = false;

@@ -1,6 +1,6 @@
 // Q8_0: quants of eight bits with a sign, a scale per 32. As in dot/q8_0.
 // @import kernels/rasteriser/lib/stream
-// @import lib/halves
+// @import lib/blocks/half_at
 
 const buf_PAIRS: u32 = 0u;
 const buf_HALVES: bool = false;

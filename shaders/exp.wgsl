@@ -1,7 +1,0 @@
-// y = eˣ, the exponential function.
-// @import lib/nan
-// @import lib/unary
-
-fn apply(x: vec4<f32>) -> vec4<f32> {
-    return keep_nan(x, exp(x));
-}

@@ -1,0 +1,26 @@
+// IQ4_XS: value = number · scale, one of 16 numbers with a sign. Planes as in formats/dequant/iq4_xs.
+// @import lib/blocks/nibble_table
+
+const buf_PAIRS: u32 = 0u;
+const buf_HALVES: bool = false;
+
+struct buf_Words { quants: vec4<u32>, scales: vec2<u32> }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> buf_scales: array<vec2<u32>>;
+
+fn buf_place(lane: u32) -> u32 {
+    return lane;
+}
+
+fn buf_words(group: u32) -> buf_Words {
+    return buf_Words(buf_quants[group], buf_scales[group / 8u]);
+}
+
+fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
+    let place = group & 7u;
+    let low = (words.scales.y >> (4u * place)) & 15u;
+    let high = (words.scales.x >> (16u + 2u * place)) & 3u;
+    let scale = unpack2x16float(words.scales.x).x * (f32(low | (high << 4u)) - 32.0);
+    return nibble_table_group(words.quants, scale, 0.0);
+}

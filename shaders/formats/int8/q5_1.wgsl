@@ -1,0 +1,24 @@
+// Q5_1: value = quant · scale + minimum, quants of five bits. Planes as in formats/dequant/q5_1.
+// @import lib/blocks/high_bits
+
+const buf_PAIRS: u32 = 4u;
+const buf_HALVES: bool = false;
+
+struct buf_Words { quants: vec4<u32>, high: u32, scales: u32 }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> buf_high: array<u32>;
+@group(0) @binding(2) var<storage, read> buf_scales: array<u32>;
+
+fn buf_place(lane: u32) -> u32 {
+    return lane;
+}
+
+fn buf_words(group: u32) -> buf_Words {
+    return buf_Words(buf_quants[group], buf_high[group], buf_scales[group]);
+}
+
+fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
+    let scale = unpack2x16float(words.scales);
+    return with_fifths(nibble_group(words.quants, scale.x, -scale.y), words.high);
+}

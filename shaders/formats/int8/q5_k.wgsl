@@ -1,0 +1,25 @@
+// Q5_K: value = quant · scale - minimum, quants of five bits. Planes as in formats/dequant/q5_k.
+// @import lib/blocks/high_bits
+// @import lib/blocks/k_place
+
+const buf_PAIRS: u32 = 4u;
+const buf_HALVES: bool = false;
+
+struct buf_Words { quants: vec4<u32>, high: u32, scales: vec4<u32> }
+
+@group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> buf_high: array<u32>;
+@group(0) @binding(2) var<storage, read> buf_scales: array<vec4<u32>>;
+
+fn buf_place(lane: u32) -> KPlace {
+    return k_place(lane % 8u);
+}
+
+fn buf_words(group: u32) -> buf_Words {
+    return buf_Words(buf_quants[group], buf_high[group], buf_scales[group / 8u]);
+}
+
+fn buf_group(words: buf_Words, group: u32, place: KPlace) -> Group {
+    let scale = k_scale_min_at(words.scales, place);
+    return with_fifths(nibble_group(words.quants, scale.x, scale.y), words.high);
+}

@@ -1,6 +1,0 @@
-// What the gate of a product goes through: quick_gelu.
-// @import lib/gelu
-
-fn buf_act(x: f32) -> f32 {
-    return gelu_sigmoid(vec4<f32>(x)).x;
-}

@@ -1,6 +1,0 @@
-// What the gate of a product goes through: relu.
-// @import lib/nan
-
-fn buf_act(x: f32) -> f32 {
-    return keep_nan_of(x, max(x, 0.0));
-}

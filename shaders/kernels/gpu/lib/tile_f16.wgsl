@@ -1,0 +1,115 @@
+// A tile of products in pairs of f16, 32 values of k at a time through workgroup memory. The importing
+// file has `weights` and `x_load4`. A group of 32 values is divided by a power of two near its largest,
+// so that nothing overflows; sums of 16 products are in f16, and then go into f32 with the powers.
+// Eight values of k of a row lie together, in planes: all rows' first ones, then all rows' second ones.
+// @import kernels/gpu/lib/tile_place
+// @import kernels/gpu/lib/tile_rows_rounded as rows
+
+const X_ITEMS: u32 = 1u;         // columns that a thread brings, 32 values of each
+const W_ITEMS: u32 = 1u;         // rows
+const SHARES: u32 = 1u;          // threads that bring 32 values of a column
+
+var<workgroup> tile_w: array<vec4<f16>, 8u * TILE_M>;
+var<workgroup> tile_x: array<vec4<f16>, 8u * TILE_N>;
+var<workgroup> w_powers: array<f32, TILE_M>;
+var<workgroup> x_powers: array<f32, TILE_N>;
+
+struct Slab { w: array<rows_Item, W_ITEMS>, x: array<array<vec4<f32>, 8>, X_ITEMS> }
+// Where the rows and columns of a thread begin, in groups of 32 and in vectors.
+struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
+
+// The items of a thread in group `g` of each row and column.
+fn brought(starts: Starts, g: u32) -> Slab {
+    var slab: Slab;
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        slab.w[j] = rows_item(starts.w[j] + g);
+    }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        // @unroll
+        for (var k = 0u; k < 8u; k++) {
+            slab.x[j][k] = x_load4(starts.x[j] + g * 8u + k);
+        }
+    }
+    return slab;
+}
+
+fn put_slab(slab: Slab, lane: u32) {
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        if TILE_M % WG == 0u || lane + j * WG < TILE_M {
+            let i_j = lane + j * WG;
+            let power_j = rows_power(slab.w[j]);
+            w_powers[plane_place(i_j)] = power_j.x;
+            // @unroll
+            for (var k = 0u; k < 8u; k++) {
+                tile_w[(k / 2u * TILE_M + i_j) * 2u + k % 2u] = rows_four(slab.w[j], k, power_j.y);
+            }
+        }
+    }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        if TILE_N % WG == 0u || lane + j * WG < TILE_N {
+            let i_j = lane + j * WG;
+            let power_j = power_of(slab.x[j]);
+            x_powers[i_j] = power_j.x;
+            // @unroll
+            for (var k = 0u; k < 8u; k++) {
+                tile_x[(k / 2u * TILE_N + i_j) * 2u + k % 2u] = vec4<f16>(slab.x[j][k] * power_j.y);
+            }
+        }
+    }
+}
+
+// The largest power of two that is not above the largest magnitude, and its reciprocal.
+fn power_of(values: array<vec4<f32>, 8>) -> vec2<f32> {
+    var most = abs(values[0]);
+    // @unroll
+    for (var k = 1u; k < 8u; k++) {
+        most = max(most, abs(values[k]));
+    }
+    let largest = bitcast<u32>(max(max(most.x, most.y), max(most.z, most.w)));
+    let power = min(largest & 0x7f800000u, 0x7e800000u);
+    return vec2<f32>(bitcast<f32>(power), bitcast<f32>(0x7f000000u - power));
+}
+
+// Sums of a thread's columns stand side by side in the text, as each waits for what it was before.
+fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
+    var parts: array<vec2<f16>, SUMS>;
+    // @unroll
+    for (var k = 0u; k < 4u; k++) {
+        var x: array<vec4<f16>, 2u * COLS>;
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            x[2u * c] = tile_x[(k * TILE_N + col + c) * 2u];
+            x[2u * c + 1u] = tile_x[(k * TILE_N + col + c) * 2u + 1u];
+        }
+        // @unroll
+        for (var r = 0u; r < ROWS; r++) {
+            let at_r = (k * TILE_M + row + r * LANE_ROWS) * 2u;
+            // @unroll
+            for (var h = 0u; h < 2u; h++) {
+                let w_h = tile_w[at_r + h];
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    parts[r * COLS + c] = fma(w_h.xy, x[2u * c + h].xy, parts[r * COLS + c]);
+                }
+                // @unroll
+                for (var c = 0u; c < COLS; c++) {
+                    parts[r * COLS + c] = fma(w_h.zw, x[2u * c + h].zw, parts[r * COLS + c]);
+                }
+            }
+        }
+    }
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let power_r = w_powers[(r / 4u * LANE_ROWS + row) * 4u + r % 4u];
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let part_c = parts[r * COLS + c];
+            let power_c = power_r * x_powers[col + c];
+            (*sums)[r * COLS + c] = fma(f32(part_c.x + part_c.y), power_c, (*sums)[r * COLS + c]);
+        }
+    }
+}

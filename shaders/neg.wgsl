@@ -1,6 +1,0 @@
-// y = -x, the other sign.
-// @import lib/unary
-
-fn apply(x: vec4<Value>) -> vec4<Value> {
-    return -x;
-}

@@ -1,0 +1,56 @@
+// y[n, d, h, w, o] = sum over taps and channels of x · weight, of any strides: one value a thread.
+// @import formats/load/f32 as x
+// @import formats/load/f32 as weight
+// @import lib/index/grid
+
+const WG: u32 = 64u;
+
+struct Params {
+    values: u32, outputs: u32, group_outputs: u32, channels: u32, x_offset: u32, weight_offset: u32,
+    x_batch: u32, x_depth: u32, x_height: u32, x_width: u32, x_channel: u32, weight_row: u32,
+    weight_depth: u32, weight_height: u32, weight_width: u32, weight_channel: u32,
+    size: vec4<u32>, out: vec4<u32>, kernel: vec4<u32>, step: vec4<u32>, before: vec4<u32>,
+    dilation: vec4<u32>,
+}
+
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(1) var<uniform> params: Params;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG);
+    if i >= params.values {
+        return;
+    }
+    let output = i % params.outputs;
+    let pixel = i / params.outputs;
+    let row = pixel / params.out.w;
+    let plane = row / params.out.z;
+    let start = vec2<u32>(plane / params.out.y, plane % params.out.y);
+    let at = vec4<u32>(start, row % params.out.z, pixel % params.out.w) * params.step;
+    let steps = vec4<u32>(params.x_batch, params.x_depth, params.x_height, params.x_width);
+    let group = output / params.group_outputs;
+    let x_at = params.x_offset + group * params.channels * params.x_channel;
+    let weight_at = params.weight_offset + output * params.weight_row;
+    var sum = 0.0;
+    for (var d = 0u; d < params.kernel.y; d++) {
+        for (var h = 0u; h < params.kernel.z; h++) {
+            for (var w = 0u; w < params.kernel.w; w++) {
+                // What lies before the first value wraps around to large numbers.
+                let origin = at + vec4<u32>(0u, d, h, w) * params.dilation - params.before;
+                if all(origin < params.size) {
+                    let way = origin * steps;
+                    var source = x_at + way.x + way.y + way.z + way.w;
+                    var tap = weight_at + d * params.weight_depth + h * params.weight_height
+                        + w * params.weight_width;
+                    for (var c = 0u; c < params.channels; c++) {
+                        sum += x_load(source) * weight_load(tap);
+                        source += params.x_channel;
+                        tap += params.weight_channel;
+                    }
+                }
+            }
+        }
+    }
+    y[i] = sum;
+}

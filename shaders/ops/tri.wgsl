@@ -1,0 +1,25 @@
+// y = x on one side of the diagonal of each matrix, 0 on the other: column - row within two bounds.
+// @import formats/bits_load/word as x
+// @import formats/bits_store4/word as y
+// @import lib/index/grid
+
+const WG: u32 = 64u;
+
+struct Params { size: u32, rows: u32, cols: u32, lowest: i32, highest: i32, x_offset: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+fn value(i: u32) -> vec2<u32> {
+    let at = min(i, params.size - 1u);
+    let side = i32(at % params.cols) - i32((at / params.cols) % params.rows);
+    let kept = side >= params.lowest && side <= params.highest;
+    return select(vec2<u32>(0u), x_load(params.x_offset + at), kept);
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = grid_index(id, groups, WG) * 4u;
+    if i < params.size {
+        y_store4(i, value(i), value(i + 1u), value(i + 2u), value(i + 3u));
+    }
+}

@@ -1,7 +1,0 @@
-// y = sin x, x in radians.
-// @import lib/unary
-// @import lib/sine
-
-fn apply(x: vec4<f32>) -> vec4<f32> {
-    return sine(x, 0u);
-}
