@@ -35,7 +35,7 @@ FLOORS = (
     ("layouts", "ops", "cpu"),
     ("kernels",),
     ("ml", "array"),
-    ("batch", "kvcache", "guarded", "testing", "trial_operands", "trials"),
+    ("batch", "given", "kvcache", "guarded", "testing", "trial_operands", "trials"),
     ("nn",),
     ("model",),
     ("models",),

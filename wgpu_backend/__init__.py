@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from wgpu_backend.graph.node import Launch, Node
     from wgpu_backend.graph.spec import Spec, broadcast_strides
     from wgpu_backend.graph.spec import broadcast as broadcast_shape
-    from wgpu_backend.kvcache.paged import LayerShape as CacheLayer
+    from wgpu_backend.kvcache.layers import LayerShape as CacheLayer
     from wgpu_backend.kvcache.paged import PagedCache
     from wgpu_backend.ml.backend import (
         Backend,
@@ -140,7 +140,8 @@ _HOMES = {
     "graph.fusion": "Graph OpNode",
     "graph.node": "Launch Node",
     "graph.spec": "Spec broadcast_shape=broadcast broadcast_strides",
-    "kvcache.paged": "CacheLayer=LayerShape PagedCache",
+    "kvcache.layers": "CacheLayer=LayerShape",
+    "kvcache.paged": "PagedCache",
     "ml.backend": "Backend BackendParams LoadCancelled new_backend register_backend",
     "ml.context": "Context",
     "ml.executor": "Recorded",

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.given import Given
+from wgpu_backend.kvcache.cache import Cache, Declared, GraphInputs, LayerState, Stored, ints
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.attention.paged import Pages
 
-if TYPE_CHECKING:
-    from wgpu_backend.kvcache.paged import PagedCache
+Span = tuple[int, int]
+_NOTHING: Mapping[str, NDArray[Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Tokens of one sequence for a pass, and which of them results are wanted for."""
+    """Tokens of one sequence for a pass, and which of them results are wanted for.
+
+    Parameters
+    ----------
+    sequence : int
+    tokens : sequence of int
+    outputs : sequence of int
+    inputs : mapping of str to ndarray
+        What is given beside tokens, by the names of `Model.inputs`.
+    spans : sequence of (int, int)
+        First and last of tokens that see each other, such as those of an image.
+    """
 
     sequence: int
     tokens: Sequence[int]
     outputs: Sequence[int] = ()
+    inputs: Mapping[str, NDArray[Any]] = field(default_factory=lambda: _NOTHING)
+    spans: Sequence[Span] = ()
 
     @property
     def whole(self) -> bool:
@@ -43,20 +57,32 @@ class BatchShape(NamedTuple):
     outputs : int
         Rows that logits are wanted for. As many as tokens are all of them, in their order.
     sequences : int
-        Rows of the block table.
+        Sequences, padding included.
     longest : int
         Most positions any sequence has.
+    given : tuple of str
+        Inputs of `Model.inputs` that some work of the batch has values for.
     """
 
     tokens: int
     outputs: int
     sequences: int
     longest: int
+    given: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
         """Whether every row is wanted, so that none are gathered."""
         return self.outputs == self.tokens
+
+
+def declared(shape: BatchShape) -> Declared:
+    """Inputs that every batch has."""
+    return {
+        **{name: ints(shape.tokens) for name in ("tokens", "positions", "sequences", "ends")},
+        "starts": ints(shape.sequences + 1),
+        "outputs": ints(shape.outputs),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +94,76 @@ class Batch:
     context : Context
     shape : BatchShape
     tokens : (tokens,), i32
-    positions : (tokens,), i32
-        Position of each token in its sequence; -1 for padding.
-    slots : (tokens,), i32
-        Row of the cache that takes each token's key and value; -1 for padding.
-    outputs : (outputs,), i32, or None
-        Rows that logits are wanted for; None for all. See `wanted`.
-    pages : Pages
-        Where the cache holds what the tokens may attend to.
-    cache : PagedCache
+    inputs : GraphInputs
+        All others, made when they are asked for.
+    cache : Cache
     """
 
     context: Context
     shape: BatchShape
     tokens: Tensor
-    positions: Tensor
-    slots: Tensor
-    outputs: Tensor | None
-    pages: Pages
-    cache: PagedCache
+    inputs: GraphInputs
+    cache: Cache
+
+    @property
+    def positions(self) -> Tensor:
+        """Position of each token in its sequence, -1 for padding: (tokens,), i32."""
+        return self.inputs["positions"]
+
+    @property
+    def sequences(self) -> Tensor:
+        """Which of the batch's sequences each token is of, 0 for padding: (tokens,), i32."""
+        return self.inputs["sequences"]
+
+    @property
+    def starts(self) -> Tensor:
+        """First row of each sequence, and one past the last's: (sequences + 1,), i32.
+
+        Rows of a sequence are neighbours; padding comes behind all of them. Where sequences are
+        padded, those have no rows.
+        """
+        return self.inputs["starts"]
+
+    @property
+    def ends(self) -> Tensor:
+        """Last position that each token sees, in absolute positions: (tokens,), i32.
+
+        The token's own, or that of its span's last; the text's last where the model is not causal;
+        -1 for padding.
+        """
+        return self.inputs["ends"]
+
+    def given(self, name: str) -> Tensor | None:
+        """Input of `Model.inputs`; None where no work of the batch has values for it."""
+        return self.inputs[name] if name in self.shape.given else None
+
+    def given_rows(self, name: str) -> Tensor:
+        """Row of the batch that each row of a `RowsInput` replaces, -1 for none: (tokens,), i32."""
+        return self.inputs[f"{name}.rows"]
+
+    def put(self, layer: int, key: Tensor, value: Tensor | None) -> Stored:
+        """Write the batch's keys and values, and give what a layer may attend to.
+
+        Parameters
+        ----------
+        layer : int
+        key : (tokens, heads, k_cols), f32
+        value : (tokens, heads, v_cols), f32, or None
+            None where values are the first columns of keys.
+        """
+        return self.cache.put(layer, key, value, self.inputs)
+
+    def stored(self, layer: int) -> Stored:
+        """What a layer may attend to that stores nothing itself."""
+        return self.cache.stored(layer, self.inputs)
+
+    def state(self, layer: int, name: str) -> LayerState:
+        """A state of a recurrent layer."""
+        return self.cache.state(layer, name, self.inputs)
 
     def wanted(self, x: Tensor) -> Tensor:
         """Rows of (tokens, cols) that results are wanted for: (outputs, cols)."""
-        return x if self.outputs is None else x.rows(self.outputs)
+        return x if self.shape.whole else x.rows(self.inputs["outputs"])
 
 
 class BatchArrays:
@@ -100,51 +173,105 @@ class BatchArrays:
     ----------
     shape : BatchShape
     arrays : mapping of str to ndarray
-        By the names of the graph's inputs, i32; zeros at first. Others than `NAMES` are left alone.
+        By the names of the graph's inputs, zeros at first. Others than `names` are left alone;
+        those that the graph has no use for may be missing.
+    cache : Cache
+    given : mapping of str to Given
+        What the model may be given beside tokens.
+    causal : bool
+        Whether tokens see none that come later.
+
+    Attributes
+    ----------
+    names : set of str
+        Of the inputs that `fill` fills.
     """
 
-    NAMES = ("tokens", "positions", "slots", "sequences", "outputs", "table")
-
-    def __init__(self, shape: BatchShape, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(
+        self,
+        shape: BatchShape,
+        arrays: Mapping[str, NDArray[Any]],
+        cache: Cache,
+        given: Mapping[str, Given],
+        *,
+        causal: bool = True,
+    ) -> None:
         self._shape = shape
-        self._arrays = arrays
+        self._cache = cache
+        self._given = {name: given[name] for name in shape.given}
+        self._causal = causal
+        own = all_declared(shape, cache, given)
+        self.names = set(own)
+        self._arrays = {
+            name: arrays[name] if name in arrays else np.zeros(extents, dtype.numpy)
+            for name, (extents, dtype) in own.items()
+        }
+        self._sees_ahead = "ends" in arrays or any(name.endswith(".ends") for name in arrays)
+        if shape.tokens == 1:
+            self._arrays["starts"][1:] = 1
 
-    def fill(self, works: Sequence[Work], cache: PagedCache) -> None:
-        """Take slots for the tokens of a pass and write down what its graph is given.
+    def fill(self, works: Sequence[Work]) -> None:
+        """Take room for the tokens of a pass and write down what its graph is given.
 
         Raises
         ------
         CacheFull
-            There are not enough free blocks; some sequences may have been extended.
+            There is not enough room; some sequences may have been extended.
         """
         if len(works) == self._shape.tokens == 1:
-            self._one(works[0], cache)
+            self._one(works[0])
         else:
-            self._several(works, cache)
-        cache.fill_table(self._arrays["table"], [work.sequence for work in works])
+            self._several(works)
+        for name, given in self._given.items():
+            given.fill(name, self._arrays, [work.inputs.get(name) for work in works])
+        self._cache.fill(self._arrays, [(work.sequence, len(work.tokens)) for work in works])
 
-    def _one(self, work: Work, cache: PagedCache) -> None:
+    def _one(self, work: Work) -> None:
         """A single token, the step of a generation: scalars, and row 0 for all else."""
         arrays = self._arrays
-        arrays["positions"][0] = cache.length(work.sequence)
-        arrays["slots"][0] = cache.extend(work.sequence, 1)[0]
+        arrays["positions"][0] = arrays["ends"][0] = self._cache.length(work.sequence)
         arrays["tokens"][0] = work.tokens[0]
 
-    def _several(self, works: Sequence[Work], cache: PagedCache) -> None:
+    def _several(self, works: Sequence[Work]) -> None:
         arrays, outputs = self._arrays, list[int]()
         at = 0
         for row, work in enumerate(works):
-            count, first = len(work.tokens), cache.length(work.sequence)
+            count, first = len(work.tokens), self._cache.length(work.sequence)
             here = slice(at, at + count)
-            arrays["slots"][here] = cache.extend(work.sequence, count)
             arrays["positions"][here] = np.arange(first, first + count)
             arrays["tokens"][here] = work.tokens
             arrays["sequences"][here] = row
+            arrays["starts"][row + 1] = at + count
             outputs += [at + output for output in work.outputs]
             at += count
         # Rows behind the last token may be left from a fuller batch.
-        arrays["slots"][at:] = arrays["positions"][at:] = -1
+        arrays["positions"][at:] = -1
         arrays["tokens"][at:] = arrays["sequences"][at:] = 0
+        arrays["starts"][len(works) + 1 :] = at
         if not self._shape.whole:
             arrays["outputs"][: len(outputs)] = outputs
             arrays["outputs"][len(outputs) :] = 0
+        if self._sees_ahead:
+            self._fill_ends(works)
+
+    def _fill_ends(self, works: Sequence[Work]) -> None:
+        """Write down how far each token sees: to itself, to its span's end, or to the text's."""
+        positions, ends = self._arrays["positions"], self._arrays["ends"]
+        ends[...] = positions
+        at = 0
+        for work in works:
+            last = at + len(work.tokens) - 1
+            if not self._causal:
+                ends[at : last + 1] = positions[last]
+            for first, end in work.spans:
+                ends[at + first : at + end + 1] = positions[at + end]
+            at = last + 1
+
+
+def all_declared(shape: BatchShape, cache: Cache, given: Mapping[str, Given]) -> Declared:
+    """Inputs of a batch, of its cache, and of what works are given beside tokens."""
+    inputs = dict(declared(shape))
+    inputs |= cache.declared(shape.tokens, shape.sequences, shape.longest)
+    for name in shape.given:
+        inputs |= given[name].declared(name, shape.tokens, shape.sequences)
+    return inputs

@@ -11,9 +11,14 @@ from typing import ClassVar, TypeVar
 from wgpu_backend import plugins
 from wgpu_backend.batch import Batch
 from wgpu_backend.config import Config
+from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ModelError
-from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.given import Given
+from wgpu_backend.kvcache.cache import Cache
+from wgpu_backend.kvcache.layers import LayerCache
+from wgpu_backend.kvcache.making import cache_of
 from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.fused_weights import FusedWeights
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.module import Module, populate
@@ -34,6 +39,8 @@ class Model(Module, ABC):
     ----------
     fused_weights : sequence of sequence of str
         Weights of a block to lay side by side, see ``Backend.load``.
+    causal : bool
+        Whether tokens see none that come later. Where they do, a text is one pass, whole.
 
     Raises
     ------
@@ -43,6 +50,7 @@ class Model(Module, ABC):
 
     fused_weights: ClassVar[FusedWeights] = ()
     architectures: ClassVar[tuple[str, ...]] = ()
+    causal: ClassVar[bool] = True
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -67,9 +75,41 @@ class Model(Module, ABC):
             Most positions of a sequence.
         """
 
+    def context_limit(self) -> int | None:
+        """Most positions the model can tell apart, as a learned table of them; None for any."""
+        return None
+
     @abstractmethod
-    def cache_layers(self) -> Sequence[LayerShape]:
-        """What each layer keeps of a position."""
+    def cache_layers(self) -> Sequence[LayerCache]:
+        """What each layer keeps of the past: an entry a layer, see `kvcache.layers`."""
+
+    def make_cache(
+        self, executor: Executor, sequences: int, positions: int, dtype: DType = F16
+    ) -> Cache:
+        """Cache that the model's passes need: of what `cache_layers` says, unless a model minds.
+
+        Parameters
+        ----------
+        executor : Executor
+        sequences : int
+            How many may be long at once.
+        positions : int
+            Over all sequences.
+        dtype : DType
+            Of keys and values; see `PagedCache`.
+
+        Raises
+        ------
+        DTypeError, ShapeError
+            Keys or values cannot have that type.
+        OutOfMemory
+            It does not fit; nothing stays allocated.
+        """
+        return cache_of(executor, self.cache_layers(), sequences, positions, dtype)
+
+    def inputs(self) -> Mapping[str, Given]:
+        """What works may give beside tokens, by name; see `wgpu_backend.given`."""
+        return {}
 
     @abstractmethod
     def hidden(self, batch: Batch) -> Tensor:

@@ -22,7 +22,6 @@ from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.kernels import runs
-from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend, BackendParams, new_backend
 from wgpu_backend.ml.dry_run import DryRunExecutor, DryRunGraph
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
@@ -183,9 +182,9 @@ def dispatches(
     kind = model_class(backend.config)
     draft.load(fused_weights=kind.fused_weights)
     model = kind(draft)
-    runner = Runner(model, PagedCache(listing, model.cache_layers(), POSITIONS, named(kv_dtype)))
+    runner = Runner(model, model.make_cache(listing, 1, POSITIONS, named(kv_dtype)))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
-    head = Head("costs", lambda b, h: sampler.build(b.context, model.logits(h), runner.token_slots))
+    head = Head("costs", sampler.head(model, runner.token_slots))
     try:
         for name, shape in graphs.items():
             listing.found.clear()

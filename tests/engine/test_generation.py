@@ -14,7 +14,6 @@ from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError, OutOfMemory
 from wgpu_backend.gguf_file import open_gguf
-from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor, NumpyRecorded
 from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
@@ -43,7 +42,7 @@ class Talk:
 
     def __init__(self, backend, positions=128):
         self.model = model_class(backend.config)(backend)
-        self.cache = PagedCache(backend.executor, self.model.cache_layers(), positions, F32)
+        self.cache = self.model.make_cache(backend.executor, 4, positions, F32)
         self.runner = Runner(self.model, self.cache)
         self.session = Session()
         self.vocabulary = backend.require("token_embd.weight").shape[0]

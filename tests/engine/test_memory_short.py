@@ -9,7 +9,6 @@ from tests.builders import tiny_model
 from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.errors import DeviceError, OutOfMemory
-from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import BackendParams, new_backend
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.model import model_class
@@ -25,7 +24,7 @@ class Talk:
     def __init__(self, backend, executor: WgpuExecutor) -> None:
         self.device = executor.device
         model = model_class(backend.config)(backend)
-        self.cache = PagedCache(executor, model.cache_layers(), 256, F32)
+        self.cache = model.make_cache(executor, 4, 256, F32)
         self.runner = Runner(model, self.cache)
         self.head = Head("logits", lambda _, hidden: [model.logits(hidden)])
 

@@ -5,7 +5,9 @@ import pytest
 
 from wgpu_backend.dtypes import BF16, F16, F32, Q4_0, Q8_0
 from wgpu_backend.errors import CacheFull, DTypeError, ShapeError
-from wgpu_backend.kvcache.paged import BLOCK, LayerShape, PagedCache
+from wgpu_backend.kvcache.cache import GraphInputs, ints
+from wgpu_backend.kvcache.layers import LayerShape
+from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 
@@ -31,14 +33,31 @@ def exact(rng, shape):
     return values
 
 
+class Given(GraphInputs):
+    """Slots as a constant."""
+
+    def __init__(self, context, slots):
+        super().__init__(context, {"table": ints(1, 1)} | dict.fromkeys(NAMES, ints(len(slots))), 1)
+        self._made["slots"] = context.from_ints(slots)
+
+
+NAMES = ("positions", "sequences", "ends")
+
+
+def given(context, cache, sequence, count):
+    """Inputs of a pass over the next positions of a sequence."""
+    return Given(context, cache.extend(sequence, count))
+
+
 def fill(executor, cache, sequence, count, rng):
     """Append numbers that all types hold exactly; what was written: (count, all values)."""
     with Context(executor) as ctx:
-        slots = ctx.from_ints(cache.extend(sequence, count))
+        inputs = given(ctx, cache, sequence, count)
         written = []
         for layer, shape in enumerate(LAYERS):
             k, v = (exact(rng, (count, 2, n // 2)) for n in (shape.key, shape.value))
-            ctx.compute(*cache.put(layer, *(ctx.from_numpy(a, F32) for a in (k, v)), slots))
+            stored = cache.put(layer, *(ctx.from_numpy(a, F32) for a in (k, v)), inputs)
+            ctx.compute(stored.keys, stored.values)
             written += [k.reshape(count, -1), v.reshape(count, -1)]
     return np.concatenate(written, axis=1)
 
@@ -54,8 +73,7 @@ def contents(executor, cache, sequence):
     """All layers' keys and values at the positions of a sequence, through its block table."""
     positions = np.arange(cache.length(sequence))
     slots = table(cache, sequence)[positions // BLOCK] * BLOCK + positions % BLOCK
-    states = [s for pair in zip(cache._keys, cache._values, strict=True) for s in pair]
-    return np.concatenate([executor.read(s)[slots] for s in states], axis=1)
+    return np.concatenate([executor.read(s)[slots] for s in cache.tensors], axis=1)
 
 
 def test_what_is_put_is_found_at_its_positions(executor, cache, rng):
@@ -132,15 +150,16 @@ def test_a_copied_prefix_has_the_same_blocks(full, rng, dtype, heads):
     """Reading blocks as floats and rounding those again changes nothing."""
     cache = PagedCache(full, [LayerShape(heads * 32, heads * 96)], 4 * BLOCK, dtype)
     with Context(full) as ctx:
-        slots = ctx.from_ints(cache.extend(0, 40))
+        inputs = given(ctx, cache, 0, 40)
         scale = np.exp(rng.normal(0, 3, (40, 1, 1)))
         k, v = (
             ctx.from_numpy((rng.standard_normal((40, heads, n)) * scale).astype("f4"))
             for n in (32, 96)
         )
-        ctx.compute(*cache.put(0, k, v, slots))
+        stored = cache.put(0, k, v, inputs)
+        ctx.compute(stored.keys, stored.values)
     cache.copy_prefix(0, 1, 40)
-    for state in (cache._keys[0], cache._values[0]):
+    for state in cache.tensors:
         values = full.read(state)
         source, target = (table(cache, s)[1] * BLOCK for s in (0, 1))
         assert source != target

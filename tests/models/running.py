@@ -9,7 +9,6 @@ import numpy as np
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.engine.runner import Head, Runner, Work
 from wgpu_backend.gguf_file import open_gguf
-from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.model import model_class
@@ -21,7 +20,7 @@ class Running:
     def __init__(self, backend: Backend, positions: int, dtype: DType) -> None:
         self.model = model_class(backend.config)(backend)
         self.model.fit_context(positions)
-        self.cache = PagedCache(backend.executor, self.model.cache_layers(), positions, dtype)
+        self.cache = self.model.make_cache(backend.executor, 4, positions, dtype)
         self.runner = Runner(self.model, self.cache)
         self.head = Head("logits", lambda batch, hidden: [self.model.logits(hidden)])
 

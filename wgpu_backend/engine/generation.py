@@ -10,13 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from wgpu_backend.batch import Batch
 from wgpu_backend.engine.pipelined_decoder import TOGETHER, PipelinedDecoder
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull
-from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.tokenizer import Detokenizer
 
 DoneReason = Literal["stop", "length"]
@@ -133,12 +131,8 @@ class TokenStream:
         self._room = room
         self._limit = limit
         self.stats = Stats()
-
-        def build(batch: Batch, hidden: Tensor) -> Sequence[Tensor]:  # no method: steps keep it
-            logits = runner.model.logits(hidden)
-            return sampler.build(batch.context, logits, runner.token_slots)
-
-        head = Head(f"sample:{sampler.kind}", build, 1 if sampler.on_host else TOGETHER)
+        build = sampler.head(runner.model, runner.token_slots)
+        head = Head("next token", build, 1 if sampler.on_host else TOGETHER)
         self._steps = PipelinedDecoder(runner, session.sequence, sampler, head, depth, room)
 
     def run(self, prompt: Sequence[int]) -> Generator[int]:
@@ -178,9 +172,7 @@ class TokenStream:
     def _first(self, prompt: Sequence[int]) -> int:
         """Token after the prompt, whose equal beginning the cache may hold already."""
         session, cache = self._session, self._runner.cache
-        same = _common(session.tokens, prompt[:-1])
-        same = same if cache.can_resume(session.sequence, same) else 0
-        cache.remove(session.sequence, same)
+        same = cache.remove(session.sequence, _common(session.tokens, prompt[:-1]))
         del session.tokens[same:]
         self.stats.reused_tokens, self.stats.prompt_tokens = same, len(prompt) - same
         self._sampler.start(prompt)
@@ -239,7 +231,8 @@ class TokenStream:
         session = self._session
         if session.turn == turn:
             session.active = False
-            self._runner.cache.remove(session.sequence, len(session.tokens))
+            left = self._runner.cache.remove(session.sequence, len(session.tokens))
+            del session.tokens[left:]
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

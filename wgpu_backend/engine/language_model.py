@@ -24,7 +24,8 @@ from wgpu_backend.errors import (
     OutOfMemory,
     TokenizerError,
 )
-from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.kvcache.cache import Cache
+from wgpu_backend.kvcache.layers import nbytes_per_position
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import Model, model_class
 from wgpu_backend.tokenizer import Tokenizer
@@ -32,6 +33,7 @@ from wgpu_backend.unclosed import Unclosed
 
 DEFAULT_CONTEXT = 4096
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
+LONG_SEQUENCES = 4  # that caches which forget have room for at their longest
 
 
 def _depth(device: DeviceInfo) -> int:
@@ -105,18 +107,20 @@ class LanguageModel(Shown, Answers):
 
     def _context(self, wanted: int | None) -> int:
         own = self.backend.config.uint("context_length", DEFAULT_CONTEXT, at_least=1)
+        limit = self.model.context_limit() or MAX_CONTEXT
         if wanted is None:
-            return min(own, DEFAULT_CONTEXT)
-        if not 1 <= wanted <= MAX_CONTEXT:
-            raise ContextFull(f"num_ctx: {wanted}, needs 1 to {MAX_CONTEXT}")
-        return wanted
+            return min(own, limit, DEFAULT_CONTEXT)
+        if 1 <= wanted <= limit:
+            return wanted
+        what = "the model knows" if limit < MAX_CONTEXT else "needs"
+        raise ContextFull(f"num_ctx: {wanted}, {what} 1 to {limit}")
 
-    def _cache(self, kv_dtype: DType) -> PagedCache:
-        layers = self.model.cache_layers()
+    def _cache(self, kv_dtype: DType) -> Cache:
+        executor = self.backend.executor
         try:
-            return PagedCache(self.backend.executor, layers, self.num_ctx, kv_dtype)
+            return self.model.make_cache(executor, LONG_SEQUENCES, self.num_ctx, kv_dtype)
         except OutOfMemory as error:
-            each = sum(kv_dtype.nbytes(shape.key + shape.value) for shape in layers)
+            each = nbytes_per_position(self.model.cache_layers(), kv_dtype)
             raise OutOfMemory(
                 f"num_ctx: {self.num_ctx} positions of {each} bytes do not fit: {error}; "
                 "choose a smaller num_ctx",

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from wgpu_backend.batch import Batch, BatchArrays, BatchShape, Work
+from wgpu_backend.batch import Batch, BatchArrays, BatchShape, Work, all_declared
 from wgpu_backend.dtypes import I32
-from wgpu_backend.errors import ContextFull
+from wgpu_backend.errors import ContextError, ContextFull
+from wgpu_backend.given import unknown
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import uninterrupted
-from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.kvcache.cache import Cache, GraphInputs
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.model import Model
-from wgpu_backend.ops.attention.paged import Pages
 from wgpu_backend.ops.sampling.sampling import resolve_tokens
 
 CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes
@@ -36,19 +36,22 @@ Build = Callable[[Batch, Tensor], Sequence[Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is made of the hidden states, by a name that tells recorded graphs apart.
+    """What is made of the hidden states.
 
     Parameters
     ----------
     name : str
+        For people.
     build : callable
-        From the batch and (outputs, cols) states to the tensors that are read back.
+        From the batch and (outputs, cols) states to the tensors that are read back. Recorded graphs
+        are kept by it: one that is made anew for each call should be equal, and hash alike, where
+        it builds the same.
     times : int
-        Passes that a `BatchedSubmit` may submit together; equal for equal names.
+        Passes that a `BatchedSubmit` may submit together.
     """
 
     name: str
-    build: Build = field(compare=False)
+    build: Build
     times: int = 1
 
 
@@ -83,10 +86,12 @@ class StepInputs(NamedTuple):
     extra: Mapping[str, Array]
 
     @classmethod
-    def of(cls, shape: BatchShape, arrays: Mapping[str, Array]) -> StepInputs:
+    def of(
+        cls, shape: BatchShape, arrays: Mapping[str, Array], cache: Cache, model: Model
+    ) -> StepInputs:
         """Tell a batch's arrays from those of its head."""
-        extra = {n: a for n, a in arrays.items() if n not in BatchArrays.NAMES}
-        return cls(BatchArrays(shape, arrays), extra)
+        batch = BatchArrays(shape, arrays, cache, model.inputs(), causal=model.causal)
+        return cls(batch, {n: a for n, a in arrays.items() if n not in batch.names})
 
 
 @dataclass(slots=True)
@@ -120,9 +125,9 @@ class Runner:
     Parameters
     ----------
     model : Model
-    cache : PagedCache
-    chunk : int
-        Tokens of one pass at most.
+    cache : Cache
+    chunk : int or None
+        Tokens of one pass at most; None for what suits the model.
 
     Attributes
     ----------
@@ -130,15 +135,16 @@ class Runner:
         State for tokens that heads choose; see `wgpu_backend.ops.sampling.sampling.reference`.
     """
 
-    def __init__(self, model: Model, cache: PagedCache, chunk: int = CHUNK) -> None:
+    def __init__(self, model: Model, cache: Cache, chunk: int | None = None) -> None:
         self.model = model
         self.cache = cache
-        self.chunk = chunk
+        # What sees ahead cannot be cut.
+        self.chunk = chunk or (CHUNK if model.causal else cache.positions)
         self.clock = Clock()
         self._executor = model.backend.executor
         spec = Spec.dense((TOKEN_SLOTS,), I32)
         self.token_slots = leaf(spec, self._executor.state(spec, "chosen tokens"))
-        self._passes: dict[tuple[BatchShape, str], Pass] = {}
+        self._passes: dict[tuple[BatchShape, Build, int], Pass] = {}
 
     def prefill(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
@@ -216,11 +222,12 @@ class Runner:
         rows, results = bucket(tokens), bucket(outputs)
         if results == rows and not all(work.whole for work in works):
             results *= 2  # as many as rows would say that all are wanted
-        longest = min(bucket(longest, SHORTEST), self.cache.positions)
-        return self._pass(BatchShape(rows, results, bucket(len(works)), longest), head)
+        longest = min(bucket(longest, SHORTEST), self.cache.longest)
+        given = tuple(sorted({name for work in works for name in work.inputs}))
+        return self._pass(BatchShape(rows, results, bucket(len(works)), longest, given), head)
 
     def _pass(self, shape: BatchShape, head: Head) -> Pass:
-        key = (shape, head.name)  # a head itself would keep its first stream alive
+        key = (shape, head.build, head.times)
         found = self._passes.get(key)
         if found is None:
             self.clock.recorded += 1
@@ -229,30 +236,27 @@ class Runner:
 
     def _record(self, shape: BatchShape, head: Head) -> Pass:
         context = Context(self._executor)
+        self._require_known(shape)
         batch = self._batch(context, shape)
         times = head.times if shape.tokens == shape.sequences else 1  # steps of a generation
         recorded = context.record(*head.build(batch, self.model.hidden(batch)), times=times)
-        return Pass(context, recorded, [StepInputs.of(shape, arrays) for arrays in recorded.turns])
+        steps = [StepInputs.of(shape, arrays, self.cache, self.model) for arrays in recorded.turns]
+        return Pass(context, recorded, steps)
+
+    def _require_known(self, shape: BatchShape) -> None:
+        """Refuse inputs that the model did not declare."""
+        known = self.model.inputs()
+        if wrong := unknown(shape.given, known):
+            raise ContextError(
+                f"run: input {wrong[0]!r} is unknown to {type(self.model).__name__}, "
+                f"which takes {', '.join(known) or 'tokens alone'}"
+            )
 
     def _batch(self, context: Context, shape: BatchShape) -> Batch:
-        width = -(-shape.longest // self.cache.block)
-
-        def ints(name: str, *extents: int) -> Tensor:
-            return context.input(name, extents, I32)
-
-        positions = ints("positions", shape.tokens)
-        sequences = ints("sequences", shape.tokens)
-        table = ints("table", shape.sequences, width)
-        return Batch(
-            context,
-            shape,
-            tokens=cast("Tensor", resolve_tokens(ints("tokens", shape.tokens), self.token_slots)),
-            positions=positions,
-            slots=ints("slots", shape.tokens),
-            outputs=None if shape.whole else ints("outputs", shape.outputs),
-            pages=Pages(positions, sequences, table, self.cache.block),
-            cache=self.cache,
-        )
+        declared = all_declared(shape, self.cache, self.model.inputs())
+        inputs = GraphInputs(context, declared, shape.longest)
+        tokens = cast("Tensor", resolve_tokens(inputs["tokens"], self.token_slots))
+        return Batch(context, shape, tokens, inputs, self.cache)
 
     @uninterrupted
     def close(self) -> None:
@@ -306,7 +310,7 @@ class BatchedSubmit:
         before = [(w.sequence, cache.length(w.sequence)) for w in works]
         step = self._pass.steps[self._filled]
         try:
-            step.batch.fill(works, cache)
+            step.batch.fill(works)
             write_inputs(step.extra, extra)
         except BaseException:
             runner.restore(before)
@@ -347,6 +351,5 @@ class TimedResult:
         return arrays
 
 
-# A graph has outputs; nobody waits for those of `NOTHING`.
-NOTHING = Head("nothing", lambda batch, hidden: [hidden])
-HIDDEN = Head("hidden", lambda batch, hidden: [hidden])
+# A graph has outputs; nobody waits for those of `NOTHING`, which share the graph of `HIDDEN`.
+NOTHING = HIDDEN = Head("hidden", lambda batch, hidden: [hidden])

@@ -9,17 +9,45 @@ references to the slots on the device that will hold them::
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from wgpu_backend.batch import Batch
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checked
-from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import Model
 from wgpu_backend.ops.sampling.sampling import reference
-from wgpu_backend.sample import Sampler, SamplingOptions, plan
+from wgpu_backend.sample import Plan, Sampler, SamplingOptions, plan
 
 MOST_AHEAD = 8  # tokens that may be under way: each has a slot of its own
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """Makes what a step of a generation reads back.
+
+    Equal for equal plans, so that recorded graphs serve every stream with such options.
+
+    Parameters
+    ----------
+    plan : Plan
+    model : Model
+    token_slots : (slots,), i32
+        State that chosen tokens are put into.
+    """
+
+    plan: Plan
+    model: Model
+    token_slots: Tensor = field(compare=False)
+
+    def __call__(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
+        """Slots with the chosen token, or the logits for the host."""
+        logits = self.model.logits(hidden)
+        if self.plan.kind == "host":
+            return [logits]
+        return [build(batch.context, logits, self.plan, self.token_slots)]
 
 
 class StepSampler:
@@ -36,8 +64,6 @@ class StepSampler:
 
     Attributes
     ----------
-    kind : str
-        Tells apart the graphs that `build` makes.
     on_host : bool
         Whether a step's token must be read before the next step can be submitted.
     newest : int
@@ -49,7 +75,6 @@ class StepSampler:
         self._plan = plan(options)
         self._first_place = first_place
         self.on_host = self._plan.kind == "host"
-        self.kind = f"{self._plan.kind}/{self._plan.candidates}/{self._plan.history}"
         self._history: list[int] = []
         self.newest = -1
         self._read = self._advanced = 0
@@ -76,12 +101,12 @@ class StepSampler:
             self._prompt = len(last)
         self._draw()
 
-    def build(self, context: Context, logits: Tensor, token_slots: Tensor) -> list[Tensor]:
-        """Add what a step reads back: the slots with its token, or the logits for the host."""
-        return [logits if self.on_host else build(context, logits, self._plan, token_slots)]
+    def head(self, model: Model, token_slots: Tensor) -> NextToken:
+        """What builds the choice of a token; the same for all samplers of the same plan."""
+        return NextToken(self._plan, model, token_slots)
 
     def inputs(self) -> dict[str, Array]:
-        """Values of the inputs that `build` declared, for the next step; again gives the same.
+        """Values of the inputs that the head declared, for the next step; again gives the same.
 
         They are written over when the sampler advances.
         """

@@ -18,7 +18,6 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.runner import CHUNK, SHORTEST, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.interrupts import wait_until
-from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
@@ -78,11 +77,9 @@ def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: DryRunE
     draft = Backend(backend.file, dry_run)
     draft.load(fused_weights=kind.fused_weights)
     model = kind(draft)
-    runner = Runner(model, PagedCache(dry_run, model.cache_layers(), CHUNK, kv_dtype))
+    runner = Runner(model, model.make_cache(dry_run, 1, CHUNK, kv_dtype))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
-    head = Head(
-        "dry run", lambda b, h: sampler.build(b.context, model.logits(h), runner.token_slots)
-    )
+    head = Head("dry run", sampler.head(model, runner.token_slots))
     for tokens in TOKENS:
         runner.recorded(BatchShape(tokens, 1, 1, SHORTEST), head)
     runner.close()

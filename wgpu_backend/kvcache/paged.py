@@ -1,63 +1,62 @@
-"""The causal cache: keys and values of every layer in blocks that sequences share."""
+"""Keys and values of layers in blocks that sequences share: the causal cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0, DType
-from wgpu_backend.errors import DTypeError, ShapeError
-from wgpu_backend.graph.node import Storage
+from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kvcache.blocks import BlockTable
+from wgpu_backend.kvcache.cache import (
+    Arrays,
+    Counts,
+    Declared,
+    GraphInputs,
+    LayerState,
+    Stored,
+    ints,
+)
+from wgpu_backend.kvcache.layers import (
+    LayerCache,
+    SharedLayer,
+    kept_by,
+    paged_layers,
+    require_type,
+)
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32
-CACHE_TYPES = (F16, F32, Q8_0, Q4_0)
-
-
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """Values that one position takes in a layer's cache."""
-
-    key: int
-    value: int
-
-
-def _require_type(dtype: DType, layers: Sequence[LayerShape]) -> None:
-    if dtype not in CACHE_TYPES:
-        wanted = ", ".join(map(str, CACHE_TYPES))
-        raise DTypeError(f"cache: {dtype}, needs one of {wanted}")
-    if not dtype.quantised:
-        return
-    for i, shape in enumerate(layers):
-        for what, cols in (("keys", shape.key), ("values", shape.value)):
-            if cols % dtype.block:
-                raise ShapeError(
-                    f"cache: {what} of layer {i} have {cols} values a position, {dtype} needs "
-                    f"heads of a multiple of {dtype.block}; choose f16"
-                )
 
 
 class PagedCache:
-    """Keys and values of past tokens.
+    """Keys and values of all past tokens, for layers that keep nothing else.
 
-    The first half is for models, the second for what manages sequences.
+    A `Cache`; see there for what its methods mean.
 
     Parameters
     ----------
     executor : Executor
-    layers : sequence of LayerShape
+    layers : sequence of LayerCache
+        One a layer. Others than `LayerShape` and `SharedLayer` have no part here.
     positions : int
         Positions over all sequences; rounded up to whole blocks.
     dtype : DType
         f16, f32, q8_0 or q4_0. Values in blocks are rounded as they are written; heads have to be
         whole blocks of 32.
+    prefix : str
+        In front of the names of inputs, where there are other caches beside it.
+
+    Attributes
+    ----------
+    tensors : list of Tensor
+        Keys and values of all layers, (positions, cols) each.
 
     Raises
     ------
@@ -72,52 +71,97 @@ class PagedCache:
     def __init__(
         self,
         executor: Executor,
-        layers: Sequence[LayerShape],
+        layers: Sequence[LayerCache],
         positions: int,
         dtype: DType = F16,
+        *,
+        prefix: str = "",
     ) -> None:
-        _require_type(dtype, layers)
+        shapes = paged_layers(layers)
+        require_type(dtype, shapes)
         self.block = BLOCK
         self._executor = executor
         blocks = -(-positions // BLOCK)
-        self.positions = blocks * BLOCK
+        self.positions = self.longest = blocks * BLOCK
+        self._prefix = prefix
+        self._slots_name, self._table_name = f"{prefix}slots", f"{prefix}table"
         self._table = BlockTable(blocks, BLOCK)
-        self._storages: list[Storage] = []
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
+        self.tensors: list[Tensor] = []
+        self._shapes = dict(shapes)
+        self._states: dict[int, dict[str, Tensor]] = {}
         try:
-            for i, shape in enumerate(layers):
-                self._keys.append(self._state(shape.key, dtype, f"cache.{i}.key"))
-                self._values.append(self._state(shape.value, dtype, f"cache.{i}.value"))
+            for i, shape in shapes.items():
+                self._states[i] = {
+                    what: self._state(cols, dtype, f"cache.{i}.{what}")
+                    for what, cols in shape.stored.items()
+                }
         except BaseException:
             self.close()
             raise
+        for i, kept in kept_by(layers):
+            if isinstance(kept, SharedLayer) and kept.layer in shapes:
+                self._states[i], self._shapes[i] = self._states[kept.layer], shapes[kept.layer]
 
     def _state(self, cols: int, dtype: DType, label: str) -> Tensor:
         spec = Spec.dense((self.positions, cols), dtype)
-        storage = self._executor.state(spec, label)
-        self._storages.append(storage)
-        return leaf(spec, storage)
+        self.tensors.append(leaf(spec, self._executor.state(spec, label)))
+        return self.tensors[-1]
 
-    # For models.
+    # For graphs.
 
-    def put(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Write a batch's keys and values, and give the whole cache of the layer.
+    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+        """Slots of the pass, and the block table of its sequences."""
+        width = -(-min(longest, self.longest) // self.block)
+        return {self._slots_name: ints(tokens), self._table_name: ints(sequences, width)}
 
-        Parameters
-        ----------
-        layer : int
-        key, value : (tokens, heads, cols), f32
-        slots : (tokens,), i32
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+        """Write keys and values of a pass, and give what the layer may attend to."""
+        new = {"key": key, **({} if value is None else {"value": value})}
+        states = self._states_of(layer)
+        if new.keys() != states.keys():
+            raise ContextError(
+                f"cache: layer {layer} stores {' and '.join(states)}, got {' and '.join(new)}"
+            )
+        slots = inputs[self._slots_name]
+        written = {
+            what: states[what].set_rows(x.reshape(x.shape[0], -1), slots) for what, x in new.items()
+        }
+        return self._stored(layer, written, inputs)
 
-        Returns
-        -------
-        (positions, heads * cols) for keys and for values
-        """
-        tokens = slots.shape[0]
-        keys = self._keys[layer].set_rows(key.reshape(tokens, -1), slots)
-        values = self._values[layer].set_rows(value.reshape(tokens, -1), slots)
-        return keys, values
+    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+        """What a layer may attend to without a write of its own."""
+        return self._stored(layer, self._states_of(layer), inputs)
+
+    def _states_of(self, layer: int) -> dict[str, Tensor]:
+        if layer not in self._states:
+            raise ContextError(f"cache: layer {layer} stores no keys; {sorted(self._states)} do")
+        return self._states[layer]
+
+    def _stored(self, layer: int, states: Mapping[str, Tensor], inputs: GraphInputs) -> Stored:
+        shape, keys = self._shapes[layer], states["key"]
+        return Stored(
+            keys,
+            states.get("value", keys),
+            Pages(
+                inputs[self._counted("positions")],
+                inputs["sequences"],
+                inputs[self._table_name],
+                self.block,
+            ),
+            min(inputs.longest, self.longest),
+            inputs,
+            self._counted("ends"),
+            shape.window,
+            shape.chunk,
+        )
+
+    def _counted(self, name: str) -> str:
+        """Name of the input that has positions as this cache counts them."""
+        return name
+
+    def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
+        """Fail: there are no states."""
+        raise ContextError(f"cache: layer {layer} has no state {name!r}, it stores keys alone")
 
     # For what manages sequences.
 
@@ -134,6 +178,19 @@ class PagedCache:
         """Slots for the next positions of a sequence; CacheFull where none are left."""
         return self._table.extend(sequence, tokens)
 
+    def fill(self, arrays: Arrays, counts: Counts) -> None:
+        """Take slots for the tokens of a pass, and write them and the block table down."""
+        slots = arrays[self._slots_name]
+        if len(slots) == 1:
+            slots[0] = self.extend(counts[0][0], 1)[0]
+        else:
+            at = 0
+            for sequence, count in counts:
+                slots[at : at + count] = self.extend(sequence, count)
+                at += count
+            slots[at:] = -1
+        self.fill_table(arrays[self._table_name], [sequence for sequence, _ in counts])
+
     def fill_table(self, table: NDArray[np.int32], sequences: Sequence[int]) -> None:
         """Write the block table of these sequences, a row each; unused entries become 0."""
         table[...] = 0
@@ -141,7 +198,15 @@ class PagedCache:
             blocks = self._table.blocks_of(sequence)
             table[row, : len(blocks)] = blocks
 
-    def copy_prefix(self, source: int, target: int, length: int) -> None:
+    def resume_point(self, sequence: int, position: int) -> int:
+        """`position`, or the end of the sequence where that comes before it."""
+        return min(max(position, 0), self.length(sequence))
+
+    def can_resume(self, sequence: int, position: int) -> bool:
+        """Whether generation may go on at `position`."""
+        return self.resume_point(sequence, position) == position
+
+    def copy_prefix(self, source: int, target: int, length: int) -> int:
         """Share the first positions of one sequence with another.
 
         Raises
@@ -150,8 +215,9 @@ class PagedCache:
             The prefix ends inside a block and no block is free; nothing has changed.
         """
         self._copy_slots(target, self._table.share(source, target, length))
+        return self.length(target)
 
-    def remove(self, sequence: int, begin: int = 0) -> None:
+    def remove(self, sequence: int, begin: int = 0) -> int:
         """Forget the positions of a sequence from `begin` on.
 
         Raises
@@ -163,10 +229,7 @@ class PagedCache:
             self._table.drop(sequence)
         else:
             self._copy_slots(sequence, self._table.truncate(sequence, begin))
-
-    def can_resume(self, sequence: int, position: int) -> bool:
-        """Whether generation may go on at `position`."""
-        return position <= self.length(sequence)
+        return self.length(sequence)
 
     def _copy_slots(self, sequence: int, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy positions for a sequence, which is forgotten if that fails."""
@@ -178,14 +241,13 @@ class PagedCache:
             with Context(self._executor) as context:
                 old = context.from_ints([a for a, _ in pairs])
                 new = context.from_ints([b for _, b in pairs])
-                states = [*self._keys, *self._values]
-                context.compute(*(s.set_rows(s.rows(old), new) for s in states))
+                context.compute(*(s.set_rows(s.rows(old), new) for s in self.tensors))
         except BaseException:
             self._table.drop(sequence)
             raise
 
     def close(self) -> None:
         """Release the device memory; again is harmless."""
-        for storage in self._storages:
-            self._executor.free(storage)
-        self._storages.clear()
+        for tensor in self.tensors:
+            self._executor.free(tensor.storage)
+        self.tensors.clear()

@@ -41,15 +41,15 @@ def attend(
     -------
     (tokens, heads * v_cols), f32
     """
-    keys, values = batch.cache.put(layer, k, v, batch.slots)
+    stored = batch.put(layer, k, v)
     y = attention(
         q,
-        keys,
-        values,
-        batch.pages,
+        stored.keys,
+        stored.values,
+        stored.pages,
         scale=scale,
         kv_heads=k.shape[1],
-        longest=batch.shape.longest,
+        longest=stored.longest,
         window=window,
         softcap=softcap,
     )

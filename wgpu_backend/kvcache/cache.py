@@ -1,0 +1,237 @@
+"""Cache: what models and those who manage sequences ask of what is kept of past tokens.
+
+A cache has two sides. Graphs of a model read and write it by layer, through inputs that the cache
+declares: block tables, slots, rows of states. Before each pass the host makes room for its tokens
+and writes down the values of those inputs. Where a sequence may go on from is the cache's to say:
+recurrent layers and windows forget, and go on from where a checkpoint was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from wgpu_backend.dtypes import I32, DType
+from wgpu_backend.graph.spec import Shape
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.attention.paged import Pages
+
+Arrays = Mapping[str, NDArray[Any]]
+Declared = Mapping[str, tuple[Shape, DType]]
+"""Shape and type of inputs, by name."""
+
+Counts = Sequence[tuple[int, int]]
+"""Sequences of a pass in order, and how many tokens each has in it."""
+
+
+class GraphInputs:
+    """Inputs of the graph of a pass; each is made when something first asks for it.
+
+    Parameters
+    ----------
+    context : Context
+    declared : mapping of str to (shape, dtype)
+    longest : int
+        Most positions that any sequence has in a pass of this graph.
+    """
+
+    def __init__(self, context: Context, declared: Declared, longest: int) -> None:
+        self.context = context
+        self.longest = longest
+        self._declared = declared
+        self._made: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._made:
+            shape, dtype = self._declared[name]
+            self._made[name] = self.context.input(name, shape, dtype)
+        return self._made[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Keys and values of a layer, and where those of each sequence lie.
+
+    Parameters
+    ----------
+    keys : (slots, heads * k_cols)
+    values : (slots, heads * v_cols)
+        The same tensor as `keys` where values are their first columns.
+    pages : Pages
+        Its positions are counted from the first one that the layer's block table still has. That is
+        a multiple of the block, and of the layer's chunk.
+    longest : int
+        No sequence has more positions than this in the table.
+    inputs : GraphInputs
+    ends_name : str
+        Of the input behind `ends`.
+    window, chunk : int
+        What the layer said it sees, see `LayerShape`; 0 for all.
+    """
+
+    keys: Tensor
+    values: Tensor
+    pages: Pages
+    longest: int
+    inputs: GraphInputs
+    ends_name: str
+    window: int = 0
+    chunk: int = 0
+
+    @property
+    def ends(self) -> Tensor:
+        """Last position that each token sees, counted as those of `pages`: (tokens,), i32.
+
+        Its own, unless the model is not causal or its batch has spans.
+        """
+        return self.inputs[self.ends_name]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """One state of a recurrent layer, over all sequences.
+
+    Parameters
+    ----------
+    rows : (rows, *shape), f32
+        Row 0 is zeros, with which a sequence begins.
+    source : (sequences,), i32
+        Row that each sequence of the pass begins with; 0 for padding.
+    target : (sequences,), i32
+        Row for its state after the pass; one that nobody reads in it, and -1 for padding.
+    context : Context
+    """
+
+    rows: Tensor
+    source: Tensor
+    target: Tensor
+    context: Context
+
+    def put(self, values: Tensor) -> Tensor:
+        """Write states (sequences, *shape) after a pass; the pass does so even if nobody reads."""
+        count = values.shape[0]
+        flat = self.rows.reshape(self.rows.shape[0], -1)
+        written = flat.set_rows(values.reshape(count, -1), self.target)
+        self.context.forward(written)
+        return written
+
+
+class Cache(Protocol):
+    """What is kept of past tokens.
+
+    Attributes
+    ----------
+    positions : int
+        Over all sequences.
+    longest : int
+        Positions of one sequence that graphs are made for at most; less than `positions` where
+        every layer forgets.
+    """
+
+    positions: int
+    longest: int
+
+    # For graphs.
+
+    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+        """Inputs of a pass's graph beside those of the batch."""
+        ...
+
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+        """Write keys and values of a pass, and give what the layer may attend to.
+
+        Parameters
+        ----------
+        layer : int
+        key : (tokens, heads, k_cols), f32
+        value : (tokens, heads, v_cols), f32, or None
+            None where values are the first columns of keys.
+        inputs : GraphInputs
+        """
+        ...
+
+    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+        """What a layer may attend to without a write of its own."""
+        ...
+
+    def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
+        """A state of a recurrent layer."""
+        ...
+
+    # For what manages sequences.
+
+    def length(self, sequence: int) -> int:
+        """Positions of a sequence."""
+        ...
+
+    @property
+    def free_positions(self) -> int:
+        """Positions there is room for, at least."""
+        ...
+
+    def fill(self, arrays: Arrays, counts: Counts) -> None:
+        """Make room for the tokens of a pass, and write down the inputs that `declared` names.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            Of all inputs; those of the batch are filled already.
+        counts : sequence of (sequence, tokens)
+
+        Raises
+        ------
+        CacheFull
+            There is no room; some sequences may have been extended.
+        """
+        ...
+
+    def resume_point(self, sequence: int, position: int) -> int:
+        """Last position up to `position` from which the sequence can go on."""
+        ...
+
+    def can_resume(self, sequence: int, position: int) -> bool:
+        """Whether a sequence can go on from `position`."""
+        ...
+
+    def remove(self, sequence: int, begin: int = 0) -> int:
+        """Forget what follows the resume point of `begin`.
+
+        Returns
+        -------
+        int
+            Positions that are left; as few as `begin`, or fewer.
+
+        Raises
+        ------
+        CacheFull
+            Others share what would have to change, and no room is free; nothing has changed.
+        """
+        ...
+
+    def copy_prefix(self, source: int, target: int, length: int) -> int:
+        """Give `target` the first positions of `source`, as far as they can be gone on from.
+
+        Returns
+        -------
+        int
+            Positions that it has now, at most `length`; what it had before is forgotten.
+
+        Raises
+        ------
+        CacheFull
+            There is no room for what cannot be shared; nothing has changed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the device memory; again is harmless."""
+        ...
+
+
+def ints(*shape: int) -> tuple[Shape, DType]:
+    """Declare an input of i32."""
+    return shape, I32

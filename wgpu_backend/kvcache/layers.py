@@ -1,0 +1,114 @@
+"""What a layer keeps of the past: a model's word for its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0, DType
+from wgpu_backend.errors import DTypeError, ShapeError
+
+CACHE_TYPES = (F16, F32, Q8_0, Q4_0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Keys and values of every position.
+
+    Parameters
+    ----------
+    key : int
+        Values that the keys of one position take, over all heads.
+    value : int or None
+        Likewise; None where values are the first columns of keys, which are then stored once.
+    window : int
+        Positions that a token of the layer sees at most, itself included; 0 for all.
+    chunk : int
+        A token sees no position before the last multiple of this; 0 for all.
+    """
+
+    key: int
+    value: int | None
+    window: int = 0
+    chunk: int = 0
+
+    @property
+    def stored(self) -> Mapping[str, int]:
+        """Values of a position by what they are: of a layer's tensors."""
+        return {"key": self.key, **({} if self.value is None else {"value": self.value})}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayer:
+    """Nothing of its own: the layer reads keys and values of another one.
+
+    Parameters
+    ----------
+    layer : int
+        That other one.
+    """
+
+    layer: int
+
+
+class StateShape:
+    """States of a recurrent layer, f32, of which every sequence has one.
+
+    Parameters
+    ----------
+    **shapes : tuple of int
+        Shape of each state, by a name of the model's choice.
+    """
+
+    def __init__(self, **shapes: tuple[int, ...]) -> None:
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes
+
+    def __repr__(self) -> str:
+        return f"StateShape({', '.join(f'{n}={s}' for n, s in self.shapes.items())})"
+
+
+Kept = LayerShape | StateShape | SharedLayer
+LayerCache = Kept | tuple[Kept, ...] | None
+"""What one layer keeps: one thing, several, or nothing."""
+
+
+def kept_by(layers: Sequence[LayerCache]) -> Iterator[tuple[int, Kept]]:
+    """Everything that layers keep, with the number of the layer."""
+    for number, kept in enumerate(layers):
+        parts = kept if isinstance(kept, tuple) else () if kept is None else (kept,)
+        yield from ((number, part) for part in parts)
+
+
+def paged_layers(layers: Sequence[LayerCache]) -> dict[int, LayerShape]:
+    """Layers that store keys and values."""
+    return {i: kept for i, kept in kept_by(layers) if isinstance(kept, LayerShape)}
+
+
+def require_type(dtype: DType, layers: Mapping[int, LayerShape]) -> None:
+    """Refuse types that keys and values cannot have.
+
+    Raises
+    ------
+    DTypeError
+        It is none of a cache.
+    ShapeError
+        A position of a layer is not made of whole blocks of it.
+    """
+    if dtype not in CACHE_TYPES:
+        wanted = ", ".join(map(str, CACHE_TYPES))
+        raise DTypeError(f"cache: {dtype}, needs one of {wanted}")
+    if not dtype.quantised:
+        return
+    for number, shape in layers.items():
+        for what, cols in shape.stored.items():
+            if cols % dtype.block:
+                raise ShapeError(
+                    f"cache: {what}s of layer {number} have {cols} values a position, {dtype} "
+                    f"needs heads of a multiple of {dtype.block}; choose f16"
+                )
+
+
+def nbytes_per_position(layers: Sequence[LayerCache], dtype: DType) -> int:
+    """Bytes of a position that every layer still stores."""
+    shapes = paged_layers(layers).values()
+    return sum(dtype.nbytes(sum(shape.stored.values())) for shape in shapes)
