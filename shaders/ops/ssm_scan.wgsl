@@ -8,6 +8,7 @@
 // @import formats/load/f32 as b
 // @import formats/load/f32 as c
 // @import lib/index/grid
+// @import lib/numeric/softplus
 
 const WG: u32 = 64u;
 const STATES: u32 = 16u;
@@ -60,11 +61,4 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var n = 0u; n < STATES; n++) {
         y[params.results + i * STATES + n] = states[n];
     }
-}
-
-// log(1 + e) loses what is small beside 1; its series does not.
-fn softplus(value: f32) -> f32 {
-    let e = exp(-abs(value));
-    let series = e * (1.0 - e * (0.5 - e * (1.0 / 3.0 - e * 0.25)));
-    return max(value, 0.0) + select(log(1.0 + e), series, e < 0.01);
 }

@@ -25,7 +25,7 @@ from wgpu_backend.ops.conv import convolution, resampling
 from wgpu_backend.ops.elementwise import activation, arithmetic, comparison, pointwise
 from wgpu_backend.ops.linear import linear, products
 from wgpu_backend.ops.moe import experts
-from wgpu_backend.ops.recurrent import ssm
+from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import norm, reduction, scan
 from wgpu_backend.ops.rope import position
 from wgpu_backend.ops.rope.options import STREAMS, RopeOptions
@@ -217,6 +217,12 @@ class Tensor(Operators):
     interpolate = Method(resampling.interpolate)
     ssm_conv = Method(ssm.ssm_conv)
     ssm_scan = Method(ssm.ssm_scan)
+    short_conv = Method(short_convolution.short_conv)
+    token_shift = Method(short_convolution.token_shift)
+    gated_delta = Method(head_scans.gated_delta)
+    gated_linear = Method(head_scans.gated_linear)
+    wkv7 = Method(head_scans.wkv7)
+    selective_scan = Method(head_scans.selective_scan)
     rope_table_streams = Method(position.rope_table_streams)
 
     def rope_with(

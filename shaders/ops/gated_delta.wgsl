@@ -1,0 +1,60 @@
+// S = exp(decay) S, S += k (beta (v - Sᵀ k))ᵀ, y = scale Sᵀ q: the gated delta rule.
+// @import formats/load/f32 as q
+// @import formats/load/f32 as k
+// @import formats/load/f32 as v
+// @import formats/load/f32 as decay
+// @import formats/load/f32 as beta
+// @import lib/recurrent/head_scan
+// @import lib/recurrent/shared_decay
+
+struct Params {
+    groups: u32, strips: u32, sequences: u32, tokens: u32, heads: u32, rows: u32, cols: u32,
+    slots: u32, group: u32, key_heads: u32, scale: f32, state_offset: u32, runs_offset: u32,
+    q_offset: u32, k_offset: u32, v_offset: u32, decay_offset: u32, beta_offset: u32,
+    q_strides: vec4<u32>, k_strides: vec4<u32>, v_strides: vec4<u32>, decay_strides: vec4<u32>,
+    beta_strides: vec4<u32>,
+}
+
+fn fetch(vector: u32, token: u32, head: u32, row: u32) -> vec4<f32> {
+    let rows = rows_at(row);
+    let key_head = head / params.group % params.key_heads;
+    var values: vec4<f32>;
+    if vector == 0u {
+        let at = token * params.decay_strides.y + head * params.decay_strides.z;
+        values = exp(decay_gather4(params.decay_offset + at + rows * params.decay_strides.w));
+    } else if vector == 1u {
+        let at = token * params.k_strides.y + key_head * params.k_strides.z;
+        values = k_gather4(params.k_offset + at + rows * params.k_strides.w);
+    } else {
+        let at = token * params.q_strides.y + key_head * params.q_strides.z;
+        values = params.scale * q_gather4(params.q_offset + at + rows * params.q_strides.w);
+    }
+    return there(row, values);
+}
+
+fn fetch_own(token: u32, head: u32, column: u32) -> vec2<f32> {
+    let at = token * params.v_strides.y + head * params.v_strides.z + column * params.v_strides.w;
+    let gate = token * params.beta_strides.z + head * params.beta_strides.w;
+    return vec2<f32>(v_load(params.v_offset + at), beta_load(params.beta_offset + gate));
+}
+
+fn begin(head: u32, column: u32, row: u32) {
+}
+
+fn advance(staged_at: u32, own: vec2<f32>, lane: u32) -> f32 {
+    let mine = staged_at + lane / COLS * QUADS;
+    var known = 0.0;
+    // @unroll
+    for (var i = 0u; i < QUADS; i++) {
+        states[i] *= decay_at(staged_at, mine, i);
+        known += dot(states[i], staged[mine + LENGTH + i]);
+    }
+    let change = own.y * (own.x - column_sum(known, 2u, lane));
+    var sum = 0.0;
+    // @unroll
+    for (var i = 0u; i < QUADS; i++) {
+        states[i] += staged[mine + LENGTH + i] * change;
+        sum += dot(states[i], staged[mine + 2u * LENGTH + i]);
+    }
+    return sum;
+}

@@ -1,0 +1,326 @@
+"""Scans of a head's matrix of states: gated_delta, gated_linear, wkv7, selective_scan.
+
+They go token by token. `wgpu_backend.ops.recurrent.runs` says what states and runs are. Decays are given as
+logarithms of the factors. Operands may be of any strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node, ParamValue
+from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
+from wgpu_backend.ops.check import (
+    FLOATS,
+    ceil_div,
+    grid_for,
+    pad_to_4d,
+    require,
+    require_dtype,
+    require_rank,
+)
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.recurrent.runs import require_runs, require_state
+
+MAX_KEYS = 512  # states of a column
+THREADS = 128
+_OWN_QUADS = 8  # vectors of four states that suit the registers of a thread
+
+
+@op(dense=("runs",), trusted=True)
+def gated_delta(
+    q: Node,
+    k: Node,
+    v: Node,
+    decay: Node,
+    beta: Node,
+    state: Node,
+    runs: Node,
+    *,
+    scale: float = 1.0,
+    tiled: bool = False,
+) -> Launch:
+    """Gated delta rule: ``S = exp(decay) S``, ``S += k beta (v - k S)``, ``y = scale q S``.
+
+    Source: Yang, Kautz & Hatamizadeh 2024, "Gated Delta Networks", eq. 10; with a decay for each
+    channel Kimi Team 2025, "Kimi Linear", eq. 1.
+
+    Parameters
+    ----------
+    q, k : (tokens, key_heads, keys), f32, f16 or bf16
+        `key_heads` divides `heads`. `keys` is 1 to 512.
+    v : (tokens, heads, values)
+    decay : (tokens, heads, keys), or (tokens, heads, 1) where all states of a head decay alike
+    beta : (tokens, heads)
+    state : (slots, heads, keys, values), f32
+        Written in place.
+    runs : (sequences, 4), i32
+        See `wgpu_backend.ops.recurrent.runs`.
+    scale : float
+        Factor of queries.
+    tiled : bool
+        Whether keys are dealt to heads in turn; otherwise neighbours share one.
+
+    Returns
+    -------
+    (tokens, heads, values), f32.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not fit each other.
+    """
+    params, choices = _keyed("gated_delta", q, k, v, decay)
+    params |= {"key_heads": k.spec.shape[1]} | ({"group": 1} if tiled else {})
+    require_dtype("gated_delta", "beta", beta, FLOATS)
+    _require_shape("gated_delta", "beta", beta, v.spec.shape[:2])
+    operands = {"q": q, "k": k, "v": v, "decay": decay, "beta": beta}
+    params |= {"scale": scale}
+    rows = k.spec.shape[2]
+    return _launch("gated_delta", operands, state, runs, rows, params, choices, staged=3)
+
+
+@op(dense=("runs",), trusted=True)
+def gated_linear(
+    q: Node,
+    k: Node,
+    v: Node,
+    decay: Node,
+    state: Node,
+    runs: Node,
+    bonus: Node | None = None,
+    *,
+    scale: float = 1.0,
+) -> Launch:
+    """Gated linear attention: ``S = exp(decay) S + k v``, ``y = scale q S``.
+
+    Source: Yang et al. 2023, "Gated Linear Attention Transformers", eq. 3; with a bonus Peng et
+    al. 2024, "Eagle and Finch", §4.2 (RWKV-6), where ``y = scale q (S + bonus k v)`` of the S
+    before the token.
+
+    Parameters
+    ----------
+    q, k, v, decay, state, runs, scale
+        As for `gated_delta`; neighbours share keys.
+    bonus : (heads, keys) or None
+        Weight of a token's own key and value.
+
+    Returns
+    -------
+    (tokens, heads, values), f32.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not fit each other.
+    """
+    params, choices = _keyed("gated_linear", q, k, v, decay)
+    rows = k.spec.shape[2]
+    if bonus is not None:
+        require_dtype("gated_linear", "bonus", bonus, FLOATS)
+        _require_shape("gated_linear", "bonus", bonus, (v.spec.shape[1], rows))
+    operands = {"q": q, "k": k, "v": v, "decay": decay, "bonus": decay if bonus is None else bonus}
+    params |= {"scale": scale}
+    choices |= {"BONUS": bonus is not None}
+    return _launch("gated_linear", operands, state, runs, rows, params, choices, staged=3)
+
+
+@op(dense=("runs",), trusted=True)
+def wkv7(r: Node, k: Node, v: Node, decay: Node, delta: Node, state: Node, runs: Node) -> Launch:
+    """Generalised delta rule: ``S = exp(decay) S + b (a S) + k v``, ``y = r S``.
+
+    Source: Peng et al. 2025, "RWKV-7 Goose", eq. 16-17, with S transposed.
+
+    Parameters
+    ----------
+    r, k : (tokens, heads, keys), f32, f16 or bf16
+    v : (tokens, heads, values)
+    decay : (tokens, heads, keys) or (tokens, heads, 1)
+    delta : (2, tokens, heads, keys)
+        a and b.
+    state, runs
+        As for `gated_delta`.
+
+    Returns
+    -------
+    (tokens, heads, values), f32.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not fit each other.
+    """
+    params, choices = _keyed("wkv7", r, k, v, decay)
+    tokens, heads, rows = v.spec.shape[0], v.spec.shape[1], k.spec.shape[2]
+    require_dtype("wkv7", "delta", delta, FLOATS)
+    _require_shape("wkv7", "k", k, (tokens, heads, rows))
+    _require_shape("wkv7", "delta", delta, (2, tokens, heads, rows))
+    operands = {"r": r, "k": k, "v": v, "decay": decay, "delta": delta}
+    return _launch("wkv7", operands, state, runs, rows, params, choices, staged=5)
+
+
+@op(dense=("runs",), trusted=True)
+def selective_scan(x: Node, dt: Node, a: Node, b: Node, c: Node, state: Node, runs: Node) -> Launch:
+    """Scan of a state space model: ``S = exp(dt a) S + b dt x``, ``y = c S``; dt is a softplus.
+
+    Source: Gu & Dao 2023, "Mamba", alg. 2; Dao & Gu 2024, "Transformers are SSMs", §6.
+
+    Parameters
+    ----------
+    x : (tokens, heads, values), f32, f16 or bf16
+        Mamba has one head of all its channels, Mamba 2 several.
+    dt : (tokens, heads, values), or (tokens, heads, 1) where a head has one
+        Widths of steps; their softplus is taken.
+    a : (heads, values, states), or (heads, 1, 1) where a head's states decay alike
+    b, c : (tokens, groups, states)
+        `groups` divides `heads`; neighbours share one.
+    state : (slots, heads, states, values), f32
+        Written in place; `states` is 1 to 512.
+    runs : (sequences, 4), i32
+        See `wgpu_backend.ops.recurrent.runs`.
+
+    Returns
+    -------
+    (tokens, heads, values), f32.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not fit each other.
+    """
+    operands = {"x": x, "dt": dt, "a": a, "b": b, "c": c}
+    ranks = dict.fromkeys(operands, 3)
+    (tokens, heads, values), *_ = _ranked("selective_scan", operands, ranks)
+    groups, states = b.spec.shape[1:]
+    for name in ("b", "c"):
+        _require_shape("selective_scan", name, operands[name], (tokens, groups, states))
+    own = a.spec.shape != (heads, 1, 1)
+    choices = {"OWN_DECAY": own}
+    params = {
+        "group": _shared("selective_scan", heads, groups),
+        "dt_strides": _repeated("selective_scan", "dt", dt, (tokens, heads, values)),
+        "a_strides": _repeated("selective_scan", "a", a, (heads, values, states)),
+    }
+    return _launch("selective_scan", operands, state, runs, states, params, choices, staged=2)
+
+
+def _keyed(
+    name: str, q: Node, k: Node, v: Node, decay: Node
+) -> tuple[dict[str, ParamValue], dict[str, bool]]:
+    """Parameters and choices of keys and their decays, which heads may share."""
+    (tokens, heads, _), _, shape = _ranked(name, {"v": v, "q": q, "k": k}, dict.fromkeys("vqk", 3))
+    for operand, node in (("q", q), ("k", k)):
+        _require_shape(name, operand, node, (tokens, *shape[1:]))
+    params: dict[str, ParamValue] = {
+        "group": _shared(name, heads, shape[1]),
+        "decay_strides": _repeated(name, "decay", decay, (tokens, heads, shape[2])),
+    }
+    return params, {"SHARED_DECAY": decay.spec.shape[-1] == 1}
+
+
+def _ranked(name: str, operands: Mapping[str, Node], ranks: Mapping[str, int]) -> list[Shape]:
+    """Shapes of operands of so many axes."""
+    for operand, rank in ranks.items():
+        require_rank(name, operand, operands[operand], rank, rank)
+        require_dtype(name, operand, operands[operand], FLOATS)
+    return [operands[operand].spec.shape for operand in ranks]
+
+
+def _require_shape(name: str, operand: str, node: Node, shape: Shape) -> None:
+    require(
+        node.spec.shape == shape,
+        ShapeError,
+        f"{name}: {operand} is {node.spec.shape}, needs {shape}",
+    )
+
+
+def _shared(name: str, heads: int, groups: int) -> int:
+    """How many heads share a group's keys."""
+    require(
+        groups > 0 and heads % groups == 0,
+        ShapeError,
+        f"{name}: {heads} heads, not a multiple of {groups} groups of keys",
+    )
+    return heads // groups
+
+
+def _repeated(name: str, operand: str, node: Node, shape: Shape) -> tuple[int, int, int, int]:
+    """Strides of an operand whose extents of 1 stand for those of `shape`."""
+    require_rank(name, operand, node, 3, 3)
+    require_dtype(name, operand, node, FLOATS)
+    have = node.spec.shape
+    require(
+        all(n in (1, m) for n, m in zip(have, shape, strict=True)),
+        ShapeError,
+        f"{name}: {operand} is {have}, needs {shape}, or 1 in the place of an extent",
+    )
+    return pad_to_4d(broadcast_strides(node.spec, shape), 0)
+
+
+def _launch(
+    name: str,
+    operands: Mapping[str, Node],
+    state: Node,
+    runs: Node,
+    rows: int,
+    params: Mapping[str, ParamValue],
+    choices: Mapping[str, bool],
+    *,
+    staged: int,
+) -> Launch:
+    """Launch of a scan whose tokens bring `staged` vectors of `rows` values to every column."""
+    tokens, heads, cols = operands["x" if "x" in operands else "v"].spec.shape
+    require(
+        0 < rows <= MAX_KEYS,
+        ShapeError,
+        f"{name}: columns have {rows} states, needs 1 to {MAX_KEYS}",
+    )
+    sequences = require_runs(name, runs)
+    slots = require_state(name, state, (heads, rows, cols))
+    sizes = _sizes(rows, staged)
+    strips = ceil_div(cols, sizes["COLS"])
+    strides = {f"{n}_strides": pad_to_4d(node.spec.strides, 0) for n, node in operands.items()}
+    counts = {
+        "groups": sequences * heads * strips,
+        "strips": strips,
+        "sequences": sequences,
+        "tokens": tokens,
+        "heads": heads,
+        "rows": rows,
+        "cols": cols,
+        "slots": slots,
+    }
+    return Launch(
+        Spec.dense((tokens, heads, cols), F32),
+        {**operands, "state": state, "runs": runs},
+        groups=grid_for(sequences * heads * strips),
+        params={**strides, **counts, **params},
+        choices={**sizes, **choices},
+        writes=("state",),
+        work=8 * tokens * heads * cols * rows,
+    )
+
+
+def _sizes(rows: int, staged: int) -> dict[str, int]:
+    """Numbers of threads and vectors for columns of so many states.
+
+    Threads share a column until each has few enough states; the shortest columns have a thread
+    each.
+    """
+    parts = 1
+    while parts * _OWN_QUADS * 4 < rows:
+        parts *= 2
+    quads = ceil_div(ceil_div(rows, 4), parts)
+    length = parts * quads
+    return {
+        "WG": THREADS,
+        "COLS": THREADS // parts,
+        "PARTS": parts,
+        "QUADS": quads,
+        "LENGTH": length,
+        "STAGED": staged,
+        "WORK": staged * length,
+        "FETCHES": ceil_div(staged * length, THREADS),
+    }
