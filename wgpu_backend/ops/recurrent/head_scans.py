@@ -1,7 +1,7 @@
 """Scans of a head's matrix of states: gated_delta, gated_linear, wkv7, selective_scan.
 
-They go token by token. `wgpu_backend.ops.recurrent.runs` says what states and runs are. Decays are given as
-logarithms of the factors. Operands may be of any strides.
+They go token by token. `wgpu_backend.ops.recurrent.runs` says what states and runs are. Decays are
+given as logarithms of the factors. Operands may be of any strides.
 """
 
 from __future__ import annotations
