@@ -67,10 +67,10 @@ class Watcher:
 
     def _states(self, batch: wb.Batch) -> list[wb.Tensor]:
         model = self._model
-        x = model.token_embedding(batch.tokens)
+        x = model.embed(batch)
         states: list[wb.Tensor] = []
-        for i, layer in enumerate(model.layers):
-            x = layer.forward(i, x, batch, model.options, model.rotary)
+        for layer in model.layers:
+            x = layer.forward(x, batch)
             states.append(batch.wanted(x))
         return states
 

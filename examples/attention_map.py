@@ -82,23 +82,18 @@ class Watcher:
 
     def _weights(self, batch: wb.Batch) -> wb.Tensor:
         model, tokens = self._model, batch.shape.tokens
-        x = model.token_embedding(batch.tokens)
-        for i, layer in enumerate(model.layers[: self.layer]):
-            x = layer.forward(i, x, batch, model.options, model.rotary)
+        x = model.embed(batch)
+        for layer in model.layers[: self.layer]:
+            x = layer.forward(x, batch)
         layer = model.layers[self.layer]
-        normed = layer.attention_norm(x, model.options.eps)
-
-        def heads(projected: wb.Tensor, count: int) -> wb.Tensor:
-            apart = projected.reshape(tokens, count, model.options.head)
-            return model.rotary(apart, batch.positions).permute(1, 0, 2)
-
-        q = heads(layer.attention.query(normed), model.options.heads)
-        k = heads(layer.attention.key(normed), model.options.kv_heads)
-        shared = model.options.heads // model.options.kv_heads  # query heads of one key head
-        rows = q.reshape(model.options.kv_heads, shared * tokens, model.options.head)
-        scores = k.contiguous().mulmat(rows).reshape(model.options.heads, tokens, tokens)
+        attention = layer.mixer
+        q, k, _ = attention.heads_of(layer.mixer_norm(x))
+        q, k = (y.permute(1, 0, 2) for y in attention.positioned(q, k, batch))
+        shared = attention.heads // attention.kv_heads  # query heads of one key head
+        rows = q.reshape(attention.kv_heads, shared * tokens, attention.head)
+        scores = k.contiguous().mulmat(rows).reshape(attention.heads, tokens, tokens)
         mask = batch.context.input("mask", (tokens, tokens))
-        return (scores.scale(factor=model.options.head**-0.5) + mask).softmax()
+        return (scores.scale(factor=attention.scale) + mask).softmax()
 
     def close(self) -> None:
         """Release the device memory."""

@@ -64,22 +64,23 @@ def first_layer(model: wb.LanguageModel, context: wb.Context) -> dict[str, wb.Te
     """Tensors on the way through the first layer, by the names of the weights that made them."""
     llama = model.model
     assert isinstance(llama, wb.models.Llama), f"{llama.config.architecture} has other parts"
-    layer, eps = llama.layers[0], llama.options.eps
+    layer = llama.layers[0]
+    attention, mlp = layer.mixer, layer.mlp
     x = llama.token_embedding(context.from_ints(TOKENS))
-    normed = layer.attention_norm(x, eps)
-    fed = layer.mlp_norm(x, eps)
-    gate, up = layer.mlp.gate(fed), layer.mlp.up(fed)
+    normed = layer.mixer_norm(x)
+    fed = layer.mlp_norm(x)
+    gate, up = mlp.gate(fed), mlp.up(fed)
     return {
         "token_embd": x,
         "blk.0.attn_norm": normed,
-        "blk.0.attn_q": layer.attention.query(normed),
-        "blk.0.attn_k": layer.attention.key(normed),
-        "blk.0.attn_v": layer.attention.value(normed),
+        "blk.0.attn_q": attention.query(normed),
+        "blk.0.attn_k": attention.key(normed),
+        "blk.0.attn_v": attention.value(normed),
         "blk.0.ffn_norm": fed,
         "blk.0.ffn_gate": gate,
         "blk.0.ffn_up": up,
-        "blk.0.ffn_down": layer.mlp.down(gate.swiglu(up)),
-        "output": llama.logits(llama.output_norm(x, eps)),
+        "blk.0.ffn_down": mlp.down(gate.swiglu(up)),
+        "output": llama.logits(llama.output_norm(x)),
     }
 
 

@@ -24,36 +24,34 @@ import wgpu_backend as wb
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD, FEED_FORWARD, EPS = 2, 64, 4, 2, 16, 128, 1e-5
 
 
-class ParallelLayer(wb.nn.Module):
+class ParallelLayer(wb.nn.DecoderLayer):
     """``x + attention(norm(x)) + mlp(norm(x))``."""
 
-    norm: wb.nn.RMSNorm = wb.weight("attn_norm")
-    attention: wb.models.SelfAttention = wb.weight("")
-    mlp: wb.models.MLP = wb.weight("")
+    norm: wb.nn.RMSNorm = wb.weight("attn_norm", "width")
 
-    def forward(
-        self,
-        layer: int,
-        x: wb.Tensor,
-        batch: wb.Batch,
-        options: wb.models.Options,
-        rotary: wb.nn.Rotary,
-        *,
-        last: bool = False,
-    ) -> wb.Tensor:
+    def __init__(self, config: wb.nn.LayerConfig, rope: wb.nn.Rotary) -> None:
+        self.width, self.last = config.width, config.last
+        self.mixer = wb.nn.SelfAttention(config, rope)
+        self.mlp = wb.nn.MLP(config)
+
+    def forward(self, x: wb.Tensor, batch: wb.Batch) -> wb.Tensor:
         """One block; behind the attention of the last, only the wanted rows go on."""
-        normed = self.norm(x, options.eps)
-        y = self.attention.forward(layer, normed, batch, options, rotary)
-        if last:
+        normed = self.norm(x, EPS)
+        y = self.mixer.forward(normed, batch)
+        if self.last:
             x, y, normed = batch.wanted(x), batch.wanted(y), batch.wanted(normed)
-        return self.mlp.forward(normed, self.attention.output(y, x))
+        return self.mlp.forward(normed, self.mixer.project(y, x))
 
 
 @wb.architecture("story-parallel")
-class StoryParallel(wb.models.Llama):
-    """Llama made of parallel layers; everything else is inherited."""
+class StoryParallel(wb.Decoder):
+    """Llama made of parallel layers; everything else is what decoders have."""
 
-    layers: list[ParallelLayer] = wb.weight("blk")
+    rope_interleaved = True
+
+    def layer(self, config: wb.nn.LayerConfig) -> ParallelLayer:
+        """Make a layer; its weights come later."""
+        return ParallelLayer(config, self.rope)
 
 
 def main(device: str | None = None) -> None:

@@ -1,8 +1,8 @@
-"""One architecture a file; each reads like its paper. Files are found by listing this folder.
+"""Architectures; kin share a file, which reads like their papers. Found by listing the folder.
 
-What a model of one's own may be made of, too, has a name here.
+What a model of one's own may inherit from, too, has a name here.
 """
 
-from .llama import MLP, Layer, Llama, Options, SelfAttention
+from .llama import Llama
 
-__all__ = ["MLP", "Layer", "Llama", "Options", "SelfAttention"]
+__all__ = ["Llama"]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from wgpu_backend.batch import Batch, BatchShape, Work
     from wgpu_backend.config import Config
     from wgpu_backend.cpu.twin import Array
+    from wgpu_backend.decoder import Decoder
     from wgpu_backend.device.adapters import Devices
     from wgpu_backend.device_info import Capabilities, DeviceInfo
     from wgpu_backend.dtypes import BF16 as bf16
@@ -122,6 +123,7 @@ _HOMES = {
     "batch": "Batch BatchShape Work",
     "config": "Config",
     "cpu.twin": "Array",
+    "decoder": "Decoder",
     "device.adapters": "Devices",
     "device_info": "Capabilities DeviceInfo",
     "dtypes": (
@@ -164,9 +166,9 @@ _HOME_OF = {
 __all__ = [
     "FLOATS", "Array", "Backend", "BackendError", "BackendParams", "Batch", "BatchShape",
     "CacheFull", "CacheLayer", "Capabilities", "Config", "Context", "ContextError", "ContextFull",
-    "DType", "DTypeError", "DeviceError", "DeviceInfo", "DeviceLost", "Devices", "GGUFError",
-    "Graph", "Head", "LanguageModel", "Launch", "LeftOutWarning", "LoadCancelled", "Model",
-    "ModelError", "Node", "Op", "OpNode", "OptionError", "OutOfMemory", "PagedCache",
+    "DType", "DTypeError", "Decoder", "DeviceError", "DeviceInfo", "DeviceLost", "Devices",
+    "GGUFError", "Graph", "Head", "LanguageModel", "Launch", "LeftOutWarning", "LoadCancelled",
+    "Model", "ModelError", "Node", "Op", "OpNode", "OptionError", "OutOfMemory", "PagedCache",
     "PluginError", "PluginWarning", "Recorded", "Runner", "SamplingOptions", "ShaderError",
     "ShapeError", "Spec", "TemplateError", "Tensor", "TokenizerError", "Work", "architecture",
     "bf16", "bool_", "broadcast_shape", "broadcast_strides", "ceil_div", "complex64", "context",

@@ -9,6 +9,7 @@ mean together (heads that divide, sizes that match) is for the models to check.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ Value: TypeAlias = str | int | float | bool | list[str] | npt.NDArray[np.generic
 """A metadata value; numeric and bool arrays are NumPy's, arrays of strings are lists."""
 
 _GLOBAL_PREFIXES = (
-    "general.", "tokenizer.", "quantize.", "split.", "adapter.", "imatrix.", "training.",
+    "general.", "tokenizer.", "quantize.", "split.", "adapter.", "imatrix.", "training.", "xielu.",
 )  # fmt: skip
 _MAX_LAYERS = 65_536  # a file holds no more tensors than that, so no more layers either
 _MAX_UINT = 2**64 - 1  # the widest integer of the format
@@ -128,6 +129,40 @@ class Config:
         if default is not None and key not in self:
             return default
         return self._numbers(key, "f", "an array of floats").tolist()
+
+    def is_array(self, key: str) -> builtins.bool:
+        """Whether the value of a key is an array of numbers or truth values."""
+        return isinstance(self.metadata.get(self._full(key)), np.ndarray)
+
+    def float_per_layer(
+        self, key: str, layers: int, default: builtins.float | None = None
+    ) -> list[builtins.float]:
+        """One number a layer: the file holds an array, or one number for all layers.
+
+        Raises
+        ------
+        ModelError
+            As `float` and `floats`, or the array has another length.
+        """
+        if not self.is_array(key):
+            return [self.float(key, default)] * layers
+        values = self.floats(key)
+        if len(values) != layers:
+            raise self._error(key, f"has {len(values)} values, the model has {layers} layers")
+        return values
+
+    def bools(self, key: str, count: int) -> list[builtins.bool]:
+        """Array of truth values, of at least `count` of which that many are taken.
+
+        Raises
+        ------
+        ModelError
+            The key is missing, or the value is no such array.
+        """
+        values = self._numbers(key, "b", "an array of bools").tolist()
+        if len(values) < count:
+            raise self._error(key, f"has {len(values)} values, the model has {count} layers")
+        return values[:count]
 
     def uint_per_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
         """One unsigned integer a layer: the file holds an array, or one number for all layers.

@@ -54,15 +54,50 @@ class Model(Module, ABC):
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        try:
-            populate(self, backend.get)
-        except ModelError as error:
-            raise ModelError(f"{backend.file.path}: {error}") from None
+        self._used: set[str] = set()
+        self.fill(self)
 
     @property
     def config(self) -> Config:
         """Keys and values of the model's file."""
         return self.backend.config
+
+    def fill(self, module: Module, prefix: str = "") -> None:
+        """Fill the fields of a module with the weights below a name.
+
+        Raises
+        ------
+        ModelError
+            One is missing, or has another shape than the fields say.
+        """
+        try:
+            populate(module, self._take, prefix)
+        except ModelError as error:
+            raise self.fail(str(error)) from None
+
+    def _take(self, name: str) -> Tensor | None:
+        self._used.add(name)
+        return self.backend.get(name)
+
+    def require_all_used(self, layers: int) -> None:
+        """Refuse a file that has weights which no field took: without them answers are others.
+
+        Parameters
+        ----------
+        layers : int
+            Of further ones, such as those that predict several tokens, nothing is needed.
+
+        Raises
+        ------
+        ModelError
+            There is one.
+        """
+        for name in self.backend.file.tensors:
+            parts = name.split(".")
+            further = parts[0] == "blk" and parts[1].isdigit() and int(parts[1]) >= layers
+            if not further and name not in self._used:
+                architecture = self.config.architecture
+                raise self.fail(f"tensor {name} is none that architecture {architecture!r} has")
 
     def fit_context(self, positions: int) -> None:
         """Take in how many positions a sequence may have; nothing, unless a model minds.

@@ -61,7 +61,7 @@ def test_an_output_has_as_many_rows_as_the_embedding(tmp_path, rows):
     ("left_out", "said"),
     [
         ("blk.0.attn_q.weight", "tensor blk.0.attn_q is missing, SelfAttention.query needs it"),
-        ("blk.0.attn_norm.weight", "tensor blk.0.attn_norm is missing, Layer.attention_norm"),
+        ("blk.0.attn_norm.weight", "tensor blk.0.attn_norm is missing, Layer.mixer_norm needs"),
         ("blk.0.ffn_gate.weight", "tensor blk.0.ffn_gate is missing, MLP.gate needs it"),
         ("output_norm.weight", "tensor output_norm is missing, Llama.output_norm needs it"),
     ],

@@ -1,20 +1,51 @@
 """Blocks that models are made of, and how their fields find their weights."""
 
 from wgpu_backend.nn.attention import attend
-from wgpu_backend.nn.layers import Embedding, LayerNorm, Linear, RMSNorm, fused_linear
+from wgpu_backend.nn.experts import Experts, Routing
+from wgpu_backend.nn.layer import DecoderLayer, FeedForward, Layer, Mixer, ParallelLayer
+from wgpu_backend.nn.layer_config import LayerConfig
+from wgpu_backend.nn.layers import (
+    Embedding,
+    ExpertLinear,
+    HeadLayerNorm,
+    LayerNorm,
+    Linear,
+    Norm,
+    PlainLayerNorm,
+    RMSNorm,
+    fused_linear,
+)
+from wgpu_backend.nn.mlp import MLP, activated, gated
 from wgpu_backend.nn.module import Module, populate, weight
 from wgpu_backend.nn.rope import RopeOptions, Rotary
+from wgpu_backend.nn.self_attention import SelfAttention
 
 __all__ = [
+    "MLP",
+    "DecoderLayer",
     "Embedding",
+    "ExpertLinear",
+    "Experts",
+    "FeedForward",
+    "HeadLayerNorm",
+    "Layer",
+    "LayerConfig",
     "LayerNorm",
     "Linear",
+    "Mixer",
     "Module",
+    "Norm",
+    "ParallelLayer",
+    "PlainLayerNorm",
     "RMSNorm",
     "RopeOptions",
     "Rotary",
+    "Routing",
+    "SelfAttention",
+    "activated",
     "attend",
     "fused_linear",
+    "gated",
     "populate",
     "weight",
 ]

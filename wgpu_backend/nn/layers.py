@@ -1,31 +1,50 @@
-"""Layers with weights: Linear, Embedding, RMSNorm, LayerNorm."""
+"""Layers with one weight each: products, embeddings and norms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Self
 
+from wgpu_backend.config import Config
+from wgpu_backend.errors import ModelError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.module import Module
+from wgpu_backend.nn.module import Module, Shape
 from wgpu_backend.nn.module import weight as tagged
 
 
 class Linear(Module):
     """``x @ weight.T + bias``; what is added goes into the product's own kernel."""
 
-    weight: Tensor = tagged("weight")
-    bias: Tensor | None = tagged("bias")
+    weight: Tensor = tagged("weight", "shape")
+    bias: Tensor | None = tagged("bias", "bias_shape")
+    scale: Tensor | None = tagged("scale", 1)
+
+    @property
+    def bias_shape(self) -> Shape | None:
+        """Shape of the bias: the rows of the weight, of every matrix."""
+        return None if self.shape is None else self.shape[:-1]
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (..., k) to (..., m), and add `residual` of that shape."""
+        if self.scale is not None:
+            return self._scaled(self.weight.linear(x, None), self.scale, residual)
         if self.bias is None:
             return self.weight.linear(x, residual)
         y = self.weight.linear(x, self.bias)
         return y if residual is None else y.add(residual)
 
+    def _scaled(self, y: Tensor, scale: Tensor, residual: Tensor | None) -> Tensor:
+        """Product times a number of the file's, which some formats leave out of the weight."""
+        y = y.mul(scale)
+        y = y if self.bias is None else y.add(self.bias)
+        return y if residual is None else y.add(residual)
+
     def precise(self, x: Tensor) -> Tensor:
         """Map (..., k) to (..., m) as precisely as the device can: for logits."""
         y = self.weight.mulmat_full_prec(x)
+        if self.scale is not None:
+            return self._scaled(y, self.scale, None)
         return y if self.bias is None else y.add(self.bias)
 
 
@@ -45,12 +64,15 @@ def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
     """
     results: list[Tensor] = []
     for run in _runs(layers):
+        if len(run) == 1:
+            results.append(run[0](x))
+            continue
         weight = _joined([layer.weight for layer in run])
         bias = None if run[0].bias is None else _joined([b.bias for b in run if b.bias is not None])
         y, start = weight.linear(x, bias), 0
         for layer in run:
             stop = start + layer.weight.shape[0]
-            results.append(y.slice(-1, start, stop) if len(run) > 1 else y)
+            results.append(y.slice(-1, start, stop))
             start = stop
     return results
 
@@ -60,7 +82,8 @@ def _runs(layers: Sequence[Linear]) -> list[list[Linear]]:
     runs = [[layers[0]]]
     for layer in layers[1:]:
         last = runs[-1][-1]
-        if _follows(last.weight, layer.weight) and _follows(last.bias, layer.bias):
+        plain = last.scale is None and layer.scale is None
+        if plain and _follows(last.weight, layer.weight) and _follows(last.bias, layer.bias):
             runs[-1].append(layer)
         else:
             runs.append([layer])
@@ -82,32 +105,95 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return first.beside(Spec((rows, *spec.shape[1:]), spec.dtype, spec.strides, spec.offset))
 
 
+class ExpertLinear(Linear):
+    """A `Linear` for each expert: weight (experts, m, k), bias (experts, m)."""
+
+    def by(self, ids: Tensor, x: Tensor) -> Tensor:
+        """Map (tokens, 1 or used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
+        y = self.weight.mulmat_id(x, ids)
+        return y if self.bias is None else y.add_id(self.bias, ids)
+
+
 class Embedding(Module):
     """Rows of a matrix."""
 
-    weight: Tensor = tagged("weight")
+    weight: Tensor = tagged("weight", "shape")
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Rows for (tokens,) i32 ids: (tokens, cols), f32."""
         return self.weight.rows(ids)
 
 
-class RMSNorm(Module):
-    """Rows scaled to unit mean square."""
+class Norm(Module):
+    """What rows are normalised by; its kind decides which key has epsilon.
 
-    weight: Tensor = tagged("weight")
+    Parameters
+    ----------
+    eps : float
+        Added to the mean square or variance, where a call does not say another.
+    """
 
-    def __call__(self, x: Tensor, eps: float) -> Tensor:
-        """Normalise (..., cols)."""
-        return x.rms_norm(self.weight, eps=eps)
+    eps_key: ClassVar[str]
+
+    def __init__(self, eps: float = 1e-5) -> None:
+        self.eps = eps
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Norm with a file's epsilon.
+
+        Raises
+        ------
+        ModelError
+            It is missing, or less than 0.
+        """
+        eps = config.float(cls.eps_key)
+        if eps < 0:
+            raise ModelError(f"{config.source}: {cls.eps_key} is {eps}, needs at least 0")
+        return cls(eps)
+
+    def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
+        """Normalise rows of (..., cols)."""
+        raise NotImplementedError
 
 
-class LayerNorm(Module):
-    """Rows shifted and scaled to zero mean and unit variance."""
+class RMSNorm(Norm):
+    """Rows scaled to unit mean square (Zhang & Sennrich 2019)."""
 
-    weight: Tensor = tagged("weight")
-    bias: Tensor | None = tagged("bias")
+    eps_key = "attention.layer_norm_rms_epsilon"
+    weight: Tensor = tagged("weight", "shape")
 
-    def __call__(self, x: Tensor, eps: float) -> Tensor:
-        """Normalise (..., cols)."""
-        return x.layer_norm(self.weight, self.bias, eps=eps)
+    def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
+        """Normalise rows of (..., cols)."""
+        return x.rms_norm(self.weight, eps=self.eps if eps is None else eps)
+
+
+class LayerNorm(Norm):
+    """Rows shifted and scaled to zero mean and unit variance (Ba et al. 2016)."""
+
+    eps_key = "attention.layer_norm_epsilon"
+    weight: Tensor = tagged("weight", "shape")
+    bias: Tensor | None = tagged("bias", "shape")
+
+    def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
+        """Normalise rows of (..., cols)."""
+        return x.layer_norm(self.weight, self.bias, eps=self.eps if eps is None else eps)
+
+
+class PlainLayerNorm(Norm):
+    """`LayerNorm` without weights."""
+
+    eps_key = "attention.layer_norm_epsilon"
+
+    def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
+        """Normalise rows of (..., cols)."""
+        return x.layer_norm(None, eps=self.eps if eps is None else eps)
+
+
+class HeadLayerNorm(LayerNorm):
+    """`LayerNorm` of each head, with weights of its own: (heads, cols)."""
+
+    def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
+        """Normalise rows of (tokens, heads, cols)."""
+        y = x.layer_norm(None, eps=self.eps if eps is None else eps).mul(self.weight)
+        return y if self.bias is None else y.add(self.bias)

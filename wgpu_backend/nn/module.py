@@ -10,7 +10,18 @@ A model declares what it is made of; `populate` finds the weights::
         layers: list[Layer] = weight("blk")                    # blk.0, blk.1, …
         output: Linear = weight("output", alt="token_embd")    # the first name that is there
 
-A field tagged with the empty name has its weights beside those of the module it belongs to.
+A field tagged with the empty name has its weights beside those of the module it belongs to. Tags
+may say what shape a weight has, in names of attributes of the module or in numbers, and modules may
+be tagged, or put in a field ready made, when they are constructed::
+
+    class MLP(Module):
+        gate: Linear | None
+        down: Linear = weight("ffn_down", "width", "inner")
+
+        def __init__(self, width: int, inner: int, gated: bool) -> None:
+            self.width, self.inner = width, inner
+            if gated:
+                self.gate = weight("ffn_gate", "inner", "width", needed=True)
 """
 
 from __future__ import annotations
@@ -18,36 +29,84 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.tensor import Tensor
 
 Find = Callable[[str], Tensor | None]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """GGUF names of a field: its own and what to take instead."""
+    """What a field is made of.
+
+    Parameters
+    ----------
+    names : tuple of str
+        GGUF names: its own, and what to take instead.
+    shape : tuple of int and str
+        Extents, in numbers or in names of attributes of the module; empty for any.
+    kind : Module, type of Module or None
+        What takes the weights, where the annotation of the field does not say.
+    needed : bool or None
+        Whether a file without the weights is refused; None where the annotation says.
+    """
 
     names: tuple[str, ...]
+    shape: tuple[int | str, ...] = ()
+    kind: Module | type[Module] | None = None
+    needed: bool | None = None
 
 
-def weight(name: str, *, alt: str | tuple[str, ...] = ()) -> Any:  # noqa: ANN401
+def weight(
+    name: str,
+    *shape: int | str,
+    alt: str | tuple[str, ...] = (),
+    kind: Module | type[Module] | None = None,
+    needed: bool | None = None,
+) -> Any:  # noqa: ANN401
     """Say which weights a field is made of.
 
     Parameters
     ----------
     name : str
         Below the name of the enclosing module.
+    shape : int or str
+        Extents of the weight, row-major: numbers, or names of attributes of the enclosing module,
+        which may be whole shapes or None for any. A module of one weight, such as a `Linear`, has
+        the shape of that.
     alt : str or tuple of str
         Names to try when there is no such weight; they start from the root of the file.
+    kind : Module, type of Module or None
+        What to fill, in place of what the annotation says.
+    needed : bool or None
+        Whether to refuse a file without it; None goes by the annotation, which may say ``| None``.
     """
-    return Tag((name, *((alt,) if isinstance(alt, str) else alt)))
+    return Tag((name, *((alt,) if isinstance(alt, str) else alt)), shape, kind, needed)
 
 
 class Module:
-    """Something with weights; fields are declared with `weight`."""
+    """Something with weights; fields are declared with `weight`.
+
+    Attributes
+    ----------
+    shape : tuple of int, or None
+        What the enclosing module says of the shape of its weight; None for any.
+    """
+
+    shape: Shape | None = None
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Tag fields by which weights there are; called before they are filled.
+
+        Parameters
+        ----------
+        has : callable
+            Whether the file has a weight of a name, below that of the module.
+        """
 
 
 def populate(module: Module, find: Find, prefix: str = "") -> bool:
@@ -64,26 +123,28 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
     Returns
     -------
     bool
-        Whether any weight was found.
+        Whether any weight was found, or there is none to find.
 
     Raises
     ------
     ModelError
-        A field that may not be None found no weight.
+        A field that may not be None found no weight, or one of another shape.
     """
-    hints = get_type_hints(type(module))
+    module.declare(lambda name: find(prefix + name) is not None)
     values: dict[str, object] = {}
     # Told at the end: whether others are there decides what it means. Only their words: an error
     # kept by a frame that it knows would keep all weights, too.
     missing: list[str] = []
-    for name, tag in _tags(type(module)).items():
-        kind, optional = _unwrapped(hints[name])
+    tags = _tags(module)
+    for name, tag in tags.items():
+        kind, optional = _unwrapped(_hints(type(module)).get(name, Module))
         try:
-            value = values[name] = _field(kind, tag, find, prefix)
+            value = values[name] = _field(module, tag.kind or kind, tag, find, prefix)
         except ModelError as error:
             missing.append(str(error))
             continue
-        if value is None and not optional:
+        needed = not optional if tag.needed is None else tag.needed
+        if value is None and needed:
             names = " or ".join([prefix + tag.names[0], *tag.names[1:]])
             where = f"{type(module).__name__}.{name}"
             missing.append(f"tensor {names} is missing, {where} needs it")
@@ -91,10 +152,29 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
         raise ModelError(missing[0])
     for name, value in values.items():
         setattr(module, name, value)
-    return any(value is not None for value in values.values())
+    return not tags or any(value is not None for value in values.values())
 
 
-def _tags(kind: type) -> dict[str, Tag]:
+@cache
+def _hints(kind: type[Module]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _tags(module: Module) -> dict[str, Tag]:
+    """Fields to fill, by name; modules that were put there are filled in place."""
+    tags = dict(_declared(type(module)))
+    for name, value in vars(module).items():
+        if isinstance(value, Tag):
+            tags[name] = value
+        elif isinstance(value, Module):
+            tags[name] = Tag(("",), kind=value)
+        else:
+            tags.pop(name, None)
+    return tags
+
+
+@cache
+def _declared(kind: type[Module]) -> dict[str, Tag]:
     tags: dict[str, Tag] = {}
     for base in reversed(kind.__mro__):
         tags.update({k: v for k, v in vars(base).items() if isinstance(v, Tag)})
@@ -109,19 +189,53 @@ def _unwrapped(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
     return hint, False
 
 
-def _field(kind: Any, tag: Tag, find: Find, prefix: str) -> Any:  # noqa: ANN401
+def _field(owner: Module, kind: Any, tag: Tag, find: Find, prefix: str) -> Any:  # noqa: ANN401
     candidates = [prefix + tag.names[0], *tag.names[1:]]
+    if tag.kind is not None and tag.names == ("",):
+        return _filled(kind, find, prefix)
     if get_origin(kind) is list:
         return _modules(get_args(kind)[0], find, candidates[0]) or None
+    shape = _shape(owner, tag.shape)
     for name in candidates:
         inner = name if not tag.names[0] else f"{name}."
-        value = find(name) if kind is Tensor else _module(cast("type[Module]", kind), find, inner)
+        if kind is Tensor:
+            value = _tensor(find, name, shape)
+        else:
+            value = _module(cast("type[Module]", kind), find, inner, shape)
         if value is not None:
             return value
     return None
 
 
-def _module(kind: type[Module], find: Find, prefix: str) -> Module | None:
+def _filled(module: Module, find: Find, prefix: str) -> Module:
+    """Module that was put in a field; none of its weights may be missing."""
+    populate(module, find, prefix)
+    return module
+
+
+def _shape(owner: Module, extents: tuple[int | str, ...]) -> Shape | None:
+    """Shape that a tag says, once the names in it have values."""
+    values: list[Shape | int | None] = [
+        getattr(owner, extent) if isinstance(extent, str) else extent for extent in extents
+    ]
+    shape: list[int] = []
+    for value in values:
+        if value is None:
+            return None
+        shape += value if isinstance(value, tuple) else (value,)
+    return tuple(shape) if values else None
+
+
+def _tensor(find: Find, name: str, shape: Shape | None) -> Tensor | None:
+    found = find(name)
+    if found is not None and shape is not None and found.shape != shape:
+        raise ModelError(f"tensor {name} is {found.shape}, by the file's keys it is {shape}")
+    return found
+
+
+def _module(
+    kind: Module | type[Module], find: Find, prefix: str, shape: Shape | None = None
+) -> Module | None:
     """Module at a prefix, or None where none of its weights is there."""
     probe = {"any": False}
 
@@ -130,18 +244,20 @@ def _module(kind: type[Module], find: Find, prefix: str) -> Module | None:
         probe["any"] |= tensor is not None
         return tensor
 
-    made = kind()
+    made = kind if isinstance(kind, Module) else kind()
+    if shape is not None:
+        made.shape = shape
     try:
-        populate(made, probing, prefix)
+        populated = populate(made, probing, prefix)
     except ModelError:
         if probe["any"]:
             raise
         return None
-    return made if probe["any"] else None
+    return made if populated else None
 
 
 def _modules(kind: type[Module], find: Find, name: str) -> list[Module]:
     made: list[Module] = []
-    while (module := _module(kind, find, f"{name}.{len(made)}.")) is not None:
+    while _declared(kind) and (module := _module(kind, find, f"{name}.{len(made)}.")) is not None:
         made.append(module)
     return made

@@ -11,6 +11,9 @@ from wgpu_backend.ops.rope.options import RopeOptions
 __all__ = ["RopeOptions", "Rotary"]
 
 
+Factors = NDArray[np.float32]
+
+
 class Rotary:
     """The rotation of one model: frequencies once, a table of angles once a graph.
 
@@ -18,11 +21,24 @@ class Rotary:
     ----------
     options : RopeOptions
     factors : (dims / 2,) or None
+    long_factors : (dims / 2,) or None
+        In their place once a sequence may be longer than ``options.original_context``.
     """
 
-    def __init__(self, options: RopeOptions, factors: NDArray[np.float32] | None = None) -> None:
+    def __init__(
+        self,
+        options: RopeOptions,
+        factors: Factors | None = None,
+        long_factors: Factors | None = None,
+    ) -> None:
         self.options = options
-        self._frequencies = options.frequencies(factors)
+        self._short = self._frequencies = options.frequencies(factors)
+        self._long = self._short if long_factors is None else options.frequencies(long_factors)
+
+    def fit_context(self, positions: int) -> None:
+        """Rotate by what suits sequences of so many positions; before the first graph."""
+        long = positions > self.options.original_context
+        self._frequencies = self._long if long else self._short
 
     def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate (tokens, heads, cols) by (tokens,) positions; (4, tokens) with sections."""

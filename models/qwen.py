@@ -1,0 +1,66 @@
+"""Qwen 1 to 3, those with experts, too.
+
+Bai et al. 2023, "Qwen Technical Report", §2.3: Llama with biases of queries, keys and values, and
+halves rotated. Yang et al. 2024, "Qwen2 Technical Report", §2.2, adds grouped queries and, to the
+experts, shared ones behind a gate; Yang et al. 2025, "Qwen3 Technical Report", §2, takes away the
+biases and the shared experts and normalises the heads of queries and keys.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("qwen")
+class Qwen(Decoder):
+    """Its key counts the values of gate and projection together."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.Layer:
+        """Llama's."""
+        mlp = nn.MLP(config, inner=config.uint("feed_forward_length") // 2)
+        return nn.Layer(config, nn.SelfAttention(config, self.rope), mlp)
+
+
+@architecture("qwen2")
+class Qwen2(Decoder):
+    """Biases are where the file has them."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.Layer:
+        """Llama's."""
+        return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config))
+
+
+@architecture("qwen2moe")
+class Qwen2Moe(Qwen2):
+    """Weights of the chosen experts are what the softmax over all gives them."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.Layer:
+        """Qwen2's, with experts."""
+        routing = nn.Routing.from_config(config, normalised=False)
+        experts = nn.Experts(config, routing=routing)
+        return nn.Layer(config, nn.SelfAttention(config, self.rope), experts)
+
+
+@architecture("qwen3")
+class Qwen3(Decoder):
+    """A norm on every query and key head."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.Layer:
+        """Llama's, with these norms."""
+        attention = nn.SelfAttention(config, self.rope, qk_norm="head")
+        return nn.Layer(config, attention, self.feed_forward(config))
+
+    def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        """SwiGLU."""
+        return nn.MLP(config)
+
+
+@architecture("qwen3moe")
+class Qwen3Moe(Qwen3):
+    """Experts, whose weights are normalised."""
+
+    def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        """Softmax over all experts."""
+        return nn.Experts(config)

@@ -1,0 +1,122 @@
+"""Fields find their weights, whose shapes are what the module says."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend import nn
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ModelError
+from wgpu_backend.graph.node import Storage
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.tensor import Tensor
+
+
+def weights(**shapes):
+    """Find function over weights of these shapes; names have double underscores for dots."""
+    there = {
+        name.replace("__", "."): Tensor(
+            Spec.dense(shape, F32), Storage(4 * int(np.prod(shape)), "weight")
+        )
+        for name, shape in shapes.items()
+    }
+    return there.get
+
+
+class Feed(nn.Module):
+    up: nn.Linear = nn.weight("up", "inner", "width")
+    down: nn.Linear = nn.weight("down", "width", "inner")
+    norm: nn.RMSNorm | None = nn.weight("norm", "width")
+
+    def __init__(self, width=4, inner=6):
+        self.width, self.inner = width, inner
+
+
+def test_shapes_are_those_of_the_modules_attributes():
+    feed = Feed()
+    found = weights(up__weight=(6, 4), up__bias=(6,), down__weight=(4, 6))
+    assert nn.populate(feed, found)
+    assert feed.up.bias.shape == (6,)
+    assert feed.down.bias is None
+    assert feed.norm is None
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "said"),
+    [
+        ("up__weight", (4, 6), r"tensor up.weight is \(4, 6\), by the file's keys it is \(6, 4\)"),
+        ("up__bias", (4,), r"tensor up.bias is \(4,\), by the file's keys it is \(6,\)"),
+        ("norm__weight", (6,), r"tensor norm.weight is \(6,\), by the file's keys it is \(4,\)"),
+    ],
+)
+def test_another_shape_is_refused(name, shape, said):
+    shapes = {"up__weight": (6, 4), "down__weight": (4, 6)} | {name: shape}
+    with pytest.raises(ModelError, match=said):
+        nn.populate(Feed(), weights(**shapes))
+
+
+def test_a_shape_that_the_module_does_not_know_is_any():
+    feed = Feed(inner=None)
+    nn.populate(feed, weights(up__weight=(9, 4), down__weight=(4, 9)))
+    assert feed.up.weight.shape == (9, 4)
+
+
+class Optional(nn.Module):
+    gate: nn.Linear | None = None
+    up: nn.Linear = nn.weight("up")
+
+    def __init__(self, gated):
+        if gated:
+            self.gate = nn.weight("gate", needed=True)
+
+
+def test_fields_are_tagged_when_a_module_is_constructed():
+    plain, gated = Optional(gated=False), Optional(gated=True)
+    both = weights(up__weight=(2, 2), gate__weight=(2, 2))
+    assert nn.populate(plain, both)
+    assert plain.gate is None
+    assert nn.populate(gated, both)
+    assert gated.gate.weight is both("gate.weight")
+    with pytest.raises(ModelError, match=r"tensor gate is missing, Optional\.gate needs it"):
+        nn.populate(Optional(gated=True), weights(up__weight=(2, 2)))
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        self.feed = Feed()
+
+
+def test_a_module_in_a_field_has_its_weights_beside_those_of_its_owner():
+    outer = Outer()
+    found = weights(b__up__weight=(6, 4), b__down__weight=(4, 6))
+    nn.populate(outer, found, "b.")
+    assert outer.feed.up.weight is found("b.up.weight")
+    with pytest.raises(ModelError, match=r"tensor b\.up is missing, Feed\.up needs it"):
+        nn.populate(Outer(), weights(), "b.")
+
+
+class Chooses(nn.Module):
+    one: nn.Linear | None = None
+    two: nn.Linear | None = None
+
+    def declare(self, has):
+        name = "one" if has("one.weight") else "two"
+        setattr(self, name, nn.weight(name))
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_fields_go_by_which_weights_there_are(name):
+    made = Chooses()
+    assert nn.populate(made, weights(**{f"{name}__weight": (2, 3)}))
+    assert getattr(made, name).weight.shape == (2, 3)
+    assert getattr(made, "two" if name == "one" else "one") is None
+
+
+def test_a_norm_without_weights_needs_none():
+    class Bare(nn.Module):
+        norm: nn.Norm = nn.weight("norm", kind=nn.PlainLayerNorm(1e-3))
+        up: nn.Linear = nn.weight("up")
+
+    made = Bare()
+    nn.populate(made, weights(up__weight=(2, 2)))
+    assert isinstance(made.norm, nn.PlainLayerNorm)
+    assert made.norm.eps == 1e-3

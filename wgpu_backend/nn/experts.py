@@ -1,0 +1,216 @@
+"""Mixtures of experts: a router chooses a few networks for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from wgpu_backend.dtypes import I32
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.layer_config import LayerConfig
+from wgpu_backend.nn.layers import ExpertLinear, Linear
+from wgpu_backend.nn.mlp import MLP, Activation, activated, gated
+from wgpu_backend.nn.module import Module, weight
+
+Scores = Literal["softmax", "sigmoid", "softmax of chosen"]
+_BY_NUMBER: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "softmax of chosen"}
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How a router's logits become a choice of experts and their weights.
+
+    Parameters
+    ----------
+    experts, used : int
+        How many there are, and how many each token takes.
+    scores : str
+        ``"softmax"`` or ``"sigmoid"`` of all logits, or ``"softmax of chosen"`` ones.
+    normalised : bool
+        Whether the weights of a token are divided by their sum.
+    scale : float
+        Factor of the weights.
+    groups, groups_used : int
+        Experts stand in so many groups, of which a token may use so many: those whose two best
+        experts score highest. DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", §2.1.2.
+    """
+
+    experts: int
+    used: int
+    scores: Scores = "softmax"
+    normalised: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    groups_used: int = 1
+
+    @classmethod
+    def from_config(
+        cls, config: LayerConfig, scores: Scores = "softmax", *, normalised: bool = True
+    ) -> Routing:
+        """What a file says, and where it says nothing what its architecture means.
+
+        Raises
+        ------
+        ModelError
+            Numbers of experts do not fit together, or the function of scores is unknown.
+        """
+        keys = config.config
+        experts = keys.uint("expert_count", at_least=1)
+        used = keys.uint("expert_used_count", at_least=1)
+        groups = max(keys.uint("expert_group_count", 1), 1)
+        groups_used = max(keys.uint("expert_group_used_count", groups), 1)
+        if used > experts or experts % groups or groups_used > groups:
+            raise config.fail(
+                f"{used} of {experts} experts, in {groups_used} of {groups} groups; needs at most "
+                "as many, and groups of one size"
+            )
+        number = keys.uint("expert_gating_func", 0)
+        if number and number not in _BY_NUMBER:
+            raise config.fail(f"expert_gating_func is {number}, known are 1 to {len(_BY_NUMBER)}")
+        return cls(
+            experts,
+            used,
+            _BY_NUMBER.get(number, scores),
+            keys.bool("expert_weights_norm", normalised),
+            keys.float("expert_weights_scale", 1.0) or 1.0,
+            groups,
+            groups_used,
+        )
+
+    def choose(self, logits: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Experts of each token and their weights.
+
+        Parameters
+        ----------
+        logits : (tokens, experts)
+        bias : (experts,) or None
+            Added to scores for the choice alone.
+
+        Returns
+        -------
+        (tokens, used), i32, and (tokens, used), f32
+        """
+        tokens = logits.shape[0]
+        by_logits = self.scores == "softmax of chosen"
+        scores = logits if by_logits else activated(_SCORES[self.scores], logits)
+        ranked = scores if bias is None else scores.add(bias.reshape(-1))
+        ids = self._of_best_groups(ranked).top_k(self.used)
+        chosen = scores.reshape(tokens, self.experts, 1).rows(ids).reshape(tokens, self.used)
+        if by_logits:
+            chosen = chosen.softmax()
+        elif self.normalised:
+            chosen = chosen / chosen.sum_rows()
+        return ids, chosen if self.scale == 1 else chosen.scale(factor=self.scale)
+
+    def _of_best_groups(self, ranked: Tensor) -> Tensor:
+        """Scores, and less than any of them for experts of groups that are not used."""
+        if self.groups_used == self.groups:
+            return ranked
+        tokens, each = ranked.shape[0], self.experts // self.groups
+        grouped = ranked.reshape(tokens * self.groups, each)
+        best = grouped.take_along_axis(grouped.top_k(min(2, each)), -1).sum_rows()
+        best = best.reshape(tokens, self.groups)
+        order = best.top_k(self.groups).argsort().reshape(tokens, self.groups, 1)
+        used = order.less(order.context.from_numpy([self.groups_used], I32)).cast(
+            dtype=ranked.dtype
+        )
+        masked = ranked.reshape(tokens, self.groups, each) + (used - 1.0).scale(factor=1e30)
+        return masked.reshape(tokens, self.experts)
+
+
+_SCORES: dict[str, Activation] = {
+    "softmax": lambda x: x.softmax(),
+    "sigmoid": lambda x: x.sigmoid(),
+}
+
+
+class Experts(Module):
+    """Sum of the chosen experts' networks, each times its weight, and of those that all share.
+
+    Shazeer et al. 2017, "Outrageously Large Neural Networks"; shared experts as in Dai et al. 2024,
+    "DeepSeekMoE", §3.2. Biases, the bias of the choice, and shared experts are those that the file
+    has. Gates that lie above the projections are ``ffn_gate_up_exps``.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    activation : str or callable
+    routing : Routing or None
+        None for a softmax, normalised, if the file says no other.
+    inner : int or None
+        Values between the matrices of an expert; None for ``expert_feed_forward_length``, or
+        ``feed_forward_length``.
+    is_gated : bool
+    """
+
+    router: Linear = weight("ffn_gate_inp", "count", "width")
+    choice_bias: Tensor | None = None
+    gate: ExpertLinear | None = None
+    up: ExpertLinear
+    down: ExpertLinear = weight("ffn_down_exps", "count", "width", "inner")
+    shared: MLP | None = None
+    shared_gate: Tensor | None = weight("ffn_gate_inp_shexp.weight")
+
+    def __init__(
+        self,
+        config: LayerConfig,
+        activation: str | Activation = "silu",
+        routing: Routing | None = None,
+        *,
+        inner: int | None = None,
+        is_gated: bool = True,
+    ) -> None:
+        self.routing = routing or Routing.from_config(config)
+        self.count, self.width = self.routing.experts, config.width
+        self.activation, self.is_gated = activation, is_gated
+        keys = config.config
+        if inner is None and "expert_feed_forward_length" in keys:
+            inner = config.uint("expert_feed_forward_length", at_least=1)
+        self.inner = inner or config.uint("feed_forward_length", at_least=1)
+        self.rows = self.inner
+        for name in ("exp_probs_b", "exp_probs_b.bias"):
+            if name in config:
+                one = (1,) * (len(config.shape_of(name) or ()) - 1)
+                self.choice_bias = weight(name, *one, "count")
+        down = config.shape_of("ffn_down_shexp.weight")
+        if down is not None:
+            own = keys.uint("expert_shared_feed_forward_length", down[-1])
+            self.shared = MLP(
+                config, activation, gated=is_gated, inner=own or down[-1], suffix="_shexp"
+            )
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Gates and projections have weights of their own, or one together."""
+        if has("ffn_gate_up_exps.weight"):
+            self.rows = 2 * self.inner
+            self.up = weight("ffn_gate_up_exps", "count", "rows", "width")
+            return
+        if self.is_gated:
+            self.gate = weight("ffn_gate_exps", "count", "inner", "width", needed=True)
+        self.up = weight("ffn_up_exps", "count", "inner", "width")
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """(tokens, width) to (tokens, width), with the residual added."""
+        ids, weights = self.routing.choose(self.router(x), self.choice_bias)
+        y = self.down.by(ids, self._inner(x.reshape(-1, 1, self.width), ids))
+        mixed = (y * weights.reshape(-1, self.routing.used, 1)).sum(1)
+        if self.shared is not None:
+            return mixed.add(self._shared(self.shared, x, residual))
+        return mixed if residual is None else residual.add(mixed)
+
+    def _inner(self, rows: Tensor, ids: Tensor) -> Tensor:
+        up = self.up.by(ids, rows)
+        if not self.is_gated:
+            return activated(self.activation, up)
+        if self.gate is not None:
+            return gated(self.activation, self.gate.by(ids, rows), up)
+        return gated(self.activation, *up.chunk(-1, self.inner))
+
+    def _shared(self, shared: MLP, x: Tensor, residual: Tensor | None) -> Tensor:
+        """Network of all tokens, through a gate of its own where there is one."""
+        if self.shared_gate is None:
+            return shared.forward(x, residual)
+        gate = self.shared_gate.reshape(1, -1).linear(x, None).sigmoid()
+        y = shared.forward(x).mul(gate)
+        return y if residual is None else residual.add(y)

@@ -1,0 +1,149 @@
+"""Layers of decoders: a mixer of tokens and a feed-forward network, norms and residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from wgpu_backend.batch import Batch
+from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.layer_config import LayerConfig
+from wgpu_backend.nn.layers import Norm
+from wgpu_backend.nn.module import Module
+
+Names = tuple[str | None, str | None]
+
+
+Part = Callable[..., Tensor]  # of a layer: what it maps, and a residual to add or nothing
+
+
+class Mixer(Protocol):
+    """What lets a token see others: attention, or a recurrent network."""
+
+    @property
+    def cached(self) -> LayerShape:
+        """Values that a position takes in the cache."""
+        ...
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Mix (tokens, width); what comes of it goes to `project`, row by row."""
+        ...
+
+    def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Rows of what `forward` gave, as (rows, width), with the residual added."""
+        ...
+
+
+class FeedForward(Protocol):
+    """What changes each token by itself."""
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """(rows, width) to (rows, width), with the residual added."""
+        ...
+
+
+class DecoderLayer(Module):
+    """A layer of a decoder: something that mixes tokens, and whatever else."""
+
+    mixer: Mixer
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """(tokens, width) to the same; of the last layer only the wanted rows."""
+        raise NotImplementedError
+
+
+class Layer(DecoderLayer):
+    """``x += mixer(norm(x))``, then ``x += mlp(norm(x))``; any of the norms may be elsewhere.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    mixer : Mixer
+    mlp : FeedForward
+    before : pair of str or None
+        Names of the norms before mixer and feed-forward; None where there is none.
+    after : pair of str or None
+        Of those behind them, before the residual is added.
+    residual_scale : float
+        Factor of what is added to the residual.
+    """
+
+    mixer_norm: Norm | None = None
+    mlp_norm: Norm | None = None
+    mixer_post_norm: Norm | None = None
+    mlp_post_norm: Norm | None = None
+
+    def __init__(
+        self,
+        config: LayerConfig,
+        mixer: Mixer,
+        mlp: FeedForward,
+        *,
+        before: Names = ("attn_norm", "ffn_norm"),
+        after: Names = (None, None),
+        residual_scale: float = 1.0,
+    ) -> None:
+        self.width, self.last, self.residual_scale = config.width, config.last, residual_scale
+        self.mixer, self.mlp = mixer, mlp
+        self.mixer_norm, self.mlp_norm = map(config.norm, before)
+        self.mixer_post_norm, self.mlp_post_norm = map(config.norm, after)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
+        y = self.mixer.forward(_normed(self.mixer_norm, x), batch)
+        if self.last:
+            x, y = batch.wanted(x), batch.wanted(y)
+        x = self._added(self.mixer.project, y, x, self.mixer_post_norm)
+        return self._added(self.mlp.forward, _normed(self.mlp_norm, x), x, self.mlp_post_norm)
+
+    def _added(self, part: Part, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
+        """Result of a part on `y`, and the residual `x`, in the part's own kernel if it can."""
+        if norm is None and self.residual_scale == 1:
+            return part(y, x)
+        y = _normed(norm, part(y))
+        return x.add(y if self.residual_scale == 1 else y.scale(factor=self.residual_scale))
+
+
+class ParallelLayer(DecoderLayer):
+    """``x + mixer(norm(x)) + mlp(norm(x))``, as GPT-J and PaLM have it (Chowdhery 2022, §2).
+
+    Parameters
+    ----------
+    config : LayerConfig
+    mixer : Mixer
+    mlp : FeedForward
+    norm : str
+        Name of the norm before both.
+    mlp_norm : str or None
+        Of another one before the feed-forward.
+    """
+
+    mixer_norm: Norm
+    mlp_norm: Norm | None = None
+
+    def __init__(
+        self,
+        config: LayerConfig,
+        mixer: Mixer,
+        mlp: FeedForward,
+        *,
+        norm: str = "attn_norm",
+        mlp_norm: str | None = None,
+    ) -> None:
+        self.width, self.last = config.width, config.last
+        self.mixer, self.mlp = mixer, mlp
+        self.mixer_norm, self.mlp_norm = config.norm(norm), config.norm(mlp_norm)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
+        normed = self.mixer_norm(x)
+        y = self.mixer.forward(normed, batch)
+        if self.last:
+            x, y, normed = batch.wanted(x), batch.wanted(y), batch.wanted(normed)
+        normed = normed if self.mlp_norm is None else self.mlp_norm(x)
+        return self.mlp.forward(normed, self.mixer.project(y, x))
+
+
+def _normed(norm: Norm | None, x: Tensor) -> Tensor:
+    return x if norm is None else norm(x)

@@ -1,0 +1,99 @@
+"""Feed-forward networks: two or three matrices and an activation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.layer_config import LayerConfig
+from wgpu_backend.nn.layers import Linear, Norm
+from wgpu_backend.nn.module import Module, weight
+
+Activation = Callable[[Tensor], Tensor]
+Gated = Callable[[Tensor, Tensor], Tensor]
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": lambda x: x.silu(),
+    "gelu": lambda x: x.gelu(),
+    "gelu_erf": lambda x: x.gelu_erf(),
+    "relu": lambda x: x.relu(),
+    "relu2": lambda x: x.relu().sqr(),  # So et al. 2021, "Primer", §3
+}
+_GATED: Mapping[str, Gated] = {
+    "silu": lambda gate, up: gate.swiglu(up),
+    "gelu": lambda gate, up: gate.geglu(up),
+    "gelu_erf": lambda gate, up: gate.geglu_erf(up),
+    "relu": lambda gate, up: gate.reglu(up),
+}
+
+
+def activated(activation: str | Activation, x: Tensor) -> Tensor:
+    """Activation, by its name in `ACTIVATIONS` or itself, of (..., cols)."""
+    return (ACTIVATIONS[activation] if isinstance(activation, str) else activation)(x)
+
+
+def gated(activation: str | Activation, gate: Tensor, up: Tensor) -> Tensor:
+    """Activation of the gate, times `up`: in one op for most."""
+    together = _GATED.get(activation) if isinstance(activation, str) else None
+    return activated(activation, gate).mul(up) if together is None else together(gate, up)
+
+
+class MLP(Module):
+    """``down(activation(gate(x)) * up(x))``, or without a gate ``down(activation(up(x)))``.
+
+    Shazeer 2020, "GLU Variants Improve Transformer". Biases are those that the file has. A gated
+    one without ``ffn_gate`` has gate and projection in ``ffn_up``, below each other.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    activation : str or callable
+        Of `ACTIVATIONS`, or a function of one tensor.
+    gated : bool
+    inner : int or None
+        Values between the matrices; None for ``feed_forward_length``.
+    suffix : str
+        Behind the names of the weights: ``"_shexp"`` for those of shared experts.
+    norm : str or None
+        Name of a norm before `down`.
+    """
+
+    gate: Linear | None = None
+    up: Linear
+    down: Linear
+    norm: Norm | None = None
+
+    def __init__(
+        self,
+        config: LayerConfig,
+        activation: str | Activation = "silu",
+        *,
+        gated: bool = True,
+        inner: int | None = None,
+        suffix: str = "",
+        norm: str | None = None,
+    ) -> None:
+        self.width, self.activation, self.gated = config.width, activation, gated
+        own = config.shape_of(f"ffn_down{suffix}.weight") or (0, 0)
+        self.inner = inner or config.uint("feed_forward_length", own[-1], at_least=1)
+        rows = (config.shape_of(f"ffn_up{suffix}.weight") or (0, 0))[0]
+        joined = f"ffn_gate{suffix}.weight" not in config and rows == 2 * self.inner
+        self.rows = self.inner * (2 if gated and joined else 1)
+        self.norm = config.norm(norm, "inner")
+        gate, up, down = (f"ffn_{part}{suffix}" for part in ("gate", "up", "down"))
+        if gated and not joined:
+            self.gate = weight(gate, "inner", "width", needed=True)
+        self.up = weight(up, "rows", "width")
+        self.down = weight(down, "width", "inner")
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """(tokens, width) to (tokens, width), with the residual added."""
+        y = self._inner(x)
+        return self.down(y if self.norm is None else self.norm(y), residual)
+
+    def _inner(self, x: Tensor) -> Tensor:
+        if not self.gated:
+            return activated(self.activation, self.up(x))
+        if self.gate is not None:
+            return gated(self.activation, self.gate(x), self.up(x))
+        return gated(self.activation, *self.up(x).chunk(-1, self.inner))

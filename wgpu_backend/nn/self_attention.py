@@ -1,0 +1,164 @@
+"""Attention of tokens to those before them, as decoders have it between two norms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from wgpu_backend.batch import Batch
+from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.attention import attend
+from wgpu_backend.nn.layer_config import LayerConfig
+from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, fused_linear
+from wgpu_backend.nn.module import Module, weight
+from wgpu_backend.nn.rope import Rotary
+
+NormOf = Literal["head", "each head", "all heads"]
+
+
+class SelfAttention(Module):
+    """Grouped-query attention (Ainslie et al. 2023) with rotated queries and keys.
+
+    Biases are those that the file has; ``attn_qkv``, where it has that, stands for ``attn_q``,
+    ``attn_k`` and ``attn_v`` below each other.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    rope : Rotary or None
+        None where positions are told otherwise, or not at all.
+    window : int
+        Positions that a token sees, itself included; 0 for all.
+    softcap : float
+        Bound of scores; 0 for none.
+    scale : float or None
+        Factor of scores; None for ``attention.scale`` of the file, or ``head ** -0.5``.
+    qk_norm : str or None
+        What of queries and keys is normalised: ``"head"`` with the same weights for every head,
+        ``"each head"`` with weights of its own, ``"all heads"`` together.
+    norm_after_rope : bool
+        Whether that comes after the rotation.
+    clamp : float
+        Bound of queries, keys and values; 0 for none.
+    output_norm : str or None
+        Name of a norm before the output projection.
+
+    Raises
+    ------
+    ModelError
+        Heads are not a multiple of KV heads, or a key is missing.
+    """
+
+    joined: Linear | None = None
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    output_norm: Norm | None = None
+
+    def __init__(
+        self,
+        config: LayerConfig,
+        rope: Rotary | None,
+        *,
+        window: int = 0,
+        softcap: float = 0.0,
+        scale: float | None = None,
+        qk_norm: NormOf | None = None,
+        norm_after_rope: bool = False,
+        clamp: float = 0.0,
+        output_norm: str | None = None,
+    ) -> None:
+        self.layer, self.width = config.index, config.width
+        self._sizes(config)
+        self.rope, self.window, self.softcap, self.clamp = rope, window, softcap, clamp
+        self.scale = scale or config.float("attention.scale", 0.0) or self.head**-0.5
+        self.norm_after_rope = norm_after_rope
+        if qk_norm is not None:
+            self.query_norm = self._norm(config, "attn_q_norm", qk_norm, self.heads)
+            self.key_norm = self._norm(config, "attn_k_norm", qk_norm, self.kv_heads)
+        self.output_norm = config.norm(output_norm, "outputs")
+
+    def _sizes(self, config: LayerConfig) -> None:
+        """Read how many heads there are, of how many values."""
+        heads = self.heads = config.uint("attention.head_count", at_least=1)
+        kv_heads = self.kv_heads = config.uint("attention.head_count_kv", heads, at_least=1)
+        if heads % kv_heads:
+            raise config.fail(f"{heads} attention heads, not a multiple of {kv_heads} KV heads")
+        self.head = config.uint("attention.key_length", self.width // heads, at_least=1)
+        self.value_head = config.uint("attention.value_length", self.width // heads, at_least=1)
+        self.queries, self.keys = heads * self.head, kv_heads * self.head
+        self.values, self.outputs = kv_heads * self.value_head, heads * self.value_head
+        self.rows = self.queries + self.keys + self.values
+
+    def _norm(self, config: LayerConfig, name: str, of: NormOf, heads: int) -> Norm:
+        if of == "each head":
+            norm = HeadLayerNorm(config.make_norm().eps)
+            return weight(name, heads, self.head, kind=norm, needed=True)
+        return config.norm(name, self.head if of == "head" else heads * self.head)
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Queries, keys and values have weights of their own, or one together."""
+        if has("attn_qkv.weight"):
+            self.joined = weight("attn_qkv", "rows", "width")
+        else:
+            self.query = weight("attn_q", "queries", "width")
+            self.key = weight("attn_k", "keys", "width")
+            self.value = weight("attn_v", "values", "width")
+        self.output = weight("attn_output", "width", "outputs")
+
+    @property
+    def cached(self) -> LayerShape:
+        """Values that a position takes in the cache."""
+        return LayerShape(self.keys, self.values)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
+        q, k, v = self.heads_of(x)
+        q, k = self.positioned(q, k, batch)
+        return attend(
+            self.layer, q, k, v, batch, scale=self.scale, window=self.window, softcap=self.softcap
+        )
+
+    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (tokens, heads, head), keys and values (tokens, kv_heads, …) of rows."""
+        tokens = x.shape[0]
+        q, k, v = self._projections(x)
+        if self.clamp:
+            q, k, v = (y.clamp(-self.clamp, self.clamp) for y in (q, k, v))
+        return (
+            q.reshape(tokens, self.heads, self.head),
+            k.reshape(tokens, self.kv_heads, self.head),
+            v.reshape(tokens, self.kv_heads, self.value_head),
+        )
+
+    def _projections(self, x: Tensor) -> list[Tensor]:
+        if self.joined is None:
+            return fused_linear(x, self.query, self.key, self.value)
+        return self.joined(x).chunk_sections(-1, self.queries, self.keys, self.values)
+
+    def positioned(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Queries and keys, normalised and rotated."""
+        if not self.norm_after_rope:
+            q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
+        if self.rope is not None:
+            q, k = self.rope(q, batch.positions), self.rope(k, batch.positions)
+        if self.norm_after_rope:
+            q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
+        return q, k
+
+    def _normed(self, x: Tensor, norm: Norm | None) -> Tensor:
+        """Heads behind a norm; one over all heads has a weight that long."""
+        if norm is None:
+            return x
+        tokens, heads, head = x.shape
+        if norm.shape == (heads * head,) and heads > 1:
+            return norm(x.reshape(tokens, -1)).reshape(tokens, heads, head)
+        return norm(x)
+
+    def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        return self.output(y if self.output_norm is None else self.output_norm(y), residual)
