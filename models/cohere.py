@@ -1,0 +1,43 @@
+"""Command R, R+ and R7B, Aya.
+
+Cohere 2024, model cards of Command R: attention and feed-forward side by side behind one layer norm
+without bias, embeddings that are the output, too, and a factor of the logits. R+ normalises each
+head of queries and keys. Cohere 2025, "Command A", §2: three of four layers have a window and
+rotate, the fourth sees all and does not.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.model import architecture
+
+
+@architecture("command-r")
+class CommandR(Decoder):
+    """Neighbours are rotated."""
+
+    norm = nn.LayerNorm
+    rope_interleaved = True
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.logit_scale = self.config.float("logit_scale", 1.0) or 1.0
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Side by side."""
+        qk_norm = "each head" if "attn_q_norm.weight" in config else None
+        attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
+        return nn.ParallelLayer(config, attention, nn.MLP(config))
+
+
+@architecture("cohere2")
+class Cohere2(CommandR):
+    """Windows, and layers without positions."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Side by side."""
+        window = config.window(4)
+        attention = nn.SelfAttention(config, self.rope if window else None, window=window)
+        return nn.ParallelLayer(config, attention, nn.MLP(config))

@@ -1,0 +1,35 @@
+"""dots.llm1 and MiniMax M2.
+
+Both choose experts by a sigmoid. Huo et al. 2025, "dots.llm1 Technical Report", §2: Qwen3's
+attention; experts as in DeepSeek-V3, a part of them shared, the first layers without. MiniMax 2025,
+model card of M2: norms over all queries and all keys, a part of each head rotated, nothing shared.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("dots1")
+class Dots1(Decoder):
+    """Norms of every query and key head."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Llama's, with experts behind the first layers."""
+        attention = nn.SelfAttention(config, self.rope, qk_norm="head")
+        routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
+        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        return nn.Layer(config, attention, mlp)
+
+
+@architecture("minimax-m2")
+class MiniMaxM2(Decoder):
+    """Experts in every layer."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Llama's, with experts."""
+        attention = nn.SelfAttention(config, self.rope, qk_norm="all heads")
+        routing = nn.Routing.from_config(config, "sigmoid")
+        return nn.Layer(config, attention, nn.Experts(config, routing=routing))

@@ -1,0 +1,78 @@
+"""GPT-2, StarCoder, StarCoder 2, GPT-NeoX, Pythia, Falcon.
+
+Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.3: pre-norm blocks
+with layer norms and biases, GELU without a gate, learned positions. What the others changed:
+
+==========  ================  ========  =========  ===============================
+            positions         residual  GELU       heads of keys and values
+==========  ================  ========  =========  ===============================
+GPT-2       learned           in turn   tanh       as queries
+StarCoder   learned           in turn   tanh       one
+StarCoder2  rotated           in turn   tanh       grouped
+GPT-NeoX    a part rotated    either    exact      as queries
+Falcon      rotated           parallel  exact      one (7B), grouped (40B, 2 norms)
+==========  ================  ========  =========  ===============================
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("gpt2", "starcoder")
+class GPT2(Decoder):
+    """GPT-2; StarCoder is Li et al. 2023, "StarCoder: may the source be with you!", §5.1."""
+
+    norm = nn.LayerNorm
+    position_embedding = nn.weight("position_embd", "positions", "width", needed=True)
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Positions are in the embedding, so nothing is rotated."""
+        attention = nn.SelfAttention(config, None)
+        return nn.Layer(config, attention, nn.MLP(config, "gelu", gated=False))
+
+
+@architecture("starcoder2")
+class StarCoder2(Decoder):
+    """Lozhkov et al. 2024, "StarCoder 2 and The Stack v2", §6.1."""
+
+    norm = nn.LayerNorm
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """GPT-2's, with rotated queries and keys."""
+        attention = nn.SelfAttention(config, self.rope)
+        return nn.Layer(config, attention, nn.MLP(config, "gelu", gated=False))
+
+
+@architecture("gptneox")
+class GPTNeoX(Decoder):
+    """Black et al. 2022, "GPT-NeoX-20B", §2.1; Pythia, StableLM alpha, RedPajama."""
+
+    norm = nn.LayerNorm
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Attention and feed-forward side by side, behind norms of their own, or in turn."""
+        attention = nn.SelfAttention(config, self.rope)
+        mlp = nn.MLP(config, "gelu_erf", gated=False)
+        if self.config.bool("use_parallel_residual"):
+            return nn.ParallelLayer(config, attention, mlp, mlp_norm="ffn_norm")
+        return nn.Layer(config, attention, mlp)
+
+
+@architecture("falcon")
+class Falcon(Decoder):
+    """Almazrouei et al. 2023, "The Falcon Series of Open Language Models", §4."""
+
+    norm = nn.LayerNorm
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Side by side behind one norm; where there are two, attention has the second."""
+        attention = nn.SelfAttention(config, self.rope)
+        mlp = nn.MLP(config, "gelu_erf", gated=False)
+        if "attn_norm_2.weight" in config:
+            return nn.ParallelLayer(
+                config, attention, mlp, norm="attn_norm_2", mlp_norm="attn_norm"
+            )
+        return nn.ParallelLayer(config, attention, mlp)

@@ -1,0 +1,57 @@
+"""OLMo 1 to 3 and OLMoE.
+
+Groeneveld et al. 2024, "OLMo: Accelerating the Science of Language Models", §2.1: Llama with layer
+norms that have no weights, queries, keys and values bounded. Muennighoff et al. 2024, "OLMoE", §2:
+experts, and norms over all queries and all keys. OLMo Team 2024, "2 OLMo 2 Furious", §3.2: norms of
+results in place of inputs. OLMo 3 has windows in three of four layers, YaRN in the fourth.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("olmo")
+class Olmo(Decoder):
+    """Neighbours are rotated; no weight has a bias."""
+
+    norm = nn.PlainLayerNorm
+    rope_interleaved = True
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Llama's, bounded."""
+        clamp = config.float("attention.clamp_kqv", 0.0)
+        return nn.Layer(config, nn.SelfAttention(config, self.rope, clamp=clamp), nn.MLP(config))
+
+
+@architecture("olmoe")
+class OlmoE(Decoder):
+    """Weights of the chosen experts are what the softmax over all gives them."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Norms before attention and experts."""
+        attention = nn.SelfAttention(config, self.rope, qk_norm="all heads")
+        routing = nn.Routing.from_config(config, normalised=False)
+        return nn.Layer(config, attention, nn.Experts(config, routing=routing))
+
+
+@architecture("olmo2")
+class Olmo2(Decoder):
+    """OLMo 2; OLMo 3 where the file has a window."""
+
+    @cached_property
+    def local_rope(self) -> nn.Rotary:
+        """Rotation in layers with a window: not stretched."""
+        return self.make_rope(scale=1.0, extrapolation=0.0, attention=1.0)
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Norms behind attention and feed-forward."""
+        window = config.window(4)
+        rope = self.local_rope if window else self.rope
+        attention = nn.SelfAttention(config, rope, window=window, qk_norm="all heads")
+        after = ("post_attention_norm", "post_ffw_norm")
+        return nn.Layer(config, attention, nn.MLP(config), before=(None, None), after=after)

@@ -1,0 +1,79 @@
+"""Phi 1 to 4, Phi-3.5 with experts.
+
+Li et al. 2023, "Textbooks Are All You Need II", §2; Phi-2 is larger. Abdin et al. 2024, "Phi-3
+Technical Report", §2, turns to Llama's layers, in fewer matrices; LongRoPE stretches contexts.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+
+@architecture("phi2")
+class Phi2(Decoder):
+    """Layer norms, biases, GELU, and a part of each head rotated."""
+
+    norm = nn.LayerNorm
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Attention and feed-forward side by side behind one norm."""
+        attention = nn.SelfAttention(config, self.rope)
+        return nn.ParallelLayer(config, attention, nn.MLP(config, "gelu", gated=False))
+
+
+@architecture("phi3")
+class Phi3(Decoder):
+    """Queries, keys and values have one matrix, gate and projection another."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Llama's."""
+        return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config))
+
+
+@architecture("phimoe")
+class PhiMoe(Decoder):
+    """Layer norms, biases, and two of the experts for a token."""
+
+    norm = nn.LayerNorm
+
+    def make_norm(self) -> nn.Norm:
+        """Layer norm, whose epsilon stands under the other norm's key."""
+        return nn.LayerNorm(nn.RMSNorm.from_config(self.config).eps)
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Llama's, with experts."""
+        experts = nn.Experts(config, routing=SparseMixer.from_config(config))
+        return nn.Layer(config, nn.SelfAttention(config, self.rope), experts)
+
+
+class SparseMixer(nn.Routing):
+    """Liu et al. 2023, "Sparse Backpropagation for MoE Training", algorithm 1, without the noise.
+
+    Each of two experts is the best that is left; it weighs as much as a softmax over those of
+    nearly its score gives it, so the two together may weigh more than 1.
+    """
+
+    MARGIN = 0.02  # of a score, by which others may be less to count; twice the training's noise
+
+    def choose(self, logits: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Experts of each token and their weights; see `nn.Routing.choose`."""
+        ids = logits.top_k(self.used)
+        weights = [
+            self._weight(logits, best) for best in logits.take_along_axis(ids, -1).chunk(1, 1)
+        ]
+        first, *others = weights
+        for other in others:
+            first = first.concat(other, axis=1)
+        return ids, first
+
+    def _weight(self, logits: Tensor, best: Tensor) -> Tensor:
+        """Weight of the expert with the score `best` among those not taken: (tokens, 1)."""
+        above = logits - best
+        taken = above.relu().sign()
+        short = above.neg() / logits.abs().maximum(best)
+        far = (short - self.MARGIN).relu().sign()
+        near = (1.0 - taken) * (1.0 - far)
+        return 1.0 / (above.neg().relu().neg().exp() * near).sum_rows()

@@ -1,0 +1,25 @@
+"""StableLM 3B to 12B.
+
+Bellagamba et al. 2024, "Stable LM 2 1.6B Technical Report", §2.2: Llama's layers with layer norms,
+and a quarter of each head rotated.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("stablelm")
+class StableLM(Decoder):
+    """The largest normalises each head of queries and keys and has parallel residuals."""
+
+    norm = nn.LayerNorm
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """In turn where there are two norms, side by side where there is one."""
+        qk_norm = "each head" if "attn_q_norm.weight" in config else None
+        attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
+        kind = nn.Layer if "ffn_norm.weight" in config else nn.ParallelLayer
+        return kind(config, attention, nn.MLP(config))
