@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import readme_tables
 from tests.builders import tiny_model
 
 ROOT = Path(__file__).parent.parent
@@ -99,10 +100,6 @@ def test_the_targets_of_make_that_readme_names_exist() -> None:
     assert named
 
 
-def test_the_architectures_and_formats_of_readme_are_those_there_are() -> None:
-    row = next(line for line in README.splitlines() if line.startswith("| weights |"))
-    told = {name.strip().lower() for name in row.split("|")[2].split(",")}
-    assert told == {path.stem for path in (ROOT / "shaders" / "formats" / "dequant").glob("*.wgsl")}
-    row = next(line for line in README.splitlines() if line.startswith("| architectures |"))
-    files = {path.stem for path in (ROOT / "models").glob("[a-z]*.py")}
-    assert set(re.findall(r"`(\w+)`", row)) == files
+def test_the_tables_of_readme_are_those_of_the_registries() -> None:
+    assert readme_tables.written(README) == README, "run python -m tests.readme_tables"
+    assert "| weights | F32, " in README

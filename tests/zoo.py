@@ -1,0 +1,256 @@
+"""Every architecture against logits of other programs, in every way of asking, as a table.
+
+    python -m tests.zoo [NAMES] [--models FOLDER] [--make PYTHON] [--device DEVICE]
+
+The models are the tiny random ones of ``../shared/tools/tiny_models.py``, each beside the logits of
+llama.cpp and of transformers; a model's error is the smaller of its two, as each of them differs
+from the papers somewhere. With `--make` those that are not in the folder are made, by a Python that
+has what the tool's header asks for; without they are left out, and said to be. Figures are NMSE
+(sum of squared differences by sum of squares); a figure in red missed its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.models.running import Running, running
+from wgpu_backend.errors import BackendError
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.model import architectures
+from wgpu_backend.testing import nmse
+
+TOOL = Path(__file__).parents[2] / "shared" / "tools" / "tiny_models.py"
+FOLDER = Path(tempfile.gettempdir()) / "wgpu-backend-zoo"
+LIMIT = 1e-9
+# Tables of ggml and the arithmetic of both programs bound what can be asked of some.
+LOOSE = {"bitnet": 1e-6, "gemma3n": 1e-5}
+POSITIONS = 192
+STEP = 7  # tokens of a chunk, neither a power of two nor a divisor of the prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model, what it is asked, and what others answer."""
+
+    name: str
+    path: Path
+    tokens: list[int]
+    wanted: list[np.ndarray]
+
+    @classmethod
+    def of(cls, folder: Path, name: str) -> Case:
+        text = (folder / f"{name}.tokens").read_text(encoding="ascii")
+        others = [folder / f"{name}.{program}.npy" for program in ("llamacpp", "transformers")]
+        wanted = [np.load(path) for path in others if path.exists()]
+        return cls(name, folder / f"{name}.gguf", [int(t) for t in text.split(",")], wanted)
+
+    @property
+    def limit(self) -> float:
+        return LOOSE.get(self.name, LIMIT)
+
+    def error(self, got: np.ndarray, rows: slice = slice(None)) -> float:
+        """NMSE of some rows of the answer."""
+        return min(nmse(got, wanted[rows]) for wanted in self.wanted)
+
+
+def exact(model: Running, case: Case) -> float:
+    return case.error(model.anew(case.tokens))
+
+
+def in_chunks(model: Running, case: Case) -> float:
+    return case.error(model.anew(case.tokens, STEP))
+
+
+def by_token(model: Running, case: Case) -> float:
+    return case.error(model.anew(case.tokens, 1))
+
+
+def two_sequences(model: Running, case: Case) -> float:
+    """Two prompts in one batch, one of them further on; the other's tokens are others."""
+    first, rest = case.tokens[:STEP], case.tokens[STEP:]
+    model.cache.remove(0)
+    model.cache.remove(1)
+    begun = model.batch({1: case.tokens[::-1], 0: first})[1]
+    other = case.tokens[: len(rest) + 1]
+    got = np.concatenate([begun, model.batch({0: rest, 2: other})[0]])
+    model.cache.remove(1)
+    model.cache.remove(2)
+    return case.error(got)
+
+
+def beyond_windows(model: Running, case: Case) -> float | None:
+    """Rows of tokens that do not see the first one any more."""
+    window = model.model.config.metadata.get(
+        f"{model.model.config.architecture}.attention.sliding_window", 0
+    )
+    if not isinstance(window, int) or not 0 < window < len(case.tokens):
+        return None
+    rows = slice(window, None)
+    return case.error(model.anew(case.tokens, STEP)[rows], rows)
+
+
+def after_copy(model: Running, case: Case) -> float:
+    """Half of the prompt of another sequence, then one's own tokens."""
+    half = len(case.tokens) // 2
+    begun = model.anew(case.tokens[:half])
+    model.cache.remove(1)
+    model.cache.copy_prefix(0, 1, half)
+    model.ask(case.tokens[:STEP])  # the first goes another way
+    got = np.concatenate([begun, model.ask(case.tokens[half:], sequence=1)])
+    model.cache.remove(1)
+    return case.error(got)
+
+
+def after_cut(model: Running, case: Case) -> float | None:
+    """The end of a sequence taken back, and told again."""
+    half = len(case.tokens) // 2
+    begun = model.anew(case.tokens)
+    if not model.cache.can_resume(0, half):
+        return None
+    model.cache.remove(0, half)
+    return case.error(np.concatenate([begun[:half], model.ask(case.tokens[half:])]))
+
+
+Column = Callable[[Running, Case], float | None]
+COLUMNS: dict[str, Column] = {
+    "whole": exact,
+    "chunks": in_chunks,
+    "tokens": by_token,
+    "two at once": two_sequences,
+    "beyond window": beyond_windows,
+    "cut": after_cut,
+    "copied prefix": after_copy,
+}
+
+
+def figures(case: Case, executor: Executor, baseline: Executor | None) -> list[float | None]:
+    """A figure for each column, and that of the baseline profile."""
+    with running(case.path, executor, POSITIONS) as model:
+        found = [column(model, case) for column in COLUMNS.values()]
+    if baseline is None:
+        return [*found, None]
+    with running(case.path, baseline, POSITIONS) as model:
+        return [*found, max(exact(model, case), in_chunks(model, case))]
+
+
+def names_of(folder: Path, patterns: Sequence[str]) -> list[str]:
+    """Models that are there, or that the tool can make."""
+    known = [path.stem for path in folder.glob("*.gguf")]
+    if TOOL.exists():
+        listed = subprocess.run(
+            [sys.executable, TOOL, "list"], capture_output=True, text=True, check=True
+        ).stdout
+        known += [
+            line.split()[0] for line in listed.splitlines() if not line.startswith("missing:")
+        ]
+    wanted = patterns or ("*",)
+    return sorted({name for name in known if any(fnmatch(name, p) for p in wanted)})
+
+
+def ready(folder: Path, names: Sequence[str], maker: str | None) -> Iterator[Case]:
+    """Models in the folder, made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        path = folder / f"{name}.gguf"
+        if not path.exists() and maker is not None:
+            subprocess.run([maker, TOOL, "make", name, path], check=True, stdout=sys.stderr)
+        if path.exists():
+            yield Case.of(folder, name)
+
+
+def row(case: Case, cells: Sequence[float | None]) -> list[str]:
+    """Figures as text; red where they are above the limit, or no number."""
+    bad = [cell is not None and not cell <= case.limit for cell in cells]
+    texts = ["–" if cell is None else f"{cell:.0e}" for cell in cells]
+    return [f"[red]{t}[/red]" if b else t for t, b in zip(texts, bad, strict=True)]
+
+
+def executors(device: str | None) -> tuple[Executor, Executor | None]:
+    """The device as it is, and with no more than every one has."""
+    if device == "cpu":
+        return make_executor("cpu", BackendParams()), None
+    full, baseline = (
+        make_executor("wgpu", BackendParams(device, profile, self_test=False))
+        for profile in ("full", "baseline")
+    )
+    return full, baseline
+
+
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
+    parser.add_argument("names", nargs="*", help="models, with * and ?; all without")
+    parser.add_argument("--models", type=Path, default=FOLDER, help="where they are, or go")
+    parser.add_argument("--make", metavar="PYTHON", help="Python that makes those not there")
+    parser.add_argument("--device", help="cpu for NumPy; the best one by default")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    options, console = arguments(given), Console()
+    names = names_of(options.models, options.names)
+    cases = list(ready(options.models, names, options.make))
+    known = architectures()
+    table = Table("model", "architecture", *COLUMNS, "baseline", title="NMSE of logits")
+    missed: list[str] = []
+    runnable = [case for case in cases if architecture_of(case) in known]
+    executor, baseline = executors(options.device)
+    for case in track(runnable, "models", console=Console(stderr=True)):
+        try:
+            cells = figures(case, executor, baseline)
+        except BackendError as error:
+            missed.append(case.name)
+            table.add_row(case.name, f"[red]{type(error).__name__}: {error}[/red]")
+            continue
+        table.add_row(case.name, architecture_of(case), *row(case, cells))
+        if any(cell is not None and not cell <= case.limit for cell in cells):
+            missed.append(case.name)
+    console.print(table)
+    unknown = [case.name for case in cases if case not in runnable]
+    told(console, names, cases, unknown, missed)
+    return bool(missed)
+
+
+def architecture_of(case: Case) -> str:
+    with open_gguf(case.path) as file:
+        return file.config.architecture
+
+
+def told(
+    console: Console,
+    names: Sequence[str],
+    cases: Sequence[Case],
+    unknown: Sequence[str],
+    missed: Sequence[str],
+) -> None:
+    """What was not in the table, and what it says."""
+    there = {case.name for case in cases}
+    left_out = [name for name in names if name not in there]
+    if left_out:
+        console.print(f"not made, so left out ({len(left_out)}): {', '.join(left_out)}; see --make")
+    if unknown:
+        console.print(
+            f"of an architecture that is not known ({len(unknown)}): {', '.join(unknown)}"
+        )
+    ran = len(cases) - len(unknown)
+    console.print(
+        f"{ran - len(missed)} of {ran} models are right"
+        + (f"; {', '.join(missed)} are not" if missed else "")
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
