@@ -10,7 +10,7 @@ from typing import ClassVar
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
 from wgpu_backend.errors import ContextFull
-from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.kvcache.layers import LayerShape
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.kvcache.layers import LayerShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Norm

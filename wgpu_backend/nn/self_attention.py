@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.paged import LayerShape
+from wgpu_backend.kvcache.layers import LayerShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import attend
 from wgpu_backend.nn.layer_config import LayerConfig
