@@ -6,6 +6,7 @@ import pytest
 from wgpu_backend.dtypes import F16
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.elementwise.fusion import MAX_OPERANDS, MAX_STEPS
 from wgpu_backend.ops.op import fusions
 
 EXTENTS = [(1,), (3,), (33,), (257,), (5, 16), (3, 4, 8)]
@@ -102,6 +103,32 @@ def test_other_ops_and_other_shapes_end_a_chain(fusing, rng, monkeypatch):
         return [(a * context.from_numpy(column).exp().sigmoid()).tanh().sqr()]
 
     check(fusing, build, monkeypatch, ["silu", "softmax", "chain", "mul", "chain"])
+
+
+@pytest.mark.parametrize("steps", [MAX_STEPS, MAX_STEPS + 1])
+def test_a_chain_has_so_many_steps_at_most(fusing, steps, rng, monkeypatch):
+    x = rng.standard_normal(12)
+
+    def build(context):
+        y = context.from_numpy(x.astype(np.float32))
+        for _ in range(steps):
+            y = y.sin()
+        return [y]
+
+    check(fusing, build, monkeypatch, ["chain"] if steps == MAX_STEPS else ["chain", "sin"])
+
+
+@pytest.mark.parametrize("count", [MAX_OPERANDS, MAX_OPERANDS + 1])
+def test_a_chain_has_so_many_operands_at_most(fusing, count, rng, monkeypatch):
+    rows = [rng.standard_normal(12).astype(np.float32) for _ in range(count)]
+
+    def build(context):
+        y = context.from_numpy(rows[0])
+        for row in rows[1:]:
+            y = y + context.from_numpy(row)
+        return [y]
+
+    check(fusing, build, monkeypatch, ["chain"] if count == MAX_OPERANDS else ["chain", "add"])
 
 
 def test_more_operands_than_bindings_are_two_chains(fusing, rng, monkeypatch):
