@@ -1,4 +1,4 @@
-// Causal attention over a paged cache. A work group takes ROWS rows, a row being a query head of one
+// Attention over a paged cache. A work group takes ROWS rows, a row being a query head of one
 // token, that share a head of the cache, and one range of positions (a split). Keys come through
 // workgroup memory KEYS at a time and CHUNK vectors of each, then the values of the same positions.
 // Softmax is online: a running maximum, and sums rescaled when it moves. Loops have as many turns for
@@ -41,11 +41,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     prologue_prepare(kv_head, first, last, lane);
     if lane < ROWS {
         largest[lane] = LOWEST;
+        if SINKS && group.z == 0u {
+            largest[lane] = sink_of(min(first + lane, last - 1u), kv_head);
+        }
         queries[lane] = query_of(min(first + lane, last - 1u), kv_head);
     }
     let column = lane % CHUNK;
     let row = lane / CHUNK;
     var total = array<f32, QUARTER_ROWS>();
+    if SINKS && group.z == 0u {
+        // @unroll
+        for (var j = 0u; j < QUARTER_ROWS; j++) {
+            total[j] = 1.0;
+        }
+    }
     var sums = array<vec4<f32>, CHUNKS * QUARTER_ROWS>();
     var loaded = false;
     let end_token = (last + params.group - 1u) / params.group;
@@ -63,7 +72,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 slots[lane] = cache_row(tokens.sequence, at) * params.kv_heads + kv_head;
             }
             workgroupBarrier();
-            score(start, lane, loaded);
+            score(start, first, last, kv_head, lane, loaded);
             loaded = true;
             workgroupBarrier();
             if lane < ROWS {
@@ -96,7 +105,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     let i = begin + lane;
                     let quad_c = min(c * CHUNK + i % CHUNK, params.v_quads - 1u);
                     tile[(i / CHUNK) * PITCH + i % CHUNK] =
-                        v_load4(slots[i / CHUNK] * params.v_quads + quad_c);
+                        v_load4(value_at(slots[i / CHUNK]) + quad_c);
                 }
                 workgroupBarrier();
                 // Positions beyond the last repeat it, and weigh nothing.
@@ -140,7 +149,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 // Scores of all rows at KEYS positions, into `weights`: a thread has two positions and every fourth
 // row. Queries of one chunk stay in memory once they are `loaded`.
-fn score(start: u32, lane: u32, loaded: bool) {
+fn score(start: u32, first: u32, last: u32, kv_head: u32, lane: u32, loaded: bool) {
     let key = lane % CHUNK;
     let row = lane / CHUNK;
     var sums = array<f32, 2u * QUARTER_ROWS>();
@@ -151,7 +160,8 @@ fn score(start: u32, lane: u32, loaded: bool) {
                 let quad = chunk + i % CHUNK;
                 query[i] = vec4<f32>(0.0);
                 if quad < params.k_quads {
-                    query[i] = q_load4(queries[i / CHUNK] + 4u * quad) * params.scale;
+                    let factor = query_factor(min(first + i / CHUNK, last - 1u));
+                    query[i] = q_load4(queries[i / CHUNK] + 4u * quad) * factor;
                 }
             }
         }
@@ -188,7 +198,8 @@ fn score(start: u32, lane: u32, loaded: bool) {
         for (var h = 0u; h < 2u; h++) {
             let key_h = key + h * CHUNK;
             let seen_h = start + key_h >= own_j.x && start + key_h < own_j.y;
-            weights[row_j * WEIGHTS + key_h] = select(LOWEST, capped(sums[2u * j + h]), seen_h);
+            let score_h = biased(capped(sums[2u * j + h]), min(first + row_j, last - 1u), kv_head, start + key_h);
+            weights[row_j * WEIGHTS + key_h] = select(LOWEST, score_h, seen_h);
         }
     }
 }

@@ -6,7 +6,7 @@ import numpy as np
 
 from wgpu_backend.cpu.q8 import q8_activations
 from wgpu_backend.cpu.twin import Array, takes_halves, twin
-from wgpu_backend.ops.attention.paged import Scores
+from wgpu_backend.ops.attention.paged_options import Scores
 
 
 @twin
@@ -20,29 +20,83 @@ def paged_attention(
     table: Array,
     *,
     scores: Scores,
+    ends: Array | None = None,
+    sinks: Array | None = None,
+    bias: Array | None = None,
 ) -> Array:
-    """Causal attention token by token over the slots of its sequence."""
+    """Attention token by token over the slots of its sequence."""
     q = q.astype(np.float32)
     tokens, heads, _ = q.shape
-    kv_heads, window, block = scores.kv_heads, scores.window, scores.block
+    kv_heads, block = scores.kv_heads, scores.block
     keys = k.reshape(len(k), kv_heads, -1)
-    values = v.reshape(len(v), kv_heads, -1)
+    values = keys[..., : scores.v_cols] if scores.v_cols else v.reshape(len(v), kv_heads, -1)
     y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
     for token in range(tokens):
-        end = int(positions[token]) + 1
-        seen = np.arange(max(end - window, 0) if window else 0, end)
+        position = int(positions[token])
+        seen = _seen(position, None if ends is None else int(ends[token]), scores)
         if not len(seen):
             continue
         slots = table[max(int(sequences[token]), 0), seen // block] * block + seen % block
-        grouped = q[token].reshape(kv_heads, heads // kv_heads, -1)
+        query = q[token].reshape(kv_heads, heads // kv_heads, -1) * _factor(position, scores)
         seen_keys, seen_values = (a[slots].astype(np.float32) for a in (keys, values))
-        products = np.einsum("hgd,nhd->hgn", grouped, seen_keys) * np.float32(scores.scale)
+        products = np.einsum("hgd,nhd->hgn", query, seen_keys)
         if scores.softcap:
             products = scores.softcap * np.tanh(products / np.float32(scores.softcap))
-        e = np.exp(products - products.max(axis=-1, keepdims=True))
-        e /= e.sum(axis=-1, keepdims=True)
+        products = products + _by_distance(seen - position, heads, scores, bias).reshape(
+            *products.shape[:2], -1
+        )
+        e = _softmax(products, sinks)
         y[token] = np.einsum("hgn,nhd->hgd", e, seen_values).reshape(heads, -1)
     return y
+
+
+def _seen(position: int, end: int | None, scores: Scores) -> Array:
+    """Positions that a token sees, in their order."""
+    last = position if end is None else end
+    if position < 0:
+        return np.arange(0)
+    if not scores.causal:
+        half = scores.symmetric_window // 2 if scores.symmetric_window else max(position, last)
+        return np.arange(max(position - half, 0), min(last, position + half) + 1)
+    first = max(position + 1 - scores.window, 0) if scores.window else 0
+    if scores.chunk:
+        first = max(first, position // scores.chunk * scores.chunk)
+    return np.arange(first, max(position, last) + 1)
+
+
+def _factor(position: int, scores: Scores) -> np.float32:
+    """What a query is multiplied with."""
+    heat = scores.temperature
+    if heat is None:
+        return np.float32(scores.scale)
+    steps = (position + heat.offset) // heat.length
+    return np.float32(scores.scale * (1 + heat.factor * np.log1p(steps)))
+
+
+def _by_distance(apart: Array, heads: int, scores: Scores, bias: Array | None) -> Array:
+    """What is added to scores of (heads, positions), so far from the token."""
+    added = -alibi_slopes(heads, scores.alibi)[:, None] * np.abs(apart)
+    if bias is None:
+        return added.astype(np.float32)
+    reach = bias.shape[1] // 2
+    return (added + bias[:, np.clip(apart, -reach, reach) + reach]).astype(np.float32)
+
+
+def alibi_slopes(heads: int, largest: float) -> Array:
+    """Slopes of ALiBi, (heads,); zeros where `largest` is 0."""
+    if not largest:
+        return np.zeros(heads)
+    whole = 1 << (heads.bit_length() - 1)
+    exponents = [*range(2, 2 * whole + 1, 2), *range(1, 2 * whole, 2)][:heads]
+    return np.exp2(-largest / (2 * whole) * np.array(exponents))
+
+
+def _softmax(products: Array, sinks: Array | None) -> Array:
+    """Softmax along the last axis, beside a further score of each head."""
+    sink = np.float32(-np.inf) if sinks is None else sinks.reshape(*products.shape[:2], 1)
+    largest = np.maximum(products.max(axis=-1, keepdims=True), sink)
+    e = np.exp(products - largest)
+    return e / (e.sum(axis=-1, keepdims=True) + np.exp(sink - largest))
 
 
 @twin
@@ -57,10 +111,14 @@ def paged_attention_splits(
     *,
     scores: Scores,
     splits: int,
+    ends: Array | None = None,
+    sinks: Array | None = None,
+    bias: Array | None = None,
 ) -> Array:
     """Put the whole result into the first split; the others are empty."""
     operands = (q, k, v, positions, sequences, table)
-    return in_first_split(paged_attention(*operands, scores=scores), splits)
+    others = {"ends": ends, "sinks": sinks, "bias": bias}
+    return in_first_split(paged_attention(*operands, scores=scores, **others), splits)
 
 
 def in_first_split(whole: Array, splits: int) -> Array:
@@ -99,7 +157,12 @@ def paged_attention_q8(
     table: Array,
     *,
     scores: Scores,
+    ends: Array | None = None,
+    sinks: Array | None = None,
+    bias: Array | None = None,
 ) -> Array:
     """Attention, then rounding."""
-    y = paged_attention(q, k, v, positions, sequences, table, scores=scores)
+    operands, others = (q, k, v, positions, sequences, table), (ends, sinks, bias)
+    named = dict(zip(("ends", "sinks", "bias"), others, strict=True))
+    y = paged_attention(*operands, scores=scores, **named)
     return q8_activations(y.reshape(len(y), -1))

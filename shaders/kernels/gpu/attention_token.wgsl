@@ -1,4 +1,4 @@
-// Causal attention of tokens that share no keys, over a paged cache, for subgroups of eight lanes or
+// Attention of tokens that share no keys, over a paged cache, for subgroups of eight lanes or
 // more. A work group takes ROWS query heads of one token that share a head of the cache, and one range
 // of positions (a split). Eight lanes, a cluster, read a key straight into registers, KEYS of them at a
 // time, and add up what each makes of its share; nothing is brought through workgroup memory, and clusters
@@ -65,7 +65,7 @@ fn main(
     var powers: array<f32, ROWS>;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        powers[r] = bring_query(&query, r, query_of(min(first + r, last - 1u), kv_head), lane);
+        powers[r] = bring_query(&query, r, min(first + r, last - 1u), kv_head, lane);
     }
     let sequence = sequence_of(token);
     let range = part_of(seen_by(token), group.z);
@@ -73,9 +73,13 @@ fn main(
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         state.largest[r] = HALF_LOWEST;
+        if SINKS && group.z == 0u && cluster == 0u {
+            state.largest[r] = max(sink_of(min(first + r, last - 1u), kv_head) * LOG2_E, HALF_LOWEST);
+            state.total[r] = 1.0;
+        }
     }
     for (var start = range.x / KEYS * KEYS; start < range.y; start += CLUSTERS * KEYS) {
-        attend(&state, &query, powers, start + cluster * KEYS, range, sequence, kv_head, lane);
+        attend(&state, &query, powers, start + cluster * KEYS, range, sequence, first, last, kv_head, lane);
     }
     join_clusters(&state, lane, cluster);
     // @unroll
@@ -112,9 +116,12 @@ fn quad_of(i: u32, each: u32, lane: u32) -> u32 {
 }
 
 // Bring a lane's share of a query, times the scale of scores; return what it was divided by.
-fn bring_query(query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, r: u32, start: u32, lane: u32) -> f32 {
+fn bring_query(
+    query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, r: u32, row: u32, kv_head: u32, lane: u32,
+) -> f32 {
+    let start = query_of(row, kv_head);
     let factor = norm_of(start, lane);
-    let scale = params.scale * select(LOG2_E, 1.0, CAPPED);
+    let scale = query_factor(row) * select(LOG2_E, 1.0, CAPPED);
     var values: array<vec4<f32>, K_QUADS>;
     var largest = 0.0;
     // @unroll
@@ -139,7 +146,7 @@ fn bring_query(query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, r: u32,
 
 // What the norm in front of a query multiplies it with; 1 where there is none.
 fn norm_of(start: u32, lane: u32) -> f32 {
-    if !before_NORMED {
+    if !prologue_NORMED {
         return 1.0;
     }
     var squares = 0.0;
@@ -153,7 +160,7 @@ fn norm_of(start: u32, lane: u32) -> f32 {
 // KEYS positions from `start` on, of which those in `range` count.
 fn attend(
     state: ptr<function, Sums>, query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, powers: array<f32, ROWS>,
-    start: u32, range: vec2<u32>, sequence: u32, kv_head: u32, lane: u32,
+    start: u32, range: vec2<u32>, sequence: u32, first: u32, last: u32, kv_head: u32, lane: u32,
 ) {
     var slots = slots_of(sequence, start, range, kv_head);
     var scores: array<f32, ROWS * KEYS>;
@@ -180,6 +187,10 @@ fn attend(
             let score_p = across_lanes(scores[r * KEYS + p]);
             // What is not there stays far below all others.
             scores[r * KEYS + p] = select(score_p, capped(score_p) * LOG2_E, CAPPED && score_p > HALF_LOWEST);
+            if ALIBI || BIASED {
+                let bias_p = biased(0.0, min(first + r, last - 1u), kv_head, start + p);
+                scores[r * KEYS + p] += bias_p * LOG2_E;
+            }
             moves = moves || scores[r * KEYS + p] > (*state).largest[r];
         }
     }
@@ -208,7 +219,7 @@ fn attend(
         // @unroll
         for (var i = 0u; i < V_QUADS; i++) {
             let quad_i = quad_of(i, V_QUADS, lane);
-            let apart_i = slots[p] * params.v_quads + min(quad_i, params.v_quads - 1u);
+            let apart_i = value_at(slots[p]) + min(quad_i, params.v_quads - 1u);
             let value_i = sums_Vector(v_load4(select(apart_i, slots[p] * (V_QUADS * LANES) + quad_i, V_EVEN)));
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
@@ -253,13 +264,13 @@ fn raise(state: ptr<function, Sums>, r: u32, highest: f32) {
 fn slots_of(sequence: u32, start: u32, range: vec2<u32>, kv_head: u32) -> array<u32, KEYS> {
     var slots: array<u32, KEYS>;
     let row = params.table_offset + sequence * params.table_width;
-    let shared_block = u32(table[row + clamp(start, range.x, range.y - 1u) / BLOCK]);
+    let shared_block = u32(table_load(row + clamp(start, range.x, range.y - 1u) / BLOCK));
     // @unroll
     for (var p = 0u; p < KEYS; p++) {
         let position_p = clamp(start + p, range.x, range.y - 1u);
         var block_p = shared_block;
         if BLOCK % KEYS != 0u {
-            block_p = u32(table[row + position_p / BLOCK]);
+            block_p = u32(table_load(row + position_p / BLOCK));
         }
         let row_p = min(block_p * BLOCK + position_p % BLOCK, params.k_rows - 1u);
         slots[p] = row_p * params.kv_heads + kv_head;

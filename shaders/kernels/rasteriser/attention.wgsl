@@ -1,4 +1,4 @@
-// Causal attention over a paged cache for devices whose lanes are a CPU's. A work group takes ROWS
+// Attention over a paged cache for devices whose lanes are a CPU's. A work group takes ROWS
 // rows, a row being a query head of one token, that share a head of the cache, and one range of
 // positions (a split).
 // @import formats/load/f32 as q
@@ -30,6 +30,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         state.largest[r] = LOWEST;
+        if SINKS && group.z == 0u {
+            state.largest[r] = sink_of(min(first + r, last - 1u), kv_head);
+            state.total[r] = select(0.0, 1.0, lane == 0u);
+        }
     }
     let queries = vec2<u32>(
         query_of(min(first + lane, last - 1u), kv_head),
@@ -52,17 +56,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let at_p = min(start + p * width + lane, range.y - 1u);
                 let slot_p = cache_row(tokens.sequence, at_p) * params.kv_heads + kv_head;
                 keys[p] = slot_p * params.k_quads;
-                values[p] = slot_p * params.v_quads;
+                values[p] = value_at(slot_p);
             }
             var scores = products(keys, queries, lane, width);
             // @unroll
             for (var r = 0u; r < ROWS; r++) {
                 let from_r = of_row(r, width, seen_low.x, seen_high.x);
                 let until_r = of_row(r, width, seen_low.y, seen_high.y);
+                let row_r = min(first + r, last - 1u);
                 // @unroll
                 for (var p = 0u; p < POSITIONS; p++) {
                     let at_rp = start + p * width + lane;
-                    let score_rp = capped(scores[r * POSITIONS + p] * params.scale);
+                    let capped_rp = capped(scores[r * POSITIONS + p] * query_factor(row_r));
+                    let score_rp = biased(capped_rp, row_r, kv_head, at_rp);
                     scores[r * POSITIONS + p] =
                         select(LOWEST, score_rp, at_rp >= from_r && at_rp < until_r);
                 }

@@ -1,4 +1,4 @@
-// Causal attention over a paged cache for rasterisers without subgroups. A work group takes one row,
+// Attention over a paged cache for rasterisers without subgroups. A work group takes one row,
 // which is a query head of one token, and one range of positions (a split): WG positions at a time,
 // each lane scores one, then each lane sums its share of the values. Softmax is online: a running
 // maximum, and sums rescaled when it moves.
@@ -29,11 +29,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let range = part_of(seen_by(token), group.z);
     let source = query_of(row, kv_head);
     for (var i = lane; i < Q_SIZE; i += WG) {
-        query[i] = q_load(source + i) * params.scale;
+        query[i] = q_load(source + i) * query_factor(row);
     }
     workgroupBarrier();
     var largest = LOWEST;
     var total = 0.0;
+    if SINKS && group.z == 0u {
+        largest = sink_of(row, kv_head);
+        total = 1.0;
+    }
     var sums: array<vec4<f32>, LANE_QUADS>;
     for (var start = range.x; start < range.y; start += WG) {
         let count = min(WG, range.y - start);
@@ -41,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if lane < count {
             let slot = cache_row(sequence, start + lane) * params.kv_heads + kv_head;
             slots[lane] = slot;
-            score = capped(dot_key(slot));
+            score = biased(capped(dot_key(slot)), row, kv_head, start + lane);
         }
         weights[lane] = score;
         workgroupBarrier();
@@ -61,7 +65,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             total += weights[i];
             for (var n = 0u; n < LANE_QUADS; n++) {
                 let quad = min(n * WG + lane, params.v_quads - 1u);
-                sums[n] += weights[i] * v_load4(slots[i] * params.v_quads + quad);
+                sums[n] += weights[i] * v_load4(value_at(slots[i]) + quad);
             }
         }
         largest = highest;

@@ -60,16 +60,19 @@ def _with_prologue(launch: Launch) -> Launch:
     return replace(launch, choices={**launch.choices, "prologue": prologue})
 
 
-def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Launch:
+def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Launch | None:
     k_lane, v_lane = (-(-quads // CLUSTER) for quads in (launch.count("k_quads"), v_quads))
-    most = max(CLUSTER_SUMS // max(k_lane, v_lane), 1)
+    most = CLUSTER_SUMS // max(k_lane, v_lane)
+    if not most:
+        return None  # a query alone would leave no registers
+    shared = "SHARED" in launch.choices
     step = -(-rows.group // -(-rows.group // most))
     choices: dict[str, str | int] = {
         "ROWS": step,
         "K_QUADS": k_lane,
         "V_QUADS": v_lane,
         "K_EVEN": k_lane * CLUSTER == launch.count("k_quads"),
-        "V_EVEN": v_lane * CLUSTER == v_quads,
+        "V_EVEN": v_lane * CLUSTER == v_quads and not shared,
         "BLOCK": launch.count("block"),
         "WG": THREADS,
         "KEYS": _keys(launch, halves=halves),
@@ -103,7 +106,12 @@ def _arithmetic(launch: Launch, *, halves: bool) -> dict[str, str]:
 
 
 def _cache(path: str, dtype: DType, *, halves: bool) -> str:
-    """Module that reads a cache, given the portable one: a state's is written, too."""
+    """Module that reads a cache, given the portable one: a state's is written, too.
+
+    Values that are columns of keys have none of their own.
+    """
+    if path.startswith("="):
+        return path
     written = path.startswith("formats/state/")
     if dtype.quantised and not written:
         return f"{FOLDER}/lib/cache_{dtype}"

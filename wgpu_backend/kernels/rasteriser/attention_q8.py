@@ -8,7 +8,8 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.attention import by_lanes
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
-from wgpu_backend.ops.attention.paged import Scores, paged_launch
+from wgpu_backend.ops.attention.paged import paged_launch
+from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.attention.rope_attention import rope_attention, rounded
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
@@ -34,6 +35,9 @@ def paged_attention_q8(
     table: Node,
     *,
     scores: Scores,
+    ends: Node | None = None,
+    sinks: Node | None = None,
+    bias: Node | None = None,
 ) -> Launch:
     """Attention in one pass, whose result is rounded as `q8_activations` rounds it.
 
@@ -43,8 +47,11 @@ def paged_attention_q8(
     -------
     (tokens, heads * v_cols / 32, 12), u32
     """
-    launch = paged_launch(q, k, v, positions, sequences, table, scores=scores)
-    return rounded("paged_attention_q8", launch)
+    operands = {
+        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
+        "ends": ends, "sinks": sinks, "bias": bias,
+    }  # fmt: skip
+    return rounded("paged_attention_q8", paged_launch(operands, scores=scores))
 
 
 @paged_attention_q8.fuses("q8_activations", exact=False)
@@ -53,8 +60,7 @@ def rounded_attention(node: OpNode, graph: Graph) -> Node | None:
     found = graph.single_use_producer(node.operands["x"], "paged_attention")
     if found is None or not fits_rounded(found, node, graph):
         return None
-    operands = (found.operands[n] for n in ("q", "k", "v", "positions", "sequences", "table"))
-    return graph.call(paged_attention_q8, *operands, scores=found.call.kwargs["scores"])
+    return graph.call(paged_attention_q8, **found.operands, scores=found.call.kwargs["scores"])
 
 
 def fits_rounded(found: OpNode, node: OpNode, graph: Graph) -> bool:

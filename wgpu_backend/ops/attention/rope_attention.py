@@ -12,8 +12,9 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.attention.paged import Scores, paged_launch
+from wgpu_backend.ops.attention.paged import OPTIONAL, paged_launch
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
+from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.check import require
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
@@ -138,7 +139,10 @@ def prepared_launch(
     """Launch of an op over the operands of `rope_attention`, see there."""
     _require_places(angles, slot)
     _require_one_token(q, key, value)
-    launch = paged_launch(q, k, v, positions, sequences, table, scores=scores, splits=splits)
+    operands = {
+        "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
+    }  # fmt: skip
+    launch = paged_launch(operands, scores=scores, splits=splits)
     new = {"new_key": key, "new_value": value, "angles": angles, "slot": slot}
     norms = _norms(q, *weights)
     return replace(
@@ -248,7 +252,7 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
 def prepared(node: OpNode, graph: Graph, op: Callee, **options: bool | int) -> Node | None:
     """Attention of one token and the `rope_put` in front of it as `op`, with these options."""
     put = graph.single_use_producer(node.operands["q"], "rope_put")
-    if put is None or put.spec.shape[0] != 1:
+    if put is None or put.spec.shape[0] != 1 or not OPTIONAL.keys().isdisjoint(node.operands):
         return None
     q, key, value, angles, slot, keys, values = put.call.args
     norms = [norm for x in (q, key) if (norm := graph.single_use_producer(x, "rms_norm"))]

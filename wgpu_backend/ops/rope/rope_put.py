@@ -91,7 +91,7 @@ def before_attention(node: OpNode, graph: Graph) -> Node | None:
     alike = table is key.operands["table"] and turn == key.launch.choices["INTERLEAVED"]
     same = alike and slots is put_values.operands["ids"]
     keys, values = put_keys.launch.into, put_values.launch.into
-    if keys is None or values is None or v is None or not same:
+    if keys is None or values is None or v is None or not same or keys.storage is values.storage:
         return None
     if not _fits(q, k, v, table, keys, values):
         return None
@@ -99,6 +99,7 @@ def before_attention(node: OpNode, graph: Graph) -> Node | None:
         return None
     turned = graph.call(rope_put, q, k, v, table, slots, keys, values, interleaved=bool(turn))
     rest = [node.operands[name] for name in ("positions", "sequences", "table")]
+    # By keyword come ends, sinks and bias, too.
     return graph.call(find(node.op), turned, keys, values, *rest, **node.call.kwargs)
 
 
