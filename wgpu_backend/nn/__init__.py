@@ -1,6 +1,6 @@
 """Blocks that models are made of, and how their fields find their weights."""
 
-from wgpu_backend.nn.attention import attend
+from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.experts import Experts, Routing
 from wgpu_backend.nn.layer import DecoderLayer, FeedForward, Layer, Mixer, ParallelLayer
 from wgpu_backend.nn.layer_config import LayerConfig
@@ -42,6 +42,7 @@ __all__ = [
     "Rotary",
     "Routing",
     "SelfAttention",
+    "Temperature",
     "activated",
     "attend",
     "fused_linear",
