@@ -62,6 +62,8 @@ class BatchShape(NamedTuple):
         Most positions any sequence has.
     given : tuple of str
         Inputs of `Model.inputs` that some work of the batch has values for.
+    spans : bool
+        Whether some work has tokens that see others that come later.
     """
 
     tokens: int
@@ -69,6 +71,7 @@ class BatchShape(NamedTuple):
     sequences: int
     longest: int
     given: tuple[str, ...] = ()
+    spans: bool = False
 
     @property
     def whole(self) -> bool:

@@ -37,7 +37,9 @@ class Given(GraphInputs):
     """Slots as a constant."""
 
     def __init__(self, context, slots):
-        super().__init__(context, {"table": ints(1, 1)} | dict.fromkeys(NAMES, ints(len(slots))), 1)
+        count = len(slots)
+        declared = {"table": ints(1, 1)} | dict.fromkeys(NAMES, ints(count))
+        super().__init__(context, declared, tokens=count, longest=1)
         self._made["slots"] = context.from_ints(slots)
 
 

@@ -178,7 +178,7 @@ class TokenStream:
         self._sampler.start(prompt)
         self._begin(prompt, same)
         token = self._steps.token(self._limit or 1)
-        session.tokens += prompt[same:]
+        session.tokens[:] = prompt
         return token
 
     def _begin(self, prompt: Sequence[int], same: int) -> None:
@@ -187,7 +187,7 @@ class TokenStream:
             try:
                 return self._steps.begin(prompt[same:])
             except CacheFull:
-                self._runner.cache.remove(self._session.sequence, same)
+                same = self._runner.cache.remove(self._session.sequence, same)
                 if not self._make_room():
                     raise
 

@@ -222,9 +222,11 @@ class Runner:
         rows, results = bucket(tokens), bucket(outputs)
         if results == rows and not all(work.whole for work in works):
             results *= 2  # as many as rows would say that all are wanted
-        longest = min(bucket(longest, SHORTEST), self.cache.longest)
+        longest = self.cache.reach(bucket(longest, SHORTEST), rows)
         given = tuple(sorted({name for work in works for name in work.inputs}))
-        return self._pass(BatchShape(rows, results, bucket(len(works)), longest, given), head)
+        spans = any(work.spans for work in works)
+        shape = BatchShape(rows, results, bucket(len(works)), longest, given, spans)
+        return self._pass(shape, head)
 
     def _pass(self, shape: BatchShape, head: Head) -> Pass:
         key = (shape, head.build, head.times)
@@ -254,7 +256,13 @@ class Runner:
 
     def _batch(self, context: Context, shape: BatchShape) -> Batch:
         declared = all_declared(shape, self.cache, self.model.inputs())
-        inputs = GraphInputs(context, declared, shape.longest)
+        inputs = GraphInputs(
+            context,
+            declared,
+            tokens=shape.tokens,
+            longest=shape.longest,
+            sees_ahead=shape.spans or not self.model.causal,
+        )
         tokens = cast("Tensor", resolve_tokens(inputs["tokens"], self.token_slots))
         return Batch(context, shape, tokens, inputs, self.cache)
 

@@ -2,15 +2,19 @@
 
 Blocks of a fixed number of positions are shared between sequences by reference count: a prefix is
 copied by counting its whole blocks once more. A last block that is not whole belongs to one
-sequence alone, so no write ever reaches a block that several hold.
+sequence alone, so no write ever reaches a block that several hold. A sequence may give blocks back
+that nothing reads any more, and keeps their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from wgpu_backend.errors import CacheFull
+
+GONE = -1  # in the place of a block that was given back
+Moves = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -43,15 +47,31 @@ class BlockTable:
         """Blocks nobody holds."""
         return len(self._free)
 
+    def unheld(self) -> Sequence[int]:
+        """Those blocks."""
+        return self._free
+
     def length(self, sequence: int) -> int:
         """Positions a sequence has."""
         held = self._held.get(sequence)
         return held.length if held else 0
 
     def blocks_of(self, sequence: int) -> Sequence[int]:
-        """Blocks of a sequence, in the order of its positions."""
+        """Blocks of a sequence, in the order of its positions; `GONE` for those given back."""
         held = self._held.get(sequence)
         return held.blocks if held else ()
+
+    def needs(self, sequence: int, tokens: int) -> int:
+        """Blocks that so many more positions of a sequence take."""
+        held = self._held.get(sequence)
+        if held is None:
+            return -(-tokens // self.block)
+        lost = tokens > 0 and self._lost_end(held)
+        return -(-(held.length + tokens) // self.block) - len(held.blocks) + lost
+
+    def _lost_end(self, held: Held) -> bool:
+        """Whether the block that takes the next position was given back."""
+        return held.length % self.block > 0 and held.blocks[-1] == GONE
 
     def extend(self, sequence: int, tokens: int) -> list[int]:
         """Slots for the next positions of a sequence.
@@ -61,20 +81,22 @@ class BlockTable:
         CacheFull
             There are not enough free blocks; nothing has changed.
         """
-        held = self._held.get(sequence) or Held()
-        needed = -(-(held.length + tokens) // self.block) - len(held.blocks)
+        needed = self.needs(sequence, tokens)
         if needed > len(self._free):
             raise CacheFull(
                 f"cache: {tokens} more positions need {needed} blocks of {self.block}, "
                 f"{len(self._free)} are free"
             )
-        self._held[sequence] = held
+        held = self._held.setdefault(sequence, Held())
+        if tokens and self._lost_end(held):
+            held.blocks[-1] = self._take()
+            needed -= 1
         held.blocks += [self._take() for _ in range(needed)]
         positions = range(held.length, held.length + tokens)
         held.length += tokens
         return [held.blocks[p // self.block] * self.block + p % self.block for p in positions]
 
-    def share(self, source: int, target: int, length: int) -> list[tuple[int, int]]:
+    def share(self, source: int, target: int, length: int) -> Moves:
         """Give `target` the first positions of `source`; what it held before is dropped.
 
         Returns
@@ -90,21 +112,38 @@ class BlockTable:
         if source == target:
             return self.truncate(source, length)
         length = min(max(length, 0), self.length(source))
+        self.require_share(source, target, length)
         whole, rest = divmod(length, self.block)
         shared = self.blocks_of(source)
-        if rest:
-            self._require_one(self.blocks_of(target))
         self.drop(target)
         held = Held(list(shared[:whole]), length)
         for block in held.blocks:
-            self._references[block] += 1
+            self._keep(block)
         self._held[target] = held
         if not rest:
+            return []
+        if shared[whole] == GONE:
+            held.blocks.append(GONE)
             return []
         held.blocks.append(self._take())
         return self._moved(shared[whole], held.blocks[whole], rest)
 
-    def truncate(self, sequence: int, length: int) -> list[tuple[int, int]]:
+    def require_share(self, source: int, target: int, length: int) -> None:
+        """Fail where `share` would.
+
+        Raises
+        ------
+        CacheFull
+            The prefix ends inside a block, and no other one is free for it.
+        """
+        if source == target:
+            return self.require_truncate(source, length)
+        whole, rest = divmod(min(max(length, 0), self.length(source)), self.block)
+        if rest and self.blocks_of(source)[whole] != GONE:
+            self._require_one(self.blocks_of(target))
+        return None
+
+    def truncate(self, sequence: int, length: int) -> Moves:
         """Forget the positions from `length` on.
 
         Returns
@@ -121,36 +160,60 @@ class BlockTable:
         held = self._held.get(sequence)
         if held is None or length >= held.length:
             return []
+        self.require_truncate(sequence, length)
         whole, rest = divmod(max(length, 0), self.block)
         kept = whole + (rest > 0)
-        moves = rest > 0 and self._references[held.blocks[whole]] > 1
-        if moves:
-            self._require_one(held.blocks[kept:])
         for block in held.blocks[kept:]:
             self._give_back(block)
         del held.blocks[kept:]
         held.length = max(length, 0)
-        if not moves:
+        if not rest or not self._shared(held.blocks[whole]):
             return []
         old = held.blocks[whole]
         held.blocks[whole] = self._take()
         self._give_back(old)
         return self._moved(old, held.blocks[whole], rest)
 
+    def require_truncate(self, sequence: int, length: int) -> None:
+        """Fail where `truncate` would.
+
+        Raises
+        ------
+        CacheFull
+            Others share the block that the end lies in, and no other one is free.
+        """
+        held = self._held.get(sequence)
+        whole, rest = divmod(max(length, 0), self.block)
+        if held and rest and length < held.length and self._shared(held.blocks[whole]):
+            self._require_one(held.blocks[whole + 1 :])
+
+    def forget(self, sequence: int, wanted: Callable[[int], bool]) -> None:
+        """Give back the blocks of a sequence that are not wanted, by their place in it."""
+        held = self._held.get(sequence)
+        if held is None:
+            return
+        for place, block in enumerate(held.blocks):
+            if block != GONE and not wanted(place):
+                self._give_back(block)
+                held.blocks[place] = GONE
+
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
         self.truncate(sequence, 0)
         self._held.pop(sequence, None)
 
+    def _shared(self, block: int) -> bool:
+        return block != GONE and self._references[block] > 1
+
     def _require_one(self, going: Sequence[int]) -> None:
         """Fail unless a block is free, or will be once these are given back."""
-        if not self._free and all(self._references[block] > 1 for block in going):
+        if not self._free and all(b == GONE or self._references[b] > 1 for b in going):
             raise CacheFull(
                 f"cache: a prefix that ends inside a block of {self.block} needs a free one, "
                 f"0 of {len(self._references)} are free"
             )
 
-    def _moved(self, old: int, new: int, count: int) -> list[tuple[int, int]]:
+    def _moved(self, old: int, new: int, count: int) -> Moves:
         return [(old * self.block + i, new * self.block + i) for i in range(count)]
 
     def _take(self) -> int:
@@ -158,7 +221,13 @@ class BlockTable:
         self._references[block] = 1
         return block
 
+    def _keep(self, block: int) -> None:
+        if block != GONE:
+            self._references[block] += 1
+
     def _give_back(self, block: int) -> None:
+        if block == GONE:
+            return
         self._references[block] -= 1
         if not self._references[block]:
             self._free.append(block)

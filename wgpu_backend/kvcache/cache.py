@@ -35,13 +35,27 @@ class GraphInputs:
     ----------
     context : Context
     declared : mapping of str to (shape, dtype)
+    tokens : int
+        Rows of a pass.
     longest : int
-        Most positions that any sequence has in a pass of this graph.
+        Most positions of a sequence that it has to do with, see `Cache.reach`.
+    sees_ahead : bool
+        Whether some tokens see others that come later.
     """
 
-    def __init__(self, context: Context, declared: Declared, longest: int) -> None:
+    def __init__(
+        self,
+        context: Context,
+        declared: Declared,
+        *,
+        tokens: int,
+        longest: int,
+        sees_ahead: bool = False,
+    ) -> None:
         self.context = context
+        self.tokens = tokens
         self.longest = longest
+        self.sees_ahead = sees_ahead
         self._declared = declared
         self._made: dict[str, Tensor] = {}
 
@@ -83,6 +97,11 @@ class Stored:
     chunk: int = 0
 
     @property
+    def sees_ahead(self) -> bool:
+        """Whether some token of the batch sees others that come later: `ends` says which."""
+        return self.inputs.sees_ahead
+
+    @property
     def ends(self) -> Tensor:
         """Last position that each token sees, counted as those of `pages`: (tokens,), i32.
 
@@ -99,25 +118,14 @@ class LayerState:
     ----------
     rows : (rows, *shape), f32
         Row 0 is zeros, with which a sequence begins.
-    source : (sequences,), i32
-        Row that each sequence of the pass begins with; 0 for padding.
-    target : (sequences,), i32
-        Row for its state after the pass; one that nobody reads in it, and -1 for padding.
-    context : Context
+    runs : (sequences, 4), i32
+        Of each sequence of the pass: its first row in the batch, how many it has, the row of
+        `rows` that it begins with, and the one that its state goes to. Nobody reads that one in
+        the pass. A sequence without tokens, or one of padding, is (end, 0, -1, -1).
     """
 
     rows: Tensor
-    source: Tensor
-    target: Tensor
-    context: Context
-
-    def put(self, values: Tensor) -> Tensor:
-        """Write states (sequences, *shape) after a pass; the pass does so even if nobody reads."""
-        count = values.shape[0]
-        flat = self.rows.reshape(self.rows.shape[0], -1)
-        written = flat.set_rows(values.reshape(count, -1), self.target)
-        self.context.forward(written)
-        return written
+    runs: Tensor
 
 
 class Cache(Protocol):
@@ -127,18 +135,26 @@ class Cache(Protocol):
     ----------
     positions : int
         Over all sequences.
-    longest : int
-        Positions of one sequence that graphs are made for at most; less than `positions` where
-        every layer forgets.
     """
 
     positions: int
-    longest: int
 
     # For graphs.
 
     def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
         """Inputs of a pass's graph beside those of the batch."""
+        ...
+
+    def reach(self, longest: int, tokens: int) -> int:
+        """Positions of one sequence that a graph has to do with; fewer where layers forget.
+
+        Parameters
+        ----------
+        longest : int
+            Most positions that a sequence has.
+        tokens : int
+            Of the pass.
+        """
         ...
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:

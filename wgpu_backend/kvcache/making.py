@@ -1,14 +1,31 @@
-"""The cache of a model's layers."""
+"""The cache of a model's layers: one part for each kind of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.errors import ModelError
 from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.layers import LayerCache
+from wgpu_backend.kvcache.checkpoints import Checkpoints
+from wgpu_backend.kvcache.layered import LayeredCache, Part
+from wgpu_backend.kvcache.layers import (
+    LayerCache,
+    LayerShape,
+    SharedLayer,
+    StateShape,
+    kept_by,
+    paged_layers,
+    require_type,
+)
 from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.kvcache.recurrent import RecurrentCache
+from wgpu_backend.kvcache.windowed import Sight, WindowedCache
 from wgpu_backend.ml.executor import Executor
+
+CHECKPOINTS = 8  # that there is room for, over all sequences
+REWIND = 3  # passes that a stream may have under way beyond the token that ends it
+PASS = 256  # tokens of a pass, about: ends of passes are what checkpoints are chosen from
 
 
 def cache_of(
@@ -17,6 +34,85 @@ def cache_of(
     sequences: int,
     positions: int,
     dtype: DType = F16,
+    checkpoints: Checkpoints | None = None,
 ) -> Cache:
-    """Make the cache that layers need; see `Model.make_cache`."""
-    return PagedCache(executor, layers, positions, dtype)
+    """Make the cache that layers need.
+
+    Parameters
+    ----------
+    executor : Executor
+    layers : sequence of LayerCache
+    sequences : int
+        How many may be long at once: room of windows and states is for these.
+    positions : int
+        Over all sequences.
+    dtype : DType
+        Of keys and values.
+    checkpoints : Checkpoints or None
+        None for as many as there is room for at `positions`.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        Keys or values cannot have that type.
+    ModelError
+        A layer shares keys with one that has none.
+    OutOfMemory
+        It does not fit; nothing stays allocated.
+    """
+    require_type(dtype, paged_layers(layers))
+    groups = _groups(layers)
+    states = {i: kept for i, kept in kept_by(layers) if isinstance(kept, StateShape)}
+    if not states and not any(groups):
+        return PagedCache(executor, layers, positions, dtype)
+    if checkpoints is None:
+        checkpoints = Checkpoints(max(2 * PASS, -(-positions // CHECKPOINTS)), REWIND)
+    parts: dict[Part, Sequence[int]] = {}
+    recurrent: Part | None = None
+    try:
+        for number, (sight, members) in enumerate(groups.items()):
+            own = [members.get(i) for i in range(len(layers))]
+            if sight is None:
+                part = PagedCache(executor, own, positions, dtype)
+            else:
+                room = min(positions, _room(sight, sequences))
+                prefix = f"{number}."
+                part = WindowedCache(executor, own, room, dtype, sight=sight, prefix=prefix)
+            parts[part] = [*members]
+        if states:
+            rows = 2 * sequences + REWIND + CHECKPOINTS
+            recurrent = RecurrentCache(executor, states, rows)
+            parts[recurrent] = [*states]
+    except BaseException:
+        for part in parts:
+            part.close()
+        raise
+    return LayeredCache(parts, recurrent, positions, checkpoints)
+
+
+def _groups(
+    layers: Sequence[LayerCache],
+) -> dict[Sight | None, dict[int, LayerShape | SharedLayer]]:
+    """Layers with keys by how far they see, None for all; the order is that of the layers."""
+    groups: dict[Sight | None, dict[int, LayerShape | SharedLayer]] = {}
+    of: dict[int, dict[int, LayerShape | SharedLayer]] = {}
+    for layer, kept in kept_by(layers):
+        if isinstance(kept, LayerShape):
+            sees_all = not kept.window and not kept.chunk
+            sight = None if sees_all else Sight(kept.window, kept.chunk)
+            of[layer] = groups.setdefault(sight, {})
+            of[layer][layer] = kept
+    for layer, kept in kept_by(layers):
+        if isinstance(kept, SharedLayer):
+            if kept.layer not in of:
+                raise ModelError(
+                    f"cache: layer {layer} shares keys of layer {kept.layer}, which has none; "
+                    f"{sorted(of)} have"
+                )
+            of[kept.layer][layer] = kept
+    return groups
+
+
+def _room(sight: Sight, sequences: int) -> int:
+    """Positions that a window takes: where sequences are, and at the checkpoints."""
+    return sequences * sight.reach(PASS) + CHECKPOINTS * sight.reach(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,8 @@ class PagedCache:
         The cache does not fit; nothing stays allocated.
     """
 
+    unit: ClassVar[str] = f"blocks of {BLOCK}"
+
     def __init__(
         self,
         executor: Executor,
@@ -82,7 +85,7 @@ class PagedCache:
         self.block = BLOCK
         self._executor = executor
         blocks = -(-positions // BLOCK)
-        self.positions = self.longest = blocks * BLOCK
+        self.positions = blocks * BLOCK
         self._prefix = prefix
         self._slots_name, self._table_name = f"{prefix}slots", f"{prefix}table"
         self._table = BlockTable(blocks, BLOCK)
@@ -111,8 +114,12 @@ class PagedCache:
 
     def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
         """Slots of the pass, and the block table of its sequences."""
-        width = -(-min(longest, self.longest) // self.block)
+        width = -(-self.reach(longest, tokens) // self.block)
         return {self._slots_name: ints(tokens), self._table_name: ints(sequences, width)}
+
+    def reach(self, longest: int, tokens: int) -> int:
+        """Positions of a sequence that a graph has to do with: all."""
+        return min(longest, self.positions)
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
         """Write keys and values of a pass, and give what the layer may attend to."""
@@ -148,7 +155,7 @@ class PagedCache:
                 inputs[self._table_name],
                 self.block,
             ),
-            min(inputs.longest, self.longest),
+            self.reach(inputs.longest, inputs.tokens),
             inputs,
             self._counted("ends"),
             shape.window,
@@ -180,7 +187,10 @@ class PagedCache:
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
         """Take slots for the tokens of a pass, and write them and the block table down."""
-        slots = arrays[self._slots_name]
+        self._fill_slots(arrays[self._slots_name], counts)
+        self.fill_table(arrays[self._table_name], [sequence for sequence, _ in counts])
+
+    def _fill_slots(self, slots: NDArray[np.int32], counts: Counts) -> None:
         if len(slots) == 1:
             slots[0] = self.extend(counts[0][0], 1)[0]
         else:
@@ -189,7 +199,6 @@ class PagedCache:
                 slots[at : at + count] = self.extend(sequence, count)
                 at += count
             slots[at:] = -1
-        self.fill_table(arrays[self._table_name], [sequence for sequence, _ in counts])
 
     def fill_table(self, table: NDArray[np.int32], sequences: Sequence[int]) -> None:
         """Write the block table of these sequences, a row each; unused entries become 0."""
@@ -214,7 +223,7 @@ class PagedCache:
         CacheFull
             The prefix ends inside a block and no block is free; nothing has changed.
         """
-        self._copy_slots(target, self._table.share(source, target, length))
+        self.share(source, target, length)
         return self.length(target)
 
     def remove(self, sequence: int, begin: int = 0) -> int:
@@ -228,8 +237,42 @@ class PagedCache:
         if begin <= 0:
             self._table.drop(sequence)
         else:
-            self._copy_slots(sequence, self._table.truncate(sequence, begin))
+            self.truncate(sequence, begin)
         return self.length(sequence)
+
+    # For `LayeredCache`, which has several parts to keep alike.
+
+    def unheld(self) -> Sequence[int]:
+        """Blocks nobody holds."""
+        return self._table.unheld()
+
+    def shortage(self, counts: Counts) -> int:
+        """Blocks that are missing for a pass."""
+        needed = sum(self._table.needs(sequence, count) for sequence, count in counts)
+        return max(0, needed - self._table.free)
+
+    def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
+        """Keep everything: nothing here is ever out of sight."""
+
+    def require_truncate(self, sequence: int, length: int) -> None:
+        """Fail where `truncate` would, as `BlockTable.require_truncate` does."""
+        self._table.require_truncate(sequence, length)
+
+    def require_share(self, source: int, target: int, length: int) -> None:
+        """Fail where `share` would, as `BlockTable.require_share` does."""
+        self._table.require_share(source, target, length)
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Forget what follows a resume point."""
+        self._copy_slots(sequence, self._table.truncate(sequence, length))
+
+    def share(self, source: int, target: int, length: int) -> None:
+        """Give `target` what `source` has up to a resume point."""
+        self._copy_slots(target, self._table.share(source, target, length))
+
+    def drop(self, sequence: int) -> None:
+        """Forget a sequence."""
+        self._table.drop(sequence)
 
     def _copy_slots(self, sequence: int, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy positions for a sequence, which is forgotten if that fails."""

@@ -1,0 +1,268 @@
+"""A cache of several parts: a part for each kind of layer, which go on and forget together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Protocol
+
+from wgpu_backend.errors import CacheFull, ContextError
+from wgpu_backend.kvcache.cache import (
+    Arrays,
+    Counts,
+    Declared,
+    GraphInputs,
+    LayerState,
+    Stored,
+)
+from wgpu_backend.kvcache.checkpoints import Checkpoints
+from wgpu_backend.ml.tensor import Tensor
+
+
+class Part(Protocol):
+    """What one kind of layers keeps; lengths and resume points are those of `LayeredCache`.
+
+    Attributes
+    ----------
+    unit : str
+        What `shortage` counts, in words.
+    """
+
+    unit: ClassVar[str]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What lies on the device."""
+        ...
+
+    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+        """Inputs of a graph, see `Cache`."""
+        ...
+
+    def reach(self, longest: int, tokens: int) -> int:
+        """Positions that a graph has to do with, see `Cache`."""
+        ...
+
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+        """Write keys and values, see `Cache`."""
+        ...
+
+    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+        """Keys and values, see `Cache`."""
+        ...
+
+    def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
+        """A state, see `Cache`."""
+        ...
+
+    def length(self, sequence: int) -> int:
+        """Positions of a sequence."""
+        ...
+
+    @property
+    def free_positions(self) -> int:
+        """Positions there is room for, at least."""
+        ...
+
+    def shortage(self, counts: Counts) -> int:
+        """How many of `unit` are missing for a pass."""
+        ...
+
+    def fill(self, arrays: Arrays, counts: Counts) -> None:
+        """Take room for a pass, and write down its inputs; there is no shortage."""
+        ...
+
+    def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
+        """Give back what is of no use to go on from any of these positions."""
+        ...
+
+    def resume_point(self, sequence: int, position: int) -> int:
+        """Last position up to `position` to go on from."""
+        ...
+
+    def require_truncate(self, sequence: int, length: int) -> None:
+        """Raise CacheFull where `truncate` would."""
+        ...
+
+    def require_share(self, source: int, target: int, length: int) -> None:
+        """Raise CacheFull where `share` would."""
+        ...
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Forget what follows a resume point."""
+        ...
+
+    def share(self, source: int, target: int, length: int) -> None:
+        """Give `target` what `source` has up to a resume point."""
+        ...
+
+    def drop(self, sequence: int) -> None:
+        """Forget a sequence."""
+        ...
+
+    def close(self) -> None:
+        """Release the device memory."""
+        ...
+
+
+class LayeredCache:
+    """Parts that hold the same sequences, and the checkpoints these can go on from.
+
+    A `Cache`; see there for what its methods mean.
+
+    Parameters
+    ----------
+    parts : mapping of Part to the layers it serves
+    states : Part or None
+        The one among them that has states.
+    positions : int
+        Over all sequences.
+    checkpoints : Checkpoints
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[Part, Sequence[int]],
+        states: Part | None,
+        positions: int,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self.positions = positions
+        self.parts = tuple(parts)
+        self.checkpoints = checkpoints
+        self._states = states
+        self._paged = {
+            layer: part for part, layers in parts.items() if part is not states for layer in layers
+        }
+
+    # For graphs.
+
+    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+        """Inputs of all parts."""
+        declared = [part.declared(tokens, sequences, longest) for part in self.parts]
+        return {name: how for inputs in declared for name, how in inputs.items()}
+
+    def reach(self, longest: int, tokens: int) -> int:
+        """Positions that some part has to do with."""
+        return max(part.reach(longest, tokens) for part in self.parts)
+
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+        """Write keys and values of a layer."""
+        return self._part(layer).put(layer, key, value, inputs)
+
+    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+        """Keys and values of a layer."""
+        return self._part(layer).stored(layer, inputs)
+
+    def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
+        """A state of a layer."""
+        if self._states is None:
+            raise ContextError(f"cache: layer {layer} has no state {name!r}, no layer has one")
+        return self._states.state(layer, name, inputs)
+
+    def _part(self, layer: int) -> Part:
+        if layer not in self._paged:
+            raise ContextError(f"cache: layer {layer} stores no keys; {sorted(self._paged)} do")
+        return self._paged[layer]
+
+    # For what manages sequences.
+
+    def length(self, sequence: int) -> int:
+        """Positions of a sequence."""
+        return self.parts[0].length(sequence)
+
+    @property
+    def free_positions(self) -> int:
+        """Positions that every part has room for."""
+        return min(self.positions, *(part.free_positions for part in self.parts))
+
+    def fill(self, arrays: Arrays, counts: Counts) -> None:
+        """Take room for a pass in every part; checkpoints are given up where it is short."""
+        self._make_room(counts)
+        for part in self.parts:
+            part.fill(arrays, counts)
+        for sequence, _ in counts:
+            self.checkpoints.add(sequence, self.length(sequence))
+            self._retain(sequence)
+
+    def _make_room(self, counts: Counts) -> None:
+        """Give up checkpoints until no part is short.
+
+        Raises
+        ------
+        CacheFull
+            There are none that may go.
+        """
+        busy = {sequence for sequence, _ in counts}
+        for part in self.parts:
+            if part.shortage(counts):
+                for sequence in self.checkpoints.sequences():
+                    self._retain(sequence, short=True)
+            while missing := part.shortage(counts):
+                sequence = self.checkpoints.sacrifice(busy)
+                if sequence is None:
+                    tokens = sum(count for _, count in counts)
+                    raise CacheFull(
+                        f"cache: {tokens} more positions need {missing} {part.unit} more than the "
+                        "free ones"
+                    )
+                self._retain(sequence, short=True)
+
+    def _retain(self, sequence: int, *, short: bool = False) -> None:
+        for part in self.parts:
+            part.retain(sequence, self.checkpoints.of(sequence), short=short)
+
+    def resume_point(self, sequence: int, position: int) -> int:
+        """Last position up to `position` that every part can go on from."""
+        found = min(max(position, 0), self.length(sequence))
+        while True:
+            before = found
+            for part in self.parts:
+                found = part.resume_point(sequence, found)
+            if found == before:
+                return found
+
+    def can_resume(self, sequence: int, position: int) -> bool:
+        """Whether generation may go on at `position`."""
+        return self.resume_point(sequence, position) == position
+
+    def remove(self, sequence: int, begin: int = 0) -> int:
+        """Forget what follows the resume point of `begin`."""
+        end = self.resume_point(sequence, begin)
+        if not end:
+            self._drop(sequence)
+            return 0
+        for part in self.parts:
+            part.require_truncate(sequence, end)
+        self._all(sequence, lambda part: part.truncate(sequence, end))
+        self.checkpoints.cut(sequence, end)
+        return end
+
+    def copy_prefix(self, source: int, target: int, length: int) -> int:
+        """Share the first positions of one sequence with another, up to a resume point."""
+        if source == target:
+            return self.remove(source, length)
+        end = self.resume_point(source, length)
+        for part in self.parts:
+            part.require_share(source, target, end)
+        self._all(target, lambda part: part.share(source, target, end))
+        self.checkpoints.copy(source, target, end)
+        return end
+
+    def _all(self, sequence: int, act: Callable[[Part], None]) -> None:
+        """Do something to a sequence in every part; it is forgotten if one fails."""
+        try:
+            for part in self.parts:
+                act(part)
+        except BaseException:
+            self._drop(sequence)
+            raise
+
+    def _drop(self, sequence: int) -> None:
+        for part in self.parts:
+            part.drop(sequence)
+        self.checkpoints.cut(sequence, 0)
+
+    def close(self) -> None:
+        """Release the device memory; again is harmless."""
+        for part in self.parts:
+            part.close()

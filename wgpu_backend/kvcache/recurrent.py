@@ -1,0 +1,183 @@
+"""States of recurrent layers: a row for each point that a sequence may go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import ClassVar
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import CacheFull, ContextError
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kvcache.cache import (
+    Arrays,
+    Counts,
+    Declared,
+    GraphInputs,
+    LayerState,
+    Stored,
+    ints,
+)
+from wgpu_backend.kvcache.layers import StateShape
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.tensor import Tensor, leaf
+
+BEGINNING = 0  # the row of zeros, with which every sequence begins
+RUNS = "state.runs"
+
+
+class RecurrentCache:
+    """A part of a `LayeredCache`: states of recurrent layers.
+
+    A pass reads one row for each sequence and writes another one, so what it read is a checkpoint
+    without a copy, and several sequences may begin with the same one.
+
+    Parameters
+    ----------
+    executor : Executor
+    layers : mapping of int to StateShape
+    rows : int
+        How many there are, the row of zeros not counted.
+
+    Raises
+    ------
+    OutOfMemory
+        They do not fit; nothing stays allocated.
+    """
+
+    unit: ClassVar[str] = "rows of states"
+
+    def __init__(self, executor: Executor, layers: Mapping[int, StateShape], rows: int) -> None:
+        self._executor = executor
+        self._free = list(range(rows, BEGINNING, -1))
+        self._references = [0] * (rows + 1)
+        self._rows: dict[int, dict[int, int]] = {}  # of each sequence, by position
+        self.tensors: list[Tensor] = []
+        self._states: dict[tuple[int, str], Tensor] = {}
+        try:
+            for layer, state in layers.items():
+                for name, shape in state.shapes.items():
+                    self._states[layer, name] = self._state(layer, name, (rows + 1, *shape))
+        except BaseException:
+            self.close()
+            raise
+
+    def _state(self, layer: int, name: str, shape: tuple[int, ...]) -> Tensor:
+        spec = Spec.dense(shape, F32)
+        storage = self._executor.state(spec, f"cache.{layer}.{name}")
+        self.tensors.append(leaf(Spec.dense((shape[0], prod(shape[1:])), F32), storage))
+        return leaf(spec, storage)
+
+    # For graphs.
+
+    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+        """Which rows are whose, see `LayerState`."""
+        return {RUNS: ints(sequences, 4)}
+
+    def reach(self, longest: int, tokens: int) -> int:
+        """Positions that a graph has to do with: those of its tokens."""
+        return min(longest, tokens)
+
+    def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
+        """A state of a layer, over all rows."""
+        rows = self._states.get((layer, name))
+        if rows is None:
+            known = ", ".join(n for i, n in self._states if i == layer)
+            raise ContextError(f"cache: layer {layer} has no state {name!r}, it has {known or 0}")
+        return LayerState(rows, inputs[RUNS])
+
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+        """Fail: there are no keys."""
+        return self.stored(layer, inputs)
+
+    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+        """Fail: there are no keys."""
+        raise ContextError(f"cache: layer {layer} stores no keys, it has states alone")
+
+    # For `LayeredCache`.
+
+    def length(self, sequence: int) -> int:
+        """Positions that the newest state of a sequence has taken in."""
+        return max(self._rows.get(sequence, ()), default=0)
+
+    @property
+    def free_positions(self) -> int:
+        """No bound: positions take no room."""
+        return 1 << 30
+
+    def shortage(self, counts: Counts) -> int:
+        """Rows that are missing for a pass."""
+        return max(0, sum(count > 0 for _, count in counts) - len(self._free))
+
+    def fill(self, arrays: Arrays, counts: Counts) -> None:
+        """Take rows for a pass, and write down which are read and written."""
+        runs, at = arrays[RUNS], 0
+        for i, (sequence, count) in enumerate(counts):
+            if count:
+                end = self.length(sequence)
+                rows = self._rows.setdefault(sequence, {})
+                source = rows.get(end, BEGINNING)
+                rows[end + count] = self._take()
+                runs[i] = at, count, source, rows[end + count]
+            else:
+                runs[i] = at, 0, -1, -1
+            at += count
+        runs[len(counts) :] = at, 0, -1, -1
+
+    def _take(self) -> int:
+        if not self._free:
+            raise CacheFull(f"cache: 0 of {len(self._references) - 1} rows of states are free")
+        row = self._free.pop()
+        self._references[row] = 1
+        return row
+
+    def _give_back(self, row: int) -> None:
+        self._references[row] -= 1
+        if not self._references[row]:
+            self._free.append(row)
+
+    def unheld(self) -> Sequence[int]:
+        """Rows nobody holds."""
+        return self._free
+
+    def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
+        """Give back rows that are of no checkpoint."""
+        rows = self._rows.get(sequence, {})
+        if len(rows) > len(checkpoints):
+            for position in rows.keys() - set(checkpoints):
+                self._give_back(rows.pop(position))
+
+    def resume_point(self, sequence: int, position: int) -> int:
+        """Last position up to `position` that there is a state of."""
+        return max((p for p in self._rows.get(sequence, ()) if p <= position), default=0)
+
+    def require_truncate(self, sequence: int, length: int) -> None:
+        """Nothing can be in the way."""
+
+    def require_share(self, source: int, target: int, length: int) -> None:
+        """Nothing can be in the way."""
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Forget states behind `length`, which is a resume point."""
+        rows = self._rows.get(sequence, {})
+        for position in [p for p in rows if p > length]:
+            self._give_back(rows.pop(position))
+
+    def share(self, source: int, target: int, length: int) -> None:
+        """Give `target` the states of `source` up to `length`."""
+        self.drop(target)
+        rows = {p: row for p, row in self._rows.get(source, {}).items() if p <= length}
+        for row in rows.values():
+            self._references[row] += 1
+        self._rows[target] = rows
+
+    def drop(self, sequence: int) -> None:
+        """Forget a sequence."""
+        self.truncate(sequence, 0)
+        self._rows.pop(sequence, None)
+
+    def close(self) -> None:
+        """Release the device memory; again is harmless."""
+        for tensor in self.tensors:
+            self._executor.free(tensor.storage)
+        self.tensors.clear()

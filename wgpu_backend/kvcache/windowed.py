@@ -1,0 +1,141 @@
+"""Keys and values that are forgotten once no token can see them: sliding windows and chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+
+from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.kvcache.blocks import GONE
+from wgpu_backend.kvcache.cache import Arrays, Counts, Declared, ints
+from wgpu_backend.kvcache.layers import LayerCache
+from wgpu_backend.kvcache.paged import BLOCK, PagedCache
+from wgpu_backend.ml.executor import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How far back the tokens of a layer see; see `LayerShape`.
+
+    Parameters
+    ----------
+    window, chunk : int
+        One of them is not 0.
+    """
+
+    window: int = 0
+    chunk: int = 0
+
+    @property
+    def step(self) -> int:
+        """What the first position of a block table is a multiple of."""
+        return lcm(self.chunk or 1, BLOCK)
+
+    def first(self, position: int) -> int:
+        """First position that a token at `position` sees."""
+        if self.chunk:
+            return position - position % self.chunk
+        return max(0, position - self.window + 1)
+
+    def reach(self, tokens: int) -> int:
+        """Positions that a block table has for a pass of so many tokens, at most."""
+        back = self.step - 1 + (0 if self.chunk else self.window - 1)
+        return -(-(back + tokens) // BLOCK) * BLOCK
+
+
+class WindowedCache(PagedCache):
+    """A part of a `LayeredCache`: keys and values of layers that all see as far.
+
+    Blocks that no token sees any more go, but for those that a checkpoint needs to go on from.
+    Positions in its graphs' inputs are counted from the first that a sequence's block table has.
+
+    Parameters
+    ----------
+    executor, layers, positions, dtype, prefix
+        See `PagedCache`; `positions` are those that there is room for at once.
+    sight : Sight
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        layers: Sequence[LayerCache],
+        positions: int,
+        dtype: DType = F16,
+        *,
+        sight: Sight,
+        prefix: str = "",
+    ) -> None:
+        super().__init__(executor, layers, positions, dtype, prefix=prefix)
+        self.sight = sight
+        self._tidied: dict[int, int] = {}
+
+    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+        """Those of a causal cache, and positions as this one counts them."""
+        own = {self._counted(name): ints(tokens) for name in ("positions", "ends")}
+        return {**super().declared(tokens, sequences, longest), **own}
+
+    def reach(self, longest: int, tokens: int) -> int:
+        """Positions of a sequence that a graph of so many tokens has to do with."""
+        return min(longest, self.sight.reach(tokens))
+
+    def _counted(self, name: str) -> str:
+        return f"{self._prefix}{name}"
+
+    def fill(self, arrays: Arrays, counts: Counts) -> None:
+        """Take slots for a pass, and write down where sequences lie and their positions."""
+        firsts = [self._first(sequence) for sequence, _ in counts]
+        self._fill_slots(arrays[self._slots_name], counts)
+        table = arrays[self._table_name]
+        table[...] = 0
+        for name in ("positions", "ends"):
+            arrays[self._counted(name)][...] = arrays[name]
+        at = 0
+        for row, ((sequence, count), first) in enumerate(zip(counts, firsts, strict=True)):
+            blocks = self._table.blocks_of(sequence)[first // self.block :]
+            # Nobody sees those that are gone.
+            table[row, : len(blocks)] = [max(block, 0) for block in blocks]
+            for name in ("positions", "ends"):
+                arrays[self._counted(name)][at : at + count] -= first
+            at += count
+
+    def _first(self, sequence: int) -> int:
+        """First position in the block table of a pass that goes on with a sequence."""
+        first = self.sight.first(self.length(sequence))
+        return first - first % self.sight.step
+
+    def resume_point(self, sequence: int, position: int) -> int:
+        """Last position up to `position` whose token finds all that it would see."""
+        position = super().resume_point(sequence, position)
+        blocks = self._table.blocks_of(sequence)
+        while True:
+            seen = range(self.sight.first(position) // self.block, -(-position // self.block))
+            if self.sight.first(position) == position:
+                return position
+            gone = next((place for place in reversed(seen) if blocks[place] == GONE), None)
+            if gone is None:
+                return position
+            chunk = self.sight.chunk  # the first token of a chunk sees nothing
+            position = max(gone * self.block, position - position % chunk if chunk else 0)
+
+    def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
+        """Give back blocks that neither the next token nor a checkpoint's would see.
+
+        Parameters
+        ----------
+        sequence : int
+        checkpoints : sequence of int
+            Positions that it may be cut back to; the last is its end.
+        short : bool
+            Look now; else only when a block was filled since the last time.
+        """
+        length = self.length(sequence)
+        if not short and self._tidied.get(sequence) == length // self.block:
+            return
+        self._tidied[sequence] = length // self.block
+        wanted = {length // self.block}
+        for position in checkpoints:
+            first = self.sight.first(position)
+            wanted.update(range(first // self.block, -(-position // self.block)))
+        self._table.forget(sequence, wanted.__contains__)
