@@ -93,7 +93,7 @@ def attend(
         scale=scale,
         kv_heads=stored.keys.shape[1] // q.shape[2] if k is None else k.shape[1],
         longest=stored.longest,
-        window=window,
+        window=window or stored.window,
         softcap=softcap,
         causal=causal,
         chunk=chunk,

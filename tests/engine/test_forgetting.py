@@ -1,0 +1,167 @@
+"""Models whose layers forget: right in every way of asking, and little is read twice."""
+
+import numpy as np
+import pytest
+
+from tests.builders import Dims, tiny_model
+from wgpu_backend.batch import Work
+from wgpu_backend.dtypes import F32
+from wgpu_backend.engine.generation import Session, TokenStream
+from wgpu_backend.engine.runner import Head, Runner
+from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.kvcache.checkpoints import Checkpoints
+from wgpu_backend.kvcache.layered import LayeredCache
+from wgpu_backend.kvcache.layers import LayerShape, StateShape
+from wgpu_backend.kvcache.making import cache_of
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.models.llama import Llama
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.testing import nmse
+
+LIMIT = 1e-10  # sums in another order, as in tests of models
+POSITIONS, INTERVAL, LAYERS = 512, 64, 4
+WINDOWS = (20, 0, 7, 33)
+TOKENS = np.random.default_rng(2).integers(0, 256, 300).tolist()
+
+
+class Windowed(Llama):
+    """Llama with windows of several lengths, and one layer that sees all."""
+
+    def cache_layers(self):
+        shapes = super().cache_layers()
+        return [LayerShape(s.key, s.value, w) for s, w in zip(shapes, WINDOWS, strict=True)]
+
+
+class Hybrid(Llama):
+    """Llama that can go on only from where states were kept, as if it had some."""
+
+    def cache_layers(self):
+        return [(shape, StateShape(state=(4,))) for shape in super().cache_layers()]
+
+
+class Running:
+    """A model with a cache."""
+
+    def __init__(self, model, cache) -> None:
+        self.model, self.cache = model, cache
+        self.runner = Runner(model, cache, 32 if isinstance(cache, LayeredCache) else None)
+        self.head = Head("logits", lambda _, hidden: [model.logits(hidden)])
+        self.session = Session()
+        self.vocabulary = model.token_embedding.weight.shape[0]
+
+    def ask(self, tokens, step=32, sequence=0):
+        """Logits of all tokens, in passes of so many."""
+        parts = []
+        for start in range(0, len(tokens), step):
+            part = tokens[start : start + step]
+            work = Work(sequence, part, range(len(part)))
+            parts.append(self.runner.run([work], self.head, {}).wait()[0][: len(part)])
+        return np.concatenate(parts)
+
+    def answer(self, prompt, limit, depth=4, ends=()):
+        """Greedy tokens after a prompt, and how many of the prompt were computed."""
+        sampler = StepSampler(SamplingOptions(temperature=0.0), self.vocabulary)
+        ends = frozenset(ends)
+        stream = TokenStream(self.runner, self.session, sampler, ends, POSITIONS, limit, depth)
+        return list(stream.run(prompt)), stream.stats.prompt_tokens
+
+    def close(self):
+        self.runner.close()
+        self.cache.close()
+
+
+@pytest.fixture(scope="module", params=["numpy", pytest.param("full", marks=pytest.mark.gpu)])
+def backend(request, tmp_path_factory):
+    executor = NumpyExecutor()
+    if request.param != "numpy":
+        executor = request.getfixturevalue("executors")(request.param)
+    path = tmp_path_factory.mktemp("forgetting") / "tiny.gguf"
+    with open_gguf(tiny_model(path, dims=Dims(LAYERS, context=POSITIONS))) as file:
+        backend = Backend(file, executor)
+        backend.load()
+        yield backend
+
+
+@pytest.fixture
+def make(backend):
+    made = []
+
+    def make(kind, *, forgets=True):
+        model = kind(backend)
+        layers, executor = model.cache_layers(), backend.executor
+        if forgets:
+            points = Checkpoints(INTERVAL, 3)
+            cache = cache_of(executor, layers, 2, POSITIONS, F32, points)
+            assert isinstance(cache, LayeredCache)
+        else:
+            cache = PagedCache(executor, list(layers), 4 * POSITIONS, F32)
+        made.append(Running(model, cache))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("step", [32, 7, 1])
+def test_a_window_gives_the_same_whatever_is_forgotten(make, step):
+    tokens = TOKENS[: 60 if step == 1 else 300]
+    wanted = make(Windowed, forgets=False).ask(tokens)
+    assert nmse(make(Windowed).ask(tokens, step), wanted) <= LIMIT
+
+
+def test_windows_matter(make):
+    everything = make(Llama, forgets=False).ask(TOKENS)
+    assert nmse(make(Windowed, forgets=False).ask(TOKENS), everything) > 1e-4
+
+
+def test_sequences_of_a_batch_forget_for_themselves(make):
+    windowed, whole = make(Windowed), make(Windowed, forgets=False)
+    windowed.ask(TOKENS[:100], 32, sequence=1)
+    works = [Work(1, TOKENS[100:120], range(20)), Work(2, TOKENS[:5], range(5))]
+    got = windowed.runner.run(works, windowed.head, {}).wait()[0]
+    assert nmse(got[:20], whole.ask(TOKENS[:120])[100:]) <= LIMIT
+    assert nmse(got[20:25], whole.ask(TOKENS[:5], sequence=2)) <= LIMIT
+
+
+def test_a_copied_prefix_goes_on_as_the_sequence_would(make):
+    windowed = make(Windowed)
+    windowed.ask(TOKENS[:200])
+    begin = windowed.cache.copy_prefix(0, 1, 150)
+    assert 150 - INTERVAL <= begin <= 150
+    wanted = make(Windowed, forgets=False).ask(TOKENS[:220])
+    assert nmse(windowed.ask(TOKENS[begin:220], 30, sequence=1), wanted[begin:]) <= LIMIT
+    assert nmse(windowed.ask(TOKENS[200:220]), wanted[200:]) <= LIMIT
+
+
+@pytest.mark.parametrize("kind", [Windowed, Hybrid])
+def test_the_next_turn_of_a_chat_reads_at_most_an_interval_again(make, kind):
+    talk, anew = make(kind), make(kind)
+    prompt = TOKENS[:150]
+    first, computed = talk.answer(prompt, 40)
+    assert computed == 150
+    for shared in (190, 185, 149, 120, 64, 30):  # what a template leaves of the turns before
+        following = [*(prompt + first)[:shared], *TOKENS[200:230]]
+        got, computed = talk.answer(following, 12)
+        again = computed - 30
+        assert 0 <= again <= INTERVAL + 1
+        anew.cache.remove(0)
+        anew.session.tokens.clear()
+        assert got == anew.answer(following, 12)[0]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4, 8])
+def test_an_end_loses_nothing_that_was_read_before_it(make, depth):
+    talk = make(Hybrid)
+    tokens, _ = talk.answer(TOKENS[:150], 40)
+    end = next(t for i, t in enumerate(tokens) if i > 9 and t not in tokens[:i])
+    talk.answer(TOKENS[:20], 1)
+    made, _ = talk.answer(TOKENS[:150], 40, depth, [end])
+    assert made == tokens[: tokens.index(end)]
+    kept = talk.cache.length(0)
+    assert talk.session.tokens == (TOKENS[:150] + made)[:kept]
+    if depth <= 4:
+        assert kept == 150 + len(made)
