@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.given import Given
-from wgpu_backend.kvcache.cache import Cache, Declared, GraphInputs, LayerState, Stored, ints
+from wgpu_backend.kvcache.cache import (
+    Cache,
+    Counts,
+    Declared,
+    GraphInputs,
+    LayerState,
+    Stored,
+    ints,
+)
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 
@@ -222,20 +230,21 @@ class BatchArrays:
             There is not enough room; some sequences may have been extended.
         """
         if len(works) == self._shape.tokens == 1:
-            self._one(works[0])
+            counts = self._one(works[0])
         else:
-            self._several(works)
+            counts = self._several(works)
         for name, given in self._given.items():
             given.fill(name, self._arrays, [work.inputs.get(name) for work in works])
-        self._cache.fill(self._arrays, [(work.sequence, len(work.tokens)) for work in works])
+        self._cache.fill(self._arrays, counts)
 
-    def _one(self, work: Work) -> None:
+    def _one(self, work: Work) -> Counts:
         """A single token, the step of a generation: scalars, and row 0 for all else."""
         arrays = self._arrays
         arrays["positions"][0] = arrays["ends"][0] = self._cache.length(work.sequence)
         arrays["tokens"][0] = work.tokens[0]
+        return ((work.sequence, 1),)
 
-    def _several(self, works: Sequence[Work]) -> None:
+    def _several(self, works: Sequence[Work]) -> Counts:
         arrays, outputs = self._arrays, list[int]()
         at = 0
         for row, work in enumerate(works):
@@ -256,6 +265,7 @@ class BatchArrays:
             arrays["outputs"][len(outputs) :] = 0
         if self._sees_ahead:
             self._fill_ends(works)
+        return [(work.sequence, len(work.tokens)) for work in works]
 
     def _fill_ends(self, works: Sequence[Work]) -> None:
         """Write down how far each token sees: to itself, to its span's end, or to the text's."""

@@ -81,6 +81,10 @@ class BlockTable:
         CacheFull
             There are not enough free blocks; nothing has changed.
         """
+        held = self._held.get(sequence)
+        if tokens == 1 and held and held.length % self.block and held.blocks[-1] != GONE:
+            held.length += 1  # most steps of a generation
+            return [held.blocks[-1] * self.block + (held.length - 1) % self.block]
         needed = self.needs(sequence, tokens)
         if needed > len(self._free):
             raise CacheFull(
