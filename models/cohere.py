@@ -41,3 +41,22 @@ class Cohere2(CommandR):
         window = config.window(4)
         attention = nn.SelfAttention(config, self.rope if window else None, window=window)
         return nn.ParallelLayer(config, attention, nn.MLP(config))
+
+
+@architecture("cohere2moe")
+class Cohere2Moe(Cohere2):
+    """Experts in place of the feed-forward, but in the first layers, which always rotate."""
+
+    def make_norm(self) -> nn.Norm:
+        """Norm of the kind whose epsilon the file has."""
+        kind = nn.RMSNorm if nn.RMSNorm.eps_key in self.config else nn.LayerNorm
+        return kind.from_config(self.config)
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Side by side."""
+        window = config.window(4, first=True)
+        rope = self.rope if window or config.before_experts else None
+        attention = nn.SelfAttention(config, rope, window=window)
+        routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
+        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        return nn.ParallelLayer(config, attention, mlp)

@@ -1,7 +1,8 @@
-"""EXAONE 4.
+"""EXAONE 4, K-EXAONE.
 
 LG AI Research 2025, "EXAONE 4.0", §2.1: norms of results in place of inputs, and of every query and
-key head; the larger one has a window in three of four layers, and no positions in the fourth.
+key head; the larger one has a window in three of four layers, and no positions in the fourth. LG AI
+Research 2026, "K-EXAONE", §2: norms of inputs again, and experts.
 """
 
 from __future__ import annotations
@@ -23,3 +24,17 @@ class Exaone4(Decoder):
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")
         after = ("post_attention_norm", "post_ffw_norm")
         return nn.Layer(config, attention, nn.MLP(config), before=(None, None), after=after)
+
+
+@architecture("exaone-moe")
+class ExaoneMoe(Decoder):
+    """Experts chosen by a sigmoid, one that all share, the first layers without."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Rotated where there is a window."""
+        window = config.window(4)
+        rope = self.rope if window else None
+        attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")
+        routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
+        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        return nn.Layer(config, attention, mlp)

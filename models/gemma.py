@@ -59,7 +59,7 @@ class Gemma3(Gemma2):
 
     @cached_property
     def local_rope(self) -> nn.Rotary:
-        """Rotation in layers with a window."""
+        """Rotation in layers with a window; files from before its key mean the paper's base."""
         base = self.config.float("rope.freq_base_swa", 10000.0)
         return self.make_rope(base=base, scale=1.0, extrapolation=0.0, attention=1.0)
 

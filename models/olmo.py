@@ -8,8 +8,6 @@ results in place of inputs. OLMo 3 has windows in three of four layers, YaRN in 
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from wgpu_backend import nn
 from wgpu_backend.decoder import Decoder
 from wgpu_backend.model import architecture
@@ -42,11 +40,6 @@ class OlmoE(Decoder):
 @architecture("olmo2")
 class Olmo2(Decoder):
     """OLMo 2; OLMo 3 where the file has a window."""
-
-    @cached_property
-    def local_rope(self) -> nn.Rotary:
-        """Rotation in layers with a window: not stretched."""
-        return self.make_rope(scale=1.0, extrapolation=0.0, attention=1.0)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Norms behind attention and feed-forward."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
-from wgpu_backend.errors import ContextFull
-from wgpu_backend.kvcache.layers import LayerShape
+from wgpu_backend.kvcache.layers import LayerCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
@@ -92,12 +92,12 @@ class Decoder(Model):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Make a layer of blocks that know their sizes; its weights come later."""
 
-    def make_rope(self, **changes: float) -> nn.Rotary:
+    def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
         """Rotation of queries and keys, by the keys and factors of the file.
 
         Parameters
         ----------
-        **changes : float
+        **changes
             Options in place of the file's.
 
         Raises
@@ -119,28 +119,28 @@ class Decoder(Model):
             )
         return nn.Rotary(options, self._read(self.rope_short), self._read(self.rope_long))
 
+    @cached_property
+    def local_rope(self) -> nn.Rotary:
+        """Rotation in layers with a window, of a base of its own and not stretched."""
+        own = self.rope.options.base
+        base = self.config.float("rope.freq_base_swa", own)
+        dims = self.config.uint("rope.dimension_count_swa", self.rope.options.dims)
+        return self.make_rope(base=base, dims=dims, scale=1.0, extrapolation=0.0, attention=1.0)
+
     def _read(self, factors: Tensor | None) -> Factors | None:
         return None if factors is None else self.backend.executor.read(factors)
 
     def fit_context(self, positions: int) -> None:
-        """Choose LongRoPE's factors for sequences of so many positions.
-
-        Raises
-        ------
-        ContextFull
-            There are not as many learned positions.
-        """
-        if self.position_embedding is not None:
-            learned = self.position_embedding.weight.shape[0]
-            if positions > learned:
-                raise ContextFull(
-                    f"num_ctx: {positions} positions, {self.backend.file.path} has learned "
-                    f"{learned} of them"
-                )
+        """Choose LongRoPE's factors for sequences of so many positions."""
         self.rope.fit_context(positions)
 
-    def cache_layers(self) -> Sequence[LayerShape]:
-        """Keys and values of each layer."""
+    def context_limit(self) -> int | None:
+        """Positions that were learned, where they were."""
+        table = self.position_embedding
+        return None if table is None else table.weight.shape[0]
+
+    def cache_layers(self) -> Sequence[LayerCache]:
+        """What each layer's mixer keeps."""
         return [layer.mixer.cached for layer in self.layers]
 
     def hidden(self, batch: Batch) -> Tensor:

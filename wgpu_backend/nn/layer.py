@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import LayerShape
+from wgpu_backend.kvcache.layers import LayerCache
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Norm
@@ -22,8 +22,8 @@ class Mixer(Protocol):
     """What lets a token see others: attention, or a recurrent network."""
 
     @property
-    def cached(self) -> LayerShape:
-        """Values that a position takes in the cache."""
+    def cached(self) -> LayerCache:
+        """What the layer keeps of the past."""
         ...
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:

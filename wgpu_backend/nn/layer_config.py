@@ -48,7 +48,7 @@ class LayerConfig:
         """Whether the layer is one of the first, which have no experts in a model of experts."""
         return self.index < self.config.uint("leading_dense_block_count", 0)
 
-    def window(self, period: int) -> int:
+    def window(self, period: int, *, first: bool = False) -> int:
         """Positions that tokens see in the layer, themselves included; 0 for all.
 
         Parameters
@@ -56,13 +56,16 @@ class LayerConfig:
         period : int
             Every so many layers one sees all, where ``attention.sliding_window_pattern`` does not
             say which, or another number; 0 if none does.
+        first : bool
+            Whether it is the first of them, not the last.
         """
         key = "attention.sliding_window_pattern"
         window = self.config.uint("attention.sliding_window", 0)
         if self.config.is_array(key):
             return window if self.config.bools(key, self.count)[self.index] else 0
         period = self.config.uint(key, period)
-        return window if not period or self.index % period < period - 1 else 0
+        full = 0 if first else period - 1
+        return 0 if period and self.index % period == full else window
 
     def __contains__(self, name: str) -> bool:
         """Whether the layer has a weight of that name, its ``.weight`` or ``.bias`` included."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import LayerShape
+from wgpu_backend.kvcache.layers import LayerCache, LayerShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import attend
 from wgpu_backend.nn.layer_config import LayerConfig
@@ -14,6 +14,7 @@ from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, fused_linear
 from wgpu_backend.nn.module import Module, weight
 from wgpu_backend.nn.rope import Rotary
 
+GateOf = Literal["sigmoid", "softplus"]
 NormOf = Literal["head", "each head", "all heads"]
 
 
@@ -41,6 +42,9 @@ class SelfAttention(Module):
         Whether that comes after the rotation.
     clamp : float
         Bound of queries, keys and values; 0 for none.
+    gate : str or None
+        Activation of a gate of what is attended to, ``"sigmoid"`` or ``"softplus"``: for every
+        value or for every head, as the file has it. Qiu et al. 2025, "Gated Attention", §2.2.
     output_norm : str or None
         Name of a norm before the output projection.
 
@@ -58,6 +62,7 @@ class SelfAttention(Module):
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     output_norm: Norm | None = None
+    gate: Linear | None = None
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class SelfAttention(Module):
         qk_norm: NormOf | None = None,
         norm_after_rope: bool = False,
         clamp: float = 0.0,
+        gate: GateOf | None = None,
         output_norm: str | None = None,
     ) -> None:
         self.layer, self.width = config.index, config.width
@@ -80,6 +86,11 @@ class SelfAttention(Module):
         if qk_norm is not None:
             self.query_norm = self._norm(config, "attn_q_norm", qk_norm, self.heads)
             self.key_norm = self._norm(config, "attn_k_norm", qk_norm, self.kv_heads)
+        self.activation = gate
+        if gate is not None:
+            rows = (config.shape_of("attn_gate.weight") or (0,))[0]
+            self.gates = rows if rows == self.heads else self.outputs
+            self.gate = weight("attn_gate", "gates", "width", needed=True)
         self.output_norm = config.norm(output_norm, "outputs")
 
     def _sizes(self, config: LayerConfig) -> None:
@@ -111,17 +122,25 @@ class SelfAttention(Module):
         self.output = weight("attn_output", "width", "outputs")
 
     @property
-    def cached(self) -> LayerShape:
-        """Values that a position takes in the cache."""
-        return LayerShape(self.keys, self.values)
+    def cached(self) -> LayerCache:
+        """Values that a position takes in the cache, and how long they are needed."""
+        return LayerShape(self.keys, self.values, window=self.window)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
         q, k, v = self.heads_of(x)
         q, k = self.positioned(q, k, batch)
-        return attend(
+        y = attend(
             self.layer, q, k, v, batch, scale=self.scale, window=self.window, softcap=self.softcap
         )
+        return y if self.gate is None else self._gated(self.gate(x), y)
+
+    def _gated(self, gate: Tensor, y: Tensor) -> Tensor:
+        """(tokens, heads * value_head) behind a gate for each value, or for each head."""
+        gate = gate.sigmoid() if self.activation == "sigmoid" else gate.softplus()
+        heads = (y.shape[0], self.heads, self.value_head)
+        gates = gate.reshape(y.shape[0], self.heads, -1)
+        return y.reshape(*heads).mul(gates).reshape(*y.shape)
 
     def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (tokens, heads, head), keys and values (tokens, kv_heads, …) of rows."""
