@@ -53,3 +53,17 @@ class MiniCPM(Granite):
         attention, mlp = nn.SelfAttention(config, self.rope), nn.MLP(config)
         scale = config.float("residual_scale", 1.4 * config.count**-0.5)
         return nn.Layer(config, attention, mlp, residual_scale=scale)
+
+
+@architecture("minicpm3")
+class MiniCPM3(Decoder):
+    """Latent attention; the paper's factors, which files do not say."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.embedding_scale, self.logit_scale = 12.0, 256 / self.width
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """MiniCPM's."""
+        attention, mlp = nn.LatentAttention(config, self.rope), nn.MLP(config)
+        return nn.Layer(config, attention, mlp, residual_scale=1.4 * config.count**-0.5)

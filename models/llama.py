@@ -7,6 +7,8 @@ et al. 2024, "Mixtral of Experts", §2: eight networks in place of one, two for 
 
 from __future__ import annotations
 
+import math
+
 from wgpu_backend import nn
 from wgpu_backend.decoder import Decoder
 from wgpu_backend.model import architecture
@@ -20,10 +22,33 @@ class Llama(Decoder):
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
         """Attention and feed-forward, each behind a norm and beside the residual."""
-        qk_norm = "head" if "attn_q_norm.weight" in config else None
-        attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
         experts = self.config.uint("expert_count", 0)
-        return nn.Layer(config, attention, nn.Experts(config) if experts else nn.MLP(config))
+        mlp = nn.Experts(config) if experts else nn.MLP(config)
+        return nn.Layer(config, self.attention(config), mlp)
+
+    def attention(self, config: nn.LayerConfig) -> nn.SelfAttention:
+        """Attention of every layer."""
+        qk_norm = "head" if "attn_q_norm.weight" in config else None
+        return nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
+
+
+@architecture("mistral3")
+class Mistral3(Llama):
+    """Mistral AI 2025, model card of Ministral 3: queries grow with their position."""
+
+    def make_rope(self, **changes: object) -> nn.Rotary:
+        """Rotation whose magnitude YaRN changes by a factor of the file's less."""
+        factor = max(self.config.float("rope.scaling.factor", 1.0), 1.0)
+        less = self.config.float("rope.scaling.yarn_log_multiplier", 0.0)
+        attention = 1 / (1 + 0.1 * less * math.log(factor))
+        return super().make_rope(**{"attention": attention, **changes})
+
+    def attention(self, config: nn.LayerConfig) -> nn.SelfAttention:
+        """Llama's, with a temperature where the file has one."""
+        growth = config.float("attention.temperature_scale", 0.0)
+        length = self.config.uint("rope.scaling.original_context_length", 0)
+        temperature = nn.Temperature(growth, length) if growth else None
+        return nn.SelfAttention(config, self.rope, temperature=temperature)
 
 
 @architecture("arcee")

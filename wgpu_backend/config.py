@@ -152,14 +152,14 @@ class Config:
         return values
 
     def bools(self, key: str, count: int) -> list[builtins.bool]:
-        """Array of truth values, of at least `count` of which that many are taken.
+        """First `count` values of an array of truth values, or of numbers that are 0 or not.
 
         Raises
         ------
         ModelError
             The key is missing, or the value is no such array.
         """
-        values = self._numbers(key, "b", "an array of bools").tolist()
+        values = self._numbers(key, "biu", "an array of bools").astype(np.bool).tolist()
         if len(values) < count:
             raise self._error(key, f"has {len(values)} values, the model has {count} layers")
         return values[:count]

@@ -2,6 +2,7 @@
 
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.experts import Experts, Routing
+from wgpu_backend.nn.latent_attention import LatentAttention
 from wgpu_backend.nn.layer import DecoderLayer, FeedForward, Layer, Mixer, ParallelLayer
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import (
@@ -28,6 +29,7 @@ __all__ = [
     "Experts",
     "FeedForward",
     "HeadLayerNorm",
+    "LatentAttention",
     "Layer",
     "LayerConfig",
     "LayerNorm",

@@ -142,6 +142,8 @@ class Experts(Module):
         Values between the matrices of an expert; None for ``expert_feed_forward_length``, or
         ``feed_forward_length``.
     is_gated : bool
+    weighs_inputs : bool
+        Whether the weights multiply what the experts are given, not what they make of it.
     """
 
     router: Linear = weight("ffn_gate_inp", "count", "width")
@@ -160,10 +162,11 @@ class Experts(Module):
         *,
         inner: int | None = None,
         is_gated: bool = True,
+        weighs_inputs: bool = False,
     ) -> None:
         self.routing = routing or Routing.from_config(config)
         self.count, self.width = self.routing.experts, config.width
-        self.activation, self.is_gated = activation, is_gated
+        self.activation, self.is_gated, self.weighs_inputs = activation, is_gated, weighs_inputs
         keys = config.config
         if inner is None and "expert_feed_forward_length" in keys:
             inner = config.uint("expert_feed_forward_length", at_least=1)
@@ -193,8 +196,11 @@ class Experts(Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """(tokens, width) to (tokens, width), with the residual added."""
         ids, weights = self.routing.choose(self.router(x), self.choice_bias)
-        y = self.down.by(ids, self._inner(x.reshape(-1, 1, self.width), ids))
-        mixed = (y * weights.reshape(-1, self.routing.used, 1)).sum(1)
+        rows, weights = x.reshape(-1, 1, self.width), weights.reshape(-1, self.routing.used, 1)
+        if self.weighs_inputs:
+            mixed = self.down.by(ids, self._inner(rows * weights, ids)).sum(1)
+        else:
+            mixed = (self.down.by(ids, self._inner(rows, ids)) * weights).sum(1)
         if self.shared is not None:
             return mixed.add(self._shared(self.shared, x, residual))
         return mixed if residual is None else residual.add(mixed)

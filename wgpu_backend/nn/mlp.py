@@ -24,6 +24,7 @@ _GATED: Mapping[str, Gated] = {
     "gelu": lambda gate, up: gate.geglu(up),
     "gelu_erf": lambda gate, up: gate.geglu_erf(up),
     "relu": lambda gate, up: gate.reglu(up),
+    "silu_oss": lambda gate, up: gate.silu_alpha_limit(up, 1.702, 7.0),
 }
 
 

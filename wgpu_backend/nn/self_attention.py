@@ -8,7 +8,7 @@ from typing import Literal
 from wgpu_backend.batch import Batch
 from wgpu_backend.kvcache.layers import LayerCache, LayerShape
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.attention import attend
+from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, fused_linear
 from wgpu_backend.nn.module import Module, weight
@@ -21,8 +21,8 @@ NormOf = Literal["head", "each head", "all heads"]
 class SelfAttention(Module):
     """Grouped-query attention (Ainslie et al. 2023) with rotated queries and keys.
 
-    Biases are those that the file has; ``attn_qkv``, where it has that, stands for ``attn_q``,
-    ``attn_k`` and ``attn_v`` below each other.
+    Biases and sinks are those that the file has; ``attn_qkv``, where it has that, stands for
+    ``attn_q``, ``attn_k`` and ``attn_v`` below each other.
 
     Parameters
     ----------
@@ -31,6 +31,12 @@ class SelfAttention(Module):
         None where positions are told otherwise, or not at all.
     window : int
         Positions that a token sees, itself included; 0 for all.
+    chunk : int
+        A token sees what is in its chunk of so many positions; 0 for all.
+    alibi : float
+        Largest exponent of ALiBi's slopes; 0 for none.
+    temperature : Temperature or None
+        How queries grow with their position.
     softcap : float
         Bound of scores; 0 for none.
     scale : float or None
@@ -63,6 +69,7 @@ class SelfAttention(Module):
     key_norm: Norm | None = None
     output_norm: Norm | None = None
     gate: Linear | None = None
+    sinks: Tensor | None = weight("attn_sinks.weight", "heads")
 
     def __init__(
         self,
@@ -70,6 +77,9 @@ class SelfAttention(Module):
         rope: Rotary | None,
         *,
         window: int = 0,
+        chunk: int = 0,
+        alibi: float = 0.0,
+        temperature: Temperature | None = None,
         softcap: float = 0.0,
         scale: float | None = None,
         qk_norm: NormOf | None = None,
@@ -79,8 +89,10 @@ class SelfAttention(Module):
         output_norm: str | None = None,
     ) -> None:
         self.layer, self.width = config.index, config.width
+        self.eps = config.make_norm().eps
         self._sizes(config)
         self.rope, self.window, self.softcap, self.clamp = rope, window, softcap, clamp
+        self.chunk, self.alibi, self.temperature = chunk, alibi, temperature
         self.scale = scale or config.float("attention.scale", 0.0) or self.head**-0.5
         self.norm_after_rope = norm_after_rope
         if qk_norm is not None:
@@ -124,14 +136,25 @@ class SelfAttention(Module):
     @property
     def cached(self) -> LayerCache:
         """Values that a position takes in the cache, and how long they are needed."""
-        return LayerShape(self.keys, self.values, window=self.window)
+        return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
         q, k, v = self.heads_of(x)
         q, k = self.positioned(q, k, batch)
         y = attend(
-            self.layer, q, k, v, batch, scale=self.scale, window=self.window, softcap=self.softcap
+            self.layer,
+            q,
+            k,
+            v,
+            batch,
+            scale=self.scale,
+            window=self.window,
+            chunk=self.chunk,
+            alibi=self.alibi,
+            temperature=self.temperature,
+            softcap=self.softcap,
+            sinks=self.sinks,
         )
         return y if self.gate is None else self._gated(self.gate(x), y)
 

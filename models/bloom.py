@@ -1,0 +1,48 @@
+"""BLOOM and MPT: positions by ALiBi.
+
+BigScience 2022, "BLOOM", §3.2: GPT-2's layers, a norm of the embeddings. MosaicML 2023,
+"Introducing MPT-7B": no biases, queries, keys and values bounded in some. Press et al. 2022, "Train
+Short, Test Long", §3, for the slopes.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+
+@architecture("bloom")
+class Bloom(Decoder):
+    """Slopes reach two to the minus eight."""
+
+    norm = nn.LayerNorm
+    embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """GPT-2's."""
+        attention = nn.SelfAttention(config, None, alibi=8.0)
+        return nn.Layer(config, attention, nn.MLP(config, "gelu", gated=False))
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Normalise embeddings."""
+        return self.embedding_norm(super().embed(batch), self.make_norm().eps)
+
+
+@architecture("mpt")
+class MPT(Decoder):
+    """Positions are learned where the file has them."""
+
+    norm = nn.LayerNorm
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """GPT-2's, bounded."""
+        attention = nn.SelfAttention(
+            config,
+            None,
+            alibi=config.float("attention.max_alibi_bias", 0.0),
+            clamp=config.float("attention.clamp_kqv", 0.0),
+        )
+        return nn.Layer(config, attention, nn.MLP(config, "gelu_erf", gated=False))

@@ -1,0 +1,71 @@
+"""DeepSeek V2 and V3, GLM 4.7 Flash, Youtu, Kimi K2, Mistral Small 4, GigaChat 3.
+
+DeepSeek-AI 2024, "DeepSeek-V2", §2, and "DeepSeek-V3 Technical Report", §2.1: latent attention, and
+experts, a part of them shared, behind a few layers without. V2 weighs by a softmax, V3 by a
+sigmoid, and chooses by a bias, within groups of experts. Mistral's queries grow with their
+position.
+"""
+
+from __future__ import annotations
+
+import math
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("deepseek2")
+class DeepSeek2(Decoder):
+    """Neighbours are rotated."""
+
+    rope_interleaved = True
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Norms before attention and feed-forward."""
+        attention = nn.LatentAttention(
+            config, self.rope, scale=self.score_scale(config), temperature=self.temperature(config)
+        )
+        if config.before_experts:
+            return nn.Layer(config, attention, nn.MLP(config))
+        routing = nn.Routing.from_config(config, normalised=False)
+        return nn.Layer(config, attention, nn.Experts(config, routing=routing))
+
+    def stretch(self, multiplier: float) -> float:
+        """YaRN's temperature, times a number: Peng et al. 2023, §3.4; 1 without YaRN."""
+        if self.config.string("rope.scaling.type", "none") != "yarn":
+            return 1.0
+        return 1 + 0.1 * multiplier * math.log(self.config.float("rope.scaling.factor", 1.0))
+
+    @property
+    def multiplier(self) -> float:
+        """``mscale_all_dim`` of the published configuration, of which files have a tenth."""
+        return self.config.float("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
+
+    def magnitude(self) -> float:
+        """Factor of what is rotated: YaRN's, unless scores are scaled in its place."""
+        return 1.0 if self.multiplier else self.stretch(1.0)
+
+    def make_rope(self, **changes: object) -> nn.Rotary:
+        """Rotation whose magnitude is that."""
+        return super().make_rope(**{"attention": self.magnitude() / self.stretch(1.0), **changes})
+
+    def score_scale(self, config: nn.LayerConfig) -> float:
+        """Factor of scores."""
+        head = config.uint("attention.key_length_mla", config.uint("attention.key_length"))
+        return (self.magnitude() * self.stretch(self.multiplier)) ** 2 * head**-0.5
+
+    def temperature(self, config: nn.LayerConfig) -> nn.Temperature | None:
+        """How queries grow, where the file says so."""
+        growth = config.float("attention.temperature_scale", 0.0)
+        length = config.uint("attention.temperature_length", 0)
+        return nn.Temperature(growth, length) if growth else None
+
+
+@architecture("mistral4")
+class Mistral4(DeepSeek2):
+    """Its magnitude is YaRN's over that of the scores."""
+
+    def magnitude(self) -> float:
+        """Factor of what is rotated."""
+        return self.stretch(1.0) / self.stretch(self.multiplier)

@@ -1,0 +1,24 @@
+"""gpt-oss.
+
+OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", §2: a window in every second layer, a sink for
+every head, biases; four experts for a token, weighed by a softmax over their own scores, with a
+bounded SwiGLU.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("gpt-oss")
+class GptOss(Decoder):
+    """Halves are rotated, stretched by YaRN."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Llama's, whose second norm has another name."""
+        attention = nn.SelfAttention(config, self.rope, window=config.window(2))
+        routing = nn.Routing.from_config(config, "softmax of chosen")
+        experts = nn.Experts(config, "silu_oss", routing)
+        return nn.Layer(config, attention, experts, before=("attn_norm", "post_attention_norm"))

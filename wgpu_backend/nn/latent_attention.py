@@ -1,0 +1,159 @@
+"""Attention over a narrow vector a position, from which heads make their keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wgpu_backend.batch import Batch
+from wgpu_backend.kvcache.layers import LayerCache, LayerShape
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.attention import Temperature, attend
+from wgpu_backend.nn.layer_config import LayerConfig
+from wgpu_backend.nn.layers import Linear, Norm
+from wgpu_backend.nn.module import Module, weight
+from wgpu_backend.nn.rope import Rotary
+
+
+class LatentAttention(Module):
+    """Multi-head latent attention: DeepSeek-AI 2024, "DeepSeek-V2", §2.1.
+
+    A position is cached as a latent vector and a rotated part of a key that all heads share. With
+    ``attn_k_b`` and ``attn_v_b`` heads work on latents (§2.1.2: what makes keys of them is put into
+    the queries); with ``attn_kv_b``, as older files have it, keys and values are made and cached.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    rope : Rotary or None
+        Of the shared part.
+    scale : float or None
+        Factor of scores; None for ``head ** -0.5``.
+    temperature : Temperature or None
+        How queries grow with their position.
+    """
+
+    query: Linear | None = None
+    query_down: Linear
+    query_norm: Norm
+    query_up: Linear
+    latent: Linear = weight("attn_kv_a_mqa", "latent_rows", "width")
+    latent_norm: Norm
+    key_up: Tensor | None = None
+    value_up: Tensor
+    key_value_up: Linear
+    output: Linear = weight("attn_output", "width", "outputs")
+
+    def __init__(
+        self,
+        config: LayerConfig,
+        rope: Rotary | None,
+        *,
+        scale: float | None = None,
+        temperature: Temperature | None = None,
+    ) -> None:
+        self.layer, self.width, self.rope = config.index, config.width, rope
+        self.temperature = temperature
+        heads = self.heads = config.uint("attention.head_count", at_least=1)
+        self.rank = config.uint("attention.kv_lora_rank", at_least=1)
+        self.query_rank = config.uint("attention.q_lora_rank", 0) or None
+        self.head = self._length(config, "key")
+        self.value_head = self._length(config, "value")
+        self.shared = config.uint("rope.dimension_count", at_least=1)
+        self.own = self.head - self.shared  # values of a key that each head has for itself
+        if self.own < 1:
+            raise config.fail(f"keys of {self.head} values, of which {self.shared} are rotated")
+        self.scale = self.head**-0.5 if scale is None else scale
+        self.queries, self.outputs = heads * self.head, heads * self.value_head
+        self.latent_rows = self.rank + self.shared
+        self.rows = heads * (self.own + self.value_head)
+        self._norms = (
+            config.norm("attn_q_a_norm", "query_rank"),
+            config.norm("attn_kv_a_norm", "rank"),
+        )
+
+    def _length(self, config: LayerConfig, part: str) -> int:
+        """Values of a head: what the file says of keys and values that are made of latents."""
+        usual = config.uint(f"attention.{part}_length", self.width // self.heads)
+        return config.uint(f"attention.{part}_length_mla", usual, at_least=1)
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Queries come from a latent or not, keys and values are made or not."""
+        if has("attn_q.weight"):
+            self.query = weight("attn_q", "queries", "width")
+        else:
+            self.query_down = weight("attn_q_a", "query_rank", "width")
+            self.query_norm = self._norms[0]
+            self.query_up = weight("attn_q_b", "queries", "query_rank")
+        self.latent_norm = self._norms[1]
+        if has("attn_kv_b.weight"):
+            self.key_value_up = weight("attn_kv_b", "rows", "rank")
+        else:
+            self.key_up = weight("attn_k_b.weight", "heads", "rank", "own", needed=True)
+            self.value_up = weight("attn_v_b.weight", "heads", "value_head", "rank")
+
+    @property
+    def cached(self) -> LayerCache:
+        """A latent and the shared part of the key; or keys and values of every head."""
+        if self.key_up is not None:
+            return LayerShape(self.latent_rows, None)
+        return LayerShape(self.queries, self.outputs)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
+        latents, shared = self.latent(x).chunk_sections(-1, self.rank, self.shared)
+        latents = self.latent_norm(latents)
+        own, rotated = self._queries(x).chunk_sections(-1, self.own, self.shared)
+        shared = self._rotated(shared.reshape(-1, 1, self.shared), batch)
+        rotated = self._rotated(rotated, batch)
+        if self.key_up is None:
+            return self._made(own, rotated, latents, shared, batch)
+        return self._absorbed(self.key_up, own, rotated, latents, shared, batch)
+
+    def _queries(self, x: Tensor) -> Tensor:
+        """(tokens, heads, head)."""
+        if self.query is not None:
+            y = self.query(x)
+        else:
+            y = self.query_up(self.query_norm(self.query_down(x)))
+        return y.reshape(-1, self.heads, self.head)
+
+    def _rotated(self, x: Tensor, batch: Batch) -> Tensor:
+        return x if self.rope is None else self.rope(x.contiguous(), batch.positions)
+
+    def _absorbed(
+        self,
+        key_up: Tensor,
+        own: Tensor,
+        rotated: Tensor,
+        latents: Tensor,
+        shared: Tensor,
+        batch: Batch,
+    ) -> Tensor:
+        """Every head looks at the latents themselves, and makes values of what it saw."""
+        tokens = own.shape[0]
+        seeking = key_up.mulmat(own.permute(1, 0, 2)).permute(1, 0, 2)  # (tokens, heads, rank)
+        q = seeking.concat(rotated, axis=2)
+        k = latents.reshape(tokens, 1, self.rank).concat(shared, axis=2)
+        y = attend(
+            self.layer, q, k, None, batch,
+            scale=self.scale, temperature=self.temperature, v_cols=self.rank,
+        )  # fmt: skip
+        seen = y.reshape(tokens, self.heads, self.rank).permute(1, 0, 2)
+        return self.value_up.mulmat(seen).permute(1, 0, 2).reshape(tokens, self.outputs)
+
+    def _made(
+        self, own: Tensor, rotated: Tensor, latents: Tensor, shared: Tensor, batch: Batch
+    ) -> Tensor:
+        """Keys and values of every head are made of the latents."""
+        tokens = own.shape[0]
+        made = self.key_value_up(latents).reshape(tokens, self.heads, -1)
+        keys, values = made.chunk_sections(-1, self.own, self.value_head)
+        k = keys.concat(shared.repeat(1, self.heads), axis=2)
+        q = own.concat(rotated, axis=2)
+        return attend(
+            self.layer, q, k, values, batch, scale=self.scale, temperature=self.temperature
+        )
+
+    def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        return self.output(y, residual)
