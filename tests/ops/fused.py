@@ -22,10 +22,11 @@ def titled(node):
     words = [node.call.op.name]
     if isinstance(found, Attributes):
         words += [found.prologue.form] if found.prologue.form != "values" else []
+        words += ["normed"] if found.prologue.norm else []
         words += ["tiles"] if launch.choices.get("ids") == "lib/experts/tiles" else []
         words += ["gated"] if found.epilogue.activation else []
         words += ["add"] if launch.choices.get("ADDS") else []
         words += ["to_norm"] if found.epilogue.norm else []
-        words += ["to_q8"] if found.epilogue.rounded else []
+        words += [f"to_{found.epilogue.form}"] if found.epilogue.rounded else []
         words += [found.precision] if found.precision != "default" else []
     return " ".join(words)

@@ -93,7 +93,7 @@ def test_what_it_does_not_do_is_refused(portable, rng):
         for product in (
             linear(matrix, q8_activations(x), prologue=Q8),
             linear(matrix, norm_weighted(x, ctx.zeros(64)), prologue=Prologue(eps=1e-5)),
-            linear(matrix, x, epilogue=Epilogue(rounded=True)),
+            linear(matrix, x, epilogue=Epilogue(form="q8")),
             linear(matrix, x, None, ctx.zeros(32), ctx.zeros(2, 32), epilogue=Epilogue(norm=True)),
         ):
             with pytest.raises(

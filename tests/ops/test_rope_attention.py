@@ -233,10 +233,18 @@ def test_a_device_without_the_kernel_says_so(executors, seed):
 RULES = ["rope_put", "rope_attention"]
 
 
-def layer(seed, *, tokens=1, wanted=(), eps=None, norms=list):
+def other_value(context, heads):
+    """Value of a token in a tensor of its own."""
+    values = np.linspace(-2, 2, heads.kv_heads * heads.v_cols, dtype="f4")
+    return context.from_numpy(values.reshape(1, heads.kv_heads, -1)).tanh()
+
+
+def layer(seed, *, tokens=1, wanted=(), eps=None, norms=list, value_apart=False):
     def build(context):
         given = operands(context, seed, SHAPES[0], F16, 40, tokens=tokens, filled=False)
         given.norms = norms(given.norms)
+        if value_apart:
+            given.value = other_value(context, SHAPES[0])
         y, keys, _ = given.apart(SHAPES[0], False, eps=eps)
         others = {"queries": given.q.tanh(), "keys": keys.tanh()}
         return [y, *(others[name] for name in wanted)]
@@ -250,6 +258,14 @@ def test_a_step_of_one_token_is_one_op(lanes_or_tiles, seed, monkeypatch):
     assert fused.count("rope_attention") == 1
     assert not {"rope", "rope_put", "paged_attention"} & set(fused)
     assert {"rope", "set_rows", "paged_attention"} <= set(apart)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_a_value_may_be_of_another_tensor(lanes_or_tiles, seed, monkeypatch):
+    fused, got = ran(lanes_or_tiles, monkeypatch, RULES, layer(seed, value_apart=True))
+    _, want = ran(lanes_or_tiles, monkeypatch, [], layer(seed, value_apart=True))
+    assert fused.count("rope_attention") == 1
+    assert not {"rope_put", "paged_attention"} & set(fused)
     np.testing.assert_array_equal(got[0], want[0])
 
 
@@ -283,6 +299,11 @@ def test_a_device_that_shows_too_few_buffers_makes_norms_apart(able, seed, monke
     monkeypatch.setattr(able, "_capabilities", few)
     fused, _ = ran(able, monkeypatch, RULES, layer(seed, eps=0.1))
     assert "rope_attention" not in fused
+    nine = dataclasses.replace(able.capabilities, max_storage_bindings=9)
+    monkeypatch.setattr(able, "_capabilities", nine)
+    assert "rope_attention" in ran(able, monkeypatch, RULES, layer(seed))[0]
+    assert "rope_attention" not in ran(able, monkeypatch, RULES, layer(seed, value_apart=True))[0]
+    monkeypatch.setattr(able, "_capabilities", few)
     with Context(able) as context:
         given = operands(context, seed, SHAPES[0], F16, 5)
         with pytest.raises(DeviceError, match=r"shows 10 buffers at once, needs 11, "):

@@ -19,13 +19,15 @@ def linear(
     addend: Array | None = None,
     scale: Array | None = None,
     total: Array | None = None,
+    gain: Array | None = None,
     *,
     prologue: Prologue = VALUES,
     epilogue: Epilogue = SUMS,
     precision: Precision = "default",
 ) -> Array:
     """Product of what `prologue` takes `x` for, and what `epilogue` makes of it."""
-    y = np.matmul(_rows(x, weight.shape[-1], prologue), weight.T)
+    rows = _rows(x, weight.shape[-1], prologue) if gain is None else _norm(x, gain, prologue)
+    y = np.matmul(rows, weight.T)
     if prologue.parts > 1:
         y = y.sum(axis=-2)
     if epilogue.activation is not None:
@@ -48,14 +50,31 @@ def _rows(x: Array, k: int, prologue: Prologue) -> Array:
     return values_of(parts if x.shape[-1] == 12 else parts.reshape(*x.shape[1:-2], 2, -1, 12))
 
 
+def _norm(x: Array, gain: Array, prologue: Prologue) -> Array:
+    """Rows behind a norm."""
+    mean = np.mean(x * x, axis=-1, keepdims=True)
+    return x / np.sqrt(mean + np.float32(prologue.eps or 0)) * gain
+
+
 def _left(y: Array, scale: Array | None, total: Array | None, epilogue: Epilogue) -> Array:
     """What a product leaves of its sums."""
     if not epilogue.norm:
-        return q8_activations(y) if epilogue.rounded else y
+        return _rounded(y, None, epilogue) if epilogue.rounded else y
     assert total is not None
     assert scale is not None
     total[...] = y
-    return q8_weighted(total, scale) if epilogue.rounded else norm_weighted(total, scale)
+    return _rounded(total, scale, epilogue) if epilogue.rounded else norm_weighted(total, scale)
+
+
+def _rounded(y: Array, scale: Array | None, epilogue: Epilogue) -> Array:
+    """Sums in groups, which may lie in planes."""
+    if epilogue.form == "q8":
+        options = {"planar": epilogue.planar}
+        return q8_activations(y, **options) if scale is None else q8_weighted(y, scale, **options)
+    options = {"planar": epilogue.planar, "nibbles": epilogue.form == "f16_nibbles"}
+    if scale is None:
+        return f16_groups.f16_activations(y, **options)
+    return f16_groups.f16_weighted(y, scale, **options)
 
 
 @twin

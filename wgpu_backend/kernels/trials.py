@@ -63,6 +63,23 @@ def by_expert(context: Context, rng: np.random.Generator) -> Tensor:
     return y.add_id(normal(context, rng, 3, 13), ids)
 
 
+def gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
+    """A gated product that another product alone reads."""
+    both = quantised(context, rng, dtypes.Q4_0, rows=64)
+    x = normal(context, rng, 3, 256)
+    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
+    down = quantised(context, rng, dtypes.Q4_0, values=32)
+    return down.mulmat(gate.mulmat(x).swiglu(up.mulmat(x)))
+
+
+def normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
+    """A residual that is read, and the product of its norm."""
+    weight, x = quantised(context, rng, dtypes.Q4_0, rows=32), normal(context, rng, 3, 256)
+    total = weight.linear(x, normal(context, rng, 3, 32))
+    normed = total.rms_norm(normal(context, rng, 32), eps=1e-5)
+    return quantised(context, rng, dtypes.Q4_0, values=32).mulmat(normed).concat(total, axis=1)
+
+
 def normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:
     """Normally distributed values, f32."""
     return context.from_numpy(rng.standard_normal(shape, np.float32))

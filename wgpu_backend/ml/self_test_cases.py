@@ -16,8 +16,10 @@ from wgpu_backend.kernels.trials import (
     ROUNDING_ERROR,
     attention,
     by_expert,
+    gated_into_product,
     next_token,
     normal,
+    normed_sum,
     quantised,
 )
 from wgpu_backend.ml.context import Context
@@ -29,6 +31,8 @@ Make = Callable[[Context, np.random.Generator], Tensor]
 BEFORE = {
     "linear_gated": ("linear_q8",),
     "q8_weighted": ("linear_q8",),
+    "linear_gated_q8": ("linear_q8", "linear_gated"),
+    "linear_add_q8": ("linear_q8", "q8_weighted"),
     "rms_norm_pair": ("linear_q8_pair",),
     "rope_attention": ("rope_put",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
@@ -62,6 +66,8 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "linear_q8", ROUNDING_ERROR, _rounded_sum
     yield "linear_gated", ROUNDING_ERROR, _gated
     yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
+    yield "linear_gated_q8", ROUNDING_ERROR, gated_into_product
+    yield "linear_add_q8", ROUNDING_ERROR, normed_sum
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "rope_attention", LARGEST_ERROR, next_token

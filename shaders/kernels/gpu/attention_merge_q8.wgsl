@@ -1,8 +1,8 @@
 // As attention_merge.wgsl, and in eight bits as q8_activations makes it: eight lanes join a group of 32
 // values. They share the maximum over splits, and each reads every split's values of its own.
 // @import lib/index/grid
-// @import kernels/gpu/lib/q8_words
-// @import kernels/gpu/lib/eight_lanes_subgroup as lanes
+// @import kernels/gpu/lib/round_q8 as rounding
+// @import kernels/gpu/lib/eight_lanes_subgroup as eight
 
 const WG: u32 = 64u;
 const LOWEST: f32 = -3.4028234e38;
@@ -25,15 +25,7 @@ fn main(
     let group = min(i / 8u, params.size - 1u);
     let part = lane % 8u;
     let values = joined(group * 8u + part, part);
-    let by = q8_scale(lanes_max(largest_bits(values), lane));
-    let quants = q8_quants(values, by);
-    let totals = lanes_totals(quants.x + quants.y + quants.z + quants.w, dot(values, values), lane);
-    if i / 8u < params.size {
-        put_part(group, params.size, part, quants);
-        if part == 0u {
-            put_tail(group, params.size, q8_tail(by, totals.all, totals.first, totals.squares));
-        }
-    }
+    rounding_put(Place(group, params.size, part, i / 8u < params.size), values, values, lane);
 }
 
 // Vector `quad` of the result; the eight lanes are in one head.

@@ -7,11 +7,14 @@
 // @import formats/load/f32 as addend
 // @import kernels/gpu/lib/lane_sums_workgroup as lanes
 // @import kernels/gpu/table/none as table
+// @import kernels/gpu/prologue/values as prologue
 // @import lib/linear/addend
 // @import lib/linear/gated
+// @import lib/q8/normed
 // @import lib/index/grid
 
 const WG: u32 = 64u;
+const LANES: u32 = WG;           // that add up their sums
 const ROWS: u32 = 2u;
 const SOURCES: u32 = 2u;
 const COLS: u32 = 1u;
@@ -19,7 +22,7 @@ const SUMS: u32 = 2u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32,
+    addend_offset: u32, addend_stride: u32, gain_offset: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -43,8 +46,9 @@ fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
     let row = first_row + lane / COLS;
     let col = first_col + lane % COLS;
     if lane < ROWS * COLS && row < result_rows() && col < params.n {
-        let second = lanes_sum(lane + (SOURCES - ROWS) * COLS);
-        store(col, params.first_row + row, joined(lanes_sum(lane), second));
+        let factor = factor_of(lane % COLS);
+        let second = lanes_sum(0u, lane + (SOURCES - ROWS) * COLS) * factor;
+        store(col, params.first_row + row, joined(lanes_sum(0u, lane) * factor, second));
     }
 }
 
@@ -79,11 +83,21 @@ fn multiply(
 ) {
     // @unroll
     for (var c = 0u; c < COLS; c++) {
-        let column_c = share_column(starts.columns[c] + i * share_VECTORS);
+        let column_c = share_column(starts.columns[c] + i * share_VECTORS, i * share_VECTORS);
+        if NORMED {
+            (*sums)[(SUMS - COLS) + c] += column_c.squares;
+        }
         // @unroll
         for (var r = 0u; r < SOURCES; r++) {
             let at_r = starts.rows[r] + i;
             (*sums)[r * COLS + c] = share_product(words[r], at_r, lane, column_c, (*sums)[r * COLS + c]);
         }
     }
+}
+
+fn factor_of(col: u32) -> f32 {
+    if NORMED {
+        return norm_factor(lanes_sum(0u, SOURCES * COLS + col));
+    }
+    return 1.0;
 }

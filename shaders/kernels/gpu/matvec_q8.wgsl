@@ -1,20 +1,22 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight bits or f16, for few columns:
-// a work group takes ROWS rows of y from SOURCES of weights, and its lanes stride over k. A lane asks
-// for the words of all its rows before it unpacks any, and sums stay in registers: every index is known
-// when a kernel is compiled.
+// LANES lanes take ROWS rows of y from SOURCES of weights and stride over k. A lane asks for the words of
+// all its rows before it unpacks any, and sums stay in registers: every index is known when a kernel is
+// compiled. A work group has all LANES that it takes to make what its epilogue stores together.
 // @import formats/int8/q4_0 as weights
 // @import lib/q8/packed_column as x
 // @import formats/load/f32 as addend
 // @import kernels/gpu/lib/lane_sums_workgroup as lanes
 // @import kernels/gpu/table/none as table
 // @import kernels/gpu/product/bytes as pair
-// @import lib/linear/addend
 // @import lib/linear/gated
 // @import lib/q8/normed
 // @import lib/q8/parts
+// @import kernels/gpu/epilogue/values as epilogue
 // @import lib/index/grid
 
 const WG: u32 = 64u;
+const LANES: u32 = WG;           // that share rows, of which others make others
+const BLOCKS: u32 = WG / LANES;  // of lanes; where that is one, a compiler knows that 0 is the only
 const ROWS: u32 = 4u;
 const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
@@ -23,30 +25,33 @@ const UNITS: u32 = 1u;           // shares of a group of 32 that lanes take one 
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32, eps: f32,
+    addend_offset: u32, addend_stride: u32, scale_offset: u32, eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
 fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
     table_fill(lane);
-    let first_row = group_index(group, groups) * ROWS;
+    let first_row = group_index(group, groups) * (BLOCKS * ROWS);
     let first_col = group.z * COLS;
-    var sums = sums_of_a_lane(first_row, first_col, lane);
+    let block = lane / LANES % BLOCKS;
+    var sums = sums_of_a_lane(first_row + block * ROWS, first_col, lane, lane - block * LANES);
     lanes_add_up(&sums, lane);
-    // There are as many lanes as results.
-    let row = first_row + lane / COLS;
-    let col = first_col + lane % COLS;
-    if lane < ROWS * COLS && row < result_rows() && col < params.n && col % PARTS == 0u {
-        let factor = factor_of(lane % COLS);
-        let second = lanes_sum(lane + (SOURCES - ROWS) * COLS) * factor;
-        store(col / PARTS, params.first_row + row, joined(lanes_sum(lane) * factor, second));
-    }
+    epilogue_put(first_row, first_col, lane);
 }
 
-// Sums of a lane's groups of 32. Surplus rows and columns repeat the last one and are not stored.
-fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32) -> array<f32, SUMS> {
+// A row of the work group's results, of one of its columns, once lanes are added up.
+fn result_of(row: u32, col: u32) -> f32 {
+    let block = row / ROWS % BLOCKS;
+    let at = (row - block * ROWS) * COLS + col;
+    let factor = factor_of(block, col);
+    let second = lanes_sum(block, at + (SOURCES - ROWS) * COLS) * factor;
+    return joined(lanes_sum(block, at) * factor, second);
+}
+
+// Sums of a lane's groups of 32, from the `first` on. Surplus rows and columns repeat the last one and are not stored.
+fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> array<f32, SUMS> {
     var rows: array<u32, SOURCES>;
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
@@ -61,7 +66,7 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32) -> array<f32, SUMS>
     }
     let place = weights_place(lane);
     var sums: array<f32, SUMS>;
-    for (var g = lane; g < params.groups * UNITS; g += WG) {
+    for (var g = first; g < params.groups * UNITS; g += LANES) {
         var words: array<weights_Words, SOURCES>;
         // @unroll
         for (var r = 0u; r < SOURCES; r++) {
@@ -87,9 +92,9 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32) -> array<f32, SUMS>
     return sums;
 }
 
-fn factor_of(col: u32) -> f32 {
+fn factor_of(block: u32, col: u32) -> f32 {
     if NORMED {
-        return norm_factor(lanes_sum(SOURCES * COLS + col));
+        return norm_factor(lanes_sum(block, SOURCES * COLS + col));
     }
     return 1.0;
 }

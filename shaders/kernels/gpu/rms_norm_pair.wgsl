@@ -2,8 +2,8 @@
 // @import formats/vec4/f32 as x
 // @import formats/vec4/f32 as weight
 // @import lib/reduce/each_row
-// @import kernels/gpu/lib/q8_words
-// @import kernels/gpu/lib/eight_lanes_subgroup as lanes
+// @import kernels/gpu/lib/round_q8 as rounding
+// @import kernels/gpu/lib/eight_lanes_subgroup as eight
 
 const WEIGHTED: bool = true;
 
@@ -28,26 +28,15 @@ fn compute_row(row: u32, lane: u32, width: u32) {
         if WEIGHTED {
             values *= weight_load4(params.weight_offset / 4u + at);
         }
-        let place = Place(2u * row * params.groups + i / 8u, i % 8u, i < quads);
-        let left = put_rounded(place, values, lane);
-        put_rounded(Place(place.group + params.groups, place.part, place.there), left, lane);
+        let all = 2u * params.rows * params.groups;
+        let first = 2u * row * params.groups + i / 8u;
+        let left = put_rounded(Place(first, all, i % 8u, i < quads), values, lane);
+        put_rounded(Place(first + params.groups, all, i % 8u, i < quads), left, lane);
     }
 }
 
-// A lane's part of a group, and whether the row has it.
-struct Place { group: u32, part: u32, there: bool }
-
 // Store what eight lanes round together, and give what that leaves of a lane's values.
 fn put_rounded(place: Place, values: vec4<f32>, lane: u32) -> vec4<f32> {
-    let all = 2u * params.rows * params.groups;
-    let by = q8_scale(lanes_max(largest_bits(values), lane));
-    let quants = q8_quants(values, by);
-    let totals = lanes_totals(quants.x + quants.y + quants.z + quants.w, dot(values, values), lane);
-    if place.there {
-        put_part(place.group, all, place.part, quants);
-    }
-    if place.there && place.part == 0u {
-        put_tail(place.group, all, q8_tail(by, totals.all, totals.first, totals.squares));
-    }
-    return values - vec4<f32>(quants) * bitcast<f32>(by.given);
+    let by = rounding_put(place, values, values, lane);
+    return values - vec4<f32>(q8_quants(values, by)) * bitcast<f32>(by.given);
 }

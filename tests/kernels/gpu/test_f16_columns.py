@@ -190,7 +190,7 @@ def test_rules_make_them_where_rounding_is_allowed(wide, rng, monkeypatch):
     exact = values_of(wide, build)
     monkeypatch.setattr(wide, "rules", fusions(exact=False))
     names = rules_used(wide, build)
-    assert names == ["f16_weighted", "linear", "f16_activations", "linear"]
+    assert names == ["f16_weighted", "linear", "linear"]  # the first rounds for the second
     assert 1e-10 < nmse(values_of(wide, build), exact) < OF_F16
 
 

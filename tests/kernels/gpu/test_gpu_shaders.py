@@ -27,7 +27,7 @@ for cache, sums in (("f16", "f16"), ("q8_0", "f16"), ("q4_0", "f32")):
     kinds = dict.fromkeys("kv", f"{LIB}/cache_{cache}")
     joined = {"sequences": "=positions", "sums": f"{LIB}/sums_{sums}"}
     CASES.append((TOKEN, {**kinds, **joined}))
-CASES += [("kernels/gpu/q8_groups", {"lanes": f"{LIB}/eight_lanes_subgroup"})]
+CASES += [("kernels/gpu/rounded_groups", {"eight": f"{LIB}/eight_lanes_subgroup"})]
 
 REDUCED = f"{LIB}/row_subgroups"
 NORMS = ("rms_norm", "layer_norm", "softmax", "l2_norm")

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import in_planes, out_of_planes
 from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
@@ -25,9 +26,10 @@ from wgpu_backend.dtypes import (
     Q6_K,
     Q8_0,
 )
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.tiles import candidates, key
@@ -35,7 +37,7 @@ from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import q8_activations, q8_weighted
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, q8_pair, rms_norm_pair
 from wgpu_backend.shader import load
-from wgpu_backend.testing import values_of
+from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.any_width
 LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8  # as in test_q8
@@ -206,6 +208,98 @@ def test_rules_make_planes_for_few_columns(executors, monkeypatch, n, planar):
         recorded.close()
     assert ("PLANAR=true" in labels["q8_activations"]) == planar
     assert ("x=planar_column" in labels["linear"]) == planar
+
+
+NORMS = Prologue(eps=0.1, norm=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "activation"),
+    [(F16, 1, None), (BF16, 1, "silu"), (F32, 3, None), (Q4_K, 1, "gelu"), (IQ2_S, 2, None)],
+    ids=str,
+)
+def test_norms_of_the_rows(hardware, check, rng, dtype, n, activation):
+    sources = 66 if activation else 33
+    data = weight_bytes(rng, sources, 512, dtype, 1 / 16)
+    x, gain = rng.standard_normal((n + 1, 512), "f4"), rng.standard_normal(512, "f4")
+
+    def build(ctx):
+        rows = tensor(ctx, x).slice(0, 1, n + 1)
+        matrix = weight(ctx._executor, sources, 512, dtype, data)
+        epilogue = Epilogue(activation)
+        return linear(matrix, rows, gain=tensor(ctx, gain), prologue=NORMS, epilogue=epilogue)
+
+    check(hardware, build, limit=LIMIT)
+
+
+def normed_products(rng, n, dtype=F16, gains=(0, 0)):
+    """A residual behind a norm, and two products that are joined behind norms of these gains."""
+    data = [weight_bytes(rng, m, 64, dtype, 1 / 8) for m in (64, 64)]
+    x, norms = rng.standard_normal((n, 64), "f4"), rng.standard_normal((2, 64), "f4")
+
+    def build(ctx):
+        first, both = (weight(ctx._executor, 64, 64, dtype, d) for d in data)
+        weights = [tensor(ctx, norm) for norm in norms]
+        rows = tensor(ctx, x)
+        y = first.linear(rows.rms_norm(weights[1], eps=1e-5), rows)
+        gate, up = (y.rms_norm(weights[i], eps=1e-5) for i in gains)
+        gate = gate if gains[0] != gains[1] else up
+        halves = both.slice(0, 0, 32).mulmat(gate), both.slice(0, 32, 64).mulmat(up)
+        return [halves[0].swiglu(halves[1]), y]
+
+    return build
+
+
+FOLDED = ("linear_add", "linear_gated", "linear_norm")
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "gains", "wanted"),
+    [
+        (1, F16, (0, 0), ["linear normed add", "linear normed gated"]),
+        (1, F16, (0, 1), ["linear normed add", "linear normed", "linear normed", "swiglu"]),
+        (2, F16, (0, 0), ["rms_norm", "linear add", "rms_norm", "linear gated"]),
+        (1, Q8_0, (0, 0), ["rms_norm", "linear add", "rms_norm", "linear gated"]),
+    ],
+    ids=str,
+)
+def test_rules_fold_norms_into_products_of_floats(
+    executors, monkeypatch, rng, n, dtype, gains, wanted
+):
+    build = normed_products(rng, n, dtype, gains)
+    names, got = ran(executors("wide"), monkeypatch, FOLDED, build)
+    assert names == wanted
+    with Context(NumpyExecutor()) as ctx:
+        for value, node in zip(got, build(ctx), strict=True):
+            assert nmse(value, node.numpy()) < 1e-10
+
+
+def test_a_norm_that_others_read_stays(executors, monkeypatch, rng):
+    x, gain = rng.standard_normal((1, 64), "f4"), rng.standard_normal(64, "f4")
+    data = weight_bytes(rng, 64, 64, F16, 1 / 8)
+
+    def build(ctx):
+        rows = tensor(ctx, x).rms_norm(tensor(ctx, gain), eps=1e-5)
+        matrix = weight(ctx._executor, 64, 64, F16, data)
+        return [matrix.linear(rows, rows)]
+
+    names, _ = ran(executors("wide"), monkeypatch, FOLDED, build)
+    assert names == ["rms_norm", "linear add"]
+
+
+def test_norms_of_the_rows_that_do_not_fit_are_refused(executors):
+    wide = executors("wide")
+    with Context(wide) as ctx:
+        matrix, x = ctx.from_bytes(Q8_0, bytes(Q8_0.nbytes(64)), 1, 64), ctx.zeros(1, 64)
+        with pytest.raises(ShapeError, match=r"gain is \(32,\)"):
+            linear(matrix, x, gain=ctx.zeros(32), prologue=NORMS)
+        with pytest.raises(ShapeError, match="norm of rows in values with eps None"):
+            linear(matrix, x, gain=ctx.zeros(64), prologue=Prologue(norm=True))
+        with pytest.raises(DTypeError, match="linear: gain"):
+            linear(matrix, x, prologue=NORMS)
+        many = linear(matrix, ctx.zeros(17, 64), gain=ctx.zeros(64), prologue=NORMS)
+        with pytest.raises(DeviceError, match="has no kernel"):
+            many.numpy()
 
 
 ROOMY = Capabilities(max_workgroup_nbytes=32768)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ops.fused import ran
-from tests.ops.test_rope_attention import NORMS, RULES, SHAPES, operands
+from tests.ops.test_rope_attention import NORMS, RULES, SHAPES, operands, other_value
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels.gpu.rope_splits import rope_attention_splits
@@ -70,9 +70,11 @@ def test_ranges_joined_are_what_ops_apart_give(wide, seed, heads, dtype, how, po
         np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == F32 else 2**-10, atol=3e-5)
 
 
-def layer(seed):
+def layer(seed, *, value_apart=False):
     def build(context):
         given = operands(context, seed, SHAPES[0], F16, 700, filled=False)
+        if value_apart:
+            given.value = other_value(context, SHAPES[0])
         q, key = (x.rope(given.angles, interleaved=False) for x in (given.q, given.key))
         keys = given.keys.set_rows(key.reshape(1, -1), given.slot)
         values = given.values.set_rows(given.value.contiguous().reshape(1, -1), given.slot)
@@ -87,9 +89,11 @@ def layer(seed):
 RULE = [*RULES, "rope_attention_splits"]
 
 
-def test_a_step_of_one_token_is_two_ops(wide, seed, monkeypatch):
-    fused, got = ran(wide, monkeypatch, RULE, layer(seed))
-    _, want = ran(wide, monkeypatch, [], layer(seed))
+@pytest.mark.parametrize("value_apart", [False, True])
+def test_a_step_of_one_token_is_two_ops(wide, seed, monkeypatch, value_apart):
+    build = layer(seed, value_apart=value_apart)
+    fused, got = ran(wide, monkeypatch, RULE, build)
+    _, want = ran(wide, monkeypatch, [], build)
     assert fused[-2:] == ["rope_attention_splits", "attention_merge"]
     assert not {"rope", "rope_put", "set_rows"} & set(fused)
     np.testing.assert_array_equal(got[0], want[0])

@@ -23,7 +23,7 @@ from wgpu_backend.testing import nmse, values_of
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
 ROUNDING = 1e-5
 EPS = 0.1
-SUMMED = Epilogue(norm=True, rounded=True)
+SUMMED = Epilogue(norm=True, form="q8")
 # One column has a kernel of its own; several are by few formats of each kind.
 ONE_AND_THREE = [
     *((dtype, 32, 1) for dtype in FORMATS),
@@ -53,7 +53,7 @@ def gated(telling, rng, dtype, m, n, activation="silu", eps=None, spoilt=None):
                 both,
                 rows,
                 prologue=Prologue("q8", eps),
-                epilogue=Epilogue(activation, rounded=True),
+                epilogue=Epilogue(activation, form="q8"),
             )
         return q8_activations(
             linear(both, rows, prologue=Prologue("q8", eps), epilogue=Epilogue(activation))
@@ -96,7 +96,7 @@ def test_gates_that_are_shut_give_groups_of_zeros(telling, rng):
             weight(telling, 64, 64, Q4_0, data),
             rows,
             prologue=Q8,
-            epilogue=Epilogue("relu", rounded=True),
+            epilogue=Epilogue("relu", form="q8"),
         )
         assert not y.numpy().any()
 
@@ -158,7 +158,7 @@ def test_operands_that_do_not_fit_are_refused(telling, split, rng):
         w = ctx.from_bytes(Q4_0, weight_bytes(rng, 48, 64, Q4_0), 48, 64)
         rows, row = q8_activations(ctx.zeros(2, 64)), ctx.zeros(48)
         with pytest.raises(ShapeError, match="24 rows of results, needs a multiple of 32"):
-            linear(w, rows, prologue=Q8, epilogue=Epilogue("silu", rounded=True))
+            linear(w, rows, prologue=Q8, epilogue=Epilogue("silu", form="q8"))
         with pytest.raises(ShapeError, match="48 rows of results, needs a multiple of 32"):
             linear(w, rows, row, row, ctx.zeros(2, 48), prologue=Q8, epilogue=SUMMED)
         with pytest.raises(ShapeError, match=r"scale is \(64,\), rows have 48 values"):

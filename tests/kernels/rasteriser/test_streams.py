@@ -229,7 +229,7 @@ def test_results_in_eight_bits(streams, rng, dtype, n):
     def gated(ctx, fused):
         matrix, rows = matrix_of(ctx, 128, both), q8_activations(tensor(ctx, x))
         if fused:
-            return linear(matrix, rows, prologue=Q8, epilogue=Epilogue("silu", rounded=True))
+            return linear(matrix, rows, prologue=Q8, epilogue=Epilogue("silu", form="q8"))
         return q8_activations(linear(matrix, rows, prologue=Q8, epilogue=Epilogue("silu")))
 
     def summed(ctx, fused):
@@ -243,7 +243,7 @@ def test_results_in_eight_bits(streams, rng, dtype, n):
                 weights,
                 ctx.zeros(n, 64),
                 prologue=Q8,
-                epilogue=Epilogue(norm=True, rounded=True),
+                epilogue=Epilogue(norm=True, form="q8"),
             )
         return q8_activations(linear(matrix, rows, addend, prologue=Q8) * weights)
 

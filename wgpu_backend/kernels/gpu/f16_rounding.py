@@ -13,6 +13,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank, require_row
 from wgpu_backend.ops.op import op
@@ -20,7 +21,8 @@ from wgpu_backend.ops.rounding.f16_groups import f16_spec
 from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 LANES = 8  # that round a group
-SHADER = "kernels/gpu/f16_groups"
+SHADER = "kernels/gpu/rounded_groups"
+ROUNDING = {"rounding": "kernels/gpu/lib/round_f16"}
 NEEDS = "a GPU with arithmetic in f16"
 
 
@@ -118,11 +120,11 @@ def _rounding(name: str, x: Node, planar: bool, nibbles: bool) -> Launch:
         {"x": x},
         threads=LANES * size,
         params={"size": size, "groups": k // GROUP},
-        choices={"PLANAR": planar, "NIBBLES": nibbles},
+        choices={**ROUNDING, "PLANAR": planar, "NIBBLES": nibbles},
         work=2 * x.spec.nbytes,
     )
 
 
-def by_eight_lanes(launch: Launch, _: Capabilities) -> Launch:
+def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
     """Round by eight lanes a group."""
-    return launch
+    return replace(launch, choices={**launch.choices, **eight_lanes(capabilities)})

@@ -10,8 +10,10 @@ from wgpu_backend.kernels.trials import (
     Context,
     Tensor,
     Trial,
+    gated_into_product,
     halves,
     normal,
+    normed_sum,
     quantised,
 )
 
@@ -36,6 +38,20 @@ F16_TRIALS = (
         HALVES_ERROR,
         _product_of_a_norm,
         before=("linear_f16_groups",),
+        in_bytes=False,
+    ),
+    Trial(
+        "linear_gated_f16",
+        HALVES_ERROR,
+        gated_into_product,
+        before=("linear_f16_groups", "linear_gated"),
+        in_bytes=False,
+    ),
+    Trial(
+        "linear_add_f16",
+        HALVES_ERROR,
+        normed_sum,
+        before=("linear_f16_groups", "f16_weighted"),
         in_bytes=False,
     ),
 )

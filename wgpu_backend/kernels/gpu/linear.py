@@ -12,7 +12,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.graph.node import Groups, Launch
-from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_vectors, table
+from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_groups, as_vectors, table
 from wgpu_backend.kernels.gpu.register_tiles import (
     GROUP,
     ZEROS,
@@ -21,13 +21,18 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     grid,
     q8_tile,
 )
+from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.check import FLOATS
-from wgpu_backend.ops.linear.attributes import Form, Prologue, attributes_of
+from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, attributes_of
 from wgpu_backend.ops.linear.gates import require_whole
 from wgpu_backend.ops.linear.tiles import FEW
 from wgpu_backend.ops.rounding.q8 import FORMATS
 
-TILED, TILED_Q8 = "kernels/gpu/matmul_tiled", "kernels/gpu/matmul_tiled_q8"
+FOLDER = "kernels/gpu"
+TILED, TILED_Q8 = f"{FOLDER}/matmul_tiled", f"{FOLDER}/matmul_tiled_q8"
+FEW_ROUNDED = "matvec_q8"
+SUMMED_BINDINGS = 9  # of a product that also stores its sums: four planes of weights, and five
+ROUNDING_THREADS = 128  # of a work group that rounds: eight columns of eight lanes, at least
 TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
 # Forms of x that a kernel takes.
 VALUES: tuple[Form, ...] = ("values",)
@@ -43,8 +48,8 @@ def multiplies_f16(capabilities: Capabilities) -> bool:
 
 def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns; how a lane multiplies its share of a row hangs on the format."""
-    n = launch.count("n")
-    if not _takes(launch, VALUES) or not 0 < n <= COLUMNS:
+    n, norm = launch.count("n"), attributes_of(launch).prologue.norm
+    if not _takes(launch, VALUES, norms=True) or not 0 < n <= COLUMNS:
         return None
     dtype = launch.operands["weights"].spec.dtype
     # Unpacked weights of all rows stay in registers while several columns take their turns.
@@ -56,8 +61,9 @@ def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
         snippets = {"share": "kernels/gpu/share/integers", "weights": f"formats/int8/{dtype}"}
     else:
         snippets = {"share": "kernels/gpu/share/values", "weights": f"formats/dequant/{dtype}"}
-    launch = replace(launch, choices={**launch.choices, **snippets})
-    return as_vectors(launch, "matvec", Tile(rows, FEW, 64), capabilities)
+    before = {"NORMED": True, "prologue": f"{FOLDER}/prologue/norm", "gain": "formats/vec4/f32"}
+    launch = replace(launch, choices={**launch.choices, **snippets, **(before if norm else {})})
+    return as_vectors(launch, "matvec", Tile(rows, FEW, 64), capabilities, int(norm))
 
 
 def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -82,25 +88,60 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
 
 def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in eight bits."""
-    if not _takes(launch, BYTES) or not 0 < launch.count("n") <= COLUMNS:
-        return None
-    prologue, dtype = attributes_of(launch).prologue, launch.operands["weights"].spec.dtype
-    launch = _with_prologue(launch, prologue, {"weights": f"formats/int8/{dtype}"})
-    squares = 0 if prologue.eps is None else 1
+    dtype = launch.operands["weights"].spec.dtype
     rows = 8 if dtype in TABLES and launch.count("n") == 1 else 4  # a table serves all
-    return as_vectors(launch, "matvec_q8", Tile(rows, FEW, 64), capabilities, squares)
+    return _few_rounded(launch, BYTES, {"weights": f"formats/int8/{dtype}"}, rows, capabilities)
 
 
 def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in f16, which are rounded by groups."""
-    n = launch.count("n")
-    if not _takes(launch, HALVES) or not 0 < n <= COLUMNS:
+    dtype = launch.operands["weights"].spec.dtype
+    shares = _shares_in_f16(dtype, attributes_of(launch).prologue)
+    return _few_rounded(launch, HALVES, shares, 8 if launch.count("n") == 1 else 4, capabilities)
+
+
+def _few_rounded(
+    launch: Launch,
+    forms: Sequence[Form],
+    shares: Mapping[str, str | float],
+    rows: int,
+    capabilities: Capabilities,
+) -> Launch | None:
+    """Launch of a product of few columns that are rounded, whose results may be, too."""
+    found = attributes_of(launch)
+    rounds = _rounds(launch, capabilities)
+    if not _takes(launch, forms, rounds=rounds) or not 0 < launch.count("n") <= COLUMNS:
         return None
-    prologue, dtype = attributes_of(launch).prologue, launch.operands["weights"].spec.dtype
-    launch = _with_prologue(launch, prologue, _shares_in_f16(dtype, prologue))
-    squares = 0 if prologue.eps is None else 1
-    rows = 8 if n == 1 else 4
-    return as_vectors(launch, "matvec_q8", Tile(rows, FEW, 64), capabilities, squares)
+    launch = _with_prologue(launch, found.prologue, shares)
+    squares = 0 if found.prologue.eps is None else 1
+    if found.epilogue.rounded:
+        launch = _with_rounding(launch, found.epilogue, capabilities)
+        return as_groups(launch, FEW_ROUNDED, capabilities, squares)
+    return as_vectors(launch, FEW_ROUNDED, Tile(rows, FEW, 64), capabilities, squares)
+
+
+def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
+    """Whether a device rounds results: it has the lanes, buffers and arithmetic that this takes."""
+    epilogue = attributes_of(launch).epilogue
+    bound = SUMMED_BINDINGS if epilogue.norm else 0
+    able = epilogue.form == "q8" or capabilities.f16
+    enough = capabilities.max_workgroup_invocations >= ROUNDING_THREADS
+    return able and enough and capabilities.max_storage_bindings >= bound
+
+
+def _with_rounding(launch: Launch, epilogue: Epilogue, capabilities: Capabilities) -> Launch:
+    """Launch whose work groups round what they make."""
+    choices: dict[str, str | int | float] = {
+        "epilogue": f"{FOLDER}/epilogue/rounded",
+        "PLANAR": epilogue.planar,
+    }
+    if epilogue.norm:
+        choices |= {"made": f"{FOLDER}/epilogue/total", "scale": "formats/vec4/f32"}
+    if epilogue.form != "q8":
+        nibbles = epilogue.form == "f16_nibbles"
+        choices |= {"rounding": f"{FOLDER}/lib/round_f16", "NIBBLES": nibbles}
+    choices |= eight_lanes(capabilities)
+    return replace(launch, choices={**launch.choices, **choices})
 
 
 def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float]:
@@ -133,13 +174,17 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
     return _tiled(launch, TILED_Q8, *q8_tile(dtype, m, n, launch.count("groups"), capabilities))
 
 
-def _takes(launch: Launch, forms: Sequence[Form]) -> bool:
+def _takes(
+    launch: Launch, forms: Sequence[Form], *, rounds: bool = False, norms: bool = False
+) -> bool:
     """Whether kernels of such rows of x do what comes before and behind the sums."""
     found = attributes_of(launch)
     prologue, epilogue = found.prologue, found.epilogue
-    # Kernels of f32 make no norms, and none leaves anything for the next product.
+    # Norms of values are made of rows alone; what leaves something for a norm rounds it.
     normed = prologue.form == "values" and prologue.eps is not None
-    if normed or epilogue.norm or epilogue.rounded or prologue.form not in forms:
+    normed = normed and not (norms and prologue.norm)
+    left = (epilogue.rounded and not rounds) or (epilogue.norm and not epilogue.rounded)
+    if normed or left or prologue.form not in forms:
         return False
     require_whole(launch)
     return True

@@ -14,8 +14,8 @@ from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows
-from wgpu_backend.ops.linear.tiles import even_share, tuned_tile
-from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.linear.tiles import FEW, even_share, tuned_tile
+from wgpu_backend.ops.rounding.q8_rounding import GROUP, PLANAR_COLUMNS
 
 COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory read less of it
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
@@ -24,6 +24,10 @@ FEWEST, MOST = 32, 256  # threads of a work group
 # Of formats whose quants stand for numbers that no arithmetic gives: what fills a table with these.
 TABLES = {IQ4_NL: "iq4", IQ4_XS: "iq4", MXFP4: "fp4"}
 TABLE_NBYTES = 1024  # of workgroup memory
+# Rows of a weight that a lane takes of one column where its work group makes 32 rows of a result;
+# half as many of several columns.
+SOURCES = 8
+EXCHANGED_NBYTES = 12  # of each lane, by which eight round a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,51 @@ def as_vectors(
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
     choices = {**launch.choices, **sizes, **reduction(sums, capabilities), **table(weights.dtype)}
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
+
+
+def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: int = 0) -> Launch:
+    """Launch likewise of a product that rounds its results: a work group makes a group of 32 rows.
+
+    Parameters
+    ----------
+    launch, shader, capabilities, squares
+        See `as_vectors`.
+    """
+    n, joins = launch.count("n"), joined_rows(launch)
+    threads = min(MOST, capabilities.max_workgroup_invocations)
+    columns, sources = _rounded_tile(n, joins, squares, threads, capabilities)
+    rows = sources // joins
+    sums = columns * (sources + squares)
+
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = grid_for(weight_rows // joins // GROUP)
+        return (x, y, -(-n // columns))
+
+    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums}
+    sizes |= {"WG": threads, "LANES": threads * rows // GROUP}
+    dtype = launch.operands["weights"].spec.dtype
+    choices = {**launch.choices, **sizes, **reduction(sums, capabilities), **table(dtype)}
+    return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
+
+
+def _rounded_tile(
+    n: int, joins: int, squares: int, threads: int, capabilities: Capabilities
+) -> tuple[int, int]:
+    """Columns of a work group that rounds its results, and rows of the weight that a lane takes."""
+    columns, sources = even_share(n, FEW), SOURCES if n == 1 else SOURCES // 2
+    while columns * sources > SUMS and sources > joins:
+        sources //= 2
+    while columns > 1 and not _rounds(threads, columns * (sources + squares), capabilities):
+        columns = -(-columns // 2)
+    return columns, sources
+
+
+def _rounds(threads: int, sums: int, capabilities: Capabilities) -> bool:
+    """Whether a device has the memory that adds up so many sums of a lane, and rounds."""
+    # Lanes of a subgroup leave a quarter of their sums to others.
+    numbers = threads * -(-sums // 4) if capabilities.subgroups else (threads + 1) * (sums + 1)
+    nbytes = 4 * numbers + EXCHANGED_NBYTES * threads + TABLE_NBYTES
+    return nbytes <= capabilities.max_workgroup_nbytes
 
 
 def table(dtype: DType) -> dict[str, str]:

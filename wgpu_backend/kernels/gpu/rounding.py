@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
+from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 LANES = 8  # of a group
@@ -19,11 +19,10 @@ def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
     if "weight" not in launch.operands:
         params["weight_offset"] = 0
         choices["weight"] = "=x"  # which is compiled, and never read
-    if has_eight_lanes(capabilities):
-        choices["lanes"] = "kernels/gpu/lib/eight_lanes_subgroup"
+    choices |= eight_lanes(capabilities)
     return replace(
         launch,
-        shader="kernels/gpu/q8_groups",
+        shader="kernels/gpu/rounded_groups",
         threads=LANES * launch.count("size"),
         params=params,
         choices=choices,

@@ -21,3 +21,10 @@ def has_eight_lanes(capabilities: Capabilities) -> bool:
     """Whether a GPU's subgroups are eight lanes or more, as far as is known."""
     wide = capabilities.subgroups and capabilities.lanes in (0, 8)
     return wide and not capabilities.software
+
+
+def eight_lanes(capabilities: Capabilities) -> dict[str, str]:
+    """Choice of how eight lanes exchange values where a kernel imports that as ``eight``."""
+    if has_eight_lanes(capabilities):
+        return {"eight": "kernels/gpu/lib/eight_lanes_subgroup"}
+    return {}

@@ -29,6 +29,14 @@ def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
     return halves(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
 
 
+def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
+    """Two products that are joined, of a norm of one row."""
+    x = normal(context, rng, 1, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
+    both = halves(context, rng, 64, 320)
+    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
+    return gate.mulmat(x).swiglu(up.mulmat(x))
+
+
 def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
     """Tokens of two rows of logits, chosen among the largest of several parts."""
     logits = normal(context, rng, 2, 9000)
@@ -41,6 +49,7 @@ def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
 
 TRIALS = (
     Trial("linear_f16", HALVES_ERROR, _products_in_f16),
+    Trial("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
     Trial(
         "rope_attention_splits",
         LARGEST_ERROR,

@@ -22,7 +22,6 @@ from wgpu_backend.kernels.rasteriser import (
     texel_rows,
 )
 from wgpu_backend.kernels.rasteriser import norms_in_products as norms_in_products
-from wgpu_backend.kernels.rasteriser import q8_results as q8_results
 from wgpu_backend.kernels.rasteriser import tiles as tiles
 from wgpu_backend.kernels.rasteriser import weighted_sums as weighted_sums
 from wgpu_backend.kernels.rasteriser.capabilities import (

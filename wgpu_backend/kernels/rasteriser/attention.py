@@ -9,7 +9,7 @@ from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.ops.attention.paged_kernels import Rows, most, rows_of, tiled
-from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings
+from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings, more_bindings
 from wgpu_backend.ops.reduce.norm import reducing_rows
 
 LANE_POSITIONS = 4  # positions that each lane scores at once
@@ -26,11 +26,11 @@ def paged(launch: Launch, capabilities: Capabilities) -> Launch:
 
 def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Attend after norms, rotation and cache write; None where buffers are too few."""
-    norms = sum(name in launch.operands for name in NORMS)
-    if not has_bindings(capabilities, norms):
+    if not has_bindings(capabilities, more_bindings(launch)):
         return None
     launch = by_lanes(launch)
-    return reducing_rows(launch, f"{LIB}/row_subgroup") if norms else launch
+    normed = any(name in launch.operands for name in NORMS)
+    return reducing_rows(launch, f"{LIB}/row_subgroup") if normed else launch
 
 
 def by_lanes(launch: Launch) -> Launch:

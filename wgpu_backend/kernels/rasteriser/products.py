@@ -54,12 +54,13 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
     share the squares that the next norm needs.
     """
     found = attributes_of(launch)
-    if found.prologue.form != "values" or found.epilogue.rounded:
+    prologue = found.prologue
+    if prologue.form != "values" or prologue.norm or found.epilogue.rounded:
         return False
     if found.epilogue.norm:
         floats = launch.operands["weights"].spec.dtype in FLOATS
         return floats and lies_in_image(launch, "weights", capabilities)
-    return found.prologue.eps is None or shuffles(capabilities)
+    return prologue.eps is None or shuffles(capabilities)
 
 
 def _attributes(launch: Launch) -> dict[str, str | int]:

@@ -67,7 +67,8 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
         return False
     bound = BINDINGS if epilogue.norm else 0
     rounds = shuffles(capabilities) and capabilities.max_storage_bindings >= bound
-    return rounds or not epilogue.rounded
+    in_rows = epilogue.form == "q8" and not epilogue.planar
+    return not epilogue.rounded or (rounds and in_rows)
 
 
 def _attributes(launch: Launch) -> dict[str, str | int | float]:

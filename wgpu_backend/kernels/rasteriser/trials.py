@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend import dtypes
 from wgpu_backend.kernels.trials import (
     LARGEST_ERROR,
     ROUNDING_ERROR,
@@ -15,24 +14,7 @@ from wgpu_backend.kernels.trials import (
     by_expert,
     halves,
     normal,
-    quantised,
 )
-
-
-def _gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
-    both = quantised(context, rng, dtypes.Q4_0, rows=64)
-    x = normal(context, rng, 3, 256)
-    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
-    down = quantised(context, rng, dtypes.Q4_0, values=32)
-    return down.mulmat(gate.mulmat(x).swiglu(up.mulmat(x)))
-
-
-def _normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    """A residual that is read, and the product of its norm."""
-    weight, x = quantised(context, rng, dtypes.Q4_0, rows=32), normal(context, rng, 3, 256)
-    total = weight.linear(x, normal(context, rng, 3, 32))
-    normed = total.rms_norm(normal(context, rng, 32), eps=1e-5)
-    return quantised(context, rng, dtypes.Q4_0, values=32).mulmat(normed).concat(total, axis=1)
 
 
 def _products_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
@@ -54,13 +36,6 @@ def _weighted_sum(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 TRIALS = (
-    Trial(
-        "linear_gated_q8",
-        ROUNDING_ERROR,
-        _gated_into_product,
-        before=("linear_q8", "linear_gated"),
-    ),
-    Trial("linear_add_q8", ROUNDING_ERROR, _normed_sum, before=("linear_q8", "q8_weighted")),
     Trial("norm_weighted", LARGEST_ERROR, _products_of_a_norm),
     Trial("linear_add_weighted", LARGEST_ERROR, _weighted_sum, before=("norm_weighted",)),
     Trial("paged_attention_q8", ROUNDING_ERROR, attention_into_product, before=("linear_q8",)),

@@ -19,7 +19,7 @@ from wgpu_backend.ops.check import require
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
 
-BINDINGS = 9  # with positions and sequences apart, and without norms
+BINDINGS = 9  # with positions and sequences apart, without norms, and with the value beside the key
 NORMS = ("query_norm", "key_norm")
 
 
@@ -31,24 +31,30 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
     DeviceError
         The device shows too few buffers, or its kernel of attention is a plain one.
     """
-    norms = sum(name in launch.operands for name in NORMS)
-    if not has_kernel(capabilities, norms):
+    more = more_bindings(launch)
+    if not has_kernel(capabilities, more):
         raise DeviceError(
             f"rope_attention: the device shows {capabilities.max_storage_bindings} buffers at "
-            f"once, needs {BINDINGS + norms}, and a kernel of attention by tiles; use rope_put, "
+            f"once, needs {BINDINGS + more}, and a kernel of attention by tiles; use rope_put, "
             "and paged_attention"
         )
     return select_tiles(launch, capabilities)
 
 
-def has_kernel(capabilities: Capabilities, norms: int = 0) -> bool:
+def has_kernel(capabilities: Capabilities, more: int = 0) -> bool:
     """Whether a device shows enough buffers, and its kernel of attention is not the plain one."""
-    return capabilities.compiles_tiles and has_bindings(capabilities, norms)
+    return capabilities.compiles_tiles and has_bindings(capabilities, more)
 
 
-def has_bindings(capabilities: Capabilities, norms: int = 0) -> bool:
-    """Whether a device shows enough buffers at once."""
-    return capabilities.max_storage_bindings >= BINDINGS + norms
+def has_bindings(capabilities: Capabilities, more: int = 0) -> bool:
+    """Whether a device shows enough buffers at once, so many `more` than the least."""
+    return capabilities.max_storage_bindings >= BINDINGS + more
+
+
+def more_bindings(launch: Launch) -> int:
+    """Buffers that a launch has beyond the least: weights of norms, and a value that lies apart."""
+    norms = sum(name in launch.operands for name in NORMS)
+    return norms + _lies_apart(launch.operands["q"], launch.operands["new_value"])
 
 
 @op(shader="ops/attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
@@ -82,8 +88,8 @@ def rope_attention(
     q : (1, heads, cols), f32; written
     key : (1, kv_heads, cols), f32
     value : (1, kv_heads, v_cols), f32
-        The three are parts of one tensor, and neighbouring heads are neighbours there. `cols` and
-        `v_cols` are multiples of 8, offsets of 4.
+        They are parts of one tensor, the value perhaps of another, and neighbouring heads are
+        neighbours there. `cols` and `v_cols` are multiples of 8, offsets of 4.
     angles : (1, pairs, 2), f32
         From `rope_table`; `pairs` a multiple of 4.
     slot : (1,), i32
@@ -188,10 +194,10 @@ def _require_places(angles: Node, slot: Node) -> None:
 
 def _require_one_token(q: Node, key: Node, value: Node) -> None:
     require(
-        q.spec.shape[0] == 1 and lie_together(q, key, value),
+        q.spec.shape[0] == 1 and lie_together(q, key) and _in_vectors(value),
         ShapeError,
         f"rope_attention: q, key and value are {q.spec}, {key.spec}, {value.spec}; needs one "
-        "token, and parts of one tensor",
+        "token, and parts of one tensor, of which the value alone may be another",
     )
 
 
@@ -223,7 +229,9 @@ def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
         **states,
         "q": "formats/store/f32",
         "new_key": "=q",
-        "new_value": "=q",
+        "new_value": "formats/load/f32"
+        if _lies_apart(launch.operands["q"], new["new_value"])
+        else "=q",
         "COLS": launch.operands["q"].spec.shape[2],
         "V_COLS": new["new_value"].spec.shape[2],
         "PAIRS": new["angles"].spec.shape[1],
@@ -233,12 +241,19 @@ def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
 
 
 def lie_together(*parts: Node) -> bool:
-    """Whether heads are parts of one tensor, neighbours in it, at multiples of four values."""
-    storages = {part.storage for part in parts}
-    return len(storages) == 1 and all(
-        part.spec.strides[1:] == (part.spec.shape[2], 1) and part.spec.offset % 4 == 0
-        for part in parts
-    )
+    """Whether heads are parts of one tensor, as `_in_vectors` wants them."""
+    return len({part.storage for part in parts}) == 1 and all(map(_in_vectors, parts))
+
+
+def _in_vectors(heads: Node) -> bool:
+    """Whether heads are neighbours in their tensor, from a multiple of four values on."""
+    spec = heads.spec
+    return spec.strides[1:] == (spec.shape[2], 1) and spec.offset % 4 == 0
+
+
+def _lies_apart(q: Node, value: Node) -> bool:
+    """Whether a value is no part of the queries' tensor: a weight of another format made it."""
+    return value.storage is not q.storage
 
 
 @rope_attention.fuses("paged_attention", "paged_attention_q8")
@@ -260,7 +275,7 @@ def prepared(node: OpNode, graph: Graph, op: Callee, **options: bool | int) -> N
     if behind is None:
         return None
     q, key = (norm.operands["x"] for norm in norms) if norms else (q, key)
-    fits = lie_together(q, key, value) and q.storage.kind == "intermediate"
+    fits = lie_together(q, key) and _in_vectors(value) and q.storage.kind == "intermediate"
     fits = fits and not angles.spec.offset and not slot.spec.offset
     same = (
         keys.storage is node.operands["k"].storage and values.storage is node.operands["v"].storage

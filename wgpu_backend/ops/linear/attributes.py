@@ -29,10 +29,14 @@ class Prologue:
         Rows lack the factor of a norm: their squares lie beside them (`norm_weighted`,
         `q8_weighted`, `f16_weighted`), and products are divided by the root of the mean square
         plus this.
+    norm : bool
+        Rows are values before that norm: the operand `gain` is its weight, and products also sum
+        the squares.
     """
 
     form: Form = "values"
     eps: float | None = None
+    norm: bool = False
 
     @property
     def parts(self) -> int:
@@ -62,13 +66,22 @@ class Epilogue:
     norm : bool
         Sums go into the operand `total`. The result is these times `scale`, the weight of the norm
         that follows, with the squares of which the next product makes its factor.
-    rounded : bool
-        The result is in eight bits, as `q8_activations` rounds it, or `q8_weighted` with a norm.
+    form : str
+        Of rows of the result, as in `Prologue`: ``q8``, as `q8_activations` rounds them, or
+        `q8_weighted` with a norm; ``f16`` and ``f16_nibbles`` likewise.
+    planar : bool
+        Groups that are rounded lie in planes, see `q8_activations`.
     """
 
     activation: str | None = None
     norm: bool = False
-    rounded: bool = False
+    form: Form = "values"
+    planar: bool = False
+
+    @property
+    def rounded(self) -> bool:
+        """Whether results are rounded by groups."""
+        return self.form != "values"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ and epilogues onto the node that they make.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
@@ -50,6 +51,12 @@ WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
     "f16": F16_WEIGHTS,
     "f16_nibbles": NIBBLES,
 }
+# How results lie that are rounded.
+SPECS: Mapping[Form, Callable[[Shape, int, bool], Spec]] = {
+    "q8": rounded_spec,
+    "f16": f16_spec,
+    "f16_nibbles": f16_spec,
+}
 THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group of the portable kernel
 
 
@@ -81,13 +88,14 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
     return replace(launch, groups=groups, choices={**launch.choices, **sizes})
 
 
-@op(select=select_portable, dense=("x", "addend", "scale"), trusted=True)
+@op(select=select_portable, dense=("x", "addend", "scale", "gain"), trusted=True)
 def linear(
     weight: Node,
     x: Node,
     addend: Node | None = None,
     scale: Node | None = None,
     total: Node | None = None,
+    gain: Node | None = None,
     *,
     prologue: Prologue = VALUES,
     epilogue: Epilogue = SUMS,
@@ -111,6 +119,8 @@ def linear(
     scale : (m,), f32, or None
     total : (..., m), f32, dense, or None; written
         See `Epilogue.norm`.
+    gain : (k,), f32, or None
+        See `Prologue.norm`.
     prologue : Prologue
     epilogue : Epilogue
     precision : str
@@ -118,7 +128,8 @@ def linear(
 
     Returns
     -------
-    (..., m), f32; with a norm behind it (..., m + squares); rounded (..., m / 32, 12), u32.
+    (..., m), f32; with a norm behind it (..., m + squares); rounded (..., m / 32, 12), u32, in f16
+    (..., m / 32, 20), or both in planes.
 
     Raises
     ------
@@ -132,6 +143,8 @@ def linear(
         a weight that lies in several bindings.
     """
     launch = _product(weight, x, Attributes(prologue, epilogue, precision))
+    if prologue.norm:
+        launch = _behind_norm(launch, gain)
     if epilogue.activation is not None:
         launch = gated("linear", launch, epilogue.activation)
     if addend is not None:
@@ -168,6 +181,7 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
             "groups": k // GROUP,
             "addend_stride": 0,
             "scale_offset": 0,
+            "gain_offset": 0,
             "eps": prologue.eps or 0.0,
         },
         choices={"addend": "formats/load/f32", "x": _column_snippet(x)}
@@ -191,7 +205,8 @@ def _columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
 def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
     """Leading axes of x."""
     require_rank("linear", "x", x, 1)
-    require_rows("linear", x, k, 0 if prologue.eps is None else square_count(k))
+    squares = prologue.eps is not None and not prologue.norm
+    require_rows("linear", x, k, square_count(k) if squares else 0)
     return x.spec.shape[:-1]
 
 
@@ -262,6 +277,25 @@ def _added(launch: Launch, addend: Node) -> Launch:
     )
 
 
+def _behind_norm(launch: Launch, gain: Node | None) -> Launch:
+    """Launch of a product that makes the norm of its rows, which has this weight."""
+    require_tensor("linear", "gain", gain)
+    assert gain is not None
+    prologue = attributes_of(launch).prologue
+    require(
+        prologue.form == "values" and prologue.eps is not None,
+        ShapeError,
+        f"linear: a norm of rows in {prologue.form} with eps {prologue.eps}, needs values and eps",
+    )
+    require_row("linear", "gain", gain, launch.operands["x"].spec.shape[-1])
+    require_dtype("linear", "gain", gain, (F32,))
+    return replace(
+        launch,
+        operands={**launch.operands, "gain": gain},
+        params={**launch.params, "gain_offset": gain.spec.offset},
+    )
+
+
 def _with_norm(launch: Launch, scale: Node | None, total: Node | None) -> Launch:
     """Launch of a product that also writes what it sums, with the weight of the norm of that."""
     require_tensor("linear", "scale", scale)
@@ -291,10 +325,16 @@ def _weighted(launch: Launch) -> Launch:
 
 
 def _rounded(launch: Launch) -> Launch:
-    """Launch whose result is in eight bits."""
+    """Launch whose result is rounded by groups."""
     *rows, m = launch.out.shape
     require(m % GROUP == 0, ShapeError, f"linear: {m} rows of results, needs a multiple of {GROUP}")
-    return replace(launch, out=rounded_spec((*rows,), m // GROUP, planar=False))
+    epilogue = attributes_of(launch).epilogue
+    require(
+        epilogue.form in SPECS,
+        ShapeError,
+        f"linear: results in {epilogue.form}, needs one of {', '.join(SPECS)}",
+    )
+    return replace(launch, out=SPECS[epilogue.form]((*rows,), m // GROUP, epilogue.planar))
 
 
 def mulmat(weight: Node, x: Node) -> Node:

@@ -37,7 +37,7 @@ def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN40
         "epilogue": found.epilogue,
         "precision": found.precision,
     }
-    given |= {name: operands[name] for name in ("scale", "total") if name in operands}
+    given |= {name: operands[name] for name in ("scale", "total", "gain") if name in operands}
     if adds(product):
         given["addend"] = operands["addend"]
     return graph.call(linear, **given | changes)
@@ -76,13 +76,20 @@ def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     if gate is None or up is None or not is_bare(gate) or adds(up):
         return None
     x, other = gate.operands["x"], up.operands["x"]
-    same = x.storage is other.storage and x.spec == other.spec
+    same = _alike(x, other) and _alike(gate.operands.get("gain"), up.operands.get("gain"))
     found = attributes_of(gate.launch)
     weight = _neighbours(gate.operands["weights"], up.operands["weights"])
     if not same or found != attributes_of(up.launch) or weight is None or not fits_gated(weight):
         return None
     epilogue = replace(found.epilogue, activation=ACTIVATIONS[node.op])
     return again(gate, graph, weight=weight, epilogue=epilogue)
+
+
+def _alike(a: Node | None, b: Node | None) -> bool:
+    """Whether two operands see the same, or neither is there."""
+    if a is None or b is None:
+        return a is b
+    return a.storage is b.storage and a.spec == b.spec
 
 
 def _neighbours(a: Node, b: Node) -> Node | None:

@@ -1,4 +1,4 @@
-// Eight values of a group of 32 in f16, as f16_groups makes it: `i` counts eights.
+// Eight values of a group of 32 in f16, as f16_activations makes it: `i` counts eights.
 
 struct F16Column { low: vec4<f16>, high: vec4<f16>, scale: f32, squares: f32 }
 

@@ -1,4 +1,4 @@
-// A group of 32 values in f16, as f16_groups makes it in planes: neighbouring lanes read what lies side
+// A group of 32 values in f16, as f16_activations makes it in planes: neighbouring lanes read what lies side
 // by side.
 
 struct F16Column { values: array<vec4<f16>, 8>, scale: f32, sum: f32, first: f32, squares: f32 }

@@ -1,7 +1,7 @@
 // As eight_lanes_workgroup.wgsl without barriers, for subgroups of eight lanes or more, which are taken
 // to be lanes in a row.
 
-struct buf_Totals { all: i32, first: i32, squares: f32 }
+struct buf_Totals { all: f32, first: f32, squares: f32 }
 
 fn buf_max(value: u32, lane: u32) -> u32 {
     var largest = value;
@@ -10,8 +10,8 @@ fn buf_max(value: u32, lane: u32) -> u32 {
     return max(largest, subgroupShuffleXor(largest, 4u));
 }
 
-fn buf_totals(quants: i32, squares: f32, lane: u32) -> buf_Totals {
-    var half = quants;
+fn buf_totals(sum: f32, squares: f32, lane: u32) -> buf_Totals {
+    var half = sum;
     half += subgroupShuffleXor(half, 1u);
     half += subgroupShuffleXor(half, 2u);
     var all = squares;
@@ -19,4 +19,8 @@ fn buf_totals(quants: i32, squares: f32, lane: u32) -> buf_Totals {
     all += subgroupShuffleXor(all, 2u);
     all += subgroupShuffleXor(all, 4u);
     return buf_Totals(half + subgroupShuffleXor(half, 4u), half, all);
+}
+
+fn buf_second(values: vec4<f32>, lane: u32) -> vec4<f32> {
+    return select(subgroupShuffleXor(values, 4u), values, (lane & 4u) != 0u);
 }

@@ -1,10 +1,10 @@
 // What eight neighbouring lanes exchange to round a group of 32 values, through workgroup memory: all
 // lanes of the work group call these. The importing file declares `WG`.
 
-struct buf_Totals { all: i32, first: i32, squares: f32 }
+struct buf_Totals { all: f32, first: f32, squares: f32 }
 
 var<workgroup> buf_largest: array<u32, WG>;
-var<workgroup> buf_quants: array<i32, WG>;
+var<workgroup> buf_sums: array<f32, WG>;
 var<workgroup> buf_squares: array<f32, WG>;
 
 fn buf_max(value: u32, lane: u32) -> u32 {
@@ -18,19 +18,33 @@ fn buf_max(value: u32, lane: u32) -> u32 {
     return largest;
 }
 
-// Sums of quants, of the eight lanes and of the first four, and of squares: right in the first lane.
-fn buf_totals(quants: i32, squares: f32, lane: u32) -> buf_Totals {
-    buf_quants[lane] = quants;
+// Totals of the eight lanes, of the first four, and of squares: right in the first lane.
+fn buf_totals(sum: f32, squares: f32, lane: u32) -> buf_Totals {
+    workgroupBarrier();  // others may still read squares
+    buf_sums[lane] = sum;
     buf_squares[lane] = squares;
     workgroupBarrier();
-    var totals = buf_Totals(0, 0, 0.0);
+    var totals = buf_Totals(0.0, 0.0, 0.0);
     // @unroll
     for (var k = 0u; k < 8u; k++) {
-        totals.all += buf_quants[lane / 8u * 8u + k];
+        totals.all += buf_sums[lane / 8u * 8u + k];
         if k == 3u {
             totals.first = totals.all;
         }
         totals.squares += buf_squares[lane / 8u * 8u + k];
     }
     return totals;
+}
+
+// Values of the lane four further in the first four lanes, a lane's own in the others.
+fn buf_second(values: vec4<f32>, lane: u32) -> vec4<f32> {
+    var second: vec4<f32>;
+    // @unroll
+    for (var k = 0u; k < 4u; k++) {
+        workgroupBarrier();
+        buf_squares[lane] = values[k];
+        workgroupBarrier();
+        second[k] = buf_squares[lane | 4u];
+    }
+    return second;
 }

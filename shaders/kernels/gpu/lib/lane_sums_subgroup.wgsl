@@ -1,7 +1,8 @@
-// Sums of a work group's lanes, SUMS numbers each. Lanes of a subgroup exchange halves of their numbers
-// in two steps, after which four lanes in a row have a quarter each, and add up theirs with the other
-// lanes; who reads a sum adds up those of the subgroups. The importing file declares `WG`, a power of
-// two, and `SUMS`, and brings `compute`. Subgroups are taken to be lanes in a row, all of them filled.
+// Sums of each LANES lanes of a work group, SUMS numbers a lane. Lanes of a subgroup exchange halves of
+// their numbers in two steps, after which four lanes in a row have a quarter each, and add up theirs with
+// the other lanes; who reads a sum adds up those of the subgroups. The importing file declares `WG` and
+// `LANES`, powers of two, and `SUMS`, and brings `compute`. Subgroups are taken to be lanes in a row, all
+// of them filled; of those larger than LANES each LANES lanes count as one.
 
 const buf_QUARTER: u32 = 1u;  // of SUMS, rounded up
 
@@ -15,7 +16,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
     @builtin(subgroup_size) size: u32,
 ) {
-    buf_size = min(size, WG);
+    buf_size = min(size, LANES);
     compute(group, groups, lane);
 }
 
@@ -57,11 +58,13 @@ fn buf_add_up(own: ptr<function, array<f32, SUMS>>, lane: u32) {
     workgroupBarrier();
 }
 
-// The i-th sum, once lanes are added up.
-fn buf_sum(i: u32) -> f32 {
-    var sum = buf_slots[i];
-    for (var s = 1u; s < WG / buf_size; s++) {
-        sum += buf_slots[s * 4u * buf_QUARTER + i];
+// The i-th sum of the lanes from `block` · LANES on, once lanes are added up.
+fn buf_sum(block: u32, i: u32) -> f32 {
+    let subgroups = LANES / buf_size;
+    let first = block * subgroups * 4u * buf_QUARTER + i;
+    var sum = buf_slots[first];
+    for (var s = 1u; s < subgroups; s++) {
+        sum += buf_slots[first + s * 4u * buf_QUARTER];
     }
     return sum;
 }

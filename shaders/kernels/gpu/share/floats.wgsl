@@ -3,15 +3,17 @@
 
 const buf_VECTORS: u32 = weights_VECTORS;
 
-struct buf_Column { values: array<vec4<f32>, weights_VECTORS> }
+struct buf_Column { values: array<vec4<f32>, weights_VECTORS>, squares: f32 }
 
-// Values of x from a vector on.
-fn buf_column(at: u32) -> buf_Column {
+// Values of x from a vector on, which is the `first` of its row.
+fn buf_column(at: u32, first: u32) -> buf_Column {
     var column: buf_Column;
+    var squares = 0.0;
     // @unroll
     for (var k = 0u; k < weights_VECTORS; k++) {
-        column.values[k] = x_load4(at + k);
+        column.values[k] = prologue_values(at + k, first + k, &squares);
     }
+    column.squares = squares;
     return column;
 }
 

@@ -4,14 +4,16 @@
 
 const buf_VECTORS: u32 = 8u;
 
-struct buf_Column { values: array<vec4<f32>, 8>, sums: vec2<f32> }
+struct buf_Column { values: array<vec4<f32>, 8>, sums: vec2<f32>, squares: f32 }
 
-fn buf_column(at: u32) -> buf_Column {
+fn buf_column(at: u32, first: u32) -> buf_Column {
     var column: buf_Column;
+    var squares = 0.0;
     // @unroll
     for (var k = 0u; k < 8u; k++) {
-        column.values[k] = x_load4(at + k);
+        column.values[k] = prologue_values(at + k, first + k, &squares);
     }
+    column.squares = squares;
     let low = column.values[0] + column.values[1] + column.values[2] + column.values[3];
     let high = column.values[4] + column.values[5] + column.values[6] + column.values[7];
     column.sums = vec2<f32>(low.x + low.y + low.z + low.w, high.x + high.y + high.z + high.w);

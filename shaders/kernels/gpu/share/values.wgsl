@@ -5,18 +5,20 @@ const buf_VECTORS: u32 = 8u;
 
 struct weights_Words { group: u32 }
 
-struct buf_Column { values: array<vec4<f32>, 8> }
+struct buf_Column { values: array<vec4<f32>, 8>, squares: f32 }
 
 fn weights_words(group: u32) -> weights_Words {
     return weights_Words(group);
 }
 
-fn buf_column(at: u32) -> buf_Column {
+fn buf_column(at: u32, first: u32) -> buf_Column {
     var column: buf_Column;
+    var squares = 0.0;
     // @unroll
     for (var k = 0u; k < 8u; k++) {
-        column.values[k] = x_load4(at + k);
+        column.values[k] = prologue_values(at + k, first + k, &squares);
     }
+    column.squares = squares;
     return column;
 }
 

@@ -1,10 +1,10 @@
-// y = x, or x · weight, in eight bits as q8_activations and q8_weighted make it, by eight lanes a group
-// of 32 values: GPUs have more lanes than groups, and neighbours read what lies side by side.
+// y = x, or x · weight, in groups of 32 values rounded to eight bits or f16, by eight lanes a group:
+// GPUs have more lanes than groups, and neighbours read what lies side by side.
 // @import formats/vec4/f32 as x
 // @import formats/vec4/f32 as weight
 // @import lib/index/grid
-// @import kernels/gpu/lib/q8_words
-// @import kernels/gpu/lib/eight_lanes_workgroup as lanes
+// @import kernels/gpu/lib/round_q8 as rounding
+// @import kernels/gpu/lib/eight_lanes_workgroup as eight
 
 const WG: u32 = 64u;
 const WEIGHTED: bool = false;
@@ -29,13 +29,5 @@ fn main(
     if WEIGHTED {
         values *= weight_load4(params.weight_offset / 4u + group % params.groups * 8u + part);
     }
-    let by = q8_scale(lanes_max(largest_bits(values), lane));
-    let quants = q8_quants(values, by);
-    let totals = lanes_totals(quants.x + quants.y + quants.z + quants.w, dot(own, own), lane);
-    if i / 8u < params.size {
-        put_part(group, params.size, part, quants);
-        if part == 0u {
-            put_tail(group, params.size, q8_tail(by, totals.all, totals.first, totals.squares));
-        }
-    }
+    rounding_put(Place(group, params.size, part, i / 8u < params.size), values, own, lane);
 }

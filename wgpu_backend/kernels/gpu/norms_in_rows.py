@@ -1,0 +1,46 @@
+"""Norms that products of one column with weights in floats make of their rows.
+
+Every work group reads the whole row, so it can as well sum its squares and multiply with the weight
+of the norm. That is a fifth more instructions, of which products with floats have plenty to spare
+before they wait for anything but memory; those with blocks have not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.check import FLOATS, row_count
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.rules import adds, again
+from wgpu_backend.ops.rounding.normed import in_whole_groups
+
+MOST_COLUMNS = 1
+
+
+@linear.fuses("linear", name="linear_norm")
+def norm_of_the_rows(node: OpNode, graph: Graph) -> Node | None:
+    """A product of a norm that products of the same kind alone read."""
+    norm = graph.producer(node.operands["x"], "rms_norm")
+    if norm is None or not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
+        return None
+    if not graph.serves_only(norm.node, lambda reader: _makes_norm(reader, norm)):
+        return None
+    x, like = norm.operands["x"], node.operands["x"].spec
+    rows = graph.view(x, replace(like, offset=x.spec.offset))
+    prologue = Prologue(eps=norm.options["eps"], norm=True)
+    return again(node, graph, x=rows, gain=norm.operands["weight"], prologue=prologue)
+
+
+def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
+    """Whether a node is a product of floats with the row of a norm, and no more."""
+    if reader.op != "linear" or attributes_of(reader.launch).prologue != VALUES:
+        return False
+    x = reader.operands["x"]
+    floats = reader.operands["weights"].spec.dtype in FLOATS
+    whole = x.spec.is_dense and not x.spec.offset and x.spec.size == norm.spec.size
+    row = x.spec.shape[-1] == norm.spec.shape[-1] and row_count(x.spec) <= MOST_COLUMNS
+    alone = not adds(reader) or reader.operands["addend"].storage is not norm.node.storage
+    return floats and whole and row and alone

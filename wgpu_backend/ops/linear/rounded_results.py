@@ -1,0 +1,59 @@
+"""Fusion rules by which products round their results, where only the next product reads them.
+
+A kernel can do that if a work group makes all of the 32 rows of a column that are a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, Form, attributes_of
+from wgpu_backend.ops.linear.gates import lies_whole
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.rules import adds, again
+from wgpu_backend.ops.rounding.normed import GROUP
+
+
+@linear.fuses("f16_activations", name="linear_gated_f16", exact=False)
+@linear.fuses("q8_activations", name="linear_gated_q8", exact=False)
+def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
+    """A gated product that only products with rounded activations read."""
+    found = graph.single_use_producer(node.operands["x"], "linear")
+    if found is None or adds(found) or not _fits(found, node):
+        return None
+    epilogue = attributes_of(found.launch).epilogue
+    if epilogue != Epilogue(epilogue.activation) or epilogue == SUMS:
+        return None
+    return again(found, graph, epilogue=_rounding(epilogue, node))
+
+
+@linear.fuses("f16_weighted", name="linear_add_f16", exact=False)
+@linear.fuses("q8_weighted", name="linear_add_q8", exact=False)
+def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
+    """A residual, and the weighted rows of which a product that normalises makes the norm."""
+    found = graph.producer(node.operands["x"], "linear")
+    if found is None or not adds(found) or not _fits(found, node):
+        return None
+    if attributes_of(found.launch).epilogue != SUMS or not graph.can_defer_write(found, found.node):
+        return None
+    total = Node(found.spec, found.node.storage)
+    epilogue = _rounding(Epilogue(norm=True), node)
+    return again(found, graph, scale=node.operands["weight"], total=total, epilogue=epilogue)
+
+
+def _fits(found: OpNode, node: OpNode) -> bool:
+    """Whether a product has whole groups of what is rounded behind it, of activations that are."""
+    prologue = attributes_of(found.launch).prologue
+    rounded = prologue.form != "values" and prologue.parts == 1
+    whole = lies_whole(found.operands["weights"]) and found.spec.shape[-1] % GROUP == 0
+    return rounded and whole and found.spec.shape == node.operands["x"].spec.shape
+
+
+def _rounding(epilogue: Epilogue, node: OpNode) -> Epilogue:
+    """An epilogue that does what a rounding op does."""
+    form: Form = "q8"
+    if not node.op.startswith(form):
+        form = "f16_nibbles" if node.options.get("nibbles") else "f16"
+    return replace(epilogue, form=form, planar=bool(node.options.get("planar")))
