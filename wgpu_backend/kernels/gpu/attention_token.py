@@ -54,7 +54,7 @@ def in_halves(node: OpNode, graph: Graph) -> Node | None:
 
 def _with_prologue(launch: Launch) -> Launch:
     """Launch whose queries are turned in registers: every split of the positions needs them."""
-    name = str(launch.choices["prologue"]).removeprefix("before/")
+    name = str(launch.choices["prologue"]).removeprefix("lib/attention/")
     prologue = f"{FOLDER}/prologue/{name}"
     return replace(launch, choices={**launch.choices, "prologue": prologue})
 

@@ -224,14 +224,13 @@ def weight_fits(weight: Node, q: Node) -> bool:
 
 def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
     """Choices of attention that turns and writes first; its cache and queries may be written."""
+    apart = _lies_apart(launch.operands["q"], new["new_value"])
     states = {name: f"formats/state/{launch.operands[name].spec.dtype}" for name in "kv"}
     return {
         **states,
         "q": "formats/store/f32",
         "new_key": "=q",
-        "new_value": "formats/load/f32"
-        if _lies_apart(launch.operands["q"], new["new_value"])
-        else "=q",
+        "new_value": "formats/load/f32" if apart else "=q",
         "COLS": launch.operands["q"].spec.shape[2],
         "V_COLS": new["new_value"].spec.shape[2],
         "PAIRS": new["angles"].spec.shape[1],
