@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wgpu_backend.cpu.f16_groups import f16_activations
 from wgpu_backend.cpu.q8 import q8_activations
 from wgpu_backend.cpu.twin import Array, takes_halves, twin
 from wgpu_backend.ops.attention.paged_options import Scores
@@ -144,6 +145,13 @@ def attention_merge(x: Array) -> Array:
 def attention_merge_q8(x: Array, *, planar: bool = False) -> Array:
     """Join splits, then round."""
     return q8_activations(attention_merge(x).reshape(len(x), -1), planar=planar)
+
+
+@twin
+def attention_merge_f16(x: Array, *, planar: bool = False, nibbles: bool = False) -> Array:
+    """Join splits, then round to f16 by groups."""
+    y = attention_merge(x).reshape(len(x), -1)
+    return f16_activations(y, planar=planar, nibbles=nibbles)
 
 
 @twin

@@ -7,11 +7,12 @@ import pytest
 
 from tests.ops.fused import ran
 from tests.ops.operands import tensor
+from wgpu_backend.cpu.f16_groups import values_of as decoded_f16
 from wgpu_backend.cpu.q8 import out_of_planes
 from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.kernels.gpu.merge_q8 import attention_merge_q8
+from wgpu_backend.kernels.gpu.merge_q8 import attention_merge_f16, attention_merge_q8
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -54,6 +55,33 @@ def test_it_is_the_merge_rounded(wide, rng, shape, planar):
     )
     assert got.shape == (shape[0], shape[1] * shape[3])
     assert nmse(got, want) <= ROUNDING
+
+
+@pytest.mark.parametrize("nibbles", [False, True])
+def test_it_is_the_merge_in_f16(wide, rng, nibbles):
+    x = ranges(rng, 3, 5, 3, 96)
+    how = {"planar": not nibbles, "nibbles": nibbles}
+    got, want = (
+        decoded_f16(values_of(e, lambda ctx: attention_merge_f16(tensor(ctx, x), **how)), nibbles)
+        for e in (wide, NumpyExecutor())
+    )
+    assert got.shape == (3, 5 * 96)
+    assert nmse(got, want) <= 1e-7
+
+
+def test_products_in_f16_read_it(wide, rng, monkeypatch):
+    x = ranges(rng, 1, 4, 5, 64)
+    data = rng.integers(0, 100, (40, 8 * 18), np.uint8)
+
+    def build(ctx):
+        weight = ctx.from_bytes(Q4_0, data.tobytes(), 40, 256)
+        return [weight.mulmat(attention_merge(tensor(ctx, x)).reshape(1, 256))]
+
+    rules = ["linear_f16_groups", "attention_merge_f16"]
+    fused, got = ran(wide, monkeypatch, rules, build, exact=False)
+    _, want = ran(wide, monkeypatch, rules[:1], build, exact=False)
+    assert fused == ["attention_merge_f16", "linear f16_nibbles"]
+    assert nmse(got[0], want[0]) <= 1e-7
 
 
 def test_products_with_rounded_activations_read_it(wide, rng, monkeypatch):

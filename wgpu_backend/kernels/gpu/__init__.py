@@ -29,6 +29,7 @@ from wgpu_backend.kernels.kernel import Family, Kernel, rows
 OPS = (
     rope_splits.rope_attention_splits,
     merge_q8.attention_merge_q8,
+    merge_q8.attention_merge_f16,
     f16_rounding.f16_activations,
     f16_rounding.f16_weighted,
     sampling.top_k_sample_into,
@@ -40,6 +41,7 @@ KERNELS = [
     Kernel("rope_attention", has_subgroups, attention_token.attend_prepared),
     Kernel("rope_attention_splits", has_subgroups, attention_token.attend_prepared),
     Kernel("attention_merge_q8", has_eight_lanes, merge_q8.merge),
+    Kernel("attention_merge_f16", merge_q8.merges_f16, merge_q8.merge),
     *rows(("top_k_of_parts", "top_k_of_ids"), is_hardware, sampling.top_k),
     Kernel("top_k_sample_into", is_hardware, sampling.sample),
     *rows(("rms_norm", "layer_norm", "softmax", "l2_norm"), has_subgroups, norms.by_subgroups),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from wgpu_backend import dtypes
@@ -10,6 +12,7 @@ from wgpu_backend.kernels.trials import (
     Context,
     Tensor,
     Trial,
+    attention_into_product,
     gated_into_product,
     halves,
     normal,
@@ -41,8 +44,15 @@ F16_TRIALS = (
         in_bytes=False,
     ),
     Trial(
-        "linear_gated_f16",
+        "attention_merge_f16",
         HALVES_ERROR,
+        partial(attention_into_product, splits=2),
+        before=("linear_f16_groups",),
+        in_bytes=False,
+    ),
+    Trial(
+        "linear_gated_f16",
+        3 * HALVES_ERROR,  # of a gate, of what it multiplies, and of the product behind them
         gated_into_product,
         before=("linear_f16_groups", "linear_gated"),
         in_bytes=False,

@@ -1,18 +1,25 @@
-"""Ranges of attention joined and rounded to eight bits, for the product that follows."""
+"""Ranges of attention joined and rounded to eight bits or f16, for the product that follows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.kernels.gpu.f16_rounding import ROUNDING
 from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rounding.f16_groups import f16_spec
 from wgpu_backend.ops.rounding.q8_rounding import GROUP, rounded_spec
 
 TAIL = 4  # values behind those of a split
+IN_F16 = f"{EIGHT_LANES}, and arithmetic in f16"
 
 
 @op(
@@ -42,24 +49,73 @@ def attention_merge_q8(x: Node, *, planar: bool = False) -> Launch:
     DeviceError
         When it is run: the device has no kernel for it.
     """
-    require_rank("attention_merge_q8", "x", x, 4)
-    require_dtype("attention_merge_q8", "x", x, (F32,))
-    tokens, heads, splits, width = x.spec.shape
+    rows, groups = _extents("attention_merge_q8", x)
+    return _merging(x, rounded_spec(rows, groups, planar), {"PLANAR": planar})
+
+
+@op(
+    select=no_kernel("attention_merge_f16", IN_F16, "attention_merge and f16_activations"),
+    shader="kernels/gpu/attention_merge_q8",
+    dense=("x",),
+    trusted=True,
+)
+def attention_merge_f16(x: Node, *, planar: bool = False, nibbles: bool = False) -> Launch:
+    """Join attention over ranges of positions, rounded as `f16_activations` rounds it.
+
+    Parameters
+    ----------
+    x : (tokens, heads, splits, cols + 4), f32
+        See `attention_merge`; `cols` is a multiple of 32.
+    planar, nibbles : bool
+        See `f16_activations`.
+
+    Returns
+    -------
+    (tokens, heads * cols / 32, 20), u32, or planar (5, tokens, heads * cols / 32, 4)
+
+    Raises
+    ------
+    ShapeError
+        A head is not made of whole groups.
+    DeviceError
+        When it is run: the device has no kernel for it.
+    """
+    rows, groups = _extents("attention_merge_f16", x)
+    choices = {**ROUNDING, "PLANAR": planar, "NIBBLES": nibbles}
+    return _merging(x, f16_spec(rows, groups, planar), choices)
+
+
+def _extents(name: str, x: Node) -> tuple[Shape, int]:
+    """Rows of a result, and groups in each."""
+    require_rank(name, "x", x, 4)
+    require_dtype(name, "x", x, (F32,))
+    tokens, heads, _, width = x.spec.shape
     cols = width - TAIL
     require(
         cols > 0 and cols % GROUP == 0,
         ShapeError,
-        f"attention_merge_q8: values of a head are {cols}, needs a multiple of {GROUP}",
+        f"{name}: values of a head are {cols}, needs a multiple of {GROUP}",
     )
+    return (tokens,), heads * cols // GROUP
+
+
+def _merging(x: Node, out: Spec, choices: Mapping[str, str | bool]) -> Launch:
+    tokens, heads, splits, width = x.spec.shape
+    cols = width - TAIL
     size = tokens * heads * cols // GROUP
     return Launch(
-        rounded_spec((tokens,), heads * cols // GROUP, planar),
+        out,
         {"x": x},
         threads=8 * size,
         params={"size": size, "splits": splits, "quads": cols // 4},
-        choices={"PLANAR": planar},
+        choices={**choices},
         work=x.spec.nbytes,
     )
+
+
+def merges_f16(capabilities: Capabilities) -> bool:
+    """Whether eight lanes exchange values, and there is arithmetic in f16."""
+    return capabilities.f16 and has_eight_lanes(capabilities)
 
 
 def merge(launch: Launch, _: object) -> Launch:
@@ -70,12 +126,19 @@ def merge(launch: Launch, _: object) -> Launch:
 @attention_merge_q8.fuses("q8_activations", exact=False)
 def rounded_merge(node: OpNode, graph: Graph) -> Node | None:
     """Ranges that only products with rounded activations read."""
+    return _merged(node, graph, attention_merge_q8)
+
+
+@attention_merge_f16.fuses("f16_activations", exact=False)
+def merge_in_f16(node: OpNode, graph: Graph) -> Node | None:
+    """Ranges that only products with activations in f16 read."""
+    return _merged(node, graph, attention_merge_f16)
+
+
+def _merged(node: OpNode, graph: Graph, merge: Callee) -> Node | None:
+    """Ranges joined by an op that rounds as this node does, where it gives the same shape."""
     found = graph.single_use_producer(node.operands["x"], "attention_merge")
-    if found is None or not has_eight_lanes(graph.capabilities):
+    if found is None or found.spec.shape[-1] % GROUP:
         return None
-    tokens, heads, cols = found.spec.shape
-    planar = bool(node.options.get("planar"))
-    wanted = rounded_spec((tokens,), heads * cols // GROUP, planar)
-    if cols % GROUP or node.spec.shape != wanted.shape:
-        return None
-    return graph.call(attention_merge_q8, found.operands["x"], planar=planar)
+    made = graph.call(merge, found.operands["x"], **node.options)
+    return made if made.spec.shape == node.spec.shape else None
