@@ -32,14 +32,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         put_slab(slab, lane);
     }
+    var columns: array<u32, COLS>;
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        columns[c] = (first_col + col + c) * params.m + params.first_row;
+    }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         let row_r = first_row + r * LANE_ROWS + row;
         // @unroll
         for (var c = 0u; c < COLS; c++) {
+            let at_rc = columns[c] + row_r;
             if r < result_count(ROWS) && row_r < result_rows() && first_col + col + c < params.n {
                 let other_rc = sums[(r + ROWS / 2u) % ROWS * COLS + c];
-                store(first_col + col + c, params.first_row + row_r, joined(sums[r * COLS + c], other_rc));
+                y[at_rc] = added(first_col + col + c, params.first_row + row_r, joined(sums[r * COLS + c], other_rc));
             }
         }
     }

@@ -39,6 +39,7 @@ SMALL = Tile(32, 32, 64)  # whose threads sum four rows by four columns, for wha
 # size of a tile.
 TILES: Mapping[Tile, float] = MappingProxyType(
     {
+        Tile(128, 128, 256): 0.98,
         Tile(128, 64, 128): 1.0,
         Tile(128, 64, 256): 1.2,
         Tile(64, 64, 64): 1.03,
@@ -59,7 +60,8 @@ SLABS = (2, 1)  # groups of 32 values that are brought at once
 # Formats by the quant that is 0, where all groups have the same, and those with minima.
 ZEROS = {Q4_0: 8, Q5_0: 16, Q3_K: 4, Q6_K: 32, MXFP4: 12}
 WITH_MINIMA = (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K)
-HALVED_SUMS = 32  # of a thread, for which these leave registers
+F16_ROWS = 4  # of a thread that it takes at once in f16
+HALVED_ROWS = 4  # of a thread that it takes at once where they have two sums each
 HALVED = (Q2_K, Q3_K, Q6_K)  # formats with a scale for each half of a group
 
 
@@ -164,6 +166,7 @@ def f16_tile(
     items = {
         "W_ITEMS": ceil(tile.rows / tile.threads),
         "X_ITEMS": ceil(tile.columns / tile.threads),
+        "STEPS": int(tile_choices(tile)["ROWS"]) // F16_ROWS,
     }
     return tile, {**tile_choices(tile), **items}
 
@@ -199,7 +202,6 @@ def q8_tile(
         for slab in reversed(slabs)
         for tile in (*TILES, SMALL)
         if tile.threads <= capabilities.max_workgroup_invocations
-        and (dtype not in HALVED or tile.rows * tile.columns <= HALVED_SUMS * tile.threads)
         and _brings_evenly(tile, slab)
         and (slab == 1 or tile != SMALL)  # it is compiled faster
         and _q8_nbytes(dtype, tile, slab) <= capabilities.max_workgroup_nbytes
@@ -209,6 +211,7 @@ def q8_tile(
     slab = fits[tile]
     return tile, {
         **tile_choices(tile),
+        **_steps(dtype, tile),
         "SLAB": slab,
         "W_ITEMS": ceil(tile.rows * slab / tile.threads),
         "X_ITEMS": ceil(tile.columns * slab / tile.threads),
@@ -218,6 +221,14 @@ def q8_tile(
         "TAILS": _tails(dtype),
         "FUSED": capabilities.fused and dtype != MXFP4,  # whose scales go up to 2^127
     }
+
+
+def _steps(dtype: DType, tile: Tile) -> dict[str, int]:
+    """How many rows a thread multiplies at once, and the integers it then has of each half."""
+    choices = tile_choices(tile)
+    rows, cols = int(choices["ROWS"]), int(choices["COLS"])
+    step = min(rows, HALVED_ROWS) if dtype in HALVED else rows
+    return {"STEP_ROWS": step, "STEPS": rows // step, "DOTS": step * cols}
 
 
 def _brings_evenly(tile: Tile, slab: int) -> bool:
@@ -234,12 +245,10 @@ def _q8_nbytes(dtype: DType, tile: Tile, slab: int) -> int:
 
 
 def _scales(dtype: DType) -> int:
-    """Numbers that go with a group of weights."""
-    return (1 + (dtype in HALVED)) * (1 + (dtype in WITH_MINIMA))
+    """Numbers that go with a group of weights, see ``kernels/gpu/lib/q8_slab``."""
+    return 2 + (dtype in HALVED) + (dtype in WITH_MINIMA) * (1 + (dtype in HALVED))
 
 
 def _tails(dtype: DType) -> int:
     """Numbers that go with a group of a column."""
-    if dtype not in ZEROS and dtype not in WITH_MINIMA:
-        return 1
-    return 2 + (dtype in HALVED)
+    return 1 + (dtype in WITH_MINIMA) * (1 + (dtype in HALVED))

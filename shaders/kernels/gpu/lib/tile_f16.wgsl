@@ -8,6 +8,7 @@
 const X_ITEMS: u32 = 1u;         // columns that a thread brings, 32 values of each
 const W_ITEMS: u32 = 1u;         // rows
 const SHARES: u32 = 1u;          // threads that bring 32 values of a column
+const STEPS: u32 = 2u;           // of four rows that a thread multiplies at once
 
 var<workgroup> tile_w: array<vec4<f16>, 8u * TILE_M>;
 var<workgroup> tile_x: array<vec4<f16>, 8u * TILE_N>;
@@ -85,19 +86,30 @@ fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
             x[2u * c] = tile_x[(k * TILE_N + col + c) * 2u];
             x[2u * c + 1u] = tile_x[(k * TILE_N + col + c) * 2u + 1u];
         }
+        // Rows by four, the last one first: one wait is for all.
         // @unroll
-        for (var r = 0u; r < ROWS; r++) {
-            let at_r = (k * TILE_M + row + r * LANE_ROWS) * 2u;
+        for (var step = 0u; step < STEPS; step++) {
+            var w: array<vec4<f16>, 8>;
             // @unroll
-            for (var h = 0u; h < 2u; h++) {
-                let w_h = tile_w[at_r + h];
+            for (var i = 0u; i < 4u; i++) {
+                let at_i = (k * TILE_M + row + (step * 4u + 3u - i) * LANE_ROWS) * 2u;
+                w[6u - 2u * i] = tile_w[at_i];
+                w[7u - 2u * i] = tile_w[at_i + 1u];
+            }
+            // @unroll
+            for (var i = 0u; i < 4u; i++) {
                 // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    parts[r * COLS + c] = fma(w_h.xy, x[2u * c + h].xy, parts[r * COLS + c]);
-                }
-                // @unroll
-                for (var c = 0u; c < COLS; c++) {
-                    parts[r * COLS + c] = fma(w_h.zw, x[2u * c + h].zw, parts[r * COLS + c]);
+                for (var h = 0u; h < 2u; h++) {
+                    let w_h = w[2u * i + h];
+                    let r_i = (step * 4u + i) * COLS;
+                    // @unroll
+                    for (var c = 0u; c < COLS; c++) {
+                        parts[r_i + c] = fma(w_h.xy, x[2u * c + h].xy, parts[r_i + c]);
+                    }
+                    // @unroll
+                    for (var c = 0u; c < COLS; c++) {
+                        parts[r_i + c] = fma(w_h.zw, x[2u * c + h].zw, parts[r_i + c]);
+                    }
                 }
             }
         }

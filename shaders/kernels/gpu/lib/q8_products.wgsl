@@ -1,0 +1,133 @@
+// Products of a slab in eight bits, which lies in workgroup memory as lib/q8_slab puts it.
+
+const STEP_ROWS: u32 = 8u;       // whose integers a thread holds at once
+const STEPS: u32 = 1u;           // that make ROWS
+const DOTS: u32 = STEP_ROWS * COLS;
+
+// Integers of all sums of some rows wait side by side: each waits for what it was before, and a word of x,
+// which some hardware takes apart into bytes, is done with soon. Those of two halves come together in one
+// sum, for which more of them have to wait.
+fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
+    // @unroll
+    for (var s = 0u; s < SLAB; s++) {
+        // @unroll
+        for (var step = 0u; step < STEPS; step++) {
+            let x_at = s * 2u * TILE_N + col;
+            let w_at = s * W_PLANE + row + step * STEP_ROWS * LANE_ROWS;
+            var dots: array<i32, DOTS>;
+            begin_dots(&dots);
+            add_dots(x_at, w_at, &dots);
+            if weights_HALVES {
+                var second: array<i32, DOTS>;
+                begin_dots(&second);
+                add_dots(x_at + TILE_N, w_at + TILE_M, &second);
+                add_halves(s, step, row, col, &dots, &second, sums);
+            } else {
+                add_dots(x_at + TILE_N, w_at + TILE_M, &dots);
+                add_products(s, step, row, col, &dots, sums);
+            }
+        }
+        if MINIMA {
+            add_minima(s, 1u, 2u, row, col, sums);
+            if weights_HALVES {
+                add_minima(s, TAILS - 1u, 3u, row, col, sums);
+            }
+        }
+    }
+}
+
+fn begin_dots(dots: ptr<function, array<i32, DOTS>>) {
+    // @unroll
+    for (var i = 0u; i < DOTS; i++) {
+        (*dots)[i] = bitcast<i32>(ZERO);
+    }
+}
+
+// Adds the products of 16 weights and values, from vectors at these places on. The row that comes last
+// goes first, so that one wait is for all.
+fn add_dots(x_at: u32, w_at: u32, dots: ptr<function, array<i32, DOTS>>) {
+    var x: array<vec4<u32>, COLS>;
+    var w: array<vec4<u32>, STEP_ROWS>;
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        x[c] = tile_x[x_at + c];
+    }
+    // @unroll
+    for (var r = 0u; r < STEP_ROWS; r++) {
+        w[STEP_ROWS - 1u - r] = tile_w[w_at + (STEP_ROWS - 1u - r) * LANE_ROWS];
+    }
+    // @unroll
+    for (var k = 0u; k < 4u; k++) {
+        // @unroll
+        for (var r = 0u; r < STEP_ROWS; r++) {
+            // @unroll
+            for (var c = 0u; c < COLS; c++) {
+                (*dots)[r * COLS + c] += dot4I8Packed(w[r][k], x[c][k]);
+            }
+        }
+    }
+}
+
+// Adds sums of integers, times the scales of their rows and columns.
+fn add_products(
+    s: u32, step: u32, row: u32, col: u32,
+    dots: ptr<function, array<i32, DOTS>>, sums: ptr<function, array<f32, SUMS>>,
+) {
+    // @unroll
+    for (var r = 0u; r < STEP_ROWS; r++) {
+        let at_r = step * STEP_ROWS + r;
+        let scale_r = scale_at(s, 0u, at_r, row);
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let dot_c = bitcast<f32>((*dots)[r * COLS + c]);
+            // The difference needs no instruction of its own where it is rounded once. It is exact there,
+            // too: a scale has few bits.
+            let fused_c = fma(dot_c, scale_r, scale_at(s, 1u, at_r, row));
+            let value_c = select((dot_c - ZERO) * scale_r, fused_c, FUSED);
+            (*sums)[at_r * COLS + c] = fma(value_c, tail_at(s, 0u, col + c), (*sums)[at_r * COLS + c]);
+        }
+    }
+}
+
+// Adds those of halves, each with a scale. What is lost of ZERO's multiple is less than half of the larger
+// scale, where a dot product is some thousands.
+fn add_halves(
+    s: u32, step: u32, row: u32, col: u32, dots: ptr<function, array<i32, DOTS>>,
+    second: ptr<function, array<i32, DOTS>>, sums: ptr<function, array<f32, SUMS>>,
+) {
+    // @unroll
+    for (var r = 0u; r < STEP_ROWS; r++) {
+        let at_r = step * STEP_ROWS + r;
+        let low_r = scale_at(s, 0u, at_r, row);
+        let high_r = scale_at(s, SCALES - 1u, at_r, row);
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let dot_c = bitcast<f32>((*dots)[r * COLS + c]);
+            let other_c = bitcast<f32>((*second)[r * COLS + c]);
+            let fused_c = fma(other_c, high_r, fma(dot_c, low_r, scale_at(s, 1u, at_r, row)));
+            let value_c = select((dot_c - ZERO) * low_r + (other_c - ZERO) * high_r, fused_c, FUSED);
+            (*sums)[at_r * COLS + c] = fma(value_c, tail_at(s, 0u, col + c), (*sums)[at_r * COLS + c]);
+        }
+    }
+}
+
+fn add_minima(s: u32, tail: u32, scale: u32, row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let minimum_r = scale_at(s, scale, r, row);
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            let sum_c = (*sums)[r * COLS + c];
+            (*sums)[r * COLS + c] = fma(tail_at(s, tail, col + c), minimum_r, sum_c);
+        }
+    }
+}
+
+// A number of a group: of the scales of a thread's row, of the tails of a column.
+fn scale_at(s: u32, plane: u32, r: u32, row: u32) -> f32 {
+    return scales[(s * SCALES + plane) * TILE_M + (r / 4u * LANE_ROWS + row) * 4u + r % 4u];
+}
+
+fn tail_at(s: u32, plane: u32, col: u32) -> f32 {
+    return tails[(s * TAILS + plane) * TILE_N + col];
+}

@@ -1,0 +1,116 @@
+// Slabs of a product in eight bits, SLAB groups of 32 values of k: how threads bring those of rows and
+// columns into registers, and put them into workgroup memory. The importing file has `weights`, `x`, Params,
+// ZERO and what lib/tile_place has.
+//
+// The numbers of a group of weights: its scale, that times -ZERO, its minimum, then of formats with a scale
+// for each half the minimum of the second half, and its scale.
+
+const W_PLANE: u32 = 2u * TILE_M + 4u;
+
+// First halves of groups, then second ones.
+var<workgroup> tile_w: array<vec4<u32>, SLAB * W_PLANE>;
+var<workgroup> tile_x: array<vec4<u32>, SLAB * 2u * TILE_N>;
+var<workgroup> scales: array<f32, SLAB * SCALES * TILE_M>;
+var<workgroup> tails: array<f32, SLAB * TAILS * TILE_N>;
+
+// Words of weights stay packed until their slab is put: these are fewer registers.
+struct Slab { w: array<weights_Words, W_ITEMS>, x: array<Column, X_ITEMS> }
+// Where the groups of an item begin.
+struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
+
+fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
+    var starts: Starts;
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        let i_j = lane + j * WG;
+        starts.w[j] = params.weights_group + tile_row(first_row, i_j / SLAB) * params.groups + i_j % SLAB;
+    }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        let i_j = lane + j * WG;
+        // Surplus columns repeat the last one, and are not stored.
+        let col_j = min(first_col + i_j / SLAB, params.n - 1u);
+        starts.x[j] = params.x_offset / 12u + col_j * params.groups + i_j % SLAB;
+    }
+    return starts;
+}
+
+// The items of a thread in the slab that begins with group `g` of each row.
+fn brought(starts: Starts, g: u32, lane: u32) -> Slab {
+    var slab: Slab;
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        slab.w[j] = weights_words(starts.w[j] + g);
+    }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        slab.x[j] = x_column(starts.x[j] + g, lane);
+    }
+    return slab;
+}
+
+fn put_slab(
+    slab: Slab, starts: Starts, g: u32, counts: f32, lane: u32, squares: ptr<function, array<f32, X_ITEMS>>,
+) {
+    // Where a group stands in a super-block: all items of a thread stand alike.
+    let place = weights_place(lane % SLAB + g);
+    // @unroll
+    for (var j = 0u; j < W_ITEMS; j++) {
+        if TILE_M * SLAB % WG == 0u || lane + j * WG < TILE_M * SLAB {
+            put_weights(weights_group(slab.w[j], starts.w[j] + g, place), lane + j * WG);
+        }
+    }
+    // @unroll
+    for (var j = 0u; j < X_ITEMS; j++) {
+        (*squares)[j] = fma(slab.x[j].squares, counts, (*squares)[j]);
+        if TILE_N * SLAB % WG == 0u || lane + j * WG < TILE_N * SLAB {
+            put_column(slab.x[j], lane + j * WG);
+        }
+    }
+}
+
+fn put_weights(w: Group, i: u32) {
+    let row = i / SLAB;
+    let at = i % SLAB * W_PLANE + row;
+    tile_w[at] = centred(w.low);
+    tile_w[at + TILE_M] = centred(w.high);
+    let place = i % SLAB * SCALES * TILE_M + plane_place(row);
+    scales[place] = w.scale.x;
+    scales[place + TILE_M] = -ZERO * w.scale.x;
+    if MINIMA {
+        scales[place + 2u % SCALES * TILE_M] = -w.minimum.x;
+    }
+    if weights_HALVES {
+        scales[place + TILE_M] = -ZERO * (w.scale.x + w.scale.y);
+        scales[place + (SCALES - 1u) * TILE_M] = w.scale.y;
+        if MINIMA {
+            scales[place + 3u % SCALES * TILE_M] = -w.minimum.y;
+        }
+    }
+}
+
+// Quants less OFFSET, each in its byte: the top bits keep one from borrowing of the next.
+fn centred(quants: vec4<u32>) -> vec4<u32> {
+    if OFFSET == 0u {
+        return quants;
+    }
+    let tops = vec4<u32>(0x80808080u);
+    return ((quants | tops) - vec4<u32>(OFFSET * 0x01010101u)) ^ tops;
+}
+
+fn put_column(x: Column, i: u32) {
+    let col = i / SLAB;
+    let at = i % SLAB * 2u * TILE_N + col;
+    tile_x[at] = x.low;
+    tile_x[at + TILE_N] = x.high;
+    let place = i % SLAB * TAILS * TILE_N + col;
+    tails[place] = x.scale;
+    if MINIMA {
+        if weights_HALVES {
+            tails[place + TILE_N] = x.first;
+            tails[place + (TAILS - 1u) * TILE_N] = x.sum - x.first;
+        } else {
+            tails[place + TILE_N] = x.sum;
+        }
+    }
+}
