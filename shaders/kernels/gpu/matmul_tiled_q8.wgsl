@@ -17,8 +17,8 @@
 const SLAB: u32 = 1u;
 const OFFSET: u32 = 8u;
 const MINIMA: bool = false;
-const SCALES: u32 = 2u;          // numbers of a group of weights: scales, minima, of halves twice
-const TAILS: u32 = 3u;           // of a group of a column: its scale, and what minima need
+const SCALES: u32 = 2u;          // numbers of a group of weights, see lib/q8_slab
+const TAILS: u32 = 1u;           // of a group of a column: its scale, and what minima need
 const W_ITEMS: u32 = 1u;         // groups of a slab that a thread brings
 const X_ITEMS: u32 = 1u;
 const FUSED: bool = false;       // fma rounds once

@@ -175,7 +175,7 @@ def test_tiles_fit_the_workgroup_memory_that_every_device_has(dtype, n):
 @pytest.mark.parametrize(
     ("m", "n", "expected"),
     [
-        (4096, 512, Tile(128, 64, 128)),
+        (4096, 512, Tile(128, 128, 256)),
         (4096, 64, Tile(64, 64, 64)),
         (28672, 32, Tile(64, 32, 64)),
         (33, 33, SMALL),

@@ -11,7 +11,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.attention.paged import Scores, paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import Rows, rows_of
-from wgpu_backend.ops.attention.rope_attention import has_bindings, more_bindings
+from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings
 from wgpu_backend.ops.op import find
 
 FOLDER = "kernels/gpu"
@@ -32,7 +32,8 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Attend after norms, rotation and cache write; None where buffers are too few."""
-    if not has_bindings(capabilities, more_bindings(launch)):
+    norms = sum(name in launch.operands for name in NORMS)
+    if not has_bindings(capabilities, norms):
         return None
     found = attend(launch, capabilities)
     return found and _with_prologue(found)
@@ -54,7 +55,7 @@ def in_halves(node: OpNode, graph: Graph) -> Node | None:
 
 def _with_prologue(launch: Launch) -> Launch:
     """Launch whose queries are turned in registers: every split of the positions needs them."""
-    name = str(launch.choices["prologue"]).removeprefix("lib/attention/")
+    name = str(launch.choices["prologue"]).rpartition("/")[2]
     prologue = f"{FOLDER}/prologue/{name}"
     return replace(launch, choices={**launch.choices, "prologue": prologue})
 

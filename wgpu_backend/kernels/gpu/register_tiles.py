@@ -217,6 +217,7 @@ def q8_tile(
         "X_ITEMS": ceil(tile.columns * slab / tile.threads),
         "OFFSET": ZEROS.get(dtype, 0),
         "MINIMA": dtype in WITH_MINIMA,
+        "ONE_ZERO": dtype == Q6_K,  # whose products are large
         "SCALES": _scales(dtype),
         "TAILS": _tails(dtype),
         "FUSED": capabilities.fused and dtype != MXFP4,  # whose scales go up to 2^127

@@ -3,6 +3,7 @@
 const STEP_ROWS: u32 = 8u;       // whose integers a thread holds at once
 const STEPS: u32 = 1u;           // that make ROWS
 const DOTS: u32 = STEP_ROWS * COLS;
+const ONE_ZERO: bool = false;    // for both halves
 
 // Integers of all sums of some rows wait side by side: each waits for what it was before, and a word of x,
 // which some hardware takes apart into bytes, is done with soon. Those of two halves come together in one
@@ -89,8 +90,8 @@ fn add_products(
     }
 }
 
-// Adds those of halves, each with a scale. What is lost of ZERO's multiple is less than half of the larger
-// scale, where a dot product is some thousands.
+// Adds those of halves, each with a scale. Where dot products are some thousands, ZERO's multiples are taken
+// off at once: what is lost of them is about half of the larger scale.
 fn add_halves(
     s: u32, step: u32, row: u32, col: u32, dots: ptr<function, array<i32, DOTS>>,
     second: ptr<function, array<i32, DOTS>>, sums: ptr<function, array<f32, SUMS>>,
@@ -104,9 +105,13 @@ fn add_halves(
         for (var c = 0u; c < COLS; c++) {
             let dot_c = bitcast<f32>((*dots)[r * COLS + c]);
             let other_c = bitcast<f32>((*second)[r * COLS + c]);
-            let fused_c = fma(other_c, high_r, fma(dot_c, low_r, scale_at(s, 1u, at_r, row)));
-            let value_c = select((dot_c - ZERO) * low_r + (other_c - ZERO) * high_r, fused_c, FUSED);
-            (*sums)[at_r * COLS + c] = fma(value_c, tail_at(s, 0u, col + c), (*sums)[at_r * COLS + c]);
+            var value = (dot_c - ZERO) * low_r + (other_c - ZERO) * high_r;
+            if FUSED && ONE_ZERO {
+                value = fma(other_c, high_r, fma(dot_c, low_r, scale_at(s, 1u, at_r, row)));
+            } else if FUSED {
+                value = fma(dot_c, low_r, -ZERO * low_r) + fma(other_c, high_r, -ZERO * high_r);
+            }
+            (*sums)[at_r * COLS + c] = fma(value, tail_at(s, 0u, col + c), (*sums)[at_r * COLS + c]);
         }
     }
 }
