@@ -89,13 +89,12 @@ fn put_weights(w: Group, i: u32) {
     }
 }
 
-// Quants less OFFSET, each in its byte: the top bits keep one from borrowing of the next.
+// Quants less OFFSET, each in its byte: 128 more carry nothing into the next one, and flip the top bit.
 fn centred(quants: vec4<u32>) -> vec4<u32> {
     if OFFSET == 0u {
         return quants;
     }
-    let tops = vec4<u32>(0x80808080u);
-    return ((quants | tops) - vec4<u32>(OFFSET * 0x01010101u)) ^ tops;
+    return (quants + vec4<u32>((128u - OFFSET) * 0x01010101u)) ^ vec4<u32>(0x80808080u);
 }
 
 fn put_column(x: Column, i: u32) {
