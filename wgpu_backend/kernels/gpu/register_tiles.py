@@ -225,11 +225,10 @@ def q8_tile(
 
 
 def _steps(dtype: DType, tile: Tile) -> dict[str, int]:
-    """How many rows a thread multiplies at once, and the integers it then has of each half."""
-    choices = tile_choices(tile)
-    rows, cols = int(choices["ROWS"]), int(choices["COLS"])
+    """How many rows a thread multiplies at once, and how often."""
+    rows = int(tile_choices(tile)["ROWS"])
     step = min(rows, HALVED_ROWS) if dtype in HALVED else rows
-    return {"STEP_ROWS": step, "STEPS": rows // step, "DOTS": step * cols}
+    return {"STEP_ROWS": step, "STEPS": rows // step}
 
 
 def _brings_evenly(tile: Tile, slab: int) -> bool:

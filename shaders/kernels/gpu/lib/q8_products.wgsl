@@ -39,8 +39,11 @@ fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
 
 fn begin_dots(dots: ptr<function, array<i32, DOTS>>) {
     // @unroll
-    for (var i = 0u; i < DOTS; i++) {
-        (*dots)[i] = bitcast<i32>(ZERO);
+    for (var r = 0u; r < STEP_ROWS; r++) {
+        // @unroll
+        for (var c = 0u; c < COLS; c++) {
+            (*dots)[r * COLS + c] = bitcast<i32>(ZERO);
+        }
     }
 }
 
