@@ -10,8 +10,8 @@ from wgpu_backend.cpu.f16_groups import values_of as decoded
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
+from wgpu_backend.kernels.gpu.f16_trials import F16_TRIALS
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
-from wgpu_backend.kernels.gpu.trials import TRIALS
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -28,7 +28,6 @@ pytestmark = pytest.mark.any_width
 OF_F16 = 1e-5  # eleven bits, and sums of 32 in as many: some 1e-6
 OF_BYTES = 4e-5  # what eight bits cost
 OF_ONE = 1e-4  # of one value, whose products may cancel out
-F16_TRIALS = [trial for trial in TRIALS if not trial.in_bytes]
 
 
 @pytest.fixture
