@@ -8,6 +8,7 @@ from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F16, F32, DType
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.attention.paged import Scores, paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import Rows, rows_of
@@ -76,6 +77,7 @@ def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Laun
         "BLOCK": launch.count("block"),
         "WG": THREADS,
         "KEYS": _keys(launch, halves=halves),
+        "LAST_SLOT": _last_slot(launch),
     }
     return replace(
         launch,
@@ -88,6 +90,14 @@ def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Laun
         params={**launch.params, "step": step},
         choices={**launch.choices, **choices, **_arithmetic(launch, halves=halves)},
     )
+
+
+def _last_slot(launch: Launch) -> int:
+    """Number of the last head, of a key or a value, that could lie in 4 GiB."""
+    kv_heads = launch.count("kv_heads")
+    rows = (launch.operands[name].spec for name in "kv" if name in launch.operands)
+    nbytes = max(Spec.dense((spec.shape[-1],), spec.dtype).nbytes // kv_heads for spec in rows)
+    return (1 << 32) // max(nbytes, 1) - 1
 
 
 def _keys(launch: Launch, *, halves: bool) -> int:

@@ -12,19 +12,20 @@ const PAIRS: u32 = 4u;
 const KEY_AT: u32 = 0u;          // where the token's keys begin, and its values
 const VALUE_AT: u32 = 0u;
 const HALF_QUADS: u32 = PAIRS / 4u;
+const WHOLE: bool = 2u * PAIRS == COLS;  // no value stays as it is
 
 @group(0) @binding(0) var<storage, read> slot: array<i32>;
 
 // The vector that holds the other half of this one's pairs; itself where there is none.
 fn partner_of(quad: u32) -> u32 {
-    if INTERLEAVED || quad >= 2u * HALF_QUADS {
+    if INTERLEAVED || (!WHOLE && quad >= 2u * HALF_QUADS) {
         return quad;
     }
     return select(quad - HALF_QUADS, quad + HALF_QUADS, quad < HALF_QUADS);
 }
 
 fn turned4(quad: u32, own: vec4<f32>, partner: vec4<f32>) -> vec4<f32> {
-    if quad >= 2u * HALF_QUADS {
+    if !WHOLE && quad >= 2u * HALF_QUADS {
         return own;
     }
     if INTERLEAVED {

@@ -2,6 +2,7 @@
 // few positions of a value, which then go into f32. Queries are divided by a power of two, so that products
 // are no larger than keys; weights are at most 1.
 
+alias buf_Number = f16;
 alias buf_Vector = vec4<f16>;
 
 // The power of two above the largest magnitude of a query.
@@ -10,9 +11,10 @@ fn buf_power(largest: f32) -> f32 {
     return select(power, 1.0, power == 0.0);
 }
 
-fn buf_score(
-    start: f32, key: ptr<function, array<buf_Vector, K_QUADS>>,
-    query: ptr<function, array<buf_Vector, ROWS * K_QUADS>>, r: u32, power: f32,
+// The products of a lane's share of a key with that of query `r`.
+fn buf_part(
+    key: ptr<function, array<buf_Vector, K_QUADS>>,
+    query: ptr<function, array<buf_Vector, ROWS * K_QUADS>>, r: u32,
 ) -> f32 {
     var products = (*key)[0] * (*query)[r * K_QUADS];
     // @unroll
@@ -20,7 +22,7 @@ fn buf_score(
         products = fma((*key)[i], (*query)[r * K_QUADS + i], products);
     }
     let pair = products.xy + products.zw;
-    return fma(f32(pair.y), power, fma(f32(pair.x), power, start));
+    return f32(pair.x) + f32(pair.y);
 }
 
 fn buf_begin(sum: vec4<f32>) -> vec4<f16> {

@@ -1,0 +1,42 @@
+// What eight lanes in a row of a subgroup, a cluster, exchange: the importing file has ROWS and KEYS, of
+// which the latter is 4 or 8. Where the order is free, a lane takes its mirror image in the cluster as a
+// partner instead of the one four lanes further, which older GPUs have no single instruction for.
+
+const LANES: u32 = 8u;
+
+fn across_lanes(part: f32) -> f32 {
+    var sum = part;
+    sum += subgroupShuffleXor(sum, 7u);
+    sum += subgroupShuffleXor(sum, 2u);
+    return sum + subgroupShuffleXor(sum, 1u);
+}
+
+fn largest_across_lanes(own: f32) -> f32 {
+    var largest = own;
+    largest = max(largest, subgroupShuffleXor(largest, 7u));
+    largest = max(largest, subgroupShuffleXor(largest, 2u));
+    return max(largest, subgroupShuffleXor(largest, 1u));
+}
+
+// Of two numbers a lane keeps the one that its bit says, and adds that of its partner, whose bit differs.
+fn halved(clear: f32, full: f32, lane: u32, bit: u32, partner: u32) -> f32 {
+    let keeps_full = (lane & bit) != 0u;
+    let kept = select(clear, full, keeps_full);
+    return kept + subgroupShuffleXor(select(full, clear, keeps_full), partner);
+}
+
+// The whole of what the lanes have parts of, for row `r` and the lane's own key, lane % KEYS.
+fn own_score(parts: ptr<function, array<f32, ROWS * KEYS>>, r: u32, lane: u32) -> f32 {
+    var fours: array<f32, 4>;
+    // @unroll
+    for (var p = 0u; p < 4u; p++) {
+        fours[p] = (*parts)[r * KEYS + p];
+        if KEYS == 8u {
+            fours[p] = halved((*parts)[r * KEYS + p], (*parts)[r * KEYS + (p + 4u) % KEYS], lane, 4u, 7u);
+        }
+    }
+    let even = halved(fours[0], fours[2], lane, 2u, 2u);
+    let odd = halved(fours[1], fours[3], lane, 2u, 2u);
+    let own = halved(even, odd, lane, 1u, 1u);
+    return own + select(subgroupShuffleXor(own, 4u), 0.0, KEYS == 8u);
+}
