@@ -1,5 +1,7 @@
 """Rotation and cache write in one: the same queries, keys and values as one op after the other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -111,3 +113,38 @@ def test_a_cache_that_others_read_is_written_where_it_was(full, seed, monkeypatc
 
     ops, _ = ran(full, monkeypatch, ["rope_put"], build)
     assert "rope_put" not in ops
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+@pytest.mark.parametrize("name", ["ends", "sinks", "bias"])
+def test_operands_of_attention_stay_with_it(full, seed, monkeypatch, name, tokens):
+    def build(context):
+        rng = np.random.default_rng(seed)
+        q, *rest = attended(context, rng, tokens)
+        given = {
+            "ends": context.from_ints([7] * tokens),
+            "sinks": context.from_numpy(rng.standard_normal(4)),
+            "bias": context.from_numpy(rng.standard_normal((4, 5))),
+        }
+        scores = replace(SCORES, alibi=8.0)
+        return [q.paged_attention(*rest, scores=scores, **{name: given[name]})]
+
+    rules = ["rope_put", "rope_attention", "paged_attention_q8"]
+    ops, got = ran(full, monkeypatch, rules, build)
+    _, want = ran(full, monkeypatch, [], build)
+    takes_sinks = full.capabilities.compiles_tiles and tokens == 1 and name == "sinks"
+    assert ("rope_attention" if takes_sinks else "rope_put") in ops
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_cache_of_keys_alone_is_written_once(full, seed, monkeypatch):
+    """Where values are columns of keys."""
+
+    def build(context):
+        q, keys, _, *places = attended(context, np.random.default_rng(seed))
+        return [q.paged_attention(keys, keys, *places, scores=replace(SCORES, v_cols=16))]
+
+    ops, got = ran(full, monkeypatch, ["rope_put", "rope_attention"], build)
+    _, want = ran(full, monkeypatch, [], build)
+    assert "rope_put" not in ops
+    np.testing.assert_array_equal(got[0], want[0])

@@ -27,6 +27,7 @@ def rope_attention(
     interleaved: bool,
     scores: Scores,
     eps: float = 0.0,
+    sinks: Array | None = None,
     rounds: bool = False,
 ) -> Array:
     """Norms of heads, `rope_put`, and attention to what it leaves in the cache."""
@@ -35,7 +36,7 @@ def rope_attention(
         key = rms_norm(key, key_norm, eps=eps)
     q[...] = rope_put(q, key, value, angles, slot, k, v, interleaved=interleaved)
     attend = paged_attention_q8 if rounds else paged_attention
-    return attend(q, k, v, positions, sequences, table, scores=scores)
+    return attend(q, k, v, positions, sequences, table, scores=scores, sinks=sinks)
 
 
 @twin
@@ -57,9 +58,11 @@ def rope_attention_splits(
     scores: Scores,
     splits: int,
     eps: float = 0.0,
+    sinks: Array | None = None,
 ) -> Array:
     """`rope_attention`, all of it in the first split."""
     new, places = (q, key, value, angles, slot, k, v), (positions, sequences, table)
     norms = (query_norm, key_norm)
-    whole = rope_attention(*new, *places, *norms, interleaved=interleaved, scores=scores, eps=eps)
+    how = {"interleaved": interleaved, "scores": scores, "eps": eps, "sinks": sinks}
+    whole = rope_attention(*new, *places, *norms, **how)
     return in_first_split(whole, splits)

@@ -37,6 +37,7 @@ def rope_attention_splits(
     scores: Scores,
     splits: int,
     eps: float = 0.0,
+    sinks: Node | None = None,
 ) -> Launch:
     """Rotate a token's queries and key, put key and value into the cache, and attend in ranges.
 
@@ -47,7 +48,7 @@ def rope_attention_splits(
     ----------
     q, key, value, angles, slot, k, v, positions, sequences, table, query_norm, key_norm
         See `rope_attention`.
-    interleaved, scores, eps
+    interleaved, scores, eps, sinks
         See `rope_attention`.
     splits : int
         Ranges of positions.
@@ -67,7 +68,13 @@ def rope_attention_splits(
     operands = (q, key, value, angles, slot, k, v, positions, sequences, table)
     norms = (query_norm, key_norm)
     return prepared_launch(
-        *operands, norms, interleaved=interleaved, scores=scores, eps=eps, splits=splits
+        *operands,
+        norms,
+        interleaved=interleaved,
+        scores=scores,
+        eps=eps,
+        sinks=sinks,
+        splits=splits,
     )
 
 

@@ -12,7 +12,7 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.attention.paged import OPTIONAL, paged_launch
+from wgpu_backend.ops.attention.paged import paged_launch
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.check import require
@@ -21,6 +21,7 @@ from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
 
 BINDINGS = 9  # with positions and sequences apart, without norms, and with the value beside the key
 NORMS = ("query_norm", "key_norm")
+EXTRAS = (*NORMS, "sinks")  # operands that may be missing
 
 
 def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -52,9 +53,9 @@ def has_bindings(capabilities: Capabilities, more: int = 0) -> bool:
 
 
 def more_bindings(launch: Launch) -> int:
-    """Buffers that a launch has beyond the least: weights of norms, and a value that lies apart."""
-    norms = sum(name in launch.operands for name in NORMS)
-    return norms + _lies_apart(launch.operands["q"], launch.operands["new_value"])
+    """Buffers of a launch beyond the least: norms, sinks, and a value that lies apart."""
+    others = sum(name in launch.operands for name in EXTRAS)
+    return others + _lies_apart(launch.operands["q"], launch.operands["new_value"])
 
 
 @op(shader="ops/attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
@@ -75,6 +76,7 @@ def rope_attention(
     interleaved: bool,
     scores: Scores,
     eps: float = 0.0,
+    sinks: Node | None = None,
     rounds: bool = False,
 ) -> Launch:
     """Rotate a token's queries and key, put key and value into the cache, and attend to it.
@@ -103,6 +105,8 @@ def rope_attention(
         See `rope`.
     eps : float
         Of the norms.
+    sinks : (heads,), or None
+        See `attention`.
     rounds : bool
         Give what `paged_attention_q8` gives.
 
@@ -120,7 +124,9 @@ def rope_attention(
     """
     operands = (q, key, value, angles, slot, k, v, positions, sequences, table)
     norms = (query_norm, key_norm)
-    launch = prepared_launch(*operands, norms, interleaved=interleaved, scores=scores, eps=eps)
+    launch = prepared_launch(
+        *operands, norms, interleaved=interleaved, scores=scores, eps=eps, sinks=sinks
+    )
     return rounded("rope_attention", launch) if rounds else launch
 
 
@@ -140,6 +146,7 @@ def prepared_launch(
     interleaved: bool,
     scores: Scores,
     eps: float,
+    sinks: Node | None = None,
     splits: int = 1,
 ) -> Launch:
     """Launch of an op over the operands of `rope_attention`, see there."""
@@ -147,6 +154,7 @@ def prepared_launch(
     _require_one_token(q, key, value)
     operands = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
+        "sinks": sinks,
     }  # fmt: skip
     launch = paged_launch(operands, scores=scores, splits=splits)
     new = {"new_key": key, "new_value": value, "angles": angles, "slot": slot}
@@ -266,11 +274,12 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
 def prepared(node: OpNode, graph: Graph, op: Callee, **options: bool | int) -> Node | None:
     """Attention of one token and the `rope_put` in front of it as `op`, with these options."""
     put = graph.single_use_producer(node.operands["q"], "rope_put")
-    if put is None or put.spec.shape[0] != 1 or not OPTIONAL.keys().isdisjoint(node.operands):
+    if put is None or put.spec.shape[0] != 1 or {"ends", "bias"} & node.operands.keys():
         return None
     q, key, value, angles, slot, keys, values = put.call.args
     norms = [norm for x in (q, key) if (norm := graph.single_use_producer(x, "rms_norm"))]
-    behind = _behind(norms, graph.capabilities)
+    sinks = node.operands.get("sinks")
+    behind = _behind(norms, graph.capabilities, 0 if sinks is None else 1)
     if behind is None:
         return None
     q, key = (norm.operands["x"] for norm in norms) if norms else (q, key)
@@ -290,17 +299,20 @@ def prepared(node: OpNode, graph: Graph, op: Callee, **options: bool | int) -> N
         **put.call.kwargs,
         **behind,
         scores=node.call.kwargs["scores"],
+        sinks=sinks,
         **options,
     )
 
 
-def _behind(norms: Sequence[OpNode], capabilities: Capabilities) -> dict[str, Any] | None:
+def _behind(
+    norms: Sequence[OpNode], capabilities: Capabilities, others: int
+) -> dict[str, Any] | None:
     """Arguments for the norms that were found; None where there is no kernel for them."""
     if not norms:
         return {}
     epsilons = {norm.options["eps"] for norm in norms}
     weights = [norm.operands["weight"] for norm in norms]
     fit = all(weight_fits(w, n.node) for w, n in zip(weights, norms, strict=True))
-    if len(norms) != 2 or len(epsilons) != 1 or not fit or not has_kernel(capabilities, 2):
+    if len(norms) != 2 or len(epsilons) != 1 or not fit or not has_kernel(capabilities, 2 + others):
         return None
     return {**dict(zip(NORMS, weights, strict=True)), "eps": epsilons.pop()}
