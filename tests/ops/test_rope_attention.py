@@ -83,12 +83,14 @@ class Operands:
     values: Tensor
     places: list[Tensor]
     norms: list[Tensor]
+    sinks: Tensor | None = None
 
     def fused(self, heads, interleaved, *, eps=None, **changes):
         first = (self.q, self.key, self.value, self.angles, self.slot, self.keys, self.values)
         norms = {} if eps is None else {"eps": eps, **dict(zip(NORMS, self.norms, strict=True))}
         scores = heads.scores(**changes)
-        return rope_attention(*first, *self.places, interleaved=interleaved, scores=scores, **norms)
+        how = {"interleaved": interleaved, "scores": scores, "sinks": self.sinks, **norms}
+        return rope_attention(*first, *self.places, **how)
 
     def apart(self, heads, interleaved, *, eps=None, **changes):
         """The same by the ops that models call."""
@@ -99,7 +101,8 @@ class Operands:
         value = self.value.contiguous().reshape(tokens, -1)
         keys = self.keys.set_rows(key.reshape(tokens, -1), self.slot)
         values = self.values.set_rows(value, self.slot)
-        y = q.paged_attention(keys, values, *self.places, scores=heads.scores(**changes))
+        scores = heads.scores(**changes)
+        y = q.paged_attention(keys, values, *self.places, scores=scores, sinks=self.sinks)
         return y, keys, values
 
 
@@ -132,14 +135,18 @@ def operands(context, seed, heads, dtype, position, *, tokens=1, slot=None, fill
     return Operands(*parts, angles, slots, *caches, places, norms)
 
 
-def both(executor, seed, heads, dtype, position, *, interleaved=False, slot=None, **changes):
+def both(
+    executor, seed, heads, dtype, position, *, interleaved=False, slot=None, sinks=False, **changes
+):
     """Result, keys and values of the one op, and of the ops it stands for."""
     with Context(executor) as context:
         given = operands(context, seed, heads, dtype, position, slot=slot)
+        given.sinks = context.from_numpy(np.linspace(-1, 1, heads.heads)) if sinks else None
         y = given.fused(heads, interleaved, **changes).numpy()
         got = [y, given.keys.numpy(), given.values.numpy()]
     with Context(executor) as context:
         given = operands(context, seed, heads, dtype, position, slot=slot)
+        given.sinks = context.from_numpy(np.linspace(-1, 1, heads.heads)) if sinks else None
         want = [t.numpy() for t in given.apart(heads, interleaved, **changes)]
     return got, want
 
@@ -177,7 +184,14 @@ def test_as_one_after_the_other(lanes_or_tiles, seed, heads, dtype, position):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"interleaved": True}, {"window": 33}, {"softcap": 2.0}, {"slot": -1}, {"slot": 1 << 20}],
+    [
+        {"interleaved": True},
+        {"window": 33},
+        {"softcap": 2.0},
+        {"sinks": True, "alibi": 8.0},
+        {"slot": -1},
+        {"slot": 1 << 20},
+    ],
     ids=str,
 )
 def test_options(lanes_or_tiles, seed, changes):
