@@ -168,3 +168,26 @@ def test_a_copied_prefix_has_the_same_blocks(full, rng, dtype, heads):
         np.testing.assert_array_equal(values[source : source + 8], values[target : target + 8])
         assert values[source : source + 8].any()
     cache.close()
+
+
+def test_layers_share_their_pages_and_what_is_joined_of_them():
+    """Else each layer of a cache in blocks would join positions and sequences anew."""
+    executor = NumpyExecutor()
+    cache = PagedCache(executor, LAYERS, 2 * BLOCK, Q8_0)
+    with Context(executor) as ctx:
+        inputs = given(ctx, cache, 0, 3)
+        stored = [cache.stored(layer, inputs) for layer in range(len(LAYERS))]
+        assert stored[0].pages.joined is stored[1].pages.joined
+        assert stored[0].pages.ends is None
+    cache.close()
+
+
+def test_pages_have_ends_where_tokens_see_ahead():
+    executor = NumpyExecutor()
+    cache = PagedCache(executor, LAYERS, 2 * BLOCK)
+    with Context(executor) as ctx:
+        inputs = given(ctx, cache, 0, 3)
+        inputs.sees_ahead = True
+        stored = cache.stored(0, inputs)
+        assert stored.pages.ends is stored.ends
+    cache.close()

@@ -8,7 +8,7 @@ recurrent layers and windows forget, and go on from where a checkpoint was kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +58,13 @@ class GraphInputs:
         self.sees_ahead = sees_ahead
         self._declared = declared
         self._made: dict[str, Tensor] = {}
+        self._pages: dict[object, Pages] = {}
+
+    def pages(self, of: object, make: Callable[[], Pages]) -> Pages:
+        """Pages that all layers of a cache share, and what is joined of them: made once."""
+        if of not in self._pages:
+            self._pages[of] = make()
+        return self._pages[of]
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._made:

@@ -139,6 +139,15 @@ class PagedCache:
         """What a layer may attend to without a write of its own."""
         return self._stored(layer, self._states_of(layer), inputs)
 
+    def _pages(self, inputs: GraphInputs) -> Pages:
+        return Pages(
+            inputs[self._counted("positions")],
+            inputs["sequences"],
+            inputs[self._table_name],
+            self.block,
+            inputs[self._counted("ends")] if inputs.sees_ahead else None,
+        )
+
     def _states_of(self, layer: int) -> dict[str, Tensor]:
         if layer not in self._states:
             raise ContextError(f"cache: layer {layer} stores no keys; {sorted(self._states)} do")
@@ -149,12 +158,7 @@ class PagedCache:
         return Stored(
             keys,
             states.get("value", keys),
-            Pages(
-                inputs[self._counted("positions")],
-                inputs["sequences"],
-                inputs[self._table_name],
-                self.block,
-            ),
+            inputs.pages(self, lambda: self._pages(inputs)),
             self.reach(inputs.longest, inputs.tokens),
             inputs,
             self._counted("ends"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 from wgpu_backend.batch import Batch
@@ -89,11 +88,11 @@ def attend(
         q,
         stored.keys,
         None if v_cols else stored.values,
-        stored.pages if causal else replace(stored.pages, ends=stored.ends),
+        stored.pages,
         scale=scale,
         kv_heads=stored.keys.shape[1] // q.shape[2] if k is None else k.shape[1],
         longest=stored.longest,
-        window=window or stored.window,
+        window=window,
         softcap=softcap,
         causal=causal,
         chunk=chunk,
