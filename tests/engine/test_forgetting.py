@@ -9,6 +9,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.errors import ContextError
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.kvcache.checkpoints import Checkpoints
 from wgpu_backend.kvcache.layered import LayeredCache
@@ -165,3 +166,62 @@ def test_an_end_loses_nothing_that_was_read_before_it(make, depth):
     assert talk.session.tokens == (TOKENS[:150] + made)[:kept]
     if depth <= 4:
         assert kept == 150 + len(made)
+
+
+class Turning(Windowed):
+    """Windows, and keys that can be turned."""
+
+    def turned(self, layer, keys, by):
+        heads = keys.reshape(keys.shape[0], self.options.kv_heads, self.options.head)
+        return self.rotary.turned(heads, by).reshape(keys.shape[0], -1)
+
+
+class TurningAll(Turning):
+    """The same without windows."""
+
+    def cache_layers(self):
+        return Llama.cache_layers(self)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_after_a_shift_keys_are_those_of_their_new_positions(make, shared):
+    talk, whole = make(TurningAll, forgets=False), make(TurningAll, forgets=False)
+    talk.ask(TOKENS[:200])
+    if shared:
+        talk.cache.copy_prefix(0, 1, 200)
+    assert talk.cache.shift(0, 40, 130, talk.model.turned) == 64
+    assert talk.cache.length(0) == 136
+    whole.ask([*TOKENS[:64], *TOKENS[128:200]])
+    # Those of a first layer depend on nothing but their token and its position.
+    assert nmse(first_keys(talk, 136), first_keys(whole, 136)) <= 1e-9
+    if shared:
+        whole.ask(TOKENS[:200], sequence=1)
+        assert nmse(first_keys(talk, 200, 1), first_keys(whole, 200, 1)) <= 1e-12
+
+
+def first_keys(talk, count, sequence=0):
+    """Keys of the first layer at the positions of a sequence."""
+    table = np.zeros((1, talk.cache.positions // 32), np.int32)
+    talk.cache.fill_table(table, [sequence])
+    at = np.arange(count)
+    keys = talk.model.backend.executor.read(talk.cache.tensors[0])
+    return keys[table[0, at // 32] * 32 + at % 32]
+
+
+def test_a_shift_of_windows_goes_where_enough_is_left(make):
+    talk = make(Turning)
+    talk.ask(TOKENS[:200])
+    assert talk.cache.can_shift(0, 32, 128)
+    assert not talk.cache.can_shift(0, 32, 192), "the window of 33 would see what is gone"
+    assert talk.cache.shift(0, 32, 128, talk.model.turned) == 96
+    assert talk.cache.length(0) == 104
+    assert np.isfinite(talk.ask(TOKENS[200:230])).all()
+    assert 0 < talk.cache.resume_point(0, 134) <= 134
+
+
+def test_states_cannot_be_shifted(make):
+    talk = make(Hybrid)
+    talk.ask(TOKENS[:100])
+    assert not talk.cache.can_shift(0, 32, 64)
+    with pytest.raises(ContextError, match="positions 32 to 64 of a sequence of 100 cannot go"):
+        talk.cache.shift(0, 32, 64, lambda layer, keys, by: keys)

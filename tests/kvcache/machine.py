@@ -320,6 +320,22 @@ class Machine(RuleBasedStateMachine):
         self.near(left, min(length, before[source]))
         self.world.tokens[target] = self.world.tokens[source][:left]
 
+    @rule(sequence=st.sampled_from(SEQUENCES), begin=PLACES, count=PLACES)
+    def shift(self, sequence: int, begin: int, count: int) -> None:
+        self.count()
+        cache, before = self.world.cache, self.lengths()
+        if not cache.can_shift(sequence, begin, begin + count):
+            return
+        try:
+            gone = cache.shift(sequence, begin, begin + count, lambda layer, keys, by: keys)
+        except CacheFull:
+            assert self.lengths() == before
+            return
+        assert gone % BLOCK == 0
+        assert count - 2 * BLOCK < gone <= count
+        first = -(-begin // BLOCK) * BLOCK
+        del self.world.tokens[sequence][first : first + gone]
+
     def near(self, point: int, wanted: int) -> None:
         """Tokens between are read again: at most an interval, where no room was short."""
         assert 0 <= point <= wanted

@@ -201,6 +201,56 @@ class BlockTable:
                 self._give_back(block)
                 held.blocks[place] = GONE
 
+    def cut_out(self, sequence: int, begin: int, end: int) -> Moves:
+        """Take positions out of the middle; what follows takes their places, in blocks of its own.
+
+        Parameters
+        ----------
+        begin, end : int
+            First position, and one past the last: multiples of the block.
+
+        Returns
+        -------
+        list of (int, int)
+            Slots to copy, from and to, of blocks that others hold too.
+
+        Raises
+        ------
+        CacheFull
+            There are not enough free blocks for those; nothing has changed.
+        """
+        self.require_cut_out(sequence, begin, end)
+        held = self._held[sequence]
+        first, last = begin // self.block, end // self.block
+        for block in held.blocks[first:last]:
+            self._give_back(block)
+        del held.blocks[first:last]
+        held.length -= end - begin
+        moves: Moves = []
+        for place, block in enumerate(held.blocks):
+            if place >= first and self._shared(block):
+                held.blocks[place] = self._take()
+                self._give_back(block)
+                moves += self._moved(block, held.blocks[place], self.block)
+        return moves
+
+    def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
+        """Fail where `cut_out` would.
+
+        Raises
+        ------
+        CacheFull
+            There are not enough free blocks for those that others hold, too.
+        """
+        blocks, first, last = self.blocks_of(sequence), begin // self.block, end // self.block
+        own = sum(self._shared(block) for block in blocks[last:])
+        going = sum(b != GONE and self._references[b] == 1 for b in blocks[first:last])
+        if own > len(self._free) + going:
+            raise CacheFull(
+                f"cache: a shift needs {own} blocks of {self.block}, "
+                f"{len(self._free) + going} are free"
+            )
+
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
         self.truncate(sequence, 0)

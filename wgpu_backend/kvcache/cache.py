@@ -28,6 +28,10 @@ Counts = Sequence[tuple[int, int]]
 """Sequences of a pass in order, and how many tokens each has in it."""
 
 
+Turn = Callable[[int, Tensor, int], Tensor]
+"""Keys of a layer, (positions, cols) f32, as they are so many positions further on: rotated."""
+
+
 class GraphInputs:
     """Inputs of the graph of a pass; each is made when something first asks for it.
 
@@ -247,6 +251,34 @@ class Cache(Protocol):
         ------
         CacheFull
             There is no room for what cannot be shared; nothing has changed.
+        """
+        ...
+
+    def can_shift(self, sequence: int, begin: int, end: int) -> bool:
+        """Whether `shift` may take these positions out: not where layers have states or chunks."""
+        ...
+
+    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
+        """Take positions out of the middle of a sequence; what follows takes their places.
+
+        Parameters
+        ----------
+        begin, end : int
+            First position, and one past the last; whole blocks between them go.
+        turn : callable
+            What the model makes of keys that move.
+
+        Returns
+        -------
+        int
+            Positions that went.
+
+        Raises
+        ------
+        ContextError
+            `can_shift` says no.
+        CacheFull
+            Others share what would have to change, and no room is free; nothing has changed.
         """
         ...
 

@@ -48,6 +48,11 @@ class Checkpoints:
         if not end:
             del self._ends[sequence]
 
+    def shift(self, sequence: int, begin: int, end: int) -> None:
+        """Take in that the positions between are gone, and what followed has moved there."""
+        moved = [p if p <= begin else max(begin, p - (end - begin)) for p in self.of(sequence)]
+        self._ends[sequence] = sorted(set(moved) - {0})
+
     def copy(self, source: int, target: int, end: int) -> None:
         """Give `target` those of `source` up to `end`."""
         self._ends[target] = list(self.of(source))

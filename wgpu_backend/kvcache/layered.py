@@ -13,8 +13,10 @@ from wgpu_backend.kvcache.cache import (
     GraphInputs,
     LayerState,
     Stored,
+    Turn,
 )
 from wgpu_backend.kvcache.checkpoints import Checkpoints
+from wgpu_backend.kvcache.paged import require_shift, whole_blocks
 from wgpu_backend.ml.tensor import Tensor
 
 
@@ -97,6 +99,18 @@ class Part(Protocol):
 
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
+        ...
+
+    def can_shift(self, sequence: int, begin: int, end: int) -> bool:
+        """Whether these positions may be taken out."""
+        ...
+
+    def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
+        """Raise CacheFull where `shift` of these whole blocks would."""
+        ...
+
+    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
+        """Take positions out, see `Cache`."""
         ...
 
     def close(self) -> None:
@@ -248,7 +262,21 @@ class LayeredCache:
         self.checkpoints.copy(source, target, end)
         return end
 
-    def _all(self, sequence: int, act: Callable[[Part], None]) -> None:
+    def can_shift(self, sequence: int, begin: int, end: int) -> bool:
+        """Whether every part can take these positions out."""
+        return all(part.can_shift(sequence, begin, end) for part in self.parts)
+
+    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
+        """Take whole blocks out of the middle of a sequence in every part."""
+        require_shift(self, sequence, begin, end)
+        begin, end = whole_blocks(begin, end)
+        for part in self.parts:
+            part.require_cut_out(sequence, begin, end)
+        self._all(sequence, lambda part: part.shift(sequence, begin, end, turn))
+        self.checkpoints.shift(sequence, begin, end)
+        return end - begin
+
+    def _all(self, sequence: int, act: Callable[[Part], object]) -> None:
         """Do something to a sequence in every part; it is forgotten if one fails."""
         try:
             for part in self.parts:

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kvcache.blocks import BlockTable
+from wgpu_backend.kvcache.blocks import GONE, BlockTable
 from wgpu_backend.kvcache.cache import (
     Arrays,
+    Cache,
     Counts,
     Declared,
     GraphInputs,
     LayerState,
     Stored,
+    Turn,
     ints,
 )
 from wgpu_backend.kvcache.layers import (
@@ -34,6 +36,28 @@ from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32
+TURNED = 16 * BLOCK  # positions whose keys are rotated together
+
+
+def whole_blocks(begin: int, end: int) -> tuple[int, int]:
+    """The whole blocks between two positions: where they begin and end."""
+    begin = -(-begin // BLOCK) * BLOCK
+    return begin, max(begin, end // BLOCK * BLOCK)
+
+
+def require_shift(cache: Cache, sequence: int, begin: int, end: int) -> None:
+    """Refuse a shift that a cache cannot do.
+
+    Raises
+    ------
+    ContextError
+        `Cache.can_shift` says no.
+    """
+    if not cache.can_shift(sequence, begin, end):
+        raise ContextError(
+            f"cache: positions {begin} to {end} of a sequence of {cache.length(sequence)} cannot "
+            "go: they are not there, or layers have forgotten what would follow; read again"
+        )
 
 
 class PagedCache:
@@ -91,6 +115,7 @@ class PagedCache:
         self._table = BlockTable(blocks, BLOCK)
         self.tensors: list[Tensor] = []
         self._shapes = dict(shapes)
+        self._own = tuple(shapes)
         self._states: dict[int, dict[str, Tensor]] = {}
         try:
             for i, shape in shapes.items():
@@ -277,6 +302,44 @@ class PagedCache:
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
         self._table.drop(sequence)
+
+    def can_shift(self, sequence: int, begin: int, end: int) -> bool:
+        """Whether the sequence has these positions."""
+        return 0 <= begin <= end <= self.length(sequence)
+
+    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
+        """Take whole blocks out of the middle of a sequence, and turn the keys that follow."""
+        require_shift(self, sequence, begin, end)
+        begin, end = whole_blocks(begin, end)
+        if begin == end:
+            return 0
+        self._copy_slots(sequence, self._table.cut_out(sequence, begin, end))
+        try:
+            self._turn(sequence, begin, begin - end, turn)
+        except BaseException:
+            self._table.drop(sequence)
+            raise
+        return end - begin
+
+    def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
+        """Fail where `shift` would, as `BlockTable.require_cut_out` does."""
+        self._table.require_cut_out(sequence, begin, end)
+
+    def _turn(self, sequence: int, begin: int, by: int, turn: Turn) -> None:
+        """Rotate the keys from `begin` on, a block of each layer at a time."""
+        blocks = self._table.blocks_of(sequence)[begin // self.block :]
+        held = [block for block in blocks if block != GONE]
+        slots = [block * self.block + i for block in held for i in range(self.block)]
+        for at in range(0, len(slots), TURNED):
+            with Context(self._executor) as context:
+                ids = context.from_ints(slots[at : at + TURNED])
+                written = (
+                    (keys := self._states[layer]["key"]).set_rows(
+                        turn(layer, keys.rows(ids), by), ids
+                    )
+                    for layer in self._own
+                )
+                context.compute(*written)
 
     def _copy_slots(self, sequence: int, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy positions for a sequence, which is forgotten if that fails."""

@@ -16,6 +16,7 @@ from wgpu_backend.kvcache.cache import (
     GraphInputs,
     LayerState,
     Stored,
+    Turn,
     ints,
 )
 from wgpu_backend.kvcache.layers import StateShape
@@ -175,6 +176,17 @@ class RecurrentCache:
         """Forget a sequence."""
         self.truncate(sequence, 0)
         self._rows.pop(sequence, None)
+
+    def can_shift(self, sequence: int, begin: int, end: int) -> bool:
+        """No: a state has taken in all tokens."""
+        return False
+
+    def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
+        """Nothing can be in the way."""
+
+    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
+        """Fail."""
+        raise ContextError("cache: states cannot be shifted; read again")
 
     def close(self) -> None:
         """Release the device memory; again is harmless."""

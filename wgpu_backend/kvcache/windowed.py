@@ -10,7 +10,7 @@ from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.kvcache.blocks import GONE
 from wgpu_backend.kvcache.cache import Arrays, Counts, Declared, ints
 from wgpu_backend.kvcache.layers import LayerCache
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
+from wgpu_backend.kvcache.paged import BLOCK, PagedCache, whole_blocks
 from wgpu_backend.ml.executor import Executor
 
 
@@ -118,6 +118,15 @@ class WindowedCache(PagedCache):
                 return position
             chunk = self.sight.chunk  # the first token of a chunk sees nothing
             position = max(gone * self.block, position - position % chunk if chunk else 0)
+
+    def can_shift(self, sequence: int, begin: int, end: int) -> bool:
+        """Whether what the next token would see, of what is in front too, is still there."""
+        begin, end = whole_blocks(begin, end)
+        if self.sight.chunk or not super().can_shift(sequence, begin, end):
+            return False
+        first = self.sight.first(self.length(sequence) - (end - begin))
+        blocks = self._table.blocks_of(sequence)[first // self.block : begin // self.block]
+        return GONE not in blocks
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
         """Give back blocks that neither the next token nor a checkpoint's would see.

@@ -44,6 +44,13 @@ class Rotary:
         """Rotate (tokens, heads, cols) by (tokens,) positions; (4, tokens) with sections."""
         return x.rope(self._table(positions), interleaved=self.options.interleaved)
 
+    def turned(self, x: Tensor, by: int) -> Tensor:
+        """Rotated (tokens, heads, cols) as they would be so many positions further on."""
+        context = x.context
+        frequencies = context.from_numpy(self._frequencies)
+        table = context.from_ints([by] * x.shape[0]).rope_table(frequencies, magnitude=1.0)
+        return x.rope(table, interleaved=self.options.interleaved)
+
     def _table(self, positions: Tensor) -> Tensor:
         context, key = positions.context, (self, positions)
         table = context.memo.get(key)
