@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.builders import Dims, tiny_model
+from wgpu_backend import nn
 from wgpu_backend.batch import Work
 from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.generation import Session, TokenStream
@@ -13,7 +14,7 @@ from wgpu_backend.errors import ContextError
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.kvcache.checkpoints import Checkpoints
 from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.layers import LayerShape, StateShape
+from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.kvcache.making import cache_of
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
@@ -31,9 +32,14 @@ TOKENS = np.random.default_rng(2).integers(0, 256, 300).tolist()
 class Windowed(Llama):
     """Llama with windows of several lengths, and one layer that sees all."""
 
-    def cache_layers(self):
-        shapes = super().cache_layers()
-        return [LayerShape(s.key, s.value, w) for s, w in zip(shapes, WINDOWS, strict=True)]
+    def layer(self, config):
+        attention = nn.SelfAttention(config, self.rope, window=WINDOWS[config.index])
+        return nn.Layer(config, attention, nn.MLP(config))
+
+    def turned(self, layer, keys, by):
+        """Keys as they are so many positions further on."""
+        heads = keys.reshape(keys.shape[0], self.layers[layer].mixer.kv_heads, -1)
+        return self.rope.turned(heads, by).reshape(keys.shape[0], -1)
 
 
 class Hybrid(Llama):
@@ -43,12 +49,26 @@ class Hybrid(Llama):
         return [(shape, StateShape(state=(4,))) for shape in super().cache_layers()]
 
 
+class Convolved(Windowed):
+    """Windows, and a short convolution in front: states that the device writes."""
+
+    def cache_layers(self):
+        first, *rest = super().cache_layers()
+        return [(first, StateShape(taps=(3, self.width))), *rest]
+
+    def embed(self, batch):
+        state = batch.state(0, "taps")
+        weight = np.random.default_rng(3).standard_normal((self.width, 4), "f4")
+        x = super().embed(batch)
+        return x.short_conv(batch.context.from_numpy(weight), state.rows, state.runs)
+
+
 class Running:
     """A model with a cache."""
 
-    def __init__(self, model, cache) -> None:
+    def __init__(self, model, cache, chunk) -> None:
         self.model, self.cache = model, cache
-        self.runner = Runner(model, cache, 32 if isinstance(cache, LayeredCache) else None)
+        self.runner = Runner(model, cache, chunk)
         self.head = Head("logits", lambda _, hidden: [model.logits(hidden)])
         self.session = Session()
         self.vocabulary = model.token_embedding.weight.shape[0]
@@ -90,7 +110,7 @@ def backend(request, tmp_path_factory):
 def make(backend):
     made = []
 
-    def make(kind, *, forgets=True):
+    def make(kind, *, forgets=True, chunk=32):
         model = kind(backend)
         layers, executor = model.cache_layers(), backend.executor
         if forgets:
@@ -99,7 +119,7 @@ def make(backend):
             assert isinstance(cache, LayeredCache)
         else:
             cache = PagedCache(executor, list(layers), 4 * POSITIONS, F32)
-        made.append(Running(model, cache))
+        made.append(Running(model, cache, chunk if forgets else 512))
         return made[-1]
 
     yield make
@@ -110,13 +130,32 @@ def make(backend):
 @pytest.mark.parametrize("step", [32, 7, 1])
 def test_a_window_gives_the_same_whatever_is_forgotten(make, step):
     tokens = TOKENS[: 60 if step == 1 else 300]
-    wanted = make(Windowed, forgets=False).ask(tokens)
+    wanted = make(Windowed, forgets=False).ask(tokens, 300)
     assert nmse(make(Windowed).ask(tokens, step), wanted) <= LIMIT
 
 
-def test_windows_matter(make):
+def test_states_go_on_as_if_a_text_were_one_pass(make):
+    wanted = make(Convolved, chunk=128).ask(TOKENS[:100], 100)
+    model = make(Convolved)
+    assert nmse(model.ask(TOKENS[:100], 7), wanted) <= LIMIT
+    left = model.cache.remove(0, 60)
+    assert 60 - INTERVAL <= left <= 60
+    model.ask(TOKENS[:40], sequence=2)
+    works = [Work(2, TOKENS[40:45], range(5)), Work(0, TOKENS[left : left + 20], range(20))]
+    got = model.runner.run(works, model.head, {}).wait()[0]
+    assert nmse(got[:5], wanted[40:45]) <= LIMIT
+    assert nmse(got[5:25], wanted[left : left + 20]) <= LIMIT
+    begin = model.cache.copy_prefix(0, 1, left + 20)
+    assert begin == left + 20
+    got = model.ask(TOKENS[begin : begin + 9], 4, sequence=1)
+    assert nmse(got, wanted[begin : begin + 9]) <= LIMIT
+
+
+def test_windows_and_states_matter(make):
     everything = make(Llama, forgets=False).ask(TOKENS)
-    assert nmse(make(Windowed, forgets=False).ask(TOKENS), everything) > 1e-4
+    windowed = make(Windowed, forgets=False).ask(TOKENS)
+    assert nmse(windowed, everything) > 1e-4
+    assert nmse(make(Convolved).ask(TOKENS), windowed) > 1e-4
 
 
 def test_sequences_of_a_batch_forget_for_themselves(make):
@@ -168,24 +207,9 @@ def test_an_end_loses_nothing_that_was_read_before_it(make, depth):
         assert kept == 150 + len(made)
 
 
-class Turning(Windowed):
-    """Windows, and keys that can be turned."""
-
-    def turned(self, layer, keys, by):
-        heads = keys.reshape(keys.shape[0], self.options.kv_heads, self.options.head)
-        return self.rotary.turned(heads, by).reshape(keys.shape[0], -1)
-
-
-class TurningAll(Turning):
-    """The same without windows."""
-
-    def cache_layers(self):
-        return Llama.cache_layers(self)
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_after_a_shift_keys_are_those_of_their_new_positions(make, shared):
-    talk, whole = make(TurningAll, forgets=False), make(TurningAll, forgets=False)
+    talk, whole = make(Windowed, forgets=False), make(Windowed, forgets=False)
     talk.ask(TOKENS[:200])
     if shared:
         talk.cache.copy_prefix(0, 1, 200)
@@ -209,7 +233,7 @@ def first_keys(talk, count, sequence=0):
 
 
 def test_a_shift_of_windows_goes_where_enough_is_left(make):
-    talk = make(Turning)
+    talk = make(Windowed)
     talk.ask(TOKENS[:200])
     assert talk.cache.can_shift(0, 32, 128)
     assert not talk.cache.can_shift(0, 32, 192), "the window of 33 would see what is gone"
