@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from wgpu_backend.graph.spec import Spec, broadcast_strides
     from wgpu_backend.graph.spec import broadcast as broadcast_shape
     from wgpu_backend.kvcache.layers import LayerShape as CacheLayer
+    from wgpu_backend.kvcache.layers import SharedLayer as CacheShared
+    from wgpu_backend.kvcache.layers import StateShape as CacheState
     from wgpu_backend.kvcache.paged import PagedCache
     from wgpu_backend.ml.backend import (
         Backend,
@@ -142,7 +144,7 @@ _HOMES = {
     "graph.fusion": "Graph OpNode",
     "graph.node": "Launch Node",
     "graph.spec": "Spec broadcast_shape=broadcast broadcast_strides",
-    "kvcache.layers": "CacheLayer=LayerShape",
+    "kvcache.layers": "CacheLayer=LayerShape CacheShared=SharedLayer CacheState=StateShape",
     "kvcache.paged": "PagedCache",
     "ml.backend": "Backend BackendParams LoadCancelled new_backend register_backend",
     "ml.context": "Context",
@@ -165,7 +167,8 @@ _HOME_OF = {
 }
 __all__ = [
     "FLOATS", "Array", "Backend", "BackendError", "BackendParams", "Batch", "BatchShape",
-    "CacheFull", "CacheLayer", "Capabilities", "Config", "Context", "ContextError", "ContextFull",
+    "CacheFull", "CacheLayer", "CacheShared", "CacheState", "Capabilities", "Config", "Context",
+    "ContextError", "ContextFull",
     "DType", "DTypeError", "Decoder", "DeviceError", "DeviceInfo", "DeviceLost", "Devices",
     "GGUFError", "Graph", "Head", "LanguageModel", "Launch", "LeftOutWarning", "LoadCancelled",
     "Model", "ModelError", "Node", "Op", "OpNode", "OptionError", "OutOfMemory", "PagedCache",
