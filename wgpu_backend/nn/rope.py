@@ -48,7 +48,8 @@ class Rotary:
         """Rotated (tokens, heads, cols) as they would be so many positions further on."""
         context = x.context
         frequencies = context.from_numpy(self._frequencies)
-        table = context.from_ints([by] * x.shape[0]).rope_table(frequencies, magnitude=1.0)
+        positions = context.from_numpy(np.full(x.shape[0], by, np.int32))
+        table = positions.rope_table(frequencies, magnitude=1.0)
         return x.rope(table, interleaved=self.options.interleaved)
 
     def _table(self, positions: Tensor) -> Tensor:
