@@ -249,3 +249,16 @@ def test_states_cannot_be_shifted(make):
     assert not talk.cache.can_shift(0, 32, 64)
     with pytest.raises(ContextError, match="positions 32 to 64 of a sequence of 100 cannot go"):
         talk.cache.shift(0, 32, 64, lambda layer, keys, by: keys)
+
+
+@pytest.mark.parametrize("spans", [(), ((40, 45),)])
+def test_tokens_of_a_span_see_each_other(make, spans):
+    rows = []
+    for last in (7, 8):
+        talk = make(Windowed, chunk=64)
+        talk.ask(TOKENS[:30])
+        tokens = [*TOKENS[30:75], last, *TOKENS[76:80]]
+        works = [Work(0, tokens, range(len(tokens)), spans=spans)]
+        rows.append(talk.runner.run(works, talk.head, {}).wait()[0][: len(tokens)])
+    differ = np.abs(rows[0] - rows[1]).max(axis=1) > 0
+    assert differ.argmax() == (40 if spans else 45)
