@@ -172,3 +172,13 @@ def test_random_chains(fusing, rng, monkeypatch):
         want, _ = unfused(fusing, build, monkeypatch)
         assert ops == ["chain"]
         np.testing.assert_allclose(got[0], want[0], rtol=1e-6, atol=1e-7)
+
+
+def test_a_shape_that_no_operand_has_is_left_alone(fusing, rng, monkeypatch):
+    x, shares = rng.standard_normal((1, 1, 12)), rng.standard_normal((6, 12))
+
+    def build(context):
+        a, b = (context.from_numpy(values.astype(np.float32)) for values in (x, shares))
+        return [a + a.silu() * b]
+
+    check(fusing, build, monkeypatch, ["silu", "mul", "add"])

@@ -161,6 +161,9 @@ def joined(node: OpNode, graph: Graph) -> Node | None:
         operands, steps = _with(maker, operands, steps)
     if not taken or len(operands) > MAX_OPERANDS or len(steps) > MAX_STEPS:
         return None
+    # A chain has the shape of an operand; broadcasting may have made one that none has.
+    if all(x.spec.shape != shape for x in operands):
+        return None
     return graph.call(chain, steps, *operands)
 
 
