@@ -31,10 +31,10 @@ class Decoder(Model):
     ----------
     norm : type of Norm
         Kind of every norm.
+    output_norm_name : str
+        Of the last norm's weight.
     rope_interleaved : bool
         Whether neighbours are rotated with each other; otherwise halves of a head.
-    rope : Rotary
-        From the file's keys.
     embedding_scale, logit_scale : float
         Factors; 1 where a model does not set them.
     logit_softcap : float
@@ -42,6 +42,7 @@ class Decoder(Model):
     """
 
     norm: ClassVar[type[nn.Norm]] = nn.RMSNorm
+    output_norm_name: ClassVar[str] = "output_norm"
     rope_interleaved: ClassVar[bool] = False
     fused_weights = (
         ("attn_q", "attn_k", "attn_v"),
@@ -63,13 +64,14 @@ class Decoder(Model):
         self.positions = keys.uint("context_length", 0) or None
         self.vocabulary = backend.require("token_embd.weight").shape[0]
         self.backend = backend  # which `make_norm` may ask
-        self.output_norm = nn.weight("output_norm", "width", kind=self.make_norm(), needed=True)
+        self.output_norm = nn.weight(
+            self.output_norm_name, "width", kind=self.make_norm(), needed=True
+        )
         super().__init__(backend)
         self.embedding_scale = self.logit_scale = 1.0
         self.logit_softcap = keys.float("final_logit_softcapping", 0.0)
         count = keys.uint("block_count", at_least=1) - keys.uint("nextn_predict_layers", 0)
         self._configs = self._layer_configs(count)
-        self.rope = self.make_rope()
         self.layers = [self.layer(config) for config in self._configs]
         for i, layer in enumerate(self.layers):
             self.fill(layer, f"blk.{i}.")
@@ -87,6 +89,11 @@ class Decoder(Model):
     def make_norm(self) -> nn.Norm:
         """Norm of the model's kind, with the file's epsilon."""
         return self.norm.from_config(self.config)
+
+    @cached_property
+    def rope(self) -> nn.Rotary:
+        """Rotation of queries and keys; made for the first layer that asks for it."""
+        return self.make_rope()
 
     @abstractmethod
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -140,8 +147,8 @@ class Decoder(Model):
         return None if table is None else table.weight.shape[0]
 
     def cache_layers(self) -> Sequence[LayerCache]:
-        """What each layer's mixer keeps."""
-        return [layer.mixer.cached for layer in self.layers]
+        """What each layer keeps."""
+        return [layer.cached for layer in self.layers]
 
     def hidden(self, batch: Batch) -> Tensor:
         """States of the wanted rows after the last norm."""

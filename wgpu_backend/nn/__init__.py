@@ -2,6 +2,7 @@
 
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.experts import Experts, Routing
+from wgpu_backend.nn.gated_delta import GatedDelta, unit_rows
 from wgpu_backend.nn.latent_attention import LatentAttention
 from wgpu_backend.nn.layer import DecoderLayer, FeedForward, Layer, Mixer, ParallelLayer
 from wgpu_backend.nn.layer_config import LayerConfig
@@ -16,10 +17,13 @@ from wgpu_backend.nn.layers import (
     RMSNorm,
     fused_linear,
 )
+from wgpu_backend.nn.lone_layer import FeedForwardLayer, MixerLayer
+from wgpu_backend.nn.mamba import Mamba, Mamba2
 from wgpu_backend.nn.mlp import MLP, activated, gated
 from wgpu_backend.nn.module import Module, populate, weight
 from wgpu_backend.nn.rope import RopeOptions, Rotary
 from wgpu_backend.nn.self_attention import SelfAttention
+from wgpu_backend.nn.short_conv import ShortConv
 
 __all__ = [
     "MLP",
@@ -28,13 +32,18 @@ __all__ = [
     "ExpertLinear",
     "Experts",
     "FeedForward",
+    "FeedForwardLayer",
+    "GatedDelta",
     "HeadLayerNorm",
     "LatentAttention",
     "Layer",
     "LayerConfig",
     "LayerNorm",
     "Linear",
+    "Mamba",
+    "Mamba2",
     "Mixer",
+    "MixerLayer",
     "Module",
     "Norm",
     "ParallelLayer",
@@ -44,11 +53,13 @@ __all__ = [
     "Rotary",
     "Routing",
     "SelfAttention",
+    "ShortConv",
     "Temperature",
     "activated",
     "attend",
     "fused_linear",
     "gated",
     "populate",
+    "unit_rows",
     "weight",
 ]

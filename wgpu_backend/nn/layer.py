@@ -48,6 +48,11 @@ class DecoderLayer(Module):
 
     mixer: Mixer
 
+    @property
+    def cached(self) -> LayerCache:
+        """What the layer keeps of the past: what its mixer does."""
+        return self.mixer.cached
+
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(tokens, width) to the same; of the last layer only the wanted rows."""
         raise NotImplementedError

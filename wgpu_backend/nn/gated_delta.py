@@ -1,0 +1,120 @@
+"""Mixer that remembers by the gated delta rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from wgpu_backend.batch import Batch
+from wgpu_backend.kvcache.layers import StateShape
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.layer_config import LayerConfig
+from wgpu_backend.nn.layers import Linear
+from wgpu_backend.nn.module import Module, weight
+
+
+class GatedDelta(Module):
+    """Gated delta net (Yang, Kautz & Hatamizadeh 2024, §3.3), heads of values sharing keys.
+
+    Betas and decays have weights of their own, or one together, ``ssm_ba``, in which those of the
+    heads that share keys are neighbours.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    tiled : bool
+        Whether keys are dealt to heads in turn; otherwise neighbours share one.
+
+    Raises
+    ------
+    ModelError
+        Heads do not divide the values, or heads of keys not those of values.
+    """
+
+    mixed: Linear = weight("attn_qkv", "channels", "width")
+    gate: Linear = weight("attn_gate", "inner", "width")
+    conv: Linear = weight("ssm_conv1d", "channels", "taps")
+    both: Linear | None = None
+    beta: Linear
+    alpha: Linear
+    step_bias: Tensor = weight("ssm_dt.bias", "heads")
+    decay: Tensor = weight("ssm_a", "heads")
+    norm: Tensor = weight("ssm_norm.weight", "head")
+    output: Linear = weight("ssm_out", "width", "inner")
+
+    def __init__(self, config: LayerConfig, *, tiled: bool = False) -> None:
+        self.layer, self.width, self.tiled = config.index, config.width, tiled
+        self.taps = config.uint("ssm.conv_kernel", at_least=2)
+        self.inner = config.uint("ssm.inner_size", at_least=1)
+        self.heads = config.uint("ssm.time_step_rank", at_least=1)
+        self.key_heads = config.uint("ssm.group_count", at_least=1)
+        self.keys = config.uint("ssm.state_size", at_least=1)
+        if self.inner % self.heads or self.heads % self.key_heads:
+            raise config.fail(
+                f"{self.inner} values, {self.heads} heads, {self.key_heads} heads of keys; needs "
+                "multiples of each other"
+            )
+        self.head, self.rates = self.inner // self.heads, 2 * self.heads
+        self.channels = self.inner + 2 * self.key_heads * self.keys
+        self.eps = config.float("attention.layer_norm_rms_epsilon")
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Betas and decays have weights of their own, or one together."""
+        if has("ssm_ba.weight"):
+            self.both = weight("ssm_ba", "rates", "width")
+            return
+        self.beta = weight("ssm_beta", "heads", "width")
+        self.alpha = weight("ssm_alpha", "heads", "width")
+
+    @property
+    def cached(self) -> StateShape:
+        """Last values of the convolution, and what each head remembers."""
+        return StateShape(
+            conv=(self.taps - 1, self.channels), memory=(self.heads, self.keys, self.head)
+        )
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Write and read memories: (tokens, width) to (tokens, inner), for `project`."""
+        tokens, keys = x.shape[0], self.key_heads * self.keys
+        conv, memory = batch.state(self.layer, "conv"), batch.state(self.layer, "memory")
+        qkv = self.mixed(x).short_conv(
+            self.conv.weight, conv.rows, conv.runs, self.conv.bias, silu=True
+        )
+        qk, v = qkv.chunk_sections(-1, 2 * keys, self.inner)
+        qk = unit_rows(qk.reshape(tokens, 2 * self.key_heads, self.keys), self.eps)
+        q, k = qk.chunk(1, self.key_heads)
+        beta, alpha = self._rates(x)
+        y = q.gated_delta(
+            k,
+            v.reshape(tokens, self.heads, self.head),
+            alpha.add(self.step_bias).softplus().mul(self.decay).reshape(tokens, self.heads, 1),
+            beta.sigmoid(),
+            memory.rows,
+            memory.runs,
+            scale=self.keys**-0.5,
+            tiled=self.tiled,
+        )
+        normed = y.rms_norm(self.norm, eps=self.eps).reshape(tokens, self.inner)
+        return self.gate(x).swiglu(normed)
+
+    def _rates(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What becomes beta and decay of each head: (tokens, heads) each."""
+        if self.both is None:
+            return self.beta(x), self.alpha(x)
+        tokens, shared = x.shape[0], self.heads // self.key_heads
+        both = self.both(x).reshape(tokens, self.key_heads, 2 * shared)
+        beta, alpha = both.chunk(-1, shared)
+        return beta.reshape(tokens, self.heads), alpha.reshape(tokens, self.heads)
+
+    def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        return self.output(y, residual)
+
+
+def unit_rows(x: Tensor, eps: float) -> Tensor:
+    """Rows of (..., cols) at unit length: ``x / sqrt(sum(x²) + eps)``."""
+    cols = x.shape[-1]
+    # A norm to unit mean square whose weights undo the mean.
+    scale = x.context.from_numpy(np.full(cols, cols**-0.5, np.float32))
+    return x.rms_norm(scale, eps=eps / cols)
