@@ -1,0 +1,52 @@
+"""Falcon-H1: attention and Mamba 2 side by side in every layer.
+
+Zuo et al. 2025, "Falcon-H1: A Family of Hybrid-Head Language Models", §2. Its multipliers are in
+the weights of a GGUF file.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.kvcache.layers import LayerCache
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+
+class HybridHeads(nn.DecoderLayer):
+    """``x += attention(norm(x)) + mamba(norm(x))``, then ``x += mlp(norm(x))``."""
+
+    norm: nn.Norm
+    mlp_norm: Tensor = nn.weight("ffn_norm", "width")
+
+    def __init__(self, config: nn.LayerConfig, rope: nn.Rotary | None) -> None:
+        self.width, self.last = config.width, config.last
+        self.attention = nn.SelfAttention(config, rope)
+        self.mamba = nn.Mamba2(config)
+        self.mlp = nn.MLP(config)
+        self.norm = config.norm("attn_norm")
+        self.eps = config.make_norm().eps
+
+    @property
+    def cached(self) -> LayerCache:
+        """Keys and values, and states."""
+        return self.attention.cached, self.mamba.cached
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """(tokens, width) to the same; of the last layer only the wanted rows."""
+        normed = self.norm(x)
+        y, z = self.attention.forward(normed, batch), self.mamba.forward(normed, batch)
+        if self.last:
+            x, y, z = batch.wanted(x), batch.wanted(y), batch.wanted(z)
+        x = self.attention.project(y, self.mamba.project(z, x))
+        return self.mlp.forward(x.rms_norm(self.mlp_norm, eps=self.eps), x)
+
+
+@architecture("falcon-h1")
+class FalconH1(Decoder):
+    """Falcon-H1."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Attention and scan of the same tokens."""
+        return HybridHeads(config, self.rope)

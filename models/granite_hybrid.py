@@ -1,0 +1,26 @@
+"""Granite 4.0 and Bamba: Mamba 2 with attention in a few layers; with experts, too.
+
+IBM 2025, "Granite 4.0 Language Models"; IBM et al. 2024, "Bamba: Inference-Efficient Hybrid Mamba2
+Model".
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.model import architecture
+
+from .granite import Granite
+
+
+@architecture("granitehybrid")
+class GraniteHybrid(Granite):
+    """Layers without KV heads scan; those that attend rotate where the file says so (Bamba)."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Scan or attention, and experts or one network."""
+        attends = config.uint("attention.head_count_kv")
+        rotates = self.config.bool("rope.scaling.finetuned", False)
+        rope = self.rope if rotates else None
+        mixer = nn.SelfAttention(config, rope) if attends else nn.Mamba2(config)
+        mlp = nn.Experts(config) if "ffn_gate_inp.weight" in config else nn.MLP(config)
+        return nn.Layer(config, mixer, mlp, residual_scale=config.float("residual_scale", 1.0))

@@ -1,0 +1,26 @@
+"""Jamba: Mamba with attention in a few layers, and experts in every other.
+
+Lieber et al. 2024, "Jamba: A Hybrid Transformer-Mamba Language Model", §2.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("jamba")
+class Jamba(Decoder):
+    """Layers without KV heads scan; those that attend count no positions."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Scan or attention, then experts where the layer has a router."""
+        attends = config.uint("attention.head_count_kv")
+        mixer = nn.SelfAttention(config, None) if attends else nn.Mamba(config)
+        return nn.Layer(config, mixer, self._feed_forward(config))
+
+    def _feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        if "ffn_gate_inp.weight" not in config:
+            return nn.MLP(config)
+        return nn.Experts(config, routing=nn.Routing.from_config(config, normalised=False))

@@ -1,0 +1,159 @@
+"""Kimi Linear: delta attention, each channel with its own decay, and latent attention between.
+
+Kimi Team 2025, "Kimi Linear: An Expressive, Efficient Attention Architecture", §3 and §4; latent
+attention is DeepSeek-AI 2024, "DeepSeek-V2", §2.1, without positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.dtypes import I32
+from wgpu_backend.kvcache.layers import LayerShape, StateShape
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+_PARTS = ("q", "k", "v")
+
+
+class DeltaAttention(nn.Module):
+    """Kimi delta attention (§3.1): the gated delta rule, every channel with a decay of its own."""
+
+    query: nn.Linear = nn.weight("attn_q", "inner", "width")
+    key: nn.Linear = nn.weight("attn_k", "inner", "width")
+    value: nn.Linear = nn.weight("attn_v", "inner", "width")
+    query_conv: Tensor = nn.weight("ssm_conv1d_q.weight")
+    key_conv: Tensor = nn.weight("ssm_conv1d_k.weight")
+    value_conv: Tensor = nn.weight("ssm_conv1d_v.weight")
+    beta: nn.Linear = nn.weight("ssm_beta", "heads", "width")
+    decay: Tensor = nn.weight("ssm_a")
+    step_bias: Tensor = nn.weight("ssm_dt.bias", "inner")
+    forget_down: nn.Linear = nn.weight("ssm_f_a", "head", "width")
+    forget_up: nn.Linear = nn.weight("ssm_f_b", "inner", "head")
+    gate_down: nn.Linear = nn.weight("ssm_g_a", "head", "width")
+    gate_up: nn.Linear = nn.weight("ssm_g_b", "inner", "head")
+    norm: Tensor = nn.weight("ssm_norm.weight", "head")
+    output: nn.Linear = nn.weight("attn_output", "width", "inner")
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.layer, self.width = config.index, config.width
+        self.taps = config.uint("ssm.conv_kernel", at_least=2)
+        self.heads = config.uint("attention.head_count", at_least=1)
+        self.head = config.uint("kda.head_dim", at_least=1)
+        self.inner = self.heads * self.head
+        self.eps = config.float("attention.layer_norm_rms_epsilon")
+
+    @property
+    def cached(self) -> StateShape:
+        """Last values of the convolutions, and what each head remembers."""
+        convs = dict.fromkeys(_PARTS, (self.taps - 1, self.inner))
+        return StateShape(**convs, memory=(self.heads, self.head, self.head))
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Write and read memories: (tokens, width) to (tokens, inner), for `project`."""
+        tokens, memory = x.shape[0], batch.state(self.layer, "memory")
+        by_head = (tokens, self.heads, self.head)
+        q, k, v = (y.reshape(*by_head) for y in self._convolved(x, batch))
+        step = self.forget_up(self.forget_down(x)).add(self.step_bias).softplus()
+        y = nn.unit_rows(q, self.eps).gated_delta(
+            nn.unit_rows(k, self.eps),
+            v,
+            step.reshape(*by_head).mul(self.decay.reshape(self.heads, 1)),
+            self.beta(x).sigmoid(),
+            memory.rows,
+            memory.runs,
+            scale=self.head**-0.5,
+        )
+        gate = self.gate_up(self.gate_down(x)).sigmoid()
+        return y.rms_norm(self.norm, eps=self.eps).reshape(tokens, self.inner).mul(gate)
+
+    def _convolved(self, x: Tensor, batch: Batch) -> Sequence[Tensor]:
+        """Queries, keys and values behind their convolutions."""
+        weights = (self.query_conv, self.key_conv, self.value_conv)
+        states = [batch.state(self.layer, part) for part in _PARTS]
+        projected = nn.fused_linear(x, self.query, self.key, self.value)
+        return [
+            y.short_conv(w.reshape(self.inner, self.taps), state.rows, state.runs, silu=True)
+            for y, w, state in zip(projected, weights, states, strict=True)
+        ]
+
+    def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        return self.output(y, residual)
+
+
+class LatentAttention(nn.Module):
+    """Multi-head latent attention in its absorbed form, without rotation."""
+
+    query: nn.Linear = nn.weight("attn_q", "queries", "width")
+    latent: nn.Linear = nn.weight("attn_kv_a_mqa", "stored", "width")
+    latent_norm: Tensor = nn.weight("attn_kv_a_norm.weight", "rank")
+    key_up: Tensor = nn.weight("attn_k_b.weight", "heads", "rank", "own")
+    value_up: Tensor = nn.weight("attn_v_b.weight", "heads", "value", "rank")
+    output: nn.Linear = nn.weight("attn_output", "width", "values")
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.layer, self.width = config.index, config.width
+        self.heads = config.uint("attention.head_count", at_least=1)
+        self.rank = config.uint("attention.kv_lora_rank", at_least=1)
+        self.head = config.uint("attention.key_length_mla", at_least=1)
+        self.value = config.uint("attention.value_length_mla", at_least=1)
+        self.shared = config.uint("rope.dimension_count")  # not rotated here, but of all heads
+        self.own = self.head - self.shared
+        if self.own < 1:
+            raise config.fail(f"heads of {self.head} keys share {self.shared} of them")
+        self.queries, self.values = self.heads * self.head, self.heads * self.value
+        self.stored = self.rank + self.shared
+        self.eps = config.float("attention.layer_norm_rms_epsilon")
+
+    @property
+    def cached(self) -> LayerShape:
+        """Latent vectors, and keys that all heads share."""
+        return LayerShape(self.stored, self.rank)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Attend: (tokens, width) to (tokens, heads * value), for `project`."""
+        tokens = x.shape[0]
+        q, shared_q = (
+            self.query(x)
+            .reshape(tokens, self.heads, self.head)
+            .chunk_sections(-1, self.own, self.shared)
+        )
+        latent, shared_k = self.latent(x).chunk_sections(-1, self.rank, self.shared)
+        latent = latent.rms_norm(self.latent_norm, eps=self.eps)
+        heads = self._each_head(x)
+        q = self.key_up.mulmat_id(q.contiguous(), heads).stack(-1, shared_q)
+        k = latent.stack(-1, shared_k).reshape(tokens, 1, self.stored)
+        v = latent.reshape(tokens, 1, self.rank)
+        y = nn.attend(self.layer, q, k, v, batch, scale=self.head**-0.5)
+        y = self.value_up.mulmat_id(y.reshape(tokens, self.heads, self.rank), heads)
+        return y.reshape(tokens, self.values)
+
+    def _each_head(self, x: Tensor) -> Tensor:
+        """Numbers of the heads, for every token: (tokens, heads)."""
+        return x.context.from_numpy(np.tile(np.arange(self.heads), (x.shape[0], 1)), I32)
+
+    def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        return self.output(y, residual)
+
+
+@architecture("kimi-linear")
+class KimiLinear(Decoder):
+    """Layers without KV heads remember; experts follow behind the leading layers."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Delta attention or latent attention, and a network or experts."""
+        attends = config.uint("attention.head_count_kv")
+        mixer = LatentAttention(config) if attends else DeltaAttention(config)
+        return nn.Layer(config, mixer, self._feed_forward(config))
+
+    def _feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        if "ffn_gate_inp.weight" not in config:
+            return nn.MLP(config)
+        return nn.Experts(config, routing=nn.Routing.from_config(config, "sigmoid"))

@@ -1,0 +1,31 @@
+"""LFM2: short convolutions, and attention in a few layers; with experts, too.
+
+Liquid AI 2025, "LFM2 Technical Report", §2.1.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("lfm2", "lfm2moe")
+class Lfm2(Decoder):
+    """Layers without KV heads convolve; those behind the leading ones may have experts."""
+
+    output_norm_name = "token_embd_norm"
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """A convolution, or attention with norms of query and key heads."""
+        return nn.Layer(config, self._mixer(config), self._feed_forward(config))
+
+    def _mixer(self, config: nn.LayerConfig) -> nn.Mixer:
+        if not config.uint("attention.head_count_kv"):
+            return nn.ShortConv(config)
+        return nn.SelfAttention(config, self.rope, qk_norm="head")
+
+    def _feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        if "ffn_gate_inp.weight" not in config:
+            return nn.MLP(config)
+        return nn.Experts(config, routing=nn.Routing.from_config(config, "sigmoid"))

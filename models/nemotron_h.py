@@ -1,0 +1,33 @@
+"""Nemotron-H and Nemotron 3 Nano: layers that scan, attend or change each token by itself.
+
+NVIDIA 2025, "Nemotron-H: A Family of Accurate and Efficient Hybrid Mamba-Transformer Models", §2;
+with experts "Nemotron 3 Nano", §2.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.model import architecture
+
+
+@architecture("nemotron_h", "nemotron_h_moe")
+class NemotronH(Decoder):
+    """A layer has one part: what its KV heads and feed-forward length say."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Attention without positions, squared ReLUs, or a scan."""
+        if config.uint("attention.head_count_kv"):
+            return nn.MixerLayer(config, nn.SelfAttention(config, None))
+        if config.uint("feed_forward_length"):
+            return nn.FeedForwardLayer(config, self._feed_forward(config))
+        return nn.MixerLayer(config, nn.Mamba2(config))
+
+    def _feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        if "ffn_gate_inp.weight" not in config:
+            return nn.MLP(config, "relu2", gated=False)
+        if "ffn_latent_down.weight" in config:
+            raise config.fail("experts of compressed tokens (ffn_latent_down) are not supported")
+        return nn.Experts(
+            config, "relu2", nn.Routing.from_config(config, "sigmoid"), is_gated=False
+        )

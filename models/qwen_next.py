@@ -1,0 +1,70 @@
+"""Qwen3-Next and Qwen3.5: gated delta nets, and gated attention in every fourth layer.
+
+Qwen Team 2025, "Qwen3-Next: Towards Ultimate Training & Inference Efficiency"; the delta rule is
+Yang, Kautz & Hatamizadeh 2024, "Gated Delta Networks"; the gate of attention Qiu et al. 2025,
+"Gated Attention for Large Language Models", §2.2.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+
+class GatedAttention(nn.SelfAttention):
+    """Attention whose results each go through a gate, which is made with the queries."""
+
+    def __init__(self, config: nn.LayerConfig, rope: nn.Rotary | None) -> None:
+        super().__init__(config, rope, qk_norm="head")
+        self.queries *= 2  # each head's, then its gates
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
+        tokens = x.shape[0]
+        q, k, v = nn.fused_linear(x, self.query, self.key, self.value)
+        q, gate = q.reshape(tokens, self.heads, 2 * self.head).chunk(-1, self.head)
+        k = k.reshape(tokens, self.kv_heads, self.head)
+        v = v.reshape(tokens, self.kv_heads, self.value_head)
+        q, k = self.positioned(q, k, batch)
+        y = nn.attend(self.layer, q, k, v, batch, scale=self.scale)
+        return y.mul(gate.sigmoid().reshape(tokens, -1))
+
+
+@architecture("qwen3next")
+class Qwen3Next(Decoder):
+    """Experts and a shared one; neighbouring heads of values share keys."""
+
+    tiled_keys = False
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """A delta net or attention, then experts."""
+        names = ("attn_norm", "post_attention_norm")
+        return nn.Layer(config, self._mixer(config), self.feed_forward(config), before=names)
+
+    def _mixer(self, config: nn.LayerConfig) -> nn.Mixer:
+        if "ssm_a" in config:
+            return nn.GatedDelta(config, tiled=self.tiled_keys)
+        return GatedAttention(config, self.rope)
+
+    def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        """Softmax over all experts, normalised."""
+        return nn.Experts(config)
+
+
+@architecture("qwen35moe")
+class Qwen35Moe(Qwen3Next):
+    """Keys are dealt to heads in turn. Of text all four positions of a token are the same."""
+
+    tiled_keys = True
+
+
+@architecture("qwen35")
+class Qwen35(Qwen35Moe):
+    """One network for all tokens."""
+
+    def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        """SwiGLU."""
+        return nn.MLP(config)

@@ -1,0 +1,257 @@
+"""RWKV 6 and 7: recurrent networks that mix each token with the one before it.
+
+Peng et al. 2024, "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", §4.2;
+Peng et al. 2025, "RWKV-7 Goose with Expressive Dynamic State Evolution", §4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.decoder import Decoder
+from wgpu_backend.dtypes import I32
+from wgpu_backend.kvcache.layers import StateShape
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+_GROUP_EPS = 64e-5  # of the norm over heads, in no key of a file
+_DECAY = -0.606531  # RWKV-7's largest decay is exp of that: -exp(-1/2)
+Activation = Callable[[Tensor], Tensor]
+
+
+def before(x: Tensor, layer: int, name: str, batch: Batch) -> Tensor:
+    """What each token differs by from the one before it: (tokens, width)."""
+    state = batch.state(layer, name)
+    return x.token_shift(state.rows, state.runs).sub(x)
+
+
+class ChannelMix(nn.Module):
+    """Squared ReLU of a token and the one before it, behind a gate in RWKV-6."""
+
+    key: nn.Linear = nn.weight("channel_mix_key", "inner", "width")
+    value: nn.Linear = nn.weight("channel_mix_value", "width", "inner")
+    receptance: nn.Linear | None = nn.weight("channel_mix_receptance", "width", "width")
+    key_mix: Tensor = nn.weight("channel_mix_lerp_k.weight", "width")
+    receptance_mix: Tensor | None = nn.weight("channel_mix_lerp_r.weight", "width")
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.width = config.width
+        self.inner = config.uint("feed_forward_length", at_least=1)
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        """Rows and what the ones before differ by to (rows, width)."""
+        y = self.value(self.key(x.add(shift.mul(self.key_mix))).relu().sqr())
+        if self.receptance is None or self.receptance_mix is None:
+            return y
+        return self.receptance(x.add(shift.mul(self.receptance_mix))).sigmoid().mul(y)
+
+
+class TimeMix(nn.Module):
+    """What both generations have in common: receptance, keys, values, and a norm over heads."""
+
+    receptance: nn.Linear = nn.weight("time_mix_receptance", "width", "width")
+    key: nn.Linear = nn.weight("time_mix_key", "width", "width")
+    value: nn.Linear = nn.weight("time_mix_value", "width", "width")
+    norm: nn.Linear = nn.weight("time_mix_ln")
+    output: nn.Linear = nn.weight("time_mix_output", "width", "width")
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.layer, self.width = config.index, config.width
+        self.head = config.uint("wkv.head_size", at_least=1)
+        if self.width % self.head:
+            raise config.fail(f"embedding_length is {self.width}, no multiple of {self.head}")
+        self.heads = self.width // self.head
+
+    def by_head(self, x: Tensor) -> Tensor:
+        """(tokens, width) as (tokens, heads, head)."""
+        return x.reshape(-1, self.heads, self.head)
+
+    def normed(self, y: Tensor) -> Tensor:
+        """(tokens, heads, head) to (tokens, width), every head at mean 0 and variance 1."""
+        rows = y.layer_norm(None, eps=_GROUP_EPS).reshape(-1, self.width).mul(self.norm.weight)
+        return rows if self.norm.bias is None else rows.add(self.norm.bias)
+
+
+class TimeMix6(TimeMix):
+    """How much of the token before comes in, and how states decay, the token says (§4.2)."""
+
+    gate: nn.Linear = nn.weight("time_mix_gate", "width", "width")
+    mix: Tensor = nn.weight("time_mix_lerp_x.weight", "width")
+    mixes: Tensor = nn.weight("time_mix_lerp_fused.weight")
+    mix_down: nn.Linear = nn.weight("time_mix_w1")
+    mix_up: Tensor = nn.weight("time_mix_w2.weight")
+    decay: Tensor = nn.weight("time_mix_decay.weight", "width")
+    decay_down: nn.Linear = nn.weight("time_mix_decay_w1")
+    decay_up: nn.Linear = nn.weight("time_mix_decay_w2")
+    bonus: Tensor = nn.weight("time_mix_first.weight", "heads", "head")
+
+    def forward(self, x: Tensor, shift: Tensor, batch: Batch) -> Tensor:
+        """(tokens, width) to the same, for `output`."""
+        w, k, v, r, g = self._mixed(x, shift)
+        rate = self.decay_up(self.decay_down(w).tanh()).add(self.decay)
+        state = batch.state(self.layer, "wkv")
+        y = self.by_head(self.receptance(r)).gated_linear(
+            self.by_head(self.key(k)),
+            self.by_head(self.value(v)),
+            self.by_head(rate.exp().neg()),
+            state.rows,
+            state.runs,
+            self.bonus,
+        )
+        return self.gate(g).swiglu(self.normed(y))
+
+    def _mixed(self, x: Tensor, shift: Tensor) -> list[Tensor]:
+        """Five mixtures of each token with the one before."""
+        tokens = x.shape[0]
+        low = self.mix_down(x.add(shift.mul(self.mix))).tanh().reshape(tokens, 5, -1)
+        five = x.context.from_numpy(np.tile(np.arange(5), (tokens, 1)), I32)
+        share = self.mix_up.mulmat_id(low, five).add(self.mixes.reshape(5, self.width))
+        rows = (tokens, 1, self.width)
+        mixed = x.reshape(*rows).add(shift.reshape(*rows).mul(share))
+        return [part.reshape(tokens, self.width) for part in mixed.chunk(1, 1)]
+
+
+class LowRank(nn.Module):
+    """``up(activation(down(x))) + bias``; its weights are numbered 0 to 2 behind one name."""
+
+    down: nn.Linear
+    up: nn.Linear
+    bias: Tensor | None = None
+
+    def __init__(self, name: str, *, biased: bool = True) -> None:
+        self.down, self.up = nn.weight(f"{name}1"), nn.weight(f"{name}2")
+        if biased:
+            self.bias = nn.weight(f"{name}0.weight", needed=True)
+
+    def __call__(self, x: Tensor, activation: Activation | None = None) -> Tensor:
+        """Map (tokens, width) to the same."""
+        low = self.down(x)
+        y = self.up(low if activation is None else activation(low))
+        return y if self.bias is None else y.add(self.bias)
+
+
+class TimeMix7(TimeMix):
+    """States that forget along a key of their own and learn at rates that the token says (§4)."""
+
+    mixes: Tensor = nn.weight("time_mix_lerp_fused.weight")
+    removal: Tensor = nn.weight("time_mix_k_k.weight", "width")
+    replacement: Tensor = nn.weight("time_mix_k_a.weight", "width")
+    bonus: Tensor = nn.weight("time_mix_r_k.weight", "width")
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        super().__init__(config)
+        self.decay, self.rate = LowRank("time_mix_w"), LowRank("time_mix_a")
+        self.first_share, self.gate = LowRank("time_mix_v"), LowRank("time_mix_g", biased=False)
+
+    def forward(
+        self, x: Tensor, shift: Tensor, batch: Batch, first: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """(tokens, width) to the same, for `output`, and the values of the first layer."""
+        r, w, k, v, a, g = self._mixed(x, shift)
+        decay = self.decay(w, lambda low: low.tanh()).sigmoid().scale(factor=_DECAY)
+        r, k, own = self.receptance(r), self.key(k), self.value(v)
+        if first is not None:
+            own = own.add(first.sub(own).mul(self.first_share(v).sigmoid()))
+        rate, state = self.rate(a).sigmoid(), batch.state(self.layer, "wkv")
+        removed = self.by_head(k.mul(self.removal)).l2_norm(eps=1e-12)
+        k = k.add(k.mul(rate - 1.0).mul(self.replacement))
+        heads = (1, x.shape[0], self.heads, self.head)
+        delta = (
+            removed.neg().reshape(*heads).stack(0, removed.mul(self.by_head(rate)).reshape(*heads))
+        )
+        y = self.by_head(r).wkv7(
+            self.by_head(k), self.by_head(own), self.by_head(decay), delta, state.rows, state.runs
+        )
+        kept = self.by_head(r.mul(k).mul(self.bonus)).sum_rows().mul(self.by_head(own))
+        y = self.normed(y).add(kept.reshape(-1, self.width))
+        return y.mul(self.gate(g, lambda low: low.sigmoid())), own if first is None else first
+
+    def _mixed(self, x: Tensor, shift: Tensor) -> list[Tensor]:
+        """Six mixtures of each token with the one before."""
+        rows = (x.shape[0], 1, self.width)
+        shares = self.mixes.reshape(6, self.width)
+        mixed = x.reshape(*rows).add(shift.reshape(*rows).mul(shares))
+        return [part.reshape(-1, self.width) for part in mixed.chunk(1, 1)]
+
+
+class RwkvLayer(nn.DecoderLayer):
+    """Time mix and channel mix, each behind a norm and beside the residual."""
+
+    time_norm: nn.Norm
+    channel_norm: nn.Norm
+
+    def __init__(self, config: nn.LayerConfig, time: TimeMix6 | TimeMix7) -> None:
+        self.index, self.width, self.last = config.index, config.width, config.last
+        self.time, self.channel = time, ChannelMix(config)
+        self.time_norm, self.channel_norm = config.norm("attn_norm"), config.norm("attn_norm_2")
+
+    @property
+    def cached(self) -> StateShape:
+        """The last token of both mixes, and the states of all heads."""
+        heads, head = self.time.heads, self.time.head
+        row = (1, self.width)
+        return StateShape(time=row, channel=row, wkv=(heads, head, head))
+
+    def step(self, x: Tensor, batch: Batch, first: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """(tokens, width) to the same, and the values of RWKV-7's first layer."""
+        normed = self.time_norm(x)
+        shift = before(normed, self.index, "time", batch)
+        if isinstance(self.time, TimeMix7):
+            y, first = self.time.forward(normed, shift, batch, first)
+        else:
+            y = self.time.forward(normed, shift, batch)
+        x = self.time.output(y, x)
+        normed = self.channel_norm(x)
+        shift = before(normed, self.index, "channel", batch)
+        if self.last:
+            x, normed, shift = (batch.wanted(rows) for rows in (x, normed, shift))
+        return x.add(self.channel.forward(normed, shift)), first
+
+
+class Rwkv(Decoder):
+    """Embeddings behind a norm, and layers that pass on what the first one's values were."""
+
+    norm = nn.LayerNorm
+    embedding_norm: nn.Norm
+
+    def __init__(self, backend: Backend) -> None:
+        norm = self.norm.from_config(backend.config)
+        self.embedding_norm = nn.weight("token_embd_norm", "width", kind=norm, needed=True)
+        super().__init__(backend)
+
+    def fit_context(self, positions: int) -> None:
+        """Take any number of positions: a recurrent network does not count them."""
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """States of the wanted rows after the last norm."""
+        x, first = self.embedding_norm(self.embed(batch)), None
+        rescaled = self.config.uint("rescale_every_n_layers", 0)
+        for i, layer in enumerate(self.layers):
+            x, first = cast("RwkvLayer", layer).step(x, batch, first)
+            if rescaled and (i + 1) % rescaled == 0:
+                x = x.scale(factor=0.5)
+        return self.output_norm(x)
+
+
+@architecture("rwkv6")
+class Rwkv6(Rwkv):
+    """Finch."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Decays by the token."""
+        return RwkvLayer(config, TimeMix6(config))
+
+
+@architecture("rwkv7")
+class Rwkv7(Rwkv):
+    """Goose."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """The generalised delta rule."""
+        return RwkvLayer(config, TimeMix7(config))
