@@ -80,7 +80,7 @@ def tiny_model(
     writer = GGUFWriter(path, architecture)
     for key, value in (_hyper_parameters(architecture, dims, rope_base) | (extra or {})).items():
         _add_scalar(writer, key, value)
-    _add_tokenizer(writer, "qwen2" if architecture.startswith("qwen") else "gpt-2")
+    add_tokenizer(writer, "qwen2" if architecture.startswith("qwen") else "gpt-2")
     rng = np.random.default_rng(seed)
     vectors = vectors or {}
     for name, shape in _tensor_shapes(architecture, dims, tied).items():
@@ -151,7 +151,7 @@ def _add_scalar(writer: GGUFWriter, key: str, value: float | str | None) -> None
         writer.add_string(key, value)
 
 
-def _add_tokenizer(writer: GGUFWriter, pre: str) -> None:
+def add_tokenizer(writer: GGUFWriter, pre: str) -> None:
     tokens = vocabulary()
     types = [gguf.TokenType.NORMAL] * (len(tokens) - len(SPECIALS))
     writer.add_tokenizer_model("gpt2")

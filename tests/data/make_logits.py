@@ -24,6 +24,7 @@ import numpy as np
 
 from tests.builders import dequantised
 from tests.models.cases import FILES, RECORDED, Case
+from tests.models.recurrent_cases import RecurrentCase, recurrent
 
 LIBRARIES = ("libllama.so", "libggml.so", "libggml-base.so", "libggml-cpu.so")
 
@@ -107,7 +108,7 @@ def logits(llama: ModuleType, path: Path, tokens: list[int]) -> np.ndarray:
     return scores
 
 
-def record(llama: ModuleType, case: Case, folder: Path) -> np.ndarray:
+def record(llama: ModuleType, case: Case | RecurrentCase, folder: Path) -> np.ndarray:
     """Rows of the case's run that are kept."""
     model = twin(case.write(folder / "model.gguf"), folder / "twin.gguf")
     return logits(llama, model, case.tokens)[list(case.rows)]
@@ -121,7 +122,7 @@ def main() -> None:
         quiet = llama.llama_log_callback(lambda level, text, data: None)
         llama.llama_log_set(quiet, None)
         llama.llama_backend_init()
-        for file, cases in FILES.items():
+        for file, cases in {**FILES, "recurrent": recurrent}.items():
             rows = {name: record(llama, case, folder) for name, case in cases().items()}
             np.savez_compressed(RECORDED / f"{file}.npz", **rows)
 
