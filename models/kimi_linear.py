@@ -113,8 +113,8 @@ class LatentAttention(nn.Module):
 
     @property
     def cached(self) -> LayerShape:
-        """Latent vectors, and keys that all heads share."""
-        return LayerShape(self.stored, self.rank)
+        """Latent vectors, which are the values, too, and keys that all heads share."""
+        return LayerShape(self.stored, None)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value), for `project`."""
@@ -129,8 +129,8 @@ class LatentAttention(nn.Module):
         heads = self._each_head(x)
         q = self.key_up.mulmat_id(q.contiguous(), heads).stack(-1, shared_q)
         k = latent.stack(-1, shared_k).reshape(tokens, 1, self.stored)
-        v = latent.reshape(tokens, 1, self.rank)
-        y = nn.attend(self.layer, q, k, v, batch, scale=self.head**-0.5)
+        scale = self.head**-0.5
+        y = nn.attend(self.layer, q, k, None, batch, scale=scale, v_cols=self.rank)
         y = self.value_up.mulmat_id(y.reshape(tokens, self.heads, self.rank), heads)
         return y.reshape(tokens, self.values)
 
