@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
 from wgpu_backend.decoder import Decoder
-from wgpu_backend.dtypes import I32
-from wgpu_backend.kvcache.layers import LayerShape, StateShape
+from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import architecture
 
@@ -87,62 +84,6 @@ class DeltaAttention(nn.Module):
         return self.output(y, residual)
 
 
-class LatentAttention(nn.Module):
-    """Multi-head latent attention in its absorbed form, without rotation."""
-
-    query: nn.Linear = nn.weight("attn_q", "queries", "width")
-    latent: nn.Linear = nn.weight("attn_kv_a_mqa", "stored", "width")
-    latent_norm: Tensor = nn.weight("attn_kv_a_norm.weight", "rank")
-    key_up: Tensor = nn.weight("attn_k_b.weight", "heads", "rank", "own")
-    value_up: Tensor = nn.weight("attn_v_b.weight", "heads", "value", "rank")
-    output: nn.Linear = nn.weight("attn_output", "width", "values")
-
-    def __init__(self, config: nn.LayerConfig) -> None:
-        self.layer, self.width = config.index, config.width
-        self.heads = config.uint("attention.head_count", at_least=1)
-        self.rank = config.uint("attention.kv_lora_rank", at_least=1)
-        self.head = config.uint("attention.key_length_mla", at_least=1)
-        self.value = config.uint("attention.value_length_mla", at_least=1)
-        self.shared = config.uint("rope.dimension_count")  # not rotated here, but of all heads
-        self.own = self.head - self.shared
-        if self.own < 1:
-            raise config.fail(f"heads of {self.head} keys share {self.shared} of them")
-        self.queries, self.values = self.heads * self.head, self.heads * self.value
-        self.stored = self.rank + self.shared
-        self.eps = config.float("attention.layer_norm_rms_epsilon")
-
-    @property
-    def cached(self) -> LayerShape:
-        """Latent vectors, which are the values, too, and keys that all heads share."""
-        return LayerShape(self.stored, None)
-
-    def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """Attend: (tokens, width) to (tokens, heads * value), for `project`."""
-        tokens = x.shape[0]
-        q, shared_q = (
-            self.query(x)
-            .reshape(tokens, self.heads, self.head)
-            .chunk_sections(-1, self.own, self.shared)
-        )
-        latent, shared_k = self.latent(x).chunk_sections(-1, self.rank, self.shared)
-        latent = latent.rms_norm(self.latent_norm, eps=self.eps)
-        heads = self._each_head(x)
-        q = self.key_up.mulmat_id(q.contiguous(), heads).stack(-1, shared_q)
-        k = latent.stack(-1, shared_k).reshape(tokens, 1, self.stored)
-        scale = self.head**-0.5
-        y = nn.attend(self.layer, q, k, None, batch, scale=scale, v_cols=self.rank)
-        y = self.value_up.mulmat_id(y.reshape(tokens, self.heads, self.rank), heads)
-        return y.reshape(tokens, self.values)
-
-    def _each_head(self, x: Tensor) -> Tensor:
-        """Numbers of the heads, for every token: (tokens, heads)."""
-        return x.context.from_numpy(np.tile(np.arange(self.heads), (x.shape[0], 1)), I32)
-
-    def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Map what `forward` gives to (tokens, width), and add `residual`."""
-        return self.output(y, residual)
-
-
 @architecture("kimi-linear")
 class KimiLinear(Decoder):
     """Layers without KV heads remember; experts follow behind the leading layers."""
@@ -150,7 +91,7 @@ class KimiLinear(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Delta attention or latent attention, and a network or experts."""
         attends = config.uint("attention.head_count_kv")
-        mixer = LatentAttention(config) if attends else DeltaAttention(config)
+        mixer = nn.LatentAttention(config, None) if attends else DeltaAttention(config)
         return nn.Layer(config, mixer, self._feed_forward(config))
 
     def _feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
