@@ -1,7 +1,7 @@
-"""Falcon-H1: attention and Mamba 2 side by side in every layer.
+"""Falcon-H1.
 
-Zuo et al. 2025, "Falcon-H1: A Family of Hybrid-Head Language Models", §2. Its multipliers are in
-the weights of a GGUF file.
+Attention and Mamba 2 stand side by side in every layer: Zuo et al. 2025, "Falcon-H1: A Family of
+Hybrid-Head Language Models", §2. Its multipliers are in the weights of a GGUF file.
 """
 
 from __future__ import annotations

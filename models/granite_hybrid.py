@@ -1,7 +1,7 @@
-"""Granite 4.0 and Bamba: Mamba 2 with attention in a few layers; with experts, too.
+"""Granite 4 with recurrence, and Bamba.
 
-IBM 2025, "Granite 4.0 Language Models"; IBM et al. 2024, "Bamba: Inference-Efficient Hybrid Mamba2
-Model".
+Mamba 2, with attention in a few layers, and experts in some models: IBM 2025, "Granite 4.0 Language
+Models"; IBM et al. 2024, "Bamba: Inference-Efficient Hybrid Mamba2 Model".
 """
 
 from __future__ import annotations

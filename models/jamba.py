@@ -1,6 +1,7 @@
-"""Jamba: Mamba with attention in a few layers, and experts in every other.
+"""Jamba.
 
-Lieber et al. 2024, "Jamba: A Hybrid Transformer-Mamba Language Model", §2.
+Mamba, with attention in a few layers and experts in every other: Lieber et al. 2024, "Jamba: A
+Hybrid Transformer-Mamba Language Model", §2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Kimi Linear: delta attention, each channel with its own decay, and latent attention between.
+"""Kimi Linear.
 
-Kimi Team 2025, "Kimi Linear: An Expressive, Efficient Attention Architecture", §3 and §4; latent
+Delta attention, each channel with its own decay, and latent attention in every fourth layer: Kimi
+Team 2025, "Kimi Linear: An Expressive, Efficient Attention Architecture", §3 and §4; latent
 attention is DeepSeek-AI 2024, "DeepSeek-V2", §2.1, without positions.
 """
 

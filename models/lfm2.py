@@ -1,6 +1,6 @@
-"""LFM2: short convolutions, and attention in a few layers; with experts, too.
+"""LFM2, dense and with experts.
 
-Liquid AI 2025, "LFM2 Technical Report", §2.1.
+Short convolutions, and attention in a few layers: Liquid AI 2025, "LFM2 Technical Report", §2.1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Mamba, Falcon Mamba and Mamba 2: state spaces and nothing else.
+"""Mamba, Falcon Mamba and Mamba 2.
 
-Gu & Dao 2023, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", §3.4; Zuo et al.
-2024, "Falcon Mamba", §2; Dao & Gu 2024, "Transformers are SSMs", §7.
+State spaces and nothing else: Gu & Dao 2023, "Mamba: Linear-Time Sequence Modeling with Selective
+State Spaces", §3.4; Zuo et al. 2024, "Falcon Mamba", §2; Dao & Gu 2024, "Transformers are SSMs",
+§7.
 """
 
 from __future__ import annotations

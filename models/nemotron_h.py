@@ -1,7 +1,7 @@
-"""Nemotron-H and Nemotron 3 Nano: layers that scan, attend or change each token by itself.
+"""Nemotron-H and Nemotron 3 Nano.
 
-NVIDIA 2025, "Nemotron-H: A Family of Accurate and Efficient Hybrid Mamba-Transformer Models", §2;
-with experts "Nemotron 3 Nano", §2.
+Layers scan, attend, or change each token by itself: NVIDIA 2025, "Nemotron-H: A Family of Accurate
+and Efficient Hybrid Mamba-Transformer Models", §2; with experts "Nemotron 3 Nano", §2.
 """
 
 from __future__ import annotations

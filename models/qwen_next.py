@@ -1,8 +1,9 @@
-"""Qwen3-Next and Qwen3.5: gated delta nets, and gated attention in every fourth layer.
+"""Qwen3-Next and Qwen3.5.
 
-Qwen Team 2025, "Qwen3-Next: Towards Ultimate Training & Inference Efficiency"; the delta rule is
-Yang, Kautz & Hatamizadeh 2024, "Gated Delta Networks"; the gate of attention Qiu et al. 2025,
-"Gated Attention for Large Language Models", §2.2.
+Gated delta nets, and gated attention in every fourth layer: Qwen Team 2025, "Qwen3-Next: Towards
+Ultimate Training & Inference Efficiency"; the delta rule is Yang, Kautz & Hatamizadeh 2024, "Gated
+Delta Networks"; the gate of attention Qiu et al. 2025, "Gated Attention for Large Language Models",
+§2.2.
 """
 
 from __future__ import annotations

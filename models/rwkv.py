@@ -1,7 +1,8 @@
-"""RWKV 6 and 7: recurrent networks that mix each token with the one before it.
+"""RWKV 6 and 7.
 
-Peng et al. 2024, "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", §4.2;
-Peng et al. 2025, "RWKV-7 Goose with Expressive Dynamic State Evolution", §4.
+Recurrent networks that mix each token with the one before it: Peng et al. 2024, "Eagle and Finch:
+RWKV with Matrix-Valued States and Dynamic Recurrence", §4.2; Peng et al. 2025, "RWKV-7 Goose with
+Expressive Dynamic State Evolution", §4.
 """
 
 from __future__ import annotations
