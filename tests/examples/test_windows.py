@@ -228,7 +228,7 @@ def test_states_of_the_last_layer_are_those_the_logits_are_made_from(examples):
         watcher.close()
         llama = model.model
         with model.backend.new_context() as context:
-            last = llama.output_norm(context.from_numpy(states[-1:]), llama.options.eps)
+            last = llama.output_norm(context.from_numpy(states[-1:]))
             got = llama.logits(last).numpy()[0]
     np.testing.assert_allclose(got, wanted, atol=1e-4)
 

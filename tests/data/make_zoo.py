@@ -1,0 +1,105 @@
+"""Make `tests/data/zoo.json` and `tests/data/logits/zoo.npz`: outlines of models, and logits.
+
+    PYTHON tests/data/make_zoo.py [NAMES]
+
+PYTHON has what the header of ``../shared/tools/tiny_models.py`` asks for. That tool makes a tiny
+model of a Hugging Face class and converts it; of the file its keys, and names and shapes of its
+weights are kept. `tests.models.outlines` draws weights for them, by name; llama.cpp's logits of the
+model that results are kept, in exact arithmetic, for a few rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT.parent / "shared" / "tools"
+sys.path[:0] = [str(ROOT), str(TOOLS)]
+
+import numpy as np  # noqa: E402
+import tiny_models  # noqa: E402
+
+import tests  # noqa: E402, F401  before another program's
+
+tiny_models.import_converter()  # whose gguf is newer than the one that others would import
+
+from oracle_logits import Oracle  # noqa: E402
+
+from tests.models.outlines import LOGITS, OUTLINES, ROWS, TOKENS, written  # noqa: E402
+
+SMALL = {"d": 64, "nh": 4, "nkv": 2, "hd": 16, "ff": 96, "eff": 32, "V": 270, "ctx": 64, "win": 8}
+MOST_LAYERS = 8  # llama.cpp knows some models by more
+IGNORED = ("general.", "tokenizer.", "GGUF.")
+
+
+class Dims(tiny_models.Dims):
+    """The tool's dimensions, smaller."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.__dict__.update(SMALL)
+
+
+def outline(path: Path) -> dict[str, Any]:
+    """Keys of a file, names and shapes of its weights; a row of layers that are alike once."""
+    import gguf
+
+    reader = gguf.GGUFReader(path)
+    keys = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if not name.startswith(IGNORED)
+    }
+    shapes = {t.name: [int(n) for n in reversed(t.shape)] for t in reader.tensors}
+    architecture = reader.fields["general.architecture"].contents()
+    return {"architecture": architecture, "keys": keys, "weights": shapes}
+
+
+def made(name: str, folder: Path) -> None:
+    """Write the outline of a model, and logits of what is drawn for it."""
+    path = folder / f"{name}.gguf"
+    tiny_models.make(name, str(path), length=len(TOKENS))
+    found = outline(path)
+    other = written(folder / f"{name}-drawn.gguf", found)
+    logits = Oracle(str(other), exact=True, threads=1).logits(TOKENS)
+    np.save(folder / "logits.npy", logits[list(ROWS)].astype(np.float32))
+    (folder / "outline.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    tiny_models.Dims = Dims
+    tiny_models.preload()
+    for name in names or sorted(tiny_models.SPECS):
+        spec = tiny_models.SPECS[name]
+        if spec.kind != "logits" or spec.status != "ok":
+            continue
+        with tempfile.TemporaryDirectory() as text:
+            folder = Path(text)
+            # In a process of its own: converters keep what they were told, and llama.cpp aborts.
+            _, told = tiny_models.isolated(lambda name=name, folder=folder: made(name, folder), 120)
+            if (folder / "outline.json").exists():
+                keep(name, folder)
+            else:
+                print(f"{name}: {told.strip().splitlines()[-1:]}", file=sys.stderr)  # noqa: T201
+
+
+def keep(name: str, folder: Path) -> None:
+    """Put a model among the others, unless it has too many layers."""
+    found = json.loads((folder / "outline.json").read_text(encoding="utf-8"))
+    layers = {n.split(".")[1] for n in found["weights"] if n.startswith("blk.")}
+    if len(layers) > MOST_LAYERS:
+        return
+    outlines = json.loads(OUTLINES.read_text(encoding="utf-8")) if OUTLINES.exists() else {}
+    logits = dict(np.load(LOGITS)) if LOGITS.exists() else {}
+    outlines[name], logits[name] = found, np.load(folder / "logits.npy")
+    lines = [f"{json.dumps(n)}: {json.dumps(outlines[n])}" for n in sorted(outlines)]
+    OUTLINES.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    np.savez_compressed(LOGITS, **{n: logits[n] for n in sorted(logits)})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

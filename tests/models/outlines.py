@@ -1,0 +1,64 @@
+"""Models from outlines: keys and shapes of a converted file, weights drawn by their names."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from tests.builders import add_tokenizer
+
+DATA = Path(__file__).parent.parent / "data"
+OUTLINES, LOGITS = DATA / "zoo.json", DATA / "logits" / "zoo.npz"
+TOKENS = np.random.default_rng(0).integers(4, 250, 20).tolist()
+ROWS = (0, 1, 8, 19)
+
+
+def outlines() -> dict[str, dict[str, Any]]:
+    """Outlines by the name of the model."""
+    return json.loads(OUTLINES.read_text(encoding="utf-8"))
+
+
+def written(path: Path, outline: dict[str, Any]) -> Path:
+    """Write the model of an outline."""
+    writer = gguf.GGUFWriter(path, outline["architecture"])
+    for key, value in outline["keys"].items():
+        _add(writer, key, value)
+    add_tokenizer(writer, "gpt-2")
+    tied = "output.weight" not in outline["weights"]
+    for name, shape in outline["weights"].items():
+        writer.add_tensor(name, drawn(name, shape, tied=tied))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+    kinds |= {str: writer.add_string, list: writer.add_array}
+    kinds[type(value)](key, value)
+
+
+def drawn(name: str, shape: list[int], *, tied: bool) -> np.ndarray:
+    """Values of a weight, of a size that keeps what goes through it about as large as it was."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    if name.startswith("rope_"):
+        values = np.linspace(1, 1.5 if "short" in name else 4, shape[0])
+    elif "norm" in name and name.endswith("weight"):
+        values = rng.uniform(0.5, 1.5, shape)
+    elif len(shape) == 1:
+        values = rng.normal(0, 0.3, shape)
+    else:
+        large = 3.0 if name == "output.weight" or (tied and name == "token_embd.weight") else 1.2
+        values = rng.normal(0, large / math.sqrt(shape[-1]), shape)
+        values = (
+            values * math.sqrt(shape[-1]) if name == "token_embd.weight" and not tied else values
+        )
+    return values.astype(np.float32)

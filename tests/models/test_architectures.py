@@ -1,0 +1,47 @@
+"""Logits of every architecture against llama.cpp's, which `tests/data/make_zoo.py` recorded."""
+
+import numpy as np
+import pytest
+
+from tests.models.outlines import LOGITS, ROWS, TOKENS, outlines, written
+from tests.models.running import running
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.model import architectures
+from wgpu_backend.testing import nmse
+
+OUTLINES = outlines()
+NAMES = [name for name, found in OUTLINES.items() if found["architecture"] in architectures()]
+# Only the order of sums differs; where there is a GELU, llama.cpp looks it up in a table of f16,
+# and takes the form with a tangent for the one with an error function.
+LIMIT, OF_TABLES = 1e-10, 1e-6
+TABLES = ("bloom", "falcon", "gemma", "gpt", "mpt", "phi2", "starcoder")
+
+
+def limit(name: str) -> float:
+    return OF_TABLES if name.startswith(TABLES) else LIMIT
+
+
+@pytest.fixture
+def model(tmp_path, name):
+    return written(tmp_path / f"{name}.gguf", OUTLINES[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_llama_cpps(model, name):
+    with np.load(LOGITS) as recorded:
+        wanted = recorded[name]
+    with running(model, NumpyExecutor(), 64) as made:
+        for step in (256, 7):
+            got = made.anew(TOKENS, step)[list(ROWS)]
+            assert nmse(got, wanted) <= limit(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_on_a_gpu_are_llama_cpps(full, model, name):
+    with np.load(LOGITS) as recorded:
+        wanted = recorded[name]
+    with running(model, full, 64) as made:
+        for step in (256, 1):
+            got = made.anew(TOKENS, step)[list(ROWS)]
+            assert nmse(got, wanted) <= limit(name)
