@@ -11,8 +11,8 @@ A dispatch takes the longest of four, and the gap behind it:
     accesses       lines of 128 bytes and passes over banks of workgroup memory, a core's cycle each
     one wave       what a lane executes, an instruction every fourth cycle: few groups fill no card
 
-The figures are those of AMD's compiler for navi31, and of Intel's for DG2 where the card is
-Intel's; other vendors' compilers need more or fewer instructions. Caches beyond the lines of one
+The figures are those of AMD's compiler for navi31, and of Intel's for Battlemage where the card
+is Intel's; other vendors' compilers need more or fewer instructions. Caches beyond the lines of one
 load, clocks under load and drivers are left out. Written are the data of ``wgpu-backend bench
 --compare-prediction`` and the table in docs.
 """
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "wgpu_backend" / "cli" / "predictions.json"
 PAGE = ROOT / "docs" / "predicted-speed.md"
 MODELS = ("8b", "1b", "0.5b")
-FAMILY, INTEL_FAMILY = "navi31", "dg2"
+FAMILY, INTEL_FAMILY = "navi31", "bmg"
 POSITIONS = 256  # that a decode step looks at
 OF_BANDWIDTH, OF_ISSUE = 0.85, 0.80
 GAP = 3.0  # microseconds, of every card: an estimate, see `GAPS`
@@ -272,7 +272,7 @@ Of each dispatch the longest of these counts, and behind it a gap:
 The letter behind a figure says what most of the time goes into; **g** are the gaps.
 
 Instructions and accesses are what AMD's compiler makes of the kernels for navi31, and Intel's for
-DG2, the generation before the B580's; for NVIDIA's and Apple's cards AMD's figures stand in. What
+Battlemage, the B580's; for NVIDIA's and Apple's cards AMD's figures stand in. What
 is not in it: those vendors' compilers, clocks under load, caches beyond the lines of one load, the
 host. Expect a factor of two either way. Decode steps look at {POSITIONS} positions; the models have
 the sizes of Llama 3.1 8B, Llama 3.2 1B and Qwen2 0.5B, with output matrices of their own.
