@@ -5,7 +5,14 @@ import json
 import pytest
 
 from benchmarks.gpu_costs import predict
-from benchmarks.gpu_costs.predict import Card, Prediction, dispatch_times, pass_time, predictions
+from benchmarks.gpu_costs.predict import (
+    INTEL_FAMILY,
+    Card,
+    Prediction,
+    dispatch_times,
+    pass_time,
+    predictions,
+)
 
 CARD = Card("card", 1000, 10, 100, 2.0, 5.0, "made up")
 
@@ -44,7 +51,7 @@ def test_a_pass_is_its_longest_roofs_and_the_gaps():
 
 def test_tokens_a_second_follow_from_passes():
     prompt = row(graph="prefill256", nbytes=0, instructions=1e6, count=1)
-    intel = [each | {"family": "dg2"} for each in (row(), prompt)]
+    intel = [each | {"family": INTEL_FAMILY} for each in (row(), prompt)]
     found = {(each.test, each.card): each for each in predictions([row(), prompt, *intel])}
     assert {test for test, _ in found} == {"tg", "pp512"}
     assert len(found) == 2 * len(predict.CARDS)
