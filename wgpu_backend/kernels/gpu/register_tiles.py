@@ -204,6 +204,7 @@ def q8_tile(
         if tile.threads <= capabilities.max_workgroup_invocations
         and _brings_evenly(tile, slab)
         and (slab == 1 or tile != SMALL)  # it is compiled faster
+        and (slab == 1 or dtype != Q6_K or tile.rows * slab <= tile.threads)  # or it spills
         and _q8_nbytes(dtype, tile, slab) <= capabilities.max_workgroup_nbytes
     }
     known = [tile for tile in TILES if tile in fits]
