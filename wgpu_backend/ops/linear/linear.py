@@ -10,14 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import ALL, F32, U32, DType
-from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.graph.node import Groups, Launch, Node
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import (
     FLOATS,
-    grid_for,
     require,
     require_dtype,
     require_rank,
@@ -35,8 +33,9 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     attributes_of,
 )
-from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
+from wgpu_backend.ops.linear.gates import gated
 from wgpu_backend.ops.linear.matmul_strided import matmul_strided
+from wgpu_backend.ops.linear.portable import select_portable
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.f16_groups import NIBBLES, f16_spec, is_planar
 from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
@@ -57,35 +56,6 @@ SPECS: Mapping[Form, Callable[[Shape, int, bool], Spec]] = {
     "f16": f16_spec,
     "f16_nibbles": f16_spec,
 }
-THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group of the portable kernel
-
-
-def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Size the grid of the portable kernel, which adds and gates and does no more.
-
-    Raises
-    ------
-    DeviceError
-        There is a prologue, or an epilogue, that no kernel of the device has.
-    """
-    found = attributes_of(launch)
-    plain = found.prologue == VALUES and found.epilogue == Epilogue(found.epilogue.activation)
-    require(
-        plain,
-        DeviceError,
-        f"linear: the device has no kernel for weights of "
-        f"{launch.operands['weights'].spec.shape} with {found.prologue} and {found.epilogue}; "
-        "use ops of their own for what comes before and behind the product",
-    )
-    require_whole(launch)
-    columns, sources = min(launch.count("n"), COLUMNS) or 1, ROWS * joined_rows(launch)
-
-    def groups(weight_rows: int) -> Groups:
-        x, y, _ = grid_for(-(-weight_rows // sources))
-        return (x, y, -(-launch.count("n") // columns))
-
-    sizes = {"WG": THREADS, "ROWS": ROWS, "SOURCES": sources, "COLS": columns}
-    return replace(launch, groups=groups, choices={**launch.choices, **sizes})
 
 
 @op(select=select_portable, dense=("x", "addend", "scale", "gain"), trusted=True)
@@ -139,8 +109,8 @@ def linear(
     DTypeError
         A weight has no such form as `x` has, or an operand another type.
     DeviceError
-        When it is run: the device has no kernel for this prologue or epilogue; or it joins rows of
-        a weight that lies in several bindings.
+        When it is run: rows of a weight that are joined, or rounded together, lie in several
+        bindings; or there are too few of these for a norm behind a format of many planes.
     """
     launch = _product(weight, x, Attributes(prologue, epilogue, precision))
     if prologue.norm:

@@ -1,0 +1,113 @@
+"""The portable kernels of `linear`: every prologue and every epilogue, on any WebGPU device.
+
+Rows of x are read as f32 in whatever form they are, so one kernel serves all prologues. Epilogues
+that take rows of the result together, by groups of 32 or squares of 64, have a kernel of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.layouts.planes import plane_nbytes
+from wgpu_backend.ops.check import grid_for, require
+from wgpu_backend.ops.linear.attributes import Epilogue, attributes_of
+from wgpu_backend.ops.linear.gates import joined_rows, require_whole
+from wgpu_backend.ops.rounding.f16_groups import is_planar
+from wgpu_backend.ops.rounding.normed import SQUARED, square_count
+from wgpu_backend.ops.rounding.q8 import PLANAR
+
+IN_GROUPS = "ops/linear_in_groups"
+THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group
+Choices = Mapping[str, str | int | float]
+
+
+def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Choose the kernel, and what it reads x and makes rows of results by.
+
+    Raises
+    ------
+    DeviceError
+        The device shows a kernel too few buffers, or rows that belong together lie in several.
+    """
+    require_whole(launch)
+    epilogue = attributes_of(launch).epilogue
+    _require_bindings(launch, epilogue, capabilities)
+    launch = replace(launch, choices={**launch.choices, **_prologue(launch)})
+    return _in_groups(launch) if epilogue.norm or epilogue.rounded else _by_rows(launch)
+
+
+def _require_bindings(launch: Launch, epilogue: Epilogue, capabilities: Capabilities) -> None:
+    """Refuse what needs more storage buffers than a kernel may bind: planes, x, y, addend, more."""
+    weight = launch.operands["weights"].spec
+    needs = _planes(weight.dtype) + (5 if epilogue.norm else 3)
+    most = capabilities.max_storage_bindings
+    require(
+        needs <= most,
+        DeviceError,
+        f"linear: {weight.dtype} weights of {weight.shape} with {epilogue} need {needs} storage "
+        f"buffers, the device binds {most}; make the norm by rms_norm",
+    )
+
+
+def _planes(dtype: DType) -> int:
+    return len(plane_nbytes(dtype)) if dtype.quantised else 1
+
+
+def _prologue(launch: Launch) -> Choices:
+    """Choices by which kernels read rows of x, and make the factor of a norm."""
+    prologue = attributes_of(launch).prologue
+    normed = {"NORMED": prologue.eps is not None}
+    if prologue.in_bytes:
+        planar = launch.choices["x"] == PLANAR
+        return {**normed, "x": "lib/linear_prologue/q8", "PLANAR": planar, "PARTS": prologue.parts}
+    if prologue.in_f16:
+        planar = is_planar(launch.operands["weights"].spec.dtype)
+        nibbles = prologue.form == "f16_nibbles"
+        return {**normed, "x": "lib/linear_prologue/f16", "PLANAR": planar, "NIBBLES": nibbles}
+    return {**normed, "x": "lib/linear_prologue/values"}
+
+
+def _columns(launch: Launch) -> int:
+    """Columns of the result."""
+    return launch.count("n") // attributes_of(launch).prologue.parts
+
+
+def _by_rows(launch: Launch) -> Launch:
+    """Lanes that stride over k, for some rows and columns a work group."""
+    n, joins = _columns(launch), joined_rows(launch)
+    columns, sources = min(n, COLUMNS) or 1, ROWS * joins
+    squares = 0 if attributes_of(launch).prologue.eps is None else columns
+
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = grid_for(-(-weight_rows // sources))
+        return (x, y, -(-n // columns))
+
+    sizes = {"WG": THREADS, "ROWS": ROWS, "SOURCES": sources, "COLS": columns}
+    sums = {"SUMS": sources * columns + squares}
+    return replace(launch, groups=groups, choices={**launch.choices, **sizes, **sums})
+
+
+def _in_groups(launch: Launch) -> Launch:
+    """A lane a row, in work groups of as many rows as share a number of squares."""
+    found, m = attributes_of(launch).epilogue, launch.count("m")
+    name = "rounded" if found.rounded and not found.norm else "weighted_sum"
+    name = "rounded_sum" if found.rounded and found.norm else name
+    # Behind rows with squares there are zeros up to a whole vector, which work groups write, too.
+    blocks = -(-m // SQUARED) if found.rounded else square_count(m)
+    x, y, _ = grid_for(blocks)
+    sizes = {
+        "WG": SQUARED,
+        "SOURCES": joined_rows(launch),
+        "epilogue": f"lib/linear_epilogue/{name}",
+    }
+    return replace(
+        launch,
+        shader=IN_GROUPS,
+        groups=(x, y, _columns(launch)),
+        choices={**launch.choices, **sizes},
+    )
