@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_not
-from typing import Any, Protocol
+from typing import Any
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import DType
@@ -36,6 +36,9 @@ from wgpu_backend.graph.node import (
     read_by,
     written_by,
 )
+from wgpu_backend.graph.op_node import Callee as Callee
+from wgpu_backend.graph.op_node import OpNode as OpNode
+from wgpu_backend.graph.op_node import made
 from wgpu_backend.graph.spec import Spec
 
 Runs = Callable[[Operation, Launch, Capabilities], bool]
@@ -46,61 +49,6 @@ ROUNDS = 8  # of rules that feed each other; today's need four
 def _anywhere(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
     """Whether a device has a kernel, where nobody says which have."""
     return True
-
-
-class Callee(Protocol):
-    """What a rule may call: an op."""
-
-    def added(self, builder: Any, /, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
-        """Add the op's node to a graph."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class OpNode:
-    """A node that an op made, as rules see it."""
-
-    node: Node
-    call: Call
-    launch: Launch
-
-    @property
-    def op(self) -> str:
-        """Name of the op."""
-        return self.call.op.name
-
-    @property
-    def operands(self) -> Mapping[str, Node]:
-        """What it reads, by the names of its bindings."""
-        return self.launch.operands
-
-    @property
-    def spec(self) -> Spec:
-        """Of its result."""
-        return self.node.spec
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What the op was told by keyword beside its operands."""
-        return {name: v for name, v in self.call.kwargs.items() if not isinstance(v, Node)}
-
-    def arguments(self, *names: str) -> list[Any]:
-        """Arguments that the op was called with, its operands as they were before it viewed them.
-
-        Parameters
-        ----------
-        names : str
-            The op's first parameters, in their order.
-        """
-        given = {**dict(zip(names, self.call.args, strict=False)), **self.call.kwargs}
-        return [given[name] for name in names]
-
-
-def made(node: Node) -> OpNode | None:
-    """A node as rules see it; None for leaves and views."""
-    if node.call is None or node.launch is None:
-        return None
-    return OpNode(node, node.call, node.launch)
 
 
 @dataclass(frozen=True, slots=True)
