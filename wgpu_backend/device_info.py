@@ -32,6 +32,28 @@ class Tile:
     threads: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupSizes:
+    """Threads of work groups, for kernels that leave that open, and how much each of them does.
+
+    Parameters
+    ----------
+    threads : int
+        Where threads are many, and do not wait for each other.
+    few : int
+        Where they do, or there are fewer of them than `many`.
+    many : int
+        Threads that give all cores work in groups of `threads`.
+    items_per_thread : int
+        Items that a thread takes of kernels that declare ``TURNS``.
+    """
+
+    threads: int = 64
+    few: int = 64
+    many: int = 0
+    items_per_thread: int = 1
+
+
 def _nothing() -> Mapping[str, Tile]:
     return MappingProxyType({})
 
@@ -86,6 +108,7 @@ class Capabilities:
         Products that were measured not to be the faster for them.
     planar_groups : bool
         Products of few columns read activations in eight bits by planes, see `ops.q8_rounding`.
+    group_sizes : GroupSizes
     compiles_tiles : bool
         Kernels with tiles in workgroup memory or registers compile in a second or so.
     expert_tiles : tuple of (int, int)
@@ -113,6 +136,7 @@ class Capabilities:
     rounded: frozenset[str] = frozenset()
     unrounded: frozenset[str] = frozenset()
     planar_groups: bool = True
+    group_sizes: GroupSizes = GroupSizes()
     compiles_tiles: bool = True
     expert_tiles: tuple[tuple[int, int], ...] = ((32, 8),)
 

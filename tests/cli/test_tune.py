@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from wgpu_backend.cli import tune as command
-from wgpu_backend.ml import tuning
+from wgpu_backend.ml import tuning_memory
 from wgpu_backend.ml.tuning import Effort
 
 TINY = Effort(rows=32, values=256, columns=(1,), rounds=1)
@@ -20,7 +20,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         command, "tune", lambda ex, formats, effort, progress: measure(ex, formats, TINY, progress)
     )
     path = tmp_path / "tuned.json"
-    monkeypatch.setattr(command, "remember", partial(tuning.remember, cache=path))
+    monkeypatch.setattr(command, "remember", partial(tuning_memory.remember, cache=path))
     return path
 
 

@@ -107,8 +107,7 @@ def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
 )
 def test_rounding_on_hardware_where_it_pays(executors, tmp_path, monkeypatch, architecture, dtype):
     wide: WgpuExecutor = executors("wide")
-    rounding = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)
-    monkeypatch.setattr(wide, "_capabilities", rounding)
+    wide = wide.as_if(dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT))
     monkeypatch.setattr(wide, "rules", fusions(exact=False))
     for got in logits(tmp_path, wide, architecture, dtype, F16, steps=(256, 1)):
         assert 1e-6 <= nmse(got, recorded(architecture, dtype)) <= ROUNDED

@@ -309,8 +309,7 @@ def test_norms_that_the_kernel_does_not_make_stay_apart(able, seed, monkeypatch,
 
 
 def test_a_device_that_shows_too_few_buffers_makes_norms_apart(able, seed, monkeypatch):
-    few = dataclasses.replace(able.capabilities, max_storage_bindings=10)
-    monkeypatch.setattr(able, "_capabilities", few)
+    able = able.as_if(dataclasses.replace(able.capabilities, max_storage_bindings=10))
     fused, _ = ran(able, monkeypatch, RULES, layer(seed, eps=0.1))
     assert "rope_attention" not in fused
     nine = dataclasses.replace(able.capabilities, max_storage_bindings=9)

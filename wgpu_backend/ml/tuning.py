@@ -13,12 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import cast
 
 import numpy as np
 
-from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -26,23 +25,18 @@ from wgpu_backend.kernels import complete, select
 from wgpu_backend.kernels.trials import ROUNDING_ERROR
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
-from wgpu_backend.ml.self_test import device_key
 from wgpu_backend.ml.tensor import Tensor, leaf
-from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.linear.attributes import Q8
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, rounding_key
+from wgpu_backend.ops.rounding.rules import rounding_key
 
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
 ROUNDING_GAIN = 0.9  # the same for activations in eight bits, as they cost some accuracy
-REMEMBERED = "tuned.json"
-# Among the keys of a device in the file: products that round activations, and those that do not.
-ROUNDED, UNROUNDED = "rounded", "unrounded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +110,11 @@ class Tuning:
 
     tiles: Sequence[Measured]
     rounding: Sequence[Compared] = ()
+
+    @property
+    def winners(self) -> Mapping[str, Tile]:
+        """Chosen tile of each kernel, format and class of columns."""
+        return _winners(self.tiles)
 
 
 _Product = Callable[[Node, Node], Node]
@@ -327,90 +326,3 @@ def _alike(values: Array, wanted: Array, largest: float = LARGEST_ERROR) -> bool
     exact = wanted.astype(np.float64)
     difference = float(np.sum((values.astype(np.float64) - exact) ** 2))
     return difference <= largest * float(np.sum(exact**2))
-
-
-def remember(
-    executor: WgpuExecutor, profile: str, found: Tuning, cache: Path | None = None
-) -> Path:
-    """Write what was chosen to the file that opened devices read.
-
-    Parameters
-    ----------
-    executor : WgpuExecutor
-    profile : str
-    found : Tuning
-        Keys that are not among them keep what is remembered of them.
-    cache : Path or None
-        None for a file in the user's cache folder.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    OSError
-        It cannot be written.
-    """
-    path = cache or cache_file(REMEMBERED)
-    everything = read(path)
-    name = device_key(executor, profile)
-    known = _mapping(everything.pop(name, {}))
-    tiles = {
-        key: [tile.rows, tile.columns, tile.threads] for key, tile in _winners(found.tiles).items()
-    }
-    measured = {c.key: c.chosen for c in found.rounding}
-    verdicts = {
-        field: sorted(
-            {key for key in _products(known, field) if key not in measured}
-            | {key for key, chosen in measured.items() if chosen == (field == ROUNDED)}
-        )
-        for field in (ROUNDED, UNROUNDED)
-    }
-    everything[name] = {**known, **tiles, **verdicts}
-    return write(path, everything)
-
-
-def tuned(
-    capabilities: Capabilities, executor: WgpuExecutor, profile: str, cache: Path | None = None
-) -> Capabilities:
-    """Capabilities with what is remembered of a device; damage and strangers are ignored.
-
-    Parameters
-    ----------
-    capabilities : Capabilities
-    executor : WgpuExecutor
-        On the device.
-    profile : str
-    cache : Path or None
-        See `remember`.
-    """
-    everything = read(cache or cache_file(REMEMBERED))
-    if not everything:
-        return capabilities
-    known = _mapping(everything.get(device_key(executor, profile)))
-    return replace(
-        capabilities,
-        tuned=dict(_valid(capabilities, known)),
-        rounded=_products(known, ROUNDED),
-        unrounded=_products(known, UNROUNDED),
-    )
-
-
-def _products(known: Mapping[str, object], field: str) -> frozenset[str]:
-    names = known.get(field)
-    found = cast("list[object]", names) if isinstance(names, list) else []
-    return EVERY_PRODUCT.intersection(str(name) for name in found)
-
-
-def _valid(capabilities: Capabilities, known: Mapping[str, object]) -> Iterator[tuple[str, Tile]]:
-    """Entries that name a tile which the device can take."""
-    for name, sizes in known.items():
-        for tile in candidates(name, capabilities):
-            if sizes == [tile.rows, tile.columns, tile.threads]:
-                yield name, tile
-
-
-def _mapping(found: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", found) if isinstance(found, dict) else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device_info import Capabilities, GroupSizes
 from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
@@ -15,10 +15,6 @@ from wgpu_backend.ml.wgpu_storage import Part, looked_at
 from wgpu_backend.ops.check import grid_for, pad_to_4d
 from wgpu_backend.shader import Choice, Shader, imports, load
 from wgpu_backend.wgsl_source import Source
-
-SOFTWARE_WG, GPU_WG = 8, 64
-SOFTWARE_MANY = 1024  # threads that give all cores work in groups of 64
-SOFTWARE_TURNS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +104,12 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
     for name, spec in _typed(launch).items():
         if name in declared.modules and name not in choices:
             choices[name] = _snippet(op.name, name, declared.modules[name], spec)
-    turns, width = 1, GPU_WG
-    if "TURNS" in declared.parameters and capabilities.software and launch.groups is None:
-        turns = int(choices.setdefault("TURNS", SOFTWARE_TURNS))
+    sizes = capabilities.group_sizes
+    turns, width = 1, sizes.threads
+    if "TURNS" in declared.parameters and launch.groups is None:
+        turns = int(choices.setdefault("TURNS", sizes.items_per_thread))
     if "WG" in declared.parameters:
-        width = int(choices.setdefault("WG", _width(launch, capabilities, turns)))
+        width = int(choices.setdefault("WG", _width(launch, sizes, turns)))
     return load(path, choices, trusted=op.trusted), turns * width
 
 
@@ -130,17 +127,10 @@ def _layouts(launch: Launch, parameters: Collection[str]) -> dict[str, Choice]:
     return found
 
 
-def _width(launch: Launch, capabilities: Capabilities, turns: int) -> int:
-    """Threads in a work group.
-
-    Software runs the threads of a group on one core, one vector register after another, and
-    starting a group costs it as much as 64 values. So threads that wait for each other are few
-    there, and lone ones many, unless there are few in all or each takes many turns.
-    """
-    if not capabilities.software:
-        return GPU_WG
+def _width(launch: Launch, sizes: GroupSizes, turns: int) -> int:
+    """Threads in a work group: few of those that wait for each other, or take many turns."""
     threads = 0 if callable(launch.threads) else launch.threads or 0
-    return GPU_WG if threads >= SOFTWARE_MANY and turns == 1 else SOFTWARE_WG
+    return sizes.threads if threads >= sizes.many and turns == 1 else sizes.few
 
 
 def _typed(launch: Launch) -> dict[str, Spec]:

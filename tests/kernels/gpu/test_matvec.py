@@ -44,20 +44,16 @@ LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8  # as in test_q8
 
 
 @pytest.fixture(params=[True, False], ids=["subgroups", "memory"])
-def hardware(request, executors, monkeypatch):
+def hardware(request, executors):
     """An executor that takes the kernels for hardware, of devices with subgroups and without."""
     wide = executors("wide")
-    known = dataclasses.replace(
-        wide.capabilities, subgroups=wide.capabilities.subgroups and request.param
-    )
-    monkeypatch.setattr(wide, "_capabilities", known)
-    return wide
+    subgroups = wide.capabilities.subgroups and request.param
+    return wide.as_if(dataclasses.replace(wide.capabilities, subgroups=subgroups))
 
 
-def with_tile(executor, monkeypatch, shader, dtype, n, tile):
+def with_tile(executor, shader, dtype, n, tile):
     tuned = {key(shader, dtype, n): tile}
-    known = dataclasses.replace(executor.capabilities, tuned=tuned)
-    monkeypatch.setattr(executor, "_capabilities", known)
+    return executor.as_if(dataclasses.replace(executor.capabilities, tuned=tuned))
 
 
 def product(executor, check, rng, dtype, m, n, k, rounded):
@@ -79,19 +75,17 @@ def product(executor, check, rng, dtype, m, n, k, rounded):
     ids=str,
 )
 @pytest.mark.parametrize("m", [1, 3, 33, 257])
-def test_four_rows_of_a_work_group_need_not_divide_all(
-    hardware, check, rng, monkeypatch, dtype, rounded, m
-):
+def test_four_rows_of_a_work_group_need_not_divide_all(hardware, check, rng, dtype, rounded, m):
     shader = "matvec_q8" if rounded else "matvec"
-    with_tile(hardware, monkeypatch, shader, dtype, 1, Tile(4, 1, 64))
+    hardware = with_tile(hardware, shader, dtype, 1, Tile(4, 1, 64))
     product(hardware, check, rng, dtype, m, 1, 768, rounded)
 
 
 @pytest.mark.parametrize("tile", [Tile(8, 1, 32), Tile(2, 1, 128), Tile(1, 1, 256)], ids=str)
 @pytest.mark.parametrize(("dtype", "rounded"), [(Q8_0, True), (BF16, False), (F32, False)], ids=str)
-def test_any_tile_computes_the_same(hardware, check, rng, monkeypatch, dtype, rounded, tile):
+def test_any_tile_computes_the_same(hardware, check, rng, dtype, rounded, tile):
     shader = "matvec_q8" if rounded else "matvec"
-    with_tile(hardware, monkeypatch, shader, dtype, 1, tile)
+    hardware = with_tile(hardware, shader, dtype, 1, tile)
     product(hardware, check, rng, dtype, 35, 1, 2080, rounded)
 
 
@@ -103,8 +97,8 @@ def test_numbers_from_a_table(hardware, check, rng, dtype, rounded, n):
 
 
 @pytest.mark.parametrize("threads", [32, 256])
-def test_any_work_group_fills_the_table(hardware, check, rng, monkeypatch, threads):
-    with_tile(hardware, monkeypatch, "matvec_q8", IQ4_NL, 1, Tile(8, 1, threads))
+def test_any_work_group_fills_the_table(hardware, check, rng, threads):
+    hardware = with_tile(hardware, "matvec_q8", IQ4_NL, 1, Tile(8, 1, threads))
     product(hardware, check, rng, IQ4_NL, 35, 1, 2080, rounded=True)
 
 
@@ -115,8 +109,8 @@ def test_any_number_of_columns_in_eight_bits(hardware, check, rng, n):
 
 @pytest.mark.parametrize("n", [2, 5, 9, 16])
 @pytest.mark.parametrize("dtype", [Q3_K, F16], ids=str)
-def test_several_columns_of_a_tile(hardware, check, rng, monkeypatch, dtype, n):
-    with_tile(hardware, monkeypatch, "matvec", dtype, n, Tile(4, 8, 64))
+def test_several_columns_of_a_tile(hardware, check, rng, dtype, n):
+    hardware = with_tile(hardware, "matvec", dtype, n, Tile(4, 8, 64))
     product(hardware, check, rng, dtype, 33, n, 512, rounded=False)
 
 
@@ -198,8 +192,7 @@ def test_planes_of_other_rows_are_refused(full):
 @pytest.mark.parametrize(("n", "planar"), [(1, True), (COLUMNS, True), (COLUMNS + 1, False)])
 def test_rules_make_planes_for_few_columns(executors, monkeypatch, n, planar):
     wide = executors("wide")
-    rounding = dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT)
-    monkeypatch.setattr(wide, "_capabilities", rounding)
+    wide = wide.as_if(dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT))
     monkeypatch.setattr(wide, "rules", fusions(exact=False))
     with Context(wide) as ctx:
         w = ctx.from_bytes(Q4_0, bytes(Q4_0.nbytes(64 * 64)), 64, 64)

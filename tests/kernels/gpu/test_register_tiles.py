@@ -130,9 +130,8 @@ def test_weights_in_f16_of_any_size(wide, check, rng, value):
 @pytest.mark.parametrize(
     "dtype", [Q4_0, Q8_0, Q4_K, Q6_K, Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4], ids=str
 )
-def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, monkeypatch, dtype):
-    fused = dataclasses.replace(wide.capabilities, fused=True)
-    monkeypatch.setattr(wide, "_capabilities", fused)
+def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, dtype):
+    wide = wide.as_if(dataclasses.replace(wide.capabilities, fused=True))
     data, x = weight_bytes(rng, 40, 512, dtype, 1 / 16), rng.standard_normal((33, 512), "f4")
 
     def product(ctx):

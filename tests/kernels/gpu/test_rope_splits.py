@@ -101,8 +101,7 @@ def test_a_step_of_one_token_is_two_ops(wide, seed, monkeypatch, value_apart):
 
 @pytest.mark.parametrize("lacks", [{"subgroups": False}, {"max_storage_bindings": 8}], ids=str)
 def test_a_device_that_lacks_something_keeps_them_apart(wide, seed, monkeypatch, lacks):
-    able = dataclasses.replace(wide.capabilities, **lacks)
-    monkeypatch.setattr(wide, "_capabilities", able)
+    wide = wide.as_if(dataclasses.replace(wide.capabilities, **lacks))
     fused, _ = ran(wide, monkeypatch, RULE, layer(seed))
     assert "rope_attention_splits" not in fused
     with Context(wide) as context:

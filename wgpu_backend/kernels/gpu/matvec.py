@@ -7,6 +7,7 @@ fewer values each sums (split-K inside a work group). Sums of a lane stay in reg
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, DType
@@ -14,7 +15,7 @@ from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows
-from wgpu_backend.ops.linear.tiles import FEW, even_share, tuned_tile
+from wgpu_backend.ops.linear.tiles import FEW, TILES, Class, Tiles, even_share, tuned_tile
 from wgpu_backend.ops.rounding.q8_rounding import GROUP, PLANAR_COLUMNS
 
 COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory read less of it
@@ -28,6 +29,25 @@ TABLE_NBYTES = 1024  # of workgroup memory
 # half as many of several columns.
 SOURCES = 8
 EXCHANGED_NBYTES = 12  # of each lane, by which eight round a group
+IN_F32, IN_BYTES = "matvec", "matvec_q8"
+
+
+def _candidates() -> dict[Class, tuple[Tile, ...]]:
+    """Tiles to choose from: more rows than four have room in registers beside one column alone."""
+    threads = (64, 32, 128)
+    return {
+        "one": tuple(Tile(rows, 1, t) for t in threads for rows in (4, 8, 2, 1)),
+        "few": tuple(Tile(rows, FEW, t) for t in threads for rows in (4, 2, 1)),
+    }
+
+
+def _has_room(tile: Tile, capabilities: Capabilities, *, squares: int) -> bool:
+    """Whether sums fit: of two rows or more, since they may be joined, and of squares of a norm."""
+    return _fits(tile.threads, tile.columns * (max(tile.rows, 2) + squares), capabilities)
+
+
+TILES[IN_F32] = Tiles(_candidates(), partial(_has_room, squares=0))
+TILES[IN_BYTES] = Tiles(_candidates(), partial(_has_room, squares=1))
 
 
 @dataclass(frozen=True, slots=True)

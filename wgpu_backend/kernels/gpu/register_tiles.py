@@ -29,7 +29,7 @@ from wgpu_backend.graph.node import Groups
 from wgpu_backend.kernels.gpu.matvec import TABLE_NBYTES, TABLES
 from wgpu_backend.ops.check import MAX_GROUPS
 from wgpu_backend.ops.linear.tiles import TILES as TUNABLE
-from wgpu_backend.ops.linear.tiles import tuned_tile
+from wgpu_backend.ops.linear.tiles import Tiles, tuned_tile
 
 GROUP = 32  # values of k that are brought at once, or twice as many
 THREAD_ROWS = 8  # that a thread sums, by as many columns as the tile leaves it
@@ -51,7 +51,7 @@ TILES: Mapping[Tile, float] = MappingProxyType(
 )
 # Products that are tuned by themselves.
 IN_F32, IN_F16, IN_BYTES = "matmul_tiled", "matmul_tiled_f16", "matmul_tiled_q8"
-TUNABLE.update({name: {"many": tuple(TILES)} for name in (IN_F32, IN_F16, IN_BYTES)})
+TUNABLE.update(dict.fromkeys((IN_F32, IN_F16, IN_BYTES), Tiles({"many": tuple(TILES)})))
 NEARLY = 1.05  # as cheap as the cheapest
 ENOUGH_THREADS = 16384  # that keep a device busy
 FEW_THREADS = 512  # that leave most of it idle

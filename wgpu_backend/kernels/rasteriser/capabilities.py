@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device_info import Capabilities, GroupSizes
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 
 EXPERT_TILES = ((4, 3), (2, 1))
 LANES = 8  # threads of a work group, which are one subgroup where lanes shuffle
+# A core runs the threads of a group one vector register after another, and starting a group costs
+# as much as 64 values. So threads that wait for each other are few, and lone ones many, unless
+# there are few in all or each takes many items.
+GROUP_SIZES = GroupSizes(threads=64, few=LANES, many=1024, items_per_thread=32)
 
 
 def is_rasteriser(capabilities: Capabilities) -> bool:
@@ -37,6 +41,7 @@ def complete(capabilities: Capabilities) -> Capabilities:
     return replace(
         capabilities,
         f16=False,
+        group_sizes=GROUP_SIZES,
         compiles_tiles=shuffles(capabilities),
         expert_tiles=EXPERT_TILES,
         planar_groups=False,

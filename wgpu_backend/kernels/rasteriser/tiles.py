@@ -7,7 +7,7 @@ from itertools import product
 
 from wgpu_backend.device_info import Tile
 from wgpu_backend.kernels.rasteriser.capabilities import LANES
-from wgpu_backend.ops.linear.tiles import CLASSES, TILES, Class
+from wgpu_backend.ops.linear.tiles import CLASSES, TILES, Class, Tiles
 
 
 def _lane_tiles(
@@ -42,4 +42,4 @@ _OF_LANES: Mapping[str, Mapping[Class, tuple[Tile, ...]]] = {
         "many": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
     },
 }
-TILES.update(_OF_LANES)
+TILES.update({kernel: Tiles(by_class) for kernel, by_class in _OF_LANES.items()})

@@ -6,8 +6,8 @@ product asks; `wgpu-backend tune` measures the candidates and puts the best into
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
@@ -17,19 +17,29 @@ CLASSES: tuple[Class, ...] = ("one", "few", "many")
 FEW = 8  # columns
 
 
-def _vector_tiles() -> dict[Class, tuple[Tile, ...]]:
-    """Tiles of hardware: more rows than four have room in registers beside one column alone."""
-    threads = (64, 32, 128)
-    return {
-        "one": tuple(Tile(rows, 1, t) for t in threads for rows in (4, 8, 2, 1)),
-        "few": tuple(Tile(rows, FEW, t) for t in threads for rows in (4, 2, 1)),
-    }
+def _always(tile: Tile, capabilities: Capabilities) -> bool:
+    """Whether a device takes a tile that says no more than how many threads it has."""
+    return True
 
 
-# By kernel and class of columns: the default, followed by what else may be chosen. Families add
-# those of their kernels.
-_VECTORS = ("matvec", "matvec_q8")
-TILES: dict[str, Mapping[Class, tuple[Tile, ...]]] = dict.fromkeys(_VECTORS, _vector_tiles())
+class Tiles(NamedTuple):
+    """Tiles of a kernel.
+
+    Parameters
+    ----------
+    by_class : mapping of Class to sequence of Tile
+        By the columns of a product: the default, followed by what else may be chosen.
+    fits : callable
+        Whether a device takes a tile, beside its threads. How much memory a tile takes may hang on
+        the format, which only a product knows: it then looks at what was chosen.
+    """
+
+    by_class: Mapping[Class, Sequence[Tile]]
+    fits: Callable[[Tile, Capabilities], bool] = _always
+
+
+# By kernel: families add those of theirs.
+TILES: dict[str, Tiles] = {}
 
 
 def class_of(columns: int) -> Class:
@@ -47,21 +57,13 @@ def key(shader: str, dtype: DType, columns: int) -> str:
 def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
     """Tiles of a key that a device can take, the default first; none where there is no choice."""
     shader, _, rest = name.partition(" ")
-    found = TILES.get(shader, {})
-    tiles = [tile for c in CLASSES if rest.endswith(f" {c}") for tile in found.get(c, ())]
-    return (*tiles[:1], *(tile for tile in tiles[1:] if _fits(shader, tile, capabilities)))
-
-
-def _fits(shader: str, tile: Tile, capabilities: Capabilities) -> bool:
-    if tile.threads > capabilities.max_workgroup_invocations:
-        return False
-    if shader not in _VECTORS:
-        return True  # how much memory a tile takes hangs on the format, which a product looks at
-    # Of a column a thread sums two rows or more, since they may be joined, and squares where a norm
-    # is made; memory holds these, one more of each sum, parts of them, and perhaps a table.
-    sums = tile.columns * (max(tile.rows, 2) + (shader == "matvec_q8"))
-    nbytes = 4 * (tile.threads + 1) * (sums + 1) + 1024
-    return nbytes <= capabilities.max_workgroup_nbytes
+    if shader not in TILES:
+        return ()
+    found = TILES[shader]
+    tiles = [t for c in CLASSES if rest.endswith(f" {c}") for t in found.by_class.get(c, ())]
+    most = capabilities.max_workgroup_invocations
+    others = (t for t in tiles[1:] if t.threads <= most and found.fits(t, capabilities))
+    return (*tiles[:1], *others)
 
 
 def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile | None:
@@ -72,7 +74,7 @@ def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: i
 def chosen(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
     """Tile of a product: what was measured to be the fastest, or the default."""
     measured = tuned_tile(capabilities, shader, dtype, columns)
-    return measured or TILES[shader][class_of(columns)][0]
+    return measured or TILES[shader].by_class[class_of(columns)][0]
 
 
 def even_share(columns: int, most: int) -> int:

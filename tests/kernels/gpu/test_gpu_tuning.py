@@ -1,0 +1,46 @@
+"""Which tiles of this family's products are tuned, and what that changes."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.dtypes import Q4_0
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tuning import Effort, Measured, Tuning, tune
+from wgpu_backend.ml.tuning_memory import remember, tuned
+from wgpu_backend.ops.linear.tiles import candidates, key
+
+NAME, MEASURED = key("matvec", Q4_0, 1), Tile(2, 1, 32)
+TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
+
+
+@pytest.mark.slow
+def test_products_of_few_columns_and_of_many_are_measured(executors):
+    found = {m.key for m in tune(executors("wide"), [Q4_0], TINY).tiles}
+    assert {NAME, key("matmul_tiled", Q4_0, 9)} <= found
+
+
+def test_what_is_remembered_changes_the_kernel(executors, tmp_path):
+    wide = executors("wide")
+    measured = Tuning([Measured(NAME, MEASURED, 1.0, 1.0, default=False, chosen=True)])
+    cache = remember(wide, "full", measured, tmp_path / "t" / "tuned.json")
+    found = tuned(wide.capabilities, wide, "full", cache)
+    assert found.tuned == {NAME: MEASURED}
+    assert shader_of_a_product(wide) != shader_of_a_product(wide.as_if(found))
+
+
+def shader_of_a_product(executor):
+    data = np.zeros(Q4_0.nbytes(64 * 256), np.uint8).tobytes()
+    with Context(executor) as ctx:
+        y = ctx.from_bytes(Q4_0, data, 64, 256).mulmat(ctx.zeros(1, 256))
+        recorded = ctx.record(y)
+        label = recorded.timed()[-1][1]
+        recorded.close()
+    return label
+
+
+def test_groups_that_a_device_cannot_run_are_no_candidates():
+    small = Capabilities(max_workgroup_nbytes=16384, max_workgroup_invocations=64)
+    found = candidates("matvec q4_0 few", small)
+    assert found[0] == Tile(4, 8, 64)
+    assert {tile.threads for tile in found} == {32, 64}
