@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+DATA = ROOT.parent / "shared"  # beside the checkout, which some tests look for
 TABLE = Path("wgpu_backend/kernels/table.py")
 FOLDERS = ("wgpu_backend/kernels", "shaders/kernels", "tests/kernels")
 NOT_COPIED = (".git", ".venv", "__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis")
@@ -58,6 +59,8 @@ def run(name: str, arguments: Sequence[str]) -> int:
         copy = Path(folder) / ROOT.name
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
         delete(copy, name)
+        if DATA.exists():
+            (Path(folder) / DATA.name).symlink_to(DATA, target_is_directory=True)
         # Commands that tests start import the copy, too, wherever they run.
         env = {**os.environ, "PYTHONPATH": str(copy)}
         words = [sys.executable, "-m", "pytest", *arguments]

@@ -1,10 +1,9 @@
 // As attention_merge.wgsl, and in eight bits as q8_activations makes it: eight lanes join a group of 32
 // values. They share the maximum over splits, and each reads every split's values of its own.
-// @import lib/index/grid
+// @import kernels/gpu/lib/eight_lanes
 // @import kernels/gpu/lib/round_q8 as rounding
 // @import kernels/gpu/lib/eight_lanes_subgroup as eight
 
-const WG: u32 = 64u;
 const LOWEST: f32 = -3.4028234e38;
 const AT_ONCE: u32 = 8u;         // splits that a lane asks for before it uses one
 
@@ -14,18 +13,9 @@ struct Params { size: u32, splits: u32, quads: u32 }
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 @group(0) @binding(2) var<uniform> params: Params;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(global_invocation_id) id: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = grid_index(id, groups, WG);
-    // Lanes beyond the last group repeat it, since all exchange values, and store nothing.
-    let group = min(i / 8u, params.size - 1u);
-    let part = lane % 8u;
-    let values = joined(group * 8u + part, part);
-    rounding_put(Place(group, params.size, part, i / 8u < params.size), values, values, lane);
+fn compute_part(place: Place, lane: u32) {
+    let values = joined(place.group * 8u + place.part, place.part);
+    rounding_put(place, values, values, lane);
 }
 
 // Vector `quad` of the result; the eight lanes are in one head.
