@@ -1,6 +1,6 @@
 // y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k]: each row of x times the expert
-// chosen for it. A work group takes ROWS rows of one expert, its lanes stride over k, and a tree
-// sums them.
+// chosen for it. A work group takes ROWS rows of one expert and COLS pairs, one after the other; its
+// lanes stride over k, and a tree sums them.
 // @import formats/dequant/f32 as weights
 // @import formats/vec4/f32 as x
 // @import lib/experts/each_pair as ids
@@ -11,10 +11,21 @@ const WG: u32 = 64u;
 const ROWS: u32 = 2u;
 const TASK_ROWS: u32 = ROWS;
 const SUMS: u32 = ROWS;
+const COLS: u32 = 1u;
+const X_GROUP: u32 = 32u;        // words of x, or values, that are 32 values
 
 fn compute_task(task: Task, lane: u32) {
+    compute_pair(task, ids_pair(task.tile, 0u), lane);
+    for (var c = 1u; c < COLS; c++) {
+        workgroupBarrier();
+        compute_pair(task, ids_pair(task.tile, c), lane);
+    }
+}
+
+fn compute_pair(task: Task, pair: u32, lane: u32) {
     let local = task.local;
-    let x_at = params.x_offset / 4u + x_row(task.tile) * params.groups * 8u;
+    let begin = params.x_offset / X_GROUP * 8u + params.x_offset % X_GROUP * 8u / X_GROUP;
+    let x_at = begin + x_row(pair) * params.groups * 8u;
     var sums: array<f32, ROWS>;
     for (var g = lane; g < params.groups; g += WG) {
         var values: array<vec4<f32>, 8>;
@@ -32,6 +43,6 @@ fn compute_task(task: Task, lane: u32) {
     }
     add_up_lanes(&sums, lane);
     if lane < ROWS {
-        put(task, lane, ids_pair(task.tile, 0u), lane_sum(lane));
+        put(task, lane, pair, lane_sum(lane));
     }
 }

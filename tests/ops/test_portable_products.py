@@ -11,13 +11,14 @@ from tests.ops.operands import WEIGHTS, tensor, weight, weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.cpu.f16_groups import f16_activations
 from wgpu_backend.cpu.q8 import values_of as values_in_groups
-from wgpu_backend.dtypes import F16, F32, IQ3_S, MXFP4, Q4_0, Q6_K, Q8_0, U32
+from wgpu_backend.dtypes import F16, F32, I32, IQ3_S, MXFP4, Q4_0, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import table
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
 from wgpu_backend.ops.rounding.f16_groups import NIBBLES
 from wgpu_backend.ops.rounding.normed import norm_weighted
@@ -91,6 +92,24 @@ def test_products_by_the_chosen_expert(portable, check, rng, bias, tokens, m):
         weights = experts_of(ctx, 4, m, 96, Q8_0, data)
         terms = [tensor(ctx, biases)] if bias else []
         return linear_by_expert(weights, tensor(ctx, x), ctx.from_numpy(ids), *terms)
+
+    check(portable, product, limit=LIMIT_OF_ONE)
+
+
+@pytest.mark.parametrize("m", [1, 9])
+@pytest.mark.parametrize("size", [None, 1, 4])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_pairs_in_tiles_and_rows_in_eight_bits(portable, check, rng, rounded, size, m):
+    data, x = weight_bytes(rng, 4 * m, 96, Q8_0), rng.standard_normal((33, 1, 96), "f4")
+    ids = rng.integers(0, 4, (33, 3))
+
+    def product(ctx):
+        weights, given = experts_of(ctx, 4, m, 96, Q8_0, data), ctx.from_numpy(ids, I32)
+        rows = q8_activations(tensor(ctx, x)) if rounded else tensor(ctx, x)
+        prologue = Prologue("q8" if rounded else "values")
+        tiles = {} if size is None else {"used": 3}
+        given = given if size is None else expert_tiles(given, experts=4, size=size)
+        return linear_by_expert(weights, rows, given, prologue=prologue, **tiles)
 
     check(portable, product, limit=LIMIT_OF_ONE)
 

@@ -170,24 +170,6 @@ def test_operands_that_do_not_fit_are_refused(full, rng):
             for_a_norm(matrix, rows, row, ctx.zeros(64), ctx.zeros(2, 96))
         with pytest.raises(ShapeError, match=r"total is \(3, 96\).* needs a dense \(2, 96\)"):
             for_a_norm(matrix, rows, row, row, ctx.zeros(3, 96))
-        blocks = ctx.from_bytes(Q4_0, weight_bytes(rng, 96, 64, Q4_0), 96, 64)
-        with pytest.raises(DeviceError, match=r"no kernel for weights of \(96, 64\)"):
-            for_a_norm(blocks, rows, row, row, ctx.zeros(2, 96)).numpy()
-
-
-def test_a_device_that_makes_no_norms_says_so(executors, rng):
-    executor = executors("baseline")
-    with Context(executor) as ctx:
-        matrix = kept(ctx, rng.standard_normal((96, 64), "f4"))
-        rows, row = norm_weighted(ctx.zeros(2, 64), ctx.zeros(64)), ctx.zeros(96)
-        with pytest.raises(
-            DeviceError, match=r"no kernel for weights of .* eps=0.1.* use ops of their own"
-        ):
-            linear(matrix, rows, prologue=Prologue(eps=EPS)).numpy()
-        with pytest.raises(DeviceError, match=r"no kernel for weights of \(96, 64\) .* norm=True"):
-            linear(
-                matrix, ctx.zeros(2, 64), row, row, ctx.zeros(2, 96), epilogue=Epilogue(norm=True)
-            ).numpy()
 
 
 def test_weights_in_several_bindings_make_norms_but_do_not_share_squares(telling_split, rng):

@@ -1,9 +1,10 @@
 """Norms of a row by one subgroup."""
 
-from tests.ml.test_wgpu_launch import SOFTWARE, kernel
+from tests.ml.test_wgpu_launch import kernel
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.ops.reduce.norm import softmax
 
+SOFTWARE = Capabilities(software=True)
 WITH_SUBGROUPS = Capabilities(software=True, subgroups=True)
 
 

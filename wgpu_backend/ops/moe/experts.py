@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, I32, IQ3_S, U32
-from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require, require_dtype, require_rank
@@ -30,25 +30,14 @@ NAME, PLAIN = "linear_by_expert", "ops/linear_by_expert_plain"
 EACH, TILES = "lib/experts/each_pair", "lib/experts/tiles"
 
 
-def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Size the grid of the portable kernel, by pairs and by rows of one expert.
-
-    Raises
-    ------
-    DeviceError
-        Pairs come in tiles, or rows in eight bits, for which no kernel of the device is.
-    """
+def select_portable(launch: Launch, _: Capabilities) -> Launch:
+    """Size the grid of the portable kernel, by pairs or tiles of them and by rows of one expert."""
     if launch.shader == PLAIN:
         return launch
-    tiles, prologue = in_tiles(launch), attributes_of(launch).prologue
-    require(
-        not tiles and prologue == VALUES,
-        DeviceError,
-        f"linear_by_expert: the device has no kernel for weights of "
-        f"{launch.operands['weights'].spec.shape} with {prologue} and "
-        f"{'tiles of pairs' if tiles else 'pairs'}; use mulmat_id",
-    )
-    choices = {**launch.choices, "ROWS": VECTOR_ROWS, "WG": 64}
+    sizes = {"ROWS": VECTOR_ROWS, "COLS": pairs_of_a_tile(launch), "WG": 64}
+    rounded = attributes_of(launch).prologue.in_bytes
+    form = {"x": "lib/q8/q8_load4", "X_GROUP": WORDS} if rounded else {}
+    choices = {**launch.choices, **form, **sizes}
     return by_rows(replace(launch, choices=choices), VECTOR_ROWS)
 
 
@@ -114,8 +103,6 @@ def linear_by_expert(
         as the pairs may need, or `bias` is not one of these experts.
     DTypeError
         A weight has no integer form, or leaves no binding for a bias; or an operand another type.
-    DeviceError
-        When it is run: the device has no kernel for tiles, or for this prologue.
     """
     values = prologue.form == "values"
     _require_types(weights, x, values)
