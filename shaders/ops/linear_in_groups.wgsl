@@ -16,7 +16,7 @@ const SOURCES: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32, scale_offset: u32, eps: f32,
+    addend_offset: u32, addend_stride: u32, scale_offset: u32, gain_offset: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;

@@ -10,7 +10,8 @@ from tests.ops.fused import ran
 from tests.ops.operands import WEIGHTS, tensor, weight, weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.cpu.f16_groups import f16_activations
-from wgpu_backend.cpu.q8 import values_of as values_in_groups
+from wgpu_backend.cpu.f16_groups import values_of as in_f16
+from wgpu_backend.cpu.q8 import values_of as in_bytes
 from wgpu_backend.dtypes import F16, F32, I32, IQ3_S, MXFP4, Q4_0, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import table
@@ -30,6 +31,14 @@ pytestmark = pytest.mark.any_width
 LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8  # as in test_matmul
 OF_A_STEP = 1e-5  # some values in a thousand may be rounded to the neighbouring quant
 OF_BYTES = 4e-4  # eight bits cost 4e-5 each time, of two products and their norm
+# How results are rounded.
+LEFT = [
+    Epilogue(form="q8"),
+    Epilogue(form="q8", planar=True),
+    Epilogue(form="f16"),
+    Epilogue(form="f16_nibbles", planar=True),
+]
+LEFT_NAMES = ["q8", "q8 planar", "f16", "f16_nibbles planar"]
 
 
 @pytest.fixture
@@ -173,11 +182,27 @@ def test_rows_that_lack_the_factor_of_a_norm(portable, check, rng, form, n, k):
     check(portable, product, limit=LIMIT)
 
 
+@pytest.mark.parametrize("k", [32, 288, 2080])
+@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)
+def test_rows_before_a_norm(portable, check, rng, dtype, n, k):
+    data, x = weight_bytes(rng, 35, k, dtype, k**-0.5), rng.standard_normal((n, k), "f4")
+    gains = rng.standard_normal(k + 32, "f4")
+
+    def product(ctx):
+        matrix, gain = weight(ctx._executor, 35, k, dtype, data), tensor(ctx, gains)[32:]
+        prologue = Prologue(eps=0.1, norm=True)
+        return linear(matrix, tensor(ctx, x), gain=gain, prologue=prologue)
+
+    check(portable, product, limit=LIMIT)
+
+
 @pytest.mark.parametrize("m", [32, 96, 288])
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("form", ["values", "q8"])
+@pytest.mark.parametrize("form", ["values", "q8", "q8_pair"])
 @pytest.mark.parametrize("gated", [False, True])
-def test_results_in_eight_bits(portable, rng, gated, form, n, m):
+@pytest.mark.parametrize("left", LEFT, ids=LEFT_NAMES)
+def test_rounded_results(portable, rng, left, gated, form, n, m):
     rows = 2 * m if gated else m
     data, x = weight_bytes(rng, rows, 64, Q4_0, 1 / 8), rng.standard_normal((n, 64), "f4")
     addend = rng.standard_normal((n, m), "f4")
@@ -186,40 +211,83 @@ def test_results_in_eight_bits(portable, rng, gated, form, n, m):
         with Context(executor) as ctx:
             given, prologue = given_as(ctx, form, x, Q4_0)
             matrix = ctx.from_bytes(Q4_0, data, rows, 64)
-            epilogue = Epilogue("silu" if gated else None, form="q8")
+            epilogue = replace(left, activation="silu" if gated else None)
             terms = given, tensor(ctx, addend)
             return linear(matrix, *terms, prologue=prologue, epilogue=epilogue).numpy()
 
-    agree_in_groups(rounded(portable), rounded(NumpyExecutor()))
+    agree_in_groups(left, rounded(portable), rounded(NumpyExecutor()))
 
 
-def agree_in_groups(got, want):
+def agree_in_groups(epilogue, got, want):
     """A sum that falls between two quants may be rounded either way: one step of 254."""
     assert got.shape == want.shape
-    assert nmse(values_in_groups(got), values_in_groups(want)) <= OF_A_STEP
-    assert nmse(got[..., 8:].view("f4"), want[..., 8:].view("f4")) <= OF_A_STEP
+    got, want = (in_rows(words, epilogue.planar) for words in (got, want))
+    values = [decoded(words, epilogue.form) for words in (got, want)]
+    assert nmse(*values) <= OF_A_STEP
+    tails = [np.ascontiguousarray(words[..., -4:]).view("f4") for words in (got, want)]
+    for i in (0, 3):  # scale and squares
+        assert nmse(tails[0][..., i], tails[1][..., i]) <= OF_A_STEP
+    # Sums, which may cancel out, are as far off as values are.
+    length = np.linalg.norm(values[1].reshape(*values[1].shape[:-1], -1, 32), axis=-1)
+    off = np.abs(tails[0][..., 1:3] - tails[1][..., 1:3]).max(axis=-1)
+    assert np.all(off <= length / (50 if epilogue.form == "q8" else 500))
 
 
-@pytest.mark.parametrize(("m", "rounds"), [(32, True), (288, True), (1, False), (300, False)])
+def in_rows(words, planar):
+    """Groups one behind the other, which may lie in planes."""
+    if not planar:
+        return words
+    return np.ascontiguousarray(np.moveaxis(words, 0, -2)).reshape(*words.shape[1:-1], -1)
+
+
+def decoded(words, form):
+    return in_bytes(words) if form == "q8" else in_f16(words, form == "f16_nibbles")
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e30, 1e-30, 0.0])
+@pytest.mark.parametrize("left", LEFT, ids=LEFT_NAMES)
+def test_rounded_results_of_any_magnitude(portable, rng, left, value):
+    data, x = weight_bytes(rng, 64, 64, Q4_0, 1 / 8), np.zeros((2, 64), "f4")
+    addend = rng.standard_normal((2, 64), "f4")
+    addend[1, 5] = value
+    addend[0] *= 1e-30
+
+    def rounded(executor):
+        with Context(executor) as ctx:
+            matrix = ctx.from_bytes(Q4_0, data, 64, 64)
+            return linear(matrix, tensor(ctx, x), tensor(ctx, addend), epilogue=left).numpy()
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        words = [in_rows(run, left.planar) for run in (rounded(portable), rounded(NumpyExecutor()))]
+        got, want = (decoded(run, left.form) for run in words)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    assert np.isnan(got).any() == (not np.isfinite(value))
+    np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-6 * np.nanmax(np.abs(want)))
+
+
+@pytest.mark.parametrize(
+    ("m", "left"),
+    [*zip((32, 288, 96, 64), LEFT, strict=True), (1, Epilogue()), (300, Epilogue())],
+    ids=str,
+)
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("form", ["values", "q8"])
-def test_sums_that_leave_for_a_norm(portable, rng, form, n, m, rounds):
+def test_sums_that_leave_for_a_norm(portable, rng, form, n, m, left):
     data, x = weight_bytes(rng, m, 64, Q8_0, 1 / 8), rng.standard_normal((n, 64), "f4")
     addend, scale = rng.standard_normal((n, m), "f4"), rng.standard_normal(m, "f4")
 
-    def left(executor):
+    def made(executor):
         with Context(executor) as ctx:
             given, prologue = given_as(ctx, form, x, Q8_0)
             matrix, total = ctx.from_bytes(Q8_0, data, m, 64), ctx.zeros(n, m)
             terms = given, tensor(ctx, addend), tensor(ctx, scale), total
-            epilogue = Epilogue(norm=True, form="q8" if rounds else "values")
-            y = linear(matrix, *terms, prologue=prologue, epilogue=epilogue)
+            y = linear(matrix, *terms, prologue=prologue, epilogue=replace(left, norm=True))
             return y.numpy(), total.numpy()
 
-    (got, total), (want, wanted_total) = left(portable), left(NumpyExecutor())
+    (got, total), (want, wanted_total) = made(portable), made(NumpyExecutor())
     assert nmse(total, wanted_total) <= LIMIT_OF_ONE
-    if rounds:
-        agree_in_groups(got, want)
+    if left.rounded:
+        agree_in_groups(left, got, want)
     else:
         assert nmse(got, want) <= LIMIT_OF_ONE
         assert np.all(got[:, m + -(-m // 64) :] == 0)

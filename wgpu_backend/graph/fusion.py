@@ -11,7 +11,7 @@ of one of its ops and answers with a replacement or None::
 
 What the replaced nodes alone needed is dropped, and rules are asked again until none answers. A
 rule only sees the graph, so that it is the same for every device but for what `Capabilities` tell.
-An answer for which the device has no kernel is no answer.
+An answer for which the device has no kernel, or has it as a last resort, is no answer.
 """
 
 from __future__ import annotations

@@ -81,6 +81,9 @@ class Launch:
     attributes : object
         What the op was told beside operands, as frozen data, where kernels and fusion rules ask
         for it.
+    last_resort : bool
+        The kernel is there so that every device can run the op. Fusion rules make no such launch:
+        the ops that it would replace are faster.
     """
 
     out: Spec
@@ -97,6 +100,7 @@ class Launch:
     in_place: tuple[str, ...] = ()
     work: int = 0
     attributes: object = None
+    last_resort: bool = False
 
     def count(self, name: str) -> int:
         """Parameter that counts something."""

@@ -63,12 +63,11 @@ def select_layout(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> W
 
 
 def runs(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
-    """Whether a device has a kernel for a launch, of whatever family; see `select`."""
+    """Whether a device has a kernel for a launch that rules may make, of whatever family."""
     try:
-        select(op, launch, capabilities)
+        return not select(op, launch, capabilities).last_resort
     except DeviceError:
         return False
-    return True
 
 
 def complete(capabilities: Capabilities) -> Capabilities:

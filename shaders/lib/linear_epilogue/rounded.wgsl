@@ -1,6 +1,5 @@
-// Rows of a product in eight bits, a group of 32 a lane. There are whole groups of rows.
-// @import lib/q8/q8
-// @import lib/q8/group_store
+// Rows of a product, rounded by a lane for each group of 32. There are whole groups of rows.
+// @import lib/linear_rounding/in_bytes as rounding
 
 fn buf_put(col: u32, first_row: u32, lane: u32) {
     let row = first_row + lane * 32u;
@@ -8,8 +7,11 @@ fn buf_put(col: u32, first_row: u32, lane: u32) {
         return;
     }
     var values: array<vec4<f32>, 8>;
+    var squares = 0.0;
     for (var k = 0u; k < 8u; k++) {
-        values[k] = four_results(lane * 32u + k * 4u);
+        let sums = four_results(lane * 32u + k * 4u);
+        squares += dot(sums, sums);
+        values[k] = sums;
     }
-    put_group((col * params.m + row) / 32u, q8_group(&values));
+    rounding_put((col * params.m + row) / 32u, &values, squares);
 }

@@ -1,8 +1,7 @@
-// Sums of a product, stored as they are, and these times the weight of a norm as groups in eight bits,
-// with the squares of which the product that follows makes the norm.
+// Sums of a product, stored as they are, and these times the weight of a norm, rounded by groups, with
+// the squares of which the product that follows makes the norm.
 // @import formats/load/f32 as scale
-// @import lib/q8/q8
-// @import lib/q8/group_store
+// @import lib/linear_rounding/in_bytes as rounding
 
 @group(0) @binding(0) var<storage, read_write> total: array<f32>;
 
@@ -21,7 +20,5 @@ fn buf_put(col: u32, first_row: u32, lane: u32) {
         squares += dot(sums, sums);
         values[k] = sums * scale_load4(params.scale_offset + row + k * 4u);
     }
-    var group = q8_group(&values);
-    group[2].w = bitcast<u32>(squares);
-    put_group((col * params.m + row) / 32u, group);
+    rounding_put((col * params.m + row) / 32u, &values, squares);
 }

@@ -26,7 +26,7 @@ from wgpu_backend.dtypes import (
     Q6_K,
     Q8_0,
 )
-from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
+from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -290,9 +290,17 @@ def test_norms_of_the_rows_that_do_not_fit_are_refused(executors):
             linear(matrix, x, gain=ctx.zeros(64), prologue=Prologue(norm=True))
         with pytest.raises(DTypeError, match="linear: gain"):
             linear(matrix, x, prologue=NORMS)
-        many = linear(matrix, ctx.zeros(17, 64), gain=ctx.zeros(64), prologue=NORMS)
-        with pytest.raises(DeviceError, match="has no kernel"):
-            many.numpy()
+
+
+def test_norms_of_many_rows_are_left_to_the_portable_kernel(executors, check, rng):
+    data, x = weight_bytes(rng, 35, 96, Q8_0, 1 / 8), rng.standard_normal((17, 96), "f4")
+    gain = rng.standard_normal(96, "f4")
+
+    def normed(ctx):
+        matrix = weight(ctx._executor, 35, 96, Q8_0, data)
+        return linear(matrix, tensor(ctx, x), gain=tensor(ctx, gain), prologue=NORMS)
+
+    check(executors("wide"), normed, limit=LIMIT)
 
 
 ROOMY = Capabilities(max_workgroup_nbytes=32768)

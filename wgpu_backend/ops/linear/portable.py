@@ -2,6 +2,7 @@
 
 Rows of x are read as f32 in whatever form they are, so one kernel serves all prologues. Epilogues
 that take rows of the result together, by groups of 32 or squares of 64, have a kernel of their own.
+What only saves a dispatch where a family has a fast kernel for it is a last resort here.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
-from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.layouts.planes import plane_nbytes
 from wgpu_backend.ops.check import grid_for, require
-from wgpu_backend.ops.linear.attributes import Epilogue, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.rounding.f16_groups import is_planar
 from wgpu_backend.ops.rounding.normed import SQUARED, square_count
@@ -35,27 +35,34 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
         The device shows a kernel too few buffers, or rows that belong together lie in several.
     """
     require_whole(launch)
-    epilogue = attributes_of(launch).epilogue
-    _require_bindings(launch, epilogue, capabilities)
-    launch = replace(launch, choices={**launch.choices, **_prologue(launch)})
+    _require_bindings(launch, capabilities)
+    epilogue, prologue = attributes_of(launch).epilogue, attributes_of(launch).prologue
+    pays = epilogue == Epilogue(epilogue.activation) and (prologue == VALUES or prologue.in_bytes)
+    choices = {**launch.choices, **_prologue(launch)}
+    launch = replace(launch, choices=choices, last_resort=not pays)
     return _in_groups(launch) if epilogue.norm or epilogue.rounded else _by_rows(launch)
 
 
-def _require_bindings(launch: Launch, epilogue: Epilogue, capabilities: Capabilities) -> None:
-    """Refuse what needs more storage buffers than a kernel may bind: planes, x, y, addend, more."""
-    weight = launch.operands["weights"].spec
-    needs = _planes(weight.dtype) + (5 if epilogue.norm else 3)
+def storage_bindings(launch: Launch) -> int:
+    """Storage buffers that a product binds: planes of its weight, other operands, its result."""
+    dtype = launch.operands["weights"].spec.dtype
+    planes = len(plane_nbytes(dtype)) if dtype.quantised else 1
+    return planes + len(launch.operands)
+
+
+def _require_bindings(launch: Launch, capabilities: Capabilities) -> None:
+    """Refuse what needs more storage buffers than a kernel may bind."""
+    weight, found = launch.operands["weights"].spec, attributes_of(launch)
+    # Groups in f16 are read through one of their two bindings.
+    needs = storage_bindings(launch) - found.prologue.in_f16
     most = capabilities.max_storage_bindings
     require(
         needs <= most,
         DeviceError,
-        f"linear: {weight.dtype} weights of {weight.shape} with {epilogue} need {needs} storage "
-        f"buffers, the device binds {most}; make the norm by rms_norm",
+        f"linear: {weight.dtype} weights of {weight.shape} with {found.prologue} and "
+        f"{found.epilogue} need {needs} storage buffers, the device binds {most}; make the norm by "
+        "rms_norm",
     )
-
-
-def _planes(dtype: DType) -> int:
-    return len(plane_nbytes(dtype)) if dtype.quantised else 1
 
 
 def _prologue(launch: Launch) -> Choices:
@@ -69,7 +76,7 @@ def _prologue(launch: Launch) -> Choices:
         planar = is_planar(launch.operands["weights"].spec.dtype)
         nibbles = prologue.form == "f16_nibbles"
         return {**normed, "x": "lib/linear_prologue/f16", "PLANAR": planar, "NIBBLES": nibbles}
-    return {**normed, "x": "lib/linear_prologue/values"}
+    return {**normed, "x": f"lib/linear_prologue/{'norm' if prologue.norm else 'values'}"}
 
 
 def _columns(launch: Launch) -> int:
@@ -104,6 +111,7 @@ def _in_groups(launch: Launch) -> Launch:
         "WG": SQUARED,
         "SOURCES": joined_rows(launch),
         "epilogue": f"lib/linear_epilogue/{name}",
+        **(_rounding(found) if found.rounded else {}),
     }
     return replace(
         launch,
@@ -111,3 +119,12 @@ def _in_groups(launch: Launch) -> Launch:
         groups=(x, y, _columns(launch)),
         choices={**launch.choices, **sizes},
     )
+
+
+def _rounding(epilogue: Epilogue) -> Choices:
+    """Choices by which groups of results are rounded."""
+    planar = {"rounding_PLANAR": epilogue.planar}
+    if epilogue.form == "q8":
+        return planar
+    nibbles = {"rounding_NIBBLES": epilogue.form == "f16_nibbles"}
+    return {**planar, **nibbles, "rounding": "lib/linear_rounding/in_f16"}
