@@ -182,13 +182,31 @@ def test_gates_that_are_shut_give_groups_of_zeros(wide, rng):
 
 
 def test_what_a_device_lacks_is_refused(wide, rng):
-    for lacking in ({"max_storage_bindings": 8}, {"max_workgroup_invocations": 64}):
-        poor = wide.as_if(dataclasses.replace(wide.capabilities, **lacking))
-        with pytest.raises(DeviceError, match="has no kernel"):
-            Case(rng, Q4_0, 32, 1, 64, NORM).results(poor)
+    few = wide.as_if(dataclasses.replace(wide.capabilities, max_storage_bindings=8))
+    Case(rng, Q4_0, 32, 1, 64, NORM).check(few)
+    with pytest.raises(DeviceError, match=r"9 storage buffers, the device binds 8; make the norm"):
+        Case(rng, Q6_K, 32, 1, 256, NORM).results(few)
     plain = wide.as_if(dataclasses.replace(wide.capabilities, f16=False))
     with pytest.raises(DeviceError, match="has no kernel"):
         Case(rng, F16, 32, 1, 64, replace(NORM, form="f16")).results(plain)
+
+
+def test_small_work_groups_leave_it_to_the_portable_kernel(wide, monkeypatch, rng):
+    """And rules do not: it is slower than two ops."""
+    poor = wide.as_if(
+        dataclasses.replace(wide.capabilities, max_workgroup_invocations=64, rounded=EVERY_PRODUCT)
+    )
+    Case(rng, Q4_0, 32, 1, 64, NORM).check(poor)
+    names = layer_of(poor, monkeypatch, Layer(rng, Q4_0), rng, 1, IN_BYTES, None, 1e-3)
+    assert not any("to_q8" in name for name in names)
+
+
+@pytest.mark.parametrize(("dtype", "most", "sums"), [(Q4_0, 8, 2), (Q6_K, 8, 0), (Q6_K, 9, 2)])
+def test_sums_leave_twice_where_buffers_suffice(wide, monkeypatch, rng, dtype, most, sums):
+    known = dataclasses.replace(wide.capabilities, max_storage_bindings=most, rounded=EVERY_PRODUCT)
+    layer = Layer(rng, dtype, 256, 256)
+    names = layer_of(wide.as_if(known), monkeypatch, layer, rng, 1, IN_BYTES, None, 2e-3)
+    assert sum("to_norm" in name for name in names) == sums
 
 
 class Layer:
@@ -238,7 +256,7 @@ def test_a_layer_in_f16_without_one_rule(wide, monkeypatch, rng, off):
 
 def layer_of(device, monkeypatch, layer, rng, n, rules, off, limit):
     """Ops of a layer by rules but one, which must change no value."""
-    x = rng.standard_normal((n, 64), "f4")
+    x = rng.standard_normal((n, layer.hidden), "f4")
     used = [name for name in rules if name != off]
     names, got = ran(device, monkeypatch, used, lambda ctx: layer(ctx, x), exact=False)
     with Context(NumpyExecutor()) as ctx:

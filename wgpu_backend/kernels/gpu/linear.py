@@ -25,13 +25,13 @@ from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.check import FLOATS
 from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, attributes_of
 from wgpu_backend.ops.linear.gates import require_whole
+from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.tiles import FEW
 from wgpu_backend.ops.rounding.q8 import FORMATS
 
 FOLDER = "kernels/gpu"
 TILED, TILED_Q8 = f"{FOLDER}/matmul_tiled", f"{FOLDER}/matmul_tiled_q8"
 FEW_ROUNDED = "matvec_q8"
-SUMMED_BINDINGS = 9  # of a product that also stores its sums: four planes of weights, and five
 ROUNDING_THREADS = 128  # of a work group that rounds: eight columns of eight lanes, at least
 TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
 # Forms of x that a kernel takes.
@@ -123,7 +123,7 @@ def _few_rounded(
 def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
     """Whether a device rounds results: it has the lanes, buffers and arithmetic that this takes."""
     epilogue = attributes_of(launch).epilogue
-    bound = SUMMED_BINDINGS if epilogue.norm else 0
+    bound = storage_bindings(launch) if epilogue.norm else 0
     able = epilogue.form == "q8" or capabilities.f16
     enough = capabilities.max_workgroup_invocations >= ROUNDING_THREADS
     return able and enough and capabilities.max_storage_bindings >= bound

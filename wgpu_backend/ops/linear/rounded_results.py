@@ -12,6 +12,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, Form, attributes_of
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.rounding.normed import GROUP
 
@@ -35,6 +36,10 @@ def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
     """A residual, and the weighted rows of which a product that normalises makes the norm."""
     found = graph.producer(node.operands["x"], "linear")
     if found is None or not adds(found) or not _fits(found, node):
+        return None
+    # Of its sums and of the weight of the norm.
+    bindings = storage_bindings(found.launch) + 2
+    if bindings > graph.capabilities.max_storage_bindings:
         return None
     if attributes_of(found.launch).epilogue != SUMS or not graph.can_defer_write(found, found.node):
         return None
