@@ -27,8 +27,11 @@ FLOATS = ["bf16", "f16", "f32"]
 PLAIN = ("formats/load", "formats/store", "formats/vec4")
 # Imports of kernels that read plain weights: which go together is what ops choose.
 TOGETHER = {"source", "own", "ending", "prologue", "convert", "key", "pair"}
+# Operands of attention that may be missing: they share a binding then.
+MISSING = {"ends": "=positions", "sinks": "=q", "bias": "=q"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
 PREPARED = {
+    **MISSING,
     "prologue": "lib/attention/rope_put",
     "q": "formats/store/f32",
     "new_key": "=q",
@@ -50,13 +53,19 @@ OPS = sorted(n for n, op in REGISTRY.items() if op.__module__.startswith(OWN))
 def variants(kernel):
     """Choices that a kernel is compiled with: the defaults, and each other value on its own."""
     declared = imports(kernel)
+    base = MISSING if declared.modules.keys() >= MISSING.keys() else {}
+    yield from ({**base, **choices} for choices in others(kernel, declared))
+
+
+def others(kernel, declared):
     yield {}
     for name, default in declared.modules.items():
         folder, _, stem = default.rpartition("/")
         if name in TOGETHER or (folder.startswith("kernels/") and folder.endswith("/lib")):
             continue  # of a family, whose own tests say what takes the place of what
-        if folder in PLAIN and stem in FLOATS:
-            yield from ({name: f"{folder}/{s}"} for s in FLOATS if s != stem)
+        if folder in PLAIN:
+            kinds = FLOATS if stem in FLOATS else ()
+            yield from ({name: f"{folder}/{s}"} for s in kinds if s != stem)
         else:
             yield from ({name: other} for other in alternatives(default))
     text = load(kernel).text

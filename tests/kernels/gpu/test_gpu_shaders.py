@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_shaders import PREPARED
+from tests.test_shaders import MISSING, PREPARED
 from tests.test_shaders import test_a_shader_compiles_within_the_default_limits as compiles
 from wgpu_backend.shader import load
 
@@ -26,7 +26,7 @@ LIB = "kernels/gpu/lib"
 for cache, sums in (("f16", "f16"), ("q8_0", "f16"), ("q4_0", "f32")):
     kinds = dict.fromkeys("kv", f"{LIB}/cache_{cache}")
     joined = {"sequences": "=positions", "sums": f"{LIB}/sums_{sums}"}
-    CASES.append((TOKEN, {**kinds, **joined}))
+    CASES.append((TOKEN, {**MISSING, **kinds, **joined}))
 CASES += [("kernels/gpu/rounded_groups", {"eight": f"{LIB}/eight_lanes_subgroup"})]
 
 REDUCED = f"{LIB}/row_subgroups"
