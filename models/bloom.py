@@ -28,7 +28,7 @@ class Bloom(Decoder):
 
     def embed(self, batch: Batch) -> Tensor:
         """Normalise embeddings."""
-        return self.embedding_norm(super().embed(batch), self.make_norm().eps)
+        return self.embedding_norm(super().embed(batch), self.make_norm(self.config).eps)
 
 
 @architecture("mpt")

@@ -9,6 +9,7 @@ rotate, the fourth sees all and does not.
 from __future__ import annotations
 
 from wgpu_backend import nn
+from wgpu_backend.config import Config
 from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import architecture
@@ -47,10 +48,11 @@ class Cohere2(CommandR):
 class Cohere2Moe(Cohere2):
     """Experts in place of the feed-forward, but in the first layers, which always rotate."""
 
-    def make_norm(self) -> nn.Norm:
+    @classmethod
+    def make_norm(cls, config: Config) -> nn.Norm:
         """Norm of the kind whose epsilon the file has."""
-        kind = nn.RMSNorm if nn.RMSNorm.eps_key in self.config else nn.LayerNorm
-        return kind.from_config(self.config)
+        kind = nn.RMSNorm if nn.RMSNorm.eps_key in config else nn.LayerNorm
+        return kind.from_config(config)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Side by side."""

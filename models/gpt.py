@@ -4,7 +4,7 @@ Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.
 with layer norms and biases, GELU without a gate, learned positions. What the others changed:
 
 ==========  ================  ========  =========  ===============================
-            positions         residual  GELU       heads of keys and values
+            positions         residual  GELU       KV heads
 ==========  ================  ========  =========  ===============================
 GPT-2       learned           in turn   tanh       as queries
 StarCoder   learned           in turn   tanh       one

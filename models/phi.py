@@ -7,6 +7,7 @@ Technical Report", §2, turns to Llama's layers, in fewer matrices; LongRoPE str
 from __future__ import annotations
 
 from wgpu_backend import nn
+from wgpu_backend.config import Config
 from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import architecture
@@ -39,9 +40,10 @@ class PhiMoe(Decoder):
 
     norm = nn.LayerNorm
 
-    def make_norm(self) -> nn.Norm:
+    @classmethod
+    def make_norm(cls, config: Config) -> nn.Norm:
         """Layer norm, whose epsilon stands under the other norm's key."""
-        return nn.LayerNorm(nn.RMSNorm.from_config(self.config).eps)
+        return nn.LayerNorm(nn.RMSNorm.from_config(config).eps)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Llama's, with experts."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
+from wgpu_backend.config import Config
 from wgpu_backend.kvcache.layers import LayerCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
@@ -63,9 +64,8 @@ class Decoder(Model):
         self.width = keys.uint("embedding_length", at_least=1)
         self.positions = keys.uint("context_length", 0) or None
         self.vocabulary = backend.require("token_embd.weight").shape[0]
-        self.backend = backend  # which `make_norm` may ask
         self.output_norm = nn.weight(
-            self.output_norm_name, "width", kind=self.make_norm(), needed=True
+            self.output_norm_name, "width", kind=self.make_norm(keys), needed=True
         )
         super().__init__(backend)
         self.embedding_scale = self.logit_scale = 1.0
@@ -84,11 +84,14 @@ class Decoder(Model):
         block_count = self.config.uint("block_count")
         if len(found) != block_count:
             raise self.fail(f"it has {len(found)} layers, block_count says {block_count}")
-        return [nn.LayerConfig(self.config, shapes, i, count, self.make_norm) for i in range(count)]
+        # Of the class: layers that know their model would keep it alive, and its device memory.
+        make_norm = partial(type(self).make_norm, self.config)
+        return [nn.LayerConfig(self.config, shapes, i, count, make_norm) for i in range(count)]
 
-    def make_norm(self) -> nn.Norm:
+    @classmethod
+    def make_norm(cls, config: Config) -> nn.Norm:
         """Norm of the model's kind, with the file's epsilon."""
-        return self.norm.from_config(self.config)
+        return cls.norm.from_config(config)
 
     @cached_property
     def rope(self) -> nn.Rotary:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +110,9 @@ class Names(GraphInputs):
 
     def __init__(self, shape: BatchShape) -> None:
         self.tokens, self.longest, self.sees_ahead = shape.tokens, shape.longest, False
+
+    def pages(self, of: object, make: Callable[[], Any]) -> Any:
+        return make()
 
     def __getitem__(self, name: str) -> Any:
         return name

@@ -75,7 +75,7 @@ def changed(case, **keys):
         ("mamba", {"ssm.inner_size": 66}, r"ssm_in.weight is \(128, 32\), .* it is \(132, 32\)"),
         ("mamba2", {"ssm.group_count": 3}, "64 channels, 4 heads in 3 groups; needs multiples"),
         ("mamba2", {"ssm.conv_kernel": 1}, "ssm.conv_kernel is 1, needs at least 2"),
-        ("qwen35", {"ssm.time_step_rank": 3}, "32 values, 3 heads, 2 heads of keys; needs mult"),
+        ("qwen35", {"ssm.time_step_rank": 3}, "32 values, 3 heads, 2 key heads; needs mult"),
         ("kimi-linear", {"rope.dimension_count": 12}, "keys of 12 values, of which 12 are rotated"),
         ("rwkv6", {"wkv.head_size": 5}, "embedding_length is 32, no multiple of 5"),
     ],

@@ -29,7 +29,7 @@ class GatedDelta(Module):
     Raises
     ------
     ModelError
-        Heads do not divide the values, or heads of keys not those of values.
+        Heads do not divide the values, or key heads not value heads.
     """
 
     mixed: Linear = weight("attn_qkv", "channels", "width")
@@ -52,7 +52,7 @@ class GatedDelta(Module):
         self.keys = config.uint("ssm.state_size", at_least=1)
         if self.inner % self.heads or self.heads % self.key_heads:
             raise config.fail(
-                f"{self.inner} values, {self.heads} heads, {self.key_heads} heads of keys; needs "
+                f"{self.inner} values, {self.heads} heads, {self.key_heads} key heads; needs "
                 "multiples of each other"
             )
         self.head, self.rates = self.inner // self.heads, 2 * self.heads
