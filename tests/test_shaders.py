@@ -27,6 +27,8 @@ FLOATS = ["bf16", "f16", "f32"]
 PLAIN = ("formats/load", "formats/store", "formats/vec4")
 # Imports of kernels that read plain weights: which go together is what ops choose.
 TOGETHER = {"source", "own", "ending", "prologue", "convert", "key", "pair"}
+# Rows for experts are never planar.
+PACKED = {("kernels/rasteriser/mulmat_id_q8", "x")}
 # Operands of attention that may be missing: they share a binding then.
 MISSING = {"ends": "=positions", "sinks": "=q", "bias": "=q"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
@@ -61,7 +63,11 @@ def others(kernel, declared):
     yield {}
     for name, default in declared.modules.items():
         folder, _, stem = default.rpartition("/")
-        if name in TOGETHER or (folder.startswith("kernels/") and folder.endswith("/lib")):
+        if (
+            name in TOGETHER
+            or (kernel, name) in PACKED
+            or (folder.startswith("kernels/") and folder.endswith("/lib"))
+        ):
             continue  # of a family, whose own tests say what takes the place of what
         if folder in PLAIN:
             kinds = FLOATS if stem in FLOATS else ()
