@@ -195,15 +195,17 @@ class Experts(Module):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """(tokens, width) to (tokens, width), with the residual added."""
-        ids, weights = self.routing.choose(self.router(x), self.choice_bias)
-        rows, weights = x.reshape(-1, 1, self.width), weights.reshape(-1, self.routing.used, 1)
-        if self.weighs_inputs:
-            mixed = self.down.by(ids, self._inner(rows * weights, ids)).sum(1)
-        else:
-            mixed = (self.down.by(ids, self._inner(rows, ids)) * weights).sum(1)
+        mixed = self.chosen(x, *self.routing.choose(self.router(x), self.choice_bias))
         if self.shared is not None:
             return mixed.add(self._shared(self.shared, x, residual))
         return mixed if residual is None else residual.add(mixed)
+
+    def chosen(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        """Sum of the experts `ids` of (tokens, width), times `weights`: both (tokens, used)."""
+        rows, weights = x.reshape(-1, 1, self.width), weights.reshape(-1, self.routing.used, 1)
+        if self.weighs_inputs:
+            return self.down.by(ids, self._inner(rows * weights, ids)).sum(1)
+        return (self.down.by(ids, self._inner(rows, ids)) * weights).sum(1)
 
     def _inner(self, rows: Tensor, ids: Tensor) -> Tensor:
         up = self.up.by(ids, rows)

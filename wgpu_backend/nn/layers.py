@@ -106,11 +106,20 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 class ExpertLinear(Linear):
-    """A `Linear` for each expert: weight (experts, m, k), bias (experts, m)."""
+    """A `Linear` for each expert: weight (experts, m, k), bias (experts, m), scale (experts,)."""
+
+    scale: Tensor | None = tagged("scale", "count")
+
+    @property
+    def count(self) -> int | None:
+        """How many experts there are."""
+        return None if self.shape is None else self.shape[0]
 
     def by(self, ids: Tensor, x: Tensor) -> Tensor:
         """Map (tokens, 1 or used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
         y = self.weight.mulmat_id(x, ids)
+        if self.scale is not None:
+            y = y.mul(self.scale.reshape(-1, 1).rows(ids.reshape(-1)).reshape(*ids.shape, 1))
         return y if self.bias is None else y.add_id(self.bias, ids)
 
 

@@ -90,8 +90,8 @@ class SelfAttention(Module):
     ) -> None:
         self.layer, self.width = config.index, config.width
         self.eps = config.make_norm().eps
-        self._sizes(config)
         self.rope, self.window, self.softcap, self.clamp = rope, window, softcap, clamp
+        self._sizes(config)
         self.chunk, self.alibi, self.temperature = chunk, alibi, temperature
         self.scale = scale or config.float("attention.scale", 0.0) or self.head**-0.5
         self.norm_after_rope = norm_after_rope
@@ -111,11 +111,16 @@ class SelfAttention(Module):
         kv_heads = self.kv_heads = config.uint("attention.head_count_kv", heads, at_least=1)
         if heads % kv_heads:
             raise config.fail(f"{heads} attention heads, not a multiple of {kv_heads} KV heads")
-        self.head = config.uint("attention.key_length", self.width // heads, at_least=1)
-        self.value_head = config.uint("attention.value_length", self.width // heads, at_least=1)
+        self.head = self._length(config, "attention.key_length")
+        self.value_head = self._length(config, "attention.value_length")
         self.queries, self.keys = heads * self.head, kv_heads * self.head
         self.values, self.outputs = kv_heads * self.value_head, heads * self.value_head
         self.rows = self.queries + self.keys + self.values
+
+    def _length(self, config: LayerConfig, key: str) -> int:
+        """Values of a head, of which layers with a window may have a number of their own."""
+        own = config.uint(f"{key}_swa", 0) if self.window else 0
+        return own or config.uint(key, self.width // self.heads, at_least=1)
 
     def _norm(self, config: LayerConfig, name: str, of: NormOf, heads: int) -> Norm:
         if of == "each head":

@@ -1,0 +1,247 @@
+"""Gemma 4.
+
+Google 2026, "Gemma 4 model card". Of Gemma 3's two kinds of layers those that see all have wider
+heads and rotate some pairs only (Barbero et al. 2024, "Round and Round We Go!", §6); values have
+unit mean square, or are keys before their norm; the last layers read keys and values of an earlier
+one (Brandon et al. 2024, "Cross-Layer Attention", §2.2). Small models have an embedding of each
+token for every layer, as Gemma 3n; large ones have experts beside the feed-forward network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import cast
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.config import Config
+from wgpu_backend.kvcache.layers import LayerShape, SharedLayer
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+from .gemma import AFTER, Gemma
+
+INPUT = "embedding_length_per_layer_input"
+
+
+class Attention(nn.SelfAttention):
+    """Attention whose values have unit mean square and whose scores are not scaled."""
+
+    def __init__(self, config: nn.LayerConfig, rope: nn.Rotary, window: int) -> None:
+        super().__init__(config, rope, window=window, scale=1.0, qk_norm="head")
+        self.key_is_value = not ("attn_v.weight" in config or "attn_qkv.weight" in config)
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Values may have no weights of their own."""
+        super().declare(has)
+        if self.key_is_value:
+            self.value = nn.weight("attn_v", needed=False)
+
+    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (tokens, heads, head), keys and values (tokens, kv_heads, head) of rows."""
+        q, k, v = super().heads_of(x)
+        return q, k, v.rms_norm(None, eps=self.eps)
+
+    def _projections(self, x: Tensor) -> list[Tensor]:
+        if not self.key_is_value:
+            return super()._projections(x)
+        q, k = nn.fused_linear(x, self.query, self.key)
+        return [q, k, k]
+
+
+class BorrowingAttention(nn.SelfAttention):
+    """Attention to keys and values of layer `source`; files may have weights for its own."""
+
+    def __init__(self, config: nn.LayerConfig, rope: nn.Rotary, window: int, source: int) -> None:
+        super().__init__(config, rope, window=window, scale=1.0, qk_norm="head")
+        self.source = source
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Of queries alone."""
+        self.query = nn.weight("attn_q", "queries", "width")
+        self.output = nn.weight("attn_output", "width", "outputs")
+        self.key = nn.weight("attn_k", "keys", "width", needed=False)
+        self.value = nn.weight("attn_v", "values", "width", needed=False)
+        self.key_norm = nn.weight("attn_k_norm", "head", kind=nn.RMSNorm, needed=False)
+
+    @property
+    def cached(self) -> LayerShape | SharedLayer:
+        """Nothing of its own."""
+        return SharedLayer(self.source)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Attend: (tokens, width) to (tokens, heads * head), for `project`."""
+        q = self._normed(self.query(x).reshape(-1, self.heads, self.head), self.query_norm)
+        q = q if self.rope is None else self.rope(q, batch.positions)
+        return nn.attend(self.layer, q, None, None, batch, scale=self.scale, window=self.window)
+
+
+def attention(
+    config: nn.LayerConfig, rope: nn.Rotary, local_rope: nn.Rotary, period: int = 0
+) -> Attention | BorrowingAttention:
+    """Attention of a layer: the last few read what the last before them of their kind has stored.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    rope, local_rope : Rotary
+        Without a window, and with one.
+    period : int
+        See `LayerConfig.window`.
+    """
+    window = config.window(period)
+    rope = local_rope if window else rope
+    first = config.count - config.uint("attention.shared_kv_layers", 0)
+    if config.index < first:
+        return Attention(config, rope, window)
+    for source in range(first - 1, -1, -1):
+        if replace(config, index=source).window(period) == window:
+            return BorrowingAttention(config, rope, window, source)
+    raise config.fail(
+        f"layer {config.index} has a window of {window} and no keys; none of the first {first} "
+        "layers has both that window and keys"
+    )
+
+
+class LayerInputs(nn.Module):
+    """What the layers are given of each token: an embedding, and a projection of the state.
+
+    Parameters
+    ----------
+    config : Config
+    vocabulary : int
+    """
+
+    tokens: nn.Embedding = nn.weight("per_layer_token_embd", "vocabulary", "all")
+    projection: nn.Linear = nn.weight("per_layer_model_proj", "all", "width")
+    norm: nn.Norm
+
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        self.vocabulary, self.width = vocabulary, config.uint("embedding_length")
+        self.layers, self.cols = config.uint("block_count"), config.uint(INPUT, at_least=1)
+        self.all = self.layers * self.cols
+        norm = nn.RMSNorm.from_config(config)
+        self.norm = nn.weight("per_layer_proj_norm", "cols", kind=norm, needed=True)
+
+    def __call__(self, x: Tensor, tokens: Tensor) -> list[Tensor]:
+        """Inputs of each layer, (tokens, cols), of embeddings (tokens, width) and their tokens."""
+        by_layer = (x.shape[0], self.layers, self.cols)
+        projected = self.projection(x).scale(factor=self.width**-0.5).reshape(*by_layer)
+        own = self.tokens(tokens).scale(factor=self.cols**0.5).reshape(*by_layer)
+        both = self.norm(projected).add(own).scale(factor=0.5**0.5)
+        return [both[:, i] for i in range(self.layers)]
+
+
+class LayerInput(nn.Module):
+    """What a layer makes of its input: the state opens a gate for it."""
+
+    gate: nn.Linear = nn.weight("inp_gate", "cols", "width")
+    up: nn.Linear = nn.weight("proj", "width", "cols")
+    norm: nn.Norm
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.width, self.cols = config.width, config.config.uint(INPUT)
+        self.norm = config.norm("post_norm")
+
+    def __call__(self, x: Tensor, given: Tensor) -> Tensor:
+        """(rows, width) of the state, and (rows, cols)."""
+        return self.norm(self.up(self.gate(x).geglu(given)))
+
+
+class Router(nn.Linear):
+    """Scores of experts, by states of unit mean square that the file scales."""
+
+    scale: Tensor | None = nn.weight("scale", "cols")
+
+    def __init__(self, eps: float, cols: int) -> None:
+        self.eps, self.cols = eps, cols
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map (tokens, cols) to (tokens, experts)."""
+        x = x.rms_norm(self.scale, eps=self.eps).scale(factor=self.cols**-0.5)
+        return self.weight.linear(x, residual)
+
+
+class MLPAndExperts(nn.Module):
+    """Sum of a feed-forward network and of experts, each between norms of its own."""
+
+    mlp_norm: nn.Norm
+    mlp_post_norm: nn.Norm
+    experts_norm: nn.Norm
+    experts_post_norm: nn.Norm
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.width = config.width
+        self.mlp, self.experts = nn.MLP(config, "gelu"), nn.Experts(config, "gelu")
+        router = Router(config.make_norm().eps, self.width)
+        self.experts.router = nn.weight("ffn_gate_inp", "count", "width", kind=router, needed=True)
+        self.mlp_norm, self.mlp_post_norm = map(config.norm, ("ffn_norm", "post_ffw_norm_1"))
+        self.experts_norm = config.norm("pre_ffw_norm_2")
+        self.experts_post_norm = config.norm("post_ffw_norm_2")
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """(rows, width) to (rows, width), with the residual added."""
+        ids, weights = self.experts.routing.choose(self.experts.router(x))
+        chosen = self.experts.chosen(self.experts_norm(x), ids, weights)
+        y = self.mlp_post_norm(self.mlp.forward(self.mlp_norm(x)))
+        y = y.add(self.experts_post_norm(chosen))
+        return y if residual is None else residual.add(y)
+
+
+class Gemma4Layer(nn.Layer):
+    """Norms before and behind; then the layer's input, and a factor of all."""
+
+    given: LayerInput | None = None
+    scale: Tensor | None = nn.weight("layer_output_scale.weight", 1)
+
+    def __init__(self, config: nn.LayerConfig, mixer: nn.Mixer) -> None:
+        routed = "ffn_gate_inp.weight" in config
+        mlp = MLPAndExperts(config) if routed else nn.MLP(config, "gelu")
+        before = ("attn_norm", None if routed else "ffn_norm")
+        super().__init__(config, mixer, mlp, before=before, after=AFTER)
+        if config.config.uint(INPUT, 0):
+            self.given = LayerInput(config)
+
+    def forward(self, x: Tensor, batch: Batch, given: Tensor | None = None) -> Tensor:
+        """(tokens, width) to the same, with (tokens, cols) that are given to the layer."""
+        x = super().forward(x, batch)
+        if self.given is not None and given is not None:
+            x = x.add(self.given(x, batch.wanted(given) if self.last else given))
+        return x if self.scale is None else x.mul(self.scale)
+
+
+@architecture("gemma4")
+class Gemma4(Gemma):
+    """Layers are given something, or there are experts in them."""
+
+    inputs_of_layers: LayerInputs | None = None
+
+    def __init__(self, backend: Backend) -> None:
+        if backend.config.uint(INPUT, 0):
+            vocabulary = backend.require("token_embd.weight").shape[0]
+            self.inputs_of_layers = LayerInputs(backend.config, vocabulary)
+        super().__init__(backend)
+
+    @cached_property
+    def local_rope(self) -> nn.Rotary:
+        """Rotation in layers with a window: all of their narrower heads."""
+        dims = self.config.uint("rope.dimension_count_swa", self.rope.options.dims)
+        base = self.config.float("rope.freq_base_swa", 10000.0)
+        return nn.Rotary(nn.RopeOptions(dims, base))
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Gemma 3's, with what is new."""
+        return Gemma4Layer(config, attention(config, self.rope, self.local_rope))
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """States of the wanted rows after the last norm."""
+        x = self.embed(batch)
+        layers = cast("Sequence[Gemma4Layer]", self.layers)
+        inputs = self.inputs_of_layers
+        given = [None] * len(layers) if inputs is None else inputs(x, batch.tokens)
+        for layer, own in zip(layers, given, strict=True):
+            x = layer.forward(x, batch, own)
+        return self.output_norm(x)
