@@ -1,0 +1,182 @@
+"""Gemma 3n.
+
+Google 2025, "Gemma 3n model overview": Gemma 3 in which every token has several states, of which a
+layer computes one and predicts the others (Baykal et al. 2023, "Alternating Updates for Efficient
+Transformers", §3); a projection of low rank beside attention (Menghani et al. 2024, "LAuReL", §2);
+gates that keep the largest few of their values (You et al. 2025, "Spark Transformer", §3.1); what
+Gemma 4 took up: an input for every layer, last layers that read keys and values of earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+from .gemma import Gemma3
+from .gemma4 import LayerInput, LayerInputs, attention
+
+PERIOD = 5  # of these layers the last sees all
+
+
+class AltUp(nn.Module):
+    """Predicts a token's states before a layer, and corrects them by the one that it computed."""
+
+    router: nn.Linear = nn.weight("altup_router", "states", "width")
+    router_norm: nn.Norm
+    predict_coef: nn.Linear = nn.weight("altup_predict_coef", "mixes", "states")
+    correct_coef: nn.Linear = nn.weight("altup_correct_coef", "states", "states")
+    correct_scale: Tensor = nn.weight("altup_correct_scale.weight", "width")
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.width = config.width
+        self.states = config.config.uint("altup.num_inputs", at_least=2)
+        self.active = config.config.uint("altup.active_idx", 0, at_most=self.states - 1)
+        self.mixes = self.states**2
+        self.router_norm = config.norm("altup_router_norm")
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(tokens, states, width) of the layer before as they will be after this one."""
+        mix = self.predict_coef(self._modalities(x[:, self.active]))
+        return mix.reshape(-1, self.states, self.states).matmul(x).add(x)
+
+    def correct(self, predicted: Tensor, computed: Tensor) -> Tensor:
+        """(tokens, states, width), each by how far the active one was from (tokens, width)."""
+        gains = self.correct_coef(self._modalities(computed)).reshape(-1, self.states, 1) + 1.0
+        missed = computed.sub(predicted[:, self.active]).reshape(-1, 1, self.width)
+        return predicted.add(missed.mul(gains))
+
+    def _modalities(self, x: Tensor) -> Tensor:
+        return self.router(self.router_norm(x).scale(factor=1 / self.width)).tanh()
+
+
+class Laurel(nn.Module):
+    """``x + norm(right(left(x)))``."""
+
+    left: nn.Linear = nn.weight("laurel_l", "rank", "width")
+    right: nn.Linear = nn.weight("laurel_r", "width", "rank")
+    norm: nn.Norm
+
+    def __init__(self, config: nn.LayerConfig) -> None:
+        self.width = config.width
+        self.rank = (config.shape_of("laurel_l.weight") or (0,))[0]
+        self.norm = config.norm("laurel_post_norm")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map (tokens, width) to the same."""
+        return x.add(self.norm(self.right(self.left(x))))
+
+
+class Gemma3nLayer(nn.DecoderLayer):
+    """Gemma 3's layer of one of a token's states, between prediction and correction of all."""
+
+    norm: nn.Norm
+    post_norm: nn.Norm
+    mlp_norm: nn.Norm
+    mlp_post_norm: nn.Norm
+
+    def __init__(self, config: nn.LayerConfig, mixer: nn.Mixer) -> None:
+        self.width, self.last, self.mixer = config.width, config.last, mixer
+        self.norm, self.post_norm = map(config.norm, ("attn_norm", "post_attention_norm"))
+        self.mlp_norm, self.mlp_post_norm = map(config.norm, ("ffn_norm", "post_ffw_norm"))
+        self.mlp = nn.MLP(config, sparse_gelu(config.float("activation_sparsity_scale")))
+        self.altup, self.laurel, self.given = AltUp(config), Laurel(config), LayerInput(config)
+
+    def forward(self, x: Tensor, batch: Batch, given: Tensor | None = None) -> Tensor:
+        """(tokens, states * width) to the same, with (tokens, cols) that are given to the layer."""
+        predicted = self.altup.predict(x.reshape(x.shape[0], self.altup.states, self.width))
+        normed = self.norm(predicted[:, self.altup.active])
+        y = self.mixer.forward(normed, batch)
+        if self.last:
+            rows = batch.wanted(predicted.reshape(*x.shape))
+            predicted = rows.reshape(-1, self.altup.states, self.width)
+            y, normed = batch.wanted(y), batch.wanted(normed)
+            given = given if given is None else batch.wanted(given)
+        x = self._computed(predicted[:, self.altup.active], normed, self.mixer.project(y))
+        x = self.altup.correct(predicted, x)
+        return (x if given is None else self._with(given, x)).reshape(x.shape[0], -1)
+
+    def _computed(self, x: Tensor, normed: Tensor, attended: Tensor) -> Tensor:
+        """Active state (rows, width) behind attention and the feed-forward network."""
+        x = x.add(self.post_norm(attended)).add(self.laurel(normed)).scale(factor=0.5**0.5)
+        return x.add(self.mlp_post_norm(self.mlp.forward(self.mlp_norm(x))))
+
+    def _with(self, given: Tensor, x: Tensor) -> Tensor:
+        """States (rows, states, width), all but the first with what the layer is given."""
+        gate = x[:, self.altup.active].mul(self.altup.correct_scale)
+        added = self.given(gate, given).reshape(-1, 1, self.width)
+        return x[:, :1].concat(x[:, 1:].add(added), axis=1)
+
+
+def sparse_gelu(scale: float) -> Callable[[Tensor], Tensor]:
+    """GELU of what is above the mean by `scale` standard deviations; all, if that is -inf.
+
+    You et al. 2025, §3.1. As in llama.cpp the variance is of a sample, divided by one less than
+    there are values; the paper's is larger by a ten-thousandth at the sizes of published models.
+    """
+
+    def activation(x: Tensor) -> Tensor:
+        count = x.shape[-1]
+        mean = x.mean(-1, keep_dims=True)
+        deviation = x.stddev(-1, keep_dims=True).scale(factor=scale * (count / (count - 1)) ** 0.5)
+        return x.sub(mean.add(deviation)).relu().gelu()
+
+    return activation if scale > -float("inf") else lambda x: x.gelu()
+
+
+@architecture("gemma3n")
+class Gemma3n(Gemma3):
+    """The first state is the embedding; the others are projections of it, of its magnitude."""
+
+    split: Tensor = nn.weight("altup_proj.weight", "others", "width", "width")
+    merge: Tensor = nn.weight("altup_unembd_proj.weight", "others", "width", "width")
+
+    def __init__(self, backend: Backend) -> None:
+        keys = backend.config
+        self.others = keys.uint("altup.num_inputs", at_least=2) - 1
+        self.inputs_of_layers = LayerInputs(keys, backend.require("token_embd.weight").shape[0])
+        super().__init__(backend)
+        self.logit_softcap = keys.float("final_logit_softcapping", 30.0)
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Every fifth sees all."""
+        return Gemma3nLayer(config, attention(config, self.rope, self.local_rope, PERIOD))
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """States of the wanted rows after the last norm."""
+        x = self.embed(batch)
+        inputs = self.inputs_of_layers(x, batch.tokens)
+        x = self.states_of(x)
+        for layer, given in zip(cast("Sequence[Gemma3nLayer]", self.layers), inputs, strict=True):
+            x = layer.forward(x, batch, given)
+        return self.output_norm(self.state_of(x))
+
+    def states_of(self, x: Tensor) -> Tensor:
+        """States (tokens, states * width) of embeddings (tokens, width)."""
+        others = self.split.reshape(-1, self.width).linear(x, None)
+        others = others.reshape(x.shape[0], self.others, self.width)
+        others = of_magnitude(others, magnitude(x).reshape(-1, 1, 1))
+        return x.concat(others.reshape(x.shape[0], -1), axis=1)
+
+    def state_of(self, x: Tensor) -> Tensor:
+        """Mean of states (rows, states * width), all but the first projected: (rows, width)."""
+        first, *others = x.chunk(-1, self.width)
+        wanted, total = magnitude(first), first
+        for weight, other in zip(self.merge, others, strict=True):
+            total = total.add(of_magnitude(weight.linear(other.contiguous(), None), wanted))
+        return total.scale(factor=1 / (self.others + 1))
+
+
+def magnitude(x: Tensor) -> Tensor:
+    """Root of the mean square, which is taken as at least 1e-5, of (..., cols): (..., 1)."""
+    return x.sqr().mean(-1, keep_dims=True).clamp(1e-5, float("inf")).sqrt()
+
+
+def of_magnitude(x: Tensor, wanted: Tensor) -> Tensor:
+    """Rows of (..., cols), scaled to a magnitude (..., 1)."""
+    return x.mul(wanted.div(magnitude(x)))
