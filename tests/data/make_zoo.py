@@ -32,7 +32,8 @@ from oracle_logits import Oracle  # noqa: E402
 from tests.models.outlines import LOGITS, OUTLINES, ROWS, TOKENS, written  # noqa: E402
 
 SMALL = {"d": 64, "nh": 4, "nkv": 2, "hd": 16, "ff": 96, "eff": 32, "V": 270, "ctx": 64, "win": 8}
-MOST_LAYERS = 8  # llama.cpp knows some models by more
+MOST_LAYERS = 25  # llama.cpp knows some models by more
+FEW_LAYERS = 8  # as many are written out one by one
 IGNORED = ("general.", "tokenizer.", "GGUF.")
 
 
@@ -45,7 +46,7 @@ class Dims(tiny_models.Dims):
 
 
 def outline(path: Path) -> dict[str, Any]:
-    """Keys of a file, names and shapes of its weights; a row of layers that are alike once."""
+    """Keys of a file, names and shapes of its weights; once where all layers have it alike."""
     import gguf
 
     reader = gguf.GGUFReader(path)
@@ -56,7 +57,21 @@ def outline(path: Path) -> dict[str, Any]:
     }
     shapes = {t.name: [int(n) for n in reversed(t.shape)] for t in reader.tensors}
     architecture = reader.fields["general.architecture"].contents()
-    return {"architecture": architecture, "keys": keys, "weights": shapes}
+    return {"architecture": architecture, "keys": keys, "weights": folded(shapes)}
+
+
+def folded(shapes: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Shapes by name, with ``blk.*.`` for all layers of a model of many."""
+    numbers = {name.split(".")[1] for name in shapes if name.startswith("blk.")}
+    if len(numbers) <= FEW_LAYERS:
+        return shapes
+    found: dict[str, list[int]] = {}
+    for name, shape in shapes.items():
+        start, _, own = name.partition(".")
+        of_all = [f"{start}.{number}.{own.partition('.')[2]}" for number in numbers]
+        alike = start == "blk" and all(shapes.get(other) == shape for other in of_all)
+        found[f"blk.*.{own.partition('.')[2]}" if alike else name] = shape
+    return found
 
 
 def made(name: str, folder: Path) -> None:
@@ -90,8 +105,7 @@ def main(names: list[str]) -> None:
 def keep(name: str, folder: Path) -> None:
     """Put a model among the others, unless it has too many layers."""
     found = json.loads((folder / "outline.json").read_text(encoding="utf-8"))
-    layers = {n.split(".")[1] for n in found["weights"] if n.startswith("blk.")}
-    if len(layers) > MOST_LAYERS:
+    if found["keys"][f"{found['architecture']}.block_count"] > MOST_LAYERS:
         return
     outlines = json.loads(OUTLINES.read_text(encoding="utf-8")) if OUTLINES.exists() else {}
     logits = dict(np.load(LOGITS)) if LOGITS.exists() else {}

@@ -17,6 +17,7 @@ DATA = Path(__file__).parent.parent / "data"
 OUTLINES, LOGITS = DATA / "zoo.json", DATA / "logits" / "zoo.npz"
 TOKENS = np.random.default_rng(0).integers(4, 250, 20).tolist()
 ROWS = (0, 1, 8, 19)
+UNSCALED = ("gemma3n", "gemma4")  # scores, which trained queries keep small
 
 
 def outlines() -> dict[str, dict[str, Any]]:
@@ -31,8 +32,12 @@ def written(path: Path, outline: dict[str, Any]) -> Path:
         _add(writer, key, value)
     add_tokenizer(writer, "gpt-2")
     tied = "output.weight" not in outline["weights"]
+    layers = range(outline["keys"][f"{outline['architecture']}.block_count"])
     for name, shape in outline["weights"].items():
-        writer.add_tensor(name, drawn(name, shape, tied=tied))
+        for one in [name.replace("*", str(i)) for i in layers] if "*" in name else [name]:
+            values = drawn(one, shape, tied=tied)
+            soften = outline["architecture"] in UNSCALED and one.endswith("attn_q_norm.weight")
+            writer.add_tensor(one, values * np.float32(0.15) if soften else values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
