@@ -3,7 +3,7 @@
 Google 2025, "Gemma 3n model overview": Gemma 3 in which every token has several states, of which a
 layer computes one and predicts the others (Baykal et al. 2023, "Alternating Updates for Efficient
 Transformers", §3); a projection of low rank beside attention (Menghani et al. 2024, "LAuReL", §2);
-gates that keep the largest few of their values (You et al. 2025, "Spark Transformer", §3.1); what
+gates that keep the largest few of their values (You et al. 2025, "Spark Transformer"); what
 Gemma 4 took up: an input for every layer, last layers that read keys and values of earlier ones.
 """
 
@@ -116,7 +116,7 @@ class Gemma3nLayer(nn.DecoderLayer):
 def sparse_gelu(scale: float) -> Callable[[Tensor], Tensor]:
     """GELU of what is above the mean by `scale` standard deviations; all, if that is -inf.
 
-    You et al. 2025, §3.1. As in llama.cpp the variance is of a sample, divided by one less than
+    You et al. 2025. As in llama.cpp the variance is of a sample, divided by one less than
     there are values; the paper's is larger by a ten-thousandth at the sizes of published models.
     """
 

@@ -1,9 +1,9 @@
 """Gemma 4.
 
 Google 2026, "Gemma 4 model card". Of Gemma 3's two kinds of layers those that see all have wider
-heads and rotate some pairs only (Barbero et al. 2024, "Round and Round We Go!", §6); values have
+heads and rotate some pairs only (Barbero et al. 2024, "Round and Round We Go!"); values have
 unit mean square, or are keys before their norm; the last layers read keys and values of an earlier
-one (Brandon et al. 2024, "Cross-Layer Attention", §2.2). Small models have an embedding of each
+one (Brandon et al. 2024, "Cross-Layer Attention"). Small models have an embedding of each
 token for every layer, as Gemma 3n; large ones have experts beside the feed-forward network.
 """
 
@@ -17,7 +17,7 @@ from typing import cast
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
 from wgpu_backend.config import Config
-from wgpu_backend.kvcache.layers import LayerShape, SharedLayer
+from wgpu_backend.kvcache.layers import SharedLayer
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import architecture
@@ -68,7 +68,7 @@ class BorrowingAttention(nn.SelfAttention):
         self.key_norm = nn.weight("attn_k_norm", "head", kind=nn.RMSNorm, needed=False)
 
     @property
-    def cached(self) -> LayerShape | SharedLayer:
+    def cached(self) -> SharedLayer:
         """Nothing of its own."""
         return SharedLayer(self.source)
 

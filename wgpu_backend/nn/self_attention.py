@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import LayerShape
+from wgpu_backend.kvcache.layers import Kept, LayerShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.layer_config import LayerConfig
@@ -139,7 +139,7 @@ class SelfAttention(Module):
         self.output = weight("attn_output", "width", "outputs")
 
     @property
-    def cached(self) -> LayerShape:
+    def cached(self) -> Kept:
         """Values that a position takes in the cache, and how long they are needed."""
         return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk)
 
