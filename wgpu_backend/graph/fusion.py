@@ -144,7 +144,8 @@ class Graph:
 
     def write(self, state: Node, op: str) -> OpNode | None:
         """The write, by this op, that made a state what `state` sees, if it is the only one."""
-        if self._writers.get(state.storage, ()) != [state]:
+        writers = self._writers.get(state.storage, ())
+        if len(writers) != 1 or writers[0] is not state:  # tensors compare by values
             return None
         found = made(state)
         return found if found and found.op == op else None
