@@ -1,18 +1,18 @@
-"""Gemma 1 to 3.
+"""Gemma 1 to 3, EmbeddingGemma.
 
 Gemma Team 2024, "Gemma", §2: Llama with GeGLU, wide heads, embeddings times the root of the width,
 tied to the output; norms multiply by one more than their weights, which files have added. Gemma
 Team 2024, "Gemma 2", §2: a window in every second layer, bounded scores and logits, norms of
 results, too. Gemma Team 2025, "Gemma 3 Technical Report", §2: five layers with a window to one
 without, each kind with a rotation of its own, and norms of queries and keys in place of bounds.
+Vera et al. 2025, "EmbeddingGemma", §2: the same layers, whose tokens see ahead as far as back.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from wgpu_backend import nn
 from wgpu_backend.decoder import Decoder
+from wgpu_backend.encoder import Encoder
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import architecture
 
@@ -57,11 +57,7 @@ class Gemma2(Gemma):
 class Gemma3(Gemma2):
     """Layers with a window rotate by a base of their own and are not stretched."""
 
-    @cached_property
-    def local_rope(self) -> nn.Rotary:
-        """Rotation in layers with a window; files from before its key mean the paper's base."""
-        base = self.config.float("rope.freq_base_swa", 10000.0)
-        return self.make_rope(base=base, scale=1.0, extrapolation=0.0, attention=1.0)
+    local_base = 10000.0  # files from before its key mean the paper's
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Norms before and behind, and of queries and keys."""
@@ -71,6 +67,29 @@ class Gemma3(Gemma2):
             self.local_rope if window else self.rope,
             window=window,
             scale=self.score_scale(config, 62),
+            qk_norm="head",
+        )
+        return nn.Layer(config, attention, nn.MLP(config, "gelu"), after=AFTER)
+
+
+@architecture("gemma-embedding")
+class GemmaEmbedding(Encoder):
+    """Gemma 3's layers; half of a window is on either side."""
+
+    local_base = 10000.0
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.embedding_scale = self.width**0.5
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Norms before and behind, and of queries and keys."""
+        window = config.window(6)
+        attention = nn.SelfAttention(
+            config,
+            self.local_rope if window else self.rope,
+            causal=False,
+            symmetric_window=window,
             qk_norm="head",
         )
         return nn.Layer(config, attention, nn.MLP(config, "gelu"), after=AFTER)

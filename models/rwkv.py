@@ -237,7 +237,7 @@ class Rwkv(Decoder):
             x, first = cast("RwkvLayer", layer).step(x, batch, first)
             if rescaled and (i + 1) % rescaled == 0:
                 x = x.scale(factor=0.5)
-        return self.output_norm(x)
+        return self.normed(x)
 
 
 @architecture("rwkv6")

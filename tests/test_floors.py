@@ -37,7 +37,7 @@ FLOORS = (
     ("ml", "array"),
     ("batch", "given", "kvcache", "guarded", "testing", "trial_operands", "trials"),
     ("nn",),
-    ("model", "decoder"),
+    ("model", "stack", "decoder", "encoder"),
     ("models",),
     ("library",),
     ("engine", "__init__"),

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from wgpu_backend.dtypes import U64 as u64
     from wgpu_backend.dtypes import DType
     from wgpu_backend.dtypes import named as dtype
+    from wgpu_backend.encoder import Encoder
     from wgpu_backend.engine.language_model import LanguageModel
     from wgpu_backend.engine.loading import load
     from wgpu_backend.engine.runner import Head, Runner
@@ -126,6 +127,7 @@ _HOMES = {
     "config": "Config",
     "cpu.twin": "Array",
     "decoder": "Decoder",
+    "encoder": "Encoder",
     "device.adapters": "Devices",
     "device_info": "Capabilities DeviceInfo",
     "dtypes": (
@@ -170,7 +172,7 @@ __all__ = [
     "CacheFull", "CacheLayer", "CacheShared", "CacheState", "Capabilities", "Config", "Context",
     "ContextError", "ContextFull",
     "DType", "DTypeError", "Decoder", "DeviceError", "DeviceInfo", "DeviceLost", "Devices",
-    "GGUFError", "Graph", "Head", "LanguageModel", "Launch", "LeftOutWarning", "LoadCancelled",
+    "Encoder", "GGUFError", "Graph", "Head", "LanguageModel", "Launch", "LeftOutWarning", "LoadCancelled",
     "Model", "ModelError", "Node", "Op", "OpNode", "OptionError", "OutOfMemory", "PagedCache",
     "PluginError", "PluginWarning", "Recorded", "Runner", "SamplingOptions", "ShaderError",
     "ShapeError", "Spec", "TemplateError", "Tensor", "TokenizerError", "Work", "architecture",

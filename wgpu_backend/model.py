@@ -150,9 +150,33 @@ class Model(Module, ABC):
     def hidden(self, batch: Batch) -> Tensor:
         """States of the wanted rows after the last norm: (outputs, cols), f32."""
 
-    @abstractmethod
+    @property
+    def has_logits(self) -> bool:
+        """Whether the model scores next tokens; an encoder does not."""
+        return type(self).logits is not Model.logits
+
+    def require_logits(self) -> None:
+        """Refuse to go on where there are none.
+
+        Raises
+        ------
+        ModelError
+            The model is an encoder.
+        """
+        if not self.has_logits:
+            name = self.config.architecture
+            raise self.fail(f"{name} is an encoder and has no logits; use embed")
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of every vocabulary entry: (outputs, vocabulary), f32."""
+        """Scores of every vocabulary entry: (outputs, vocabulary), f32.
+
+        Raises
+        ------
+        ModelError
+            The model has none.
+        """
+        self.require_logits()
+        raise NotImplementedError
 
     def require_shapes(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
         """Compare weights with what the keys of the file say; NumPy's rules would fit many more.

@@ -1,4 +1,4 @@
-"""A model on a shared executor with a cache of its own, and its logits in every way of asking."""
+"""A model on a shared executor with a cache of its own, asked in every way."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from wgpu_backend.dtypes import F32, DType
-from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
@@ -15,24 +15,25 @@ from wgpu_backend.model import model_class
 
 
 class Running:
-    """Runs token ids and gives all their logits."""
+    """Runs token ids and gives all their logits, or states where a model has no logits."""
 
     def __init__(self, backend: Backend, positions: int, dtype: DType) -> None:
         self.model = model_class(backend.config)(backend)
         self.model.fit_context(positions)
         self.cache = self.model.make_cache(backend.executor, 4, positions, dtype)
         self.runner = Runner(self.model, self.cache)
-        self.head = Head("logits", lambda batch, hidden: [self.model.logits(hidden)])
+        logits = Head("logits", lambda batch, hidden: [self.model.logits(hidden)])
+        self.head = logits if self.model.has_logits else HIDDEN
 
     def batch(self, parts: dict[int, Sequence[int]]) -> list[np.ndarray]:
-        """One pass over tokens of several sequences, by number: (tokens, vocabulary) for each."""
+        """One pass over tokens of several sequences, by number: (tokens, cols) for each."""
         works = [Work(s, tokens, range(len(tokens))) for s, tokens in parts.items()]
         rows = self.runner.run(works, self.head, {}).wait()[0]
         ends = np.cumsum([len(tokens) for tokens in parts.values()])
         return np.split(rows[: ends[-1]], ends[:-1])
 
     def ask(self, tokens: Sequence[int], step: int = 256, sequence: int = 0) -> np.ndarray:
-        """Tokens after what the sequence has, at most `step` in a pass: (tokens, vocabulary)."""
+        """Tokens after what the sequence has, at most `step` in a pass: (tokens, cols)."""
         steps = (tokens[i : i + step] for i in range(0, len(tokens), step))
         return np.concatenate([self.batch({sequence: part})[0] for part in steps])
 

@@ -4,7 +4,14 @@ from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.experts import Experts, Routing
 from wgpu_backend.nn.gated_delta import GatedDelta, unit_rows
 from wgpu_backend.nn.latent_attention import LatentAttention
-from wgpu_backend.nn.layer import DecoderLayer, FeedForward, Layer, Mixer, ParallelLayer
+from wgpu_backend.nn.layer import (
+    DecoderLayer,
+    FeedForward,
+    Layer,
+    Mixer,
+    ParallelLayer,
+    PostNormLayer,
+)
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import (
     Embedding,
@@ -48,6 +55,7 @@ __all__ = [
     "Norm",
     "ParallelLayer",
     "PlainLayerNorm",
+    "PostNormLayer",
     "RMSNorm",
     "RopeOptions",
     "Rotary",

@@ -110,6 +110,42 @@ class Layer(DecoderLayer):
         return x.add(y if self.residual_scale == 1 else y.scale(factor=self.residual_scale))
 
 
+class PostNormLayer(DecoderLayer):
+    """``x = norm(x + mixer(x))``, then ``x = norm(x + mlp(x))`` (Vaswani et al. 2017, §3.1).
+
+    Parameters
+    ----------
+    config : LayerConfig
+    mixer : Mixer
+    mlp : FeedForward
+    norms : pair of str
+        Names of the norms.
+    """
+
+    mixer_norm: Norm
+    mlp_norm: Norm
+
+    def __init__(
+        self,
+        config: LayerConfig,
+        mixer: Mixer,
+        mlp: FeedForward,
+        *,
+        norms: tuple[str, str] = ("attn_output_norm", "layer_output_norm"),
+    ) -> None:
+        self.width, self.last = config.width, config.last
+        self.mixer, self.mlp = mixer, mlp
+        self.mixer_norm, self.mlp_norm = map(config.norm, norms)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
+        y = self.mixer.forward(x, batch)
+        if self.last:
+            x, y = batch.wanted(x), batch.wanted(y)
+        x = self.mixer_norm(self.mixer.project(y, x))
+        return self.mlp_norm(self.mlp.forward(x, x))
+
+
 class ParallelLayer(DecoderLayer):
     """``x + mixer(norm(x)) + mlp(norm(x))``, as GPT-J and PaLM have it (Chowdhery 2022, §2).
 

@@ -1,4 +1,4 @@
-"""Attention of tokens to those before them, as decoders have it between two norms."""
+"""Attention of tokens to those before them, or to all of their text."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class SelfAttention(Module):
         Positions that a token sees, itself included; 0 for all.
     chunk : int
         A token sees what is in its chunk of so many positions; 0 for all.
+    causal : bool
+        Whether tokens see none that come later; in an `Encoder` they do.
+    symmetric_window : int
+        Where they do: half of this is seen on either side; 0 for all.
+    distance_bias : callable or None
+        Makes what is added to scores by distance, (heads, 2 * reach + 1), in the graph of a batch.
     alibi : float
         Largest exponent of ALiBi's slopes; 0 for none.
     temperature : Temperature or None
@@ -78,6 +84,9 @@ class SelfAttention(Module):
         *,
         window: int = 0,
         chunk: int = 0,
+        causal: bool = True,
+        symmetric_window: int = 0,
+        distance_bias: Callable[[Batch], Tensor] | None = None,
         alibi: float = 0.0,
         temperature: Temperature | None = None,
         softcap: float = 0.0,
@@ -93,6 +102,8 @@ class SelfAttention(Module):
         self.rope, self.window, self.softcap, self.clamp = rope, window, softcap, clamp
         self._sizes(config)
         self.chunk, self.alibi, self.temperature = chunk, alibi, temperature
+        self.causal, self.symmetric_window = causal, symmetric_window
+        self.distance_bias = distance_bias
         self.scale = scale or config.float("attention.scale", 0.0) or self.head**-0.5
         self.norm_after_rope = norm_after_rope
         if qk_norm is not None:
@@ -136,7 +147,8 @@ class SelfAttention(Module):
             self.query = weight("attn_q", "queries", "width")
             self.key = weight("attn_k", "keys", "width")
             self.value = weight("attn_v", "values", "width")
-        self.output = weight("attn_output", "width", "outputs")
+        output = "attn_o" if has("attn_o.weight") else "attn_output"
+        self.output = weight(output, "width", "outputs")
 
     @property
     def cached(self) -> Kept:
@@ -156,6 +168,9 @@ class SelfAttention(Module):
             scale=self.scale,
             window=self.window,
             chunk=self.chunk,
+            causal=self.causal,
+            symmetric_window=self.symmetric_window,
+            bias=None if self.distance_bias is None else self.distance_bias(batch),
             alibi=self.alibi,
             temperature=self.temperature,
             softcap=self.softcap,

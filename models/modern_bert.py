@@ -1,0 +1,58 @@
+"""ModernBERT, EuroBERT.
+
+Warner et al. 2024, "Smarter, Better, Faster, Longer", §2.1: norms before and none of biases, GeGLU,
+a window around each token but in every third layer, from the first, each kind with a rotation of
+its own. Boizard et al. 2025, "EuroBERT", §2.1: Llama's layers whose tokens see all of the text.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.encoder import Encoder
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import architecture
+
+ACTIVATIONS = {"gelu": "gelu_erf", "silu": "silu"}
+
+
+@architecture("modern-bert")
+class ModernBert(Encoder):
+    """The embeddings' norm stands in for the first layer's."""
+
+    norm = nn.LayerNorm
+    embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Gate and projection are one matrix."""
+        window = config.window(3, first=True)
+        attention = nn.SelfAttention(
+            config,
+            self.local_rope if window else self.rope,
+            causal=False,
+            symmetric_window=window,
+        )
+        first = "attn_norm" if "attn_norm.weight" in config else None
+        mlp = nn.MLP(config, self._activation())
+        return nn.Layer(config, attention, mlp, before=(first, "ffn_norm"))
+
+    def _activation(self) -> str:
+        name = self.config.string("hidden_activation", "gelu")
+        if name not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise self.fail(f"hidden_activation is {name!r}, known are {known}")
+        return ACTIVATIONS[name]
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Normalise embeddings."""
+        return self.embedding_norm(super().embed(batch), self.make_norm(self.config).eps)
+
+
+@architecture("eurobert")
+class EuroBert(Encoder):
+    """Halves are rotated."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Llama's."""
+        attention = nn.SelfAttention(config, self.rope, causal=False)
+        return nn.Layer(config, attention, nn.MLP(config))

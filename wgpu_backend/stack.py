@@ -1,0 +1,181 @@
+"""Stack: what models of one stack of layers have in common, whatever they answer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+from wgpu_backend import nn
+from wgpu_backend.batch import Batch
+from wgpu_backend.config import Config
+from wgpu_backend.kvcache.layers import LayerCache
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import Model
+from wgpu_backend.nn.rope import Factors
+
+
+class Stack(Model):
+    """Embedding of tokens, layers, and a norm.
+
+    A subclass says in `layer` what a layer is made of; the rest is what most models have, and
+    methods that a few replace: `embed`, `make_rope`. `Decoder` adds scores of the next token,
+    `Encoder` lets tokens see all of their text.
+
+    Parameters
+    ----------
+    backend : Backend
+
+    Attributes
+    ----------
+    norm : type of Norm
+        Kind of every norm.
+    output_norm_name : str or None
+        Of the last norm's weight; None where no norm follows the layers.
+    prefix : str
+        What names of the layers' weights begin with.
+    rope_interleaved : bool
+        Whether neighbours are rotated with each other; otherwise halves of a head.
+    local_base : float
+        Base of the rotation in layers with a window, where a file does not say; 0 for that of the
+        others.
+    embedding_scale : float
+        Factor; 1 where a model does not set it.
+    """
+
+    norm: ClassVar[type[nn.Norm]] = nn.RMSNorm
+    output_norm_name: ClassVar[str | None] = "output_norm"
+    prefix: ClassVar[str] = ""
+    rope_interleaved: ClassVar[bool] = False
+    local_base: ClassVar[float] = 0.0
+    fused_weights = (
+        ("attn_q", "attn_k", "attn_v"),
+        ("ffn_gate", "ffn_up"),
+        ("ffn_gate_shexp", "ffn_up_shexp"),
+    )
+
+    token_embedding: nn.Embedding = nn.weight("token_embd", "vocabulary", "width")
+    position_embedding: nn.Embedding | None = nn.weight("position_embd", "positions", "width")
+    output_norm: nn.Norm | None = None
+    rope_factors: Tensor | None = nn.weight("rope_freqs.weight")
+    rope_long: Tensor | None = nn.weight("rope_factors_long.weight")
+    rope_short: Tensor | None = nn.weight("rope_factors_short.weight")
+
+    def __init__(self, backend: Backend) -> None:
+        keys = backend.config
+        self.width = keys.uint("embedding_length", at_least=1)
+        self.positions = keys.uint("context_length", 0) or None
+        self.vocabulary = backend.require("token_embd.weight").shape[0]
+        if self.output_norm_name is not None:
+            self.output_norm = nn.weight(
+                self.output_norm_name, "width", kind=self.make_norm(keys), needed=True
+            )
+        super().__init__(backend)
+        self.embedding_scale = 1.0
+        count = keys.uint("block_count", at_least=1) - keys.uint("nextn_predict_layers", 0)
+        self._configs = self._layer_configs(count)
+        self.layers = [self.layer(config) for config in self._configs]
+        for i, layer in enumerate(self.layers):
+            self.fill(layer, f"{self.prefix}blk.{i}.")
+        self.require_all_used(count)
+
+    def _layer_configs(self, count: int) -> list[nn.LayerConfig]:
+        """What the file says of each layer, once it has as many as its key says."""
+        tensors = self.backend.file.tensors
+        shapes = {name.removeprefix(self.prefix): info.shape for name, info in tensors.items()}
+        found = {name.split(".")[1] for name in shapes if name.startswith("blk.")}
+        block_count = self.config.uint("block_count")
+        if len(found) != block_count:
+            raise self.fail(f"it has {len(found)} layers, block_count says {block_count}")
+        # Of the class: layers that know their model would keep it alive, and its device memory.
+        make_norm = partial(type(self).make_norm, self.config)
+        return [nn.LayerConfig(self.config, shapes, i, count, make_norm) for i in range(count)]
+
+    @classmethod
+    def make_norm(cls, config: Config) -> nn.Norm:
+        """Norm of the model's kind, with the file's epsilon."""
+        return cls.norm.from_config(config)
+
+    @cached_property
+    def rope(self) -> nn.Rotary:
+        """Rotation of queries and keys; made for the first layer that asks for it."""
+        return self.make_rope()
+
+    @abstractmethod
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Make a layer of blocks that know their sizes; its weights come later."""
+
+    def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
+        """Rotation of queries and keys, by the keys and factors of the file.
+
+        Parameters
+        ----------
+        **changes
+            Options in place of the file's.
+
+        Raises
+        ------
+        ModelError
+            LongRoPE has no factors.
+        """
+        heads = self._configs[0].uint("attention.head_count", at_least=1)
+        head = self.config.uint("attention.key_length", self.width // heads)
+        options = nn.RopeOptions.from_config(self.config, head, interleaved=self.rope_interleaved)
+        options = replace(options, **changes)
+        both = self.rope_long is not None and self.rope_short is not None
+        if not (options.by_context or both):
+            return nn.Rotary(options, self._read(self.rope_factors))
+        if self.rope_long is None or self.rope_short is None:
+            raise self.fail(
+                "rope.scaling.type is 'longrope', needs the tensors rope_factors_long.weight and "
+                "rope_factors_short.weight"
+            )
+        return nn.Rotary(options, self._read(self.rope_short), self._read(self.rope_long))
+
+    @cached_property
+    def local_rope(self) -> nn.Rotary:
+        """Rotation in layers with a window, of a base of its own and not stretched."""
+        own = self.local_base or self.rope.options.base
+        base = self.config.float("rope.freq_base_swa", own)
+        dims = self.config.uint("rope.dimension_count_swa", self.rope.options.dims)
+        return self.make_rope(base=base, dims=dims, scale=1.0, extrapolation=0.0, attention=1.0)
+
+    def _read(self, factors: Tensor | None) -> Factors | None:
+        return None if factors is None else self.backend.executor.read(factors)
+
+    def fit_context(self, positions: int) -> None:
+        """Choose LongRoPE's factors for sequences of so many positions."""
+        self.rope.fit_context(positions)
+
+    def context_limit(self) -> int | None:
+        """Positions that were learned, where they were."""
+        table = self.position_embedding
+        return None if table is None else table.weight.shape[0]
+
+    def cache_layers(self) -> Sequence[LayerCache]:
+        """What each layer keeps."""
+        return [layer.cached for layer in self.layers]
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """States of the wanted rows after the last norm."""
+        x = self.embed(batch)
+        for layer in self.layers:
+            x = layer.forward(x, batch)
+        return self.normed(x)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """States after the last norm, where there is one."""
+        return x if self.output_norm is None else self.output_norm(x)
+
+    def embed(self, batch: Batch) -> Tensor:
+        """States of the tokens before the first layer: (tokens, width)."""
+        x = self.token_embedding(batch.tokens)
+        if self.embedding_scale != 1:
+            x = x.scale(factor=self.embedding_scale)
+        if self.position_embedding is None:
+            return x
+        positions = batch.positions.maximum(batch.context.from_ints([0]))  # padding stands at -1
+        return x.add(self.position_embedding(positions))
