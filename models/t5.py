@@ -39,7 +39,11 @@ class T5Encoder(Encoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Llama's, not rotated."""
         attention = nn.SelfAttention(
-            config, None, causal=False, scale=1.0, distance_bias=partial(_by_distance, self.by_bucket)
+            config,
+            None,
+            causal=False,
+            scale=1.0,
+            distance_bias=partial(_by_distance, self.by_bucket),
         )
         gated = "ffn_gate.weight" in config
         return nn.Layer(config, attention, nn.MLP(config, "gelu" if gated else "relu", gated=gated))

@@ -1,9 +1,10 @@
-"""Every architecture against logits of other programs, in every way of asking, as a table.
+"""Every architecture against other programs, in every way of asking, as a table.
 
     python -m tests.zoo [NAMES] [--models FOLDER] [--make PYTHON] [--device DEVICE]
 
 The models are the tiny random ones of ``../shared/tools/tiny_models.py``, each beside the logits of
-llama.cpp and of transformers; a model's error is the smaller of its two, as each of them differs
+llama.cpp and of transformers, or the last states where it is an encoder; those read whole texts
+only, so other ways of asking show a dash. A model's error is the smaller of its two, as each of them differs
 from the papers somewhere. With `--make` those that are not in the folder are made, by a Python that
 has what the tool's header asks for; without they are left out, and said to be. Figures are NMSE
 (sum of squared differences by sum of squares); a figure in red missed its limit.
@@ -80,7 +81,9 @@ def by_token(model: Running, case: Case) -> float:
 
 
 def two_sequences(model: Running, case: Case) -> float:
-    """Two prompts in one batch, one of them further on; the other's tokens are others."""
+    """Two prompts in one batch, one of them further on if it may be; the other's are others."""
+    if not model.model.causal:
+        return case.error(two_texts(model, case))
     first, rest = case.tokens[:STEP], case.tokens[STEP:]
     model.cache.remove(0)
     model.cache.remove(1)
@@ -90,6 +93,15 @@ def two_sequences(model: Running, case: Case) -> float:
     model.cache.remove(1)
     model.cache.remove(2)
     return case.error(got)
+
+
+def two_texts(model: Running, case: Case) -> np.ndarray:
+    """A whole text, in a batch behind another one, longer by a token."""
+    model.cache.remove(0)
+    model.cache.remove(1)
+    found = model.batch({1: [*case.tokens[::-1], case.tokens[0]], 0: case.tokens})[1]
+    model.cache.remove(1)
+    return found
 
 
 def beyond_windows(model: Running, case: Case) -> float | None:
@@ -126,6 +138,8 @@ def after_cut(model: Running, case: Case) -> float | None:
 
 
 Column = Callable[[Running, Case], float | None]
+# What an encoder is asked, too.
+OF_WHOLE_TEXTS: tuple[Column, ...] = (exact, two_sequences)
 COLUMNS: dict[str, Column] = {
     "whole": exact,
     "chunks": in_chunks,
@@ -140,11 +154,17 @@ COLUMNS: dict[str, Column] = {
 def figures(case: Case, executor: Executor, baseline: Executor | None) -> list[float | None]:
     """A figure for each column, and that of the baseline profile."""
     with running(case.path, executor, POSITIONS) as model:
-        found = [column(model, case) for column in COLUMNS.values()]
+        found = [asked(column, model, case) for column in COLUMNS.values()]
     if baseline is None:
         return [*found, None]
     with running(case.path, baseline, POSITIONS) as model:
-        return [*found, max(exact(model, case), in_chunks(model, case))]
+        chunks = asked(in_chunks, model, case) or 0.0
+        return [*found, max(exact(model, case), chunks)]
+
+
+def asked(column: Column, model: Running, case: Case) -> float | None:
+    """Figure of a column; None where a model is not asked so."""
+    return column(model, case) if model.model.causal or column in OF_WHOLE_TEXTS else None
 
 
 def names_of(folder: Path, patterns: Sequence[str]) -> list[str]:
@@ -204,7 +224,7 @@ def main(given: Sequence[str] | None = None) -> int:
     names = names_of(options.models, options.names)
     cases = list(ready(options.models, names, options.make))
     known = architectures()
-    table = Table("model", "architecture", *COLUMNS, "baseline", title="NMSE of logits")
+    table = Table("model", "architecture", *COLUMNS, "baseline", title="NMSE of logits or states")
     missed: list[str] = []
     runnable = [case for case in cases if architecture_of(case) in known]
     executor, baseline = executors(options.device)

@@ -5,7 +5,7 @@
 PYTHON has what the header of ``../shared/tools/tiny_models.py`` asks for. That tool makes a tiny
 model of a Hugging Face class and converts it; of the file its keys, and names and shapes of its
 weights are kept. `tests.models.outlines` draws weights for them, by name; llama.cpp's logits of the
-model that results are kept, in exact arithmetic, for a few rows.
+model that results are kept, in exact arithmetic, for a few rows; of an encoder its last states.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ import tiny_models  # noqa: E402
 import tests  # noqa: E402, F401  before another program's
 
 tiny_models.import_converter()  # whose gguf is newer than the one that others would import
-
-from oracle_logits import Oracle  # noqa: E402
 
 from tests.models.outlines import LOGITS, OUTLINES, ROWS, TOKENS, written  # noqa: E402
 
@@ -80,8 +78,8 @@ def made(name: str, folder: Path) -> None:
     tiny_models.make(name, str(path), length=len(TOKENS))
     found = outline(path)
     other = written(folder / f"{name}-drawn.gguf", found)
-    logits = Oracle(str(other), exact=True, threads=1).logits(TOKENS)
-    np.save(folder / "logits.npy", logits[list(ROWS)].astype(np.float32))
+    found_by_other = tiny_models.oracle(tiny_models.SPECS[name], str(other), TOKENS)
+    np.save(folder / "logits.npy", found_by_other[list(ROWS)].astype(np.float32))
     (folder / "outline.json").write_text(json.dumps(found), encoding="utf-8")
 
 
@@ -90,7 +88,7 @@ def main(names: list[str]) -> None:
     tiny_models.preload()
     for name in names or sorted(tiny_models.SPECS):
         spec = tiny_models.SPECS[name]
-        if spec.kind != "logits" or spec.status != "ok":
+        if spec.kind not in ("logits", "hidden") or spec.status != "ok":
             continue
         with tempfile.TemporaryDirectory() as text:
             folder = Path(text)

@@ -31,6 +31,8 @@ def written(path: Path, outline: dict[str, Any]) -> Path:
     for key, value in outline["keys"].items():
         _add(writer, key, value)
     add_tokenizer(writer, "gpt-2")
+    if types := outline["weights"].get("token_types.weight"):
+        writer.add_token_type_count(types[0])
     tied = "output.weight" not in outline["weights"]
     layers = range(outline["keys"][f"{outline['architecture']}.block_count"])
     for name, shape in outline["weights"].items():

@@ -45,6 +45,9 @@ def changed(path, name, *, weights=None, **keys):
         ("gemma3n", {"altup__active_idx": 4}, "altup.active_idx.* is 4, .* at most 3"),
         ("apertus", {"feed_forward_length": "a"}, "is a string .'a'., needs an unsigned integer"),
         ("olmo2", {"attention__head_count": 2}, r"attn_k_norm.weight is \(32,\), .* it is \(64,\)"),
+        ("modern-bert", {"hidden_activation": "tanh"}, "hidden_activation is 'tanh', known are ge"),
+        ("t5encoder", {"attention__relative_buckets_count": 16}, r"\(32, 4\), .* it is \(16, 4\)"),
+        ("t5encoder", {"attention__relative_buckets_count": None}, "buckets_count' is missing"),
         ("phi3-longrope", {"rope__dimension_count": 8}, r"\(6,\) factors, 4 pairs are rotated"),
     ],
 )

@@ -159,12 +159,15 @@ def embed(
     model: Model,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
     *,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, cls or last, in place of what the file says")
+    ] = None,
     settings: Settings,
 ) -> None:
     """Write an embedding of each text: one JSON list a line."""
     from wgpu_backend.cli.vectors import print_embeddings
 
-    print_embeddings(model, texts, settings)
+    print_embeddings(model, texts, pooling, settings)
 
 
 @app.command()

@@ -56,9 +56,9 @@ def write_logits(
     note(f"{out}: float32, {logits.shape[0]} tokens × {logits.shape[1]} scores")
 
 
-def print_embeddings(name: str, texts: list[str], settings: Settings) -> None:
+def print_embeddings(name: str, texts: list[str], pooling: str | None, settings: Settings) -> None:
     """Write one JSON list of numbers a line for each text."""
     with open_model(model_path(name), settings) as model:
         for text in texts:
-            [row] = model.embed([text])
+            [row] = model.embed([text], pooling=pooling)
             answer(json.dumps([float(value) for value in row]) + "\n")

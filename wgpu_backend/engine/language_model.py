@@ -15,6 +15,7 @@ from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.conversation import Conversation
 from wgpu_backend.engine.generation import Stats
+from wgpu_backend.engine.pooling import pooled, pooling_of
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.engine.sessions import Serving, Sessions
@@ -156,22 +157,45 @@ class LanguageModel(Shown, Answers):
         limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * rows)
         return self._rows("logits", token_ids(tokens, rows), self._logits, max(1, limit // 2))
 
-    def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors for texts: the mean of the last states, (texts, hidden).
+    def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """States of each token after the last norm: (tokens, hidden).
 
-        The file's ``pooling_type`` decides: 1 or none mean, 2 first token, 3 last token.
+        Raises
+        ------
+        ContextFull
+            There are more tokens than the context holds.
+        ModelError
+            A token is not in the vocabulary.
+        """
+        ids = token_ids(tokens, self._sessions.vocabulary)
+        return self._rows("states", ids, HIDDEN, self.runner.chunk)
+
+    def embed(
+        self, texts: str | Sequence[str], *, pooling: str | None = None
+    ) -> NDArray[np.float32]:
+        """Unit vectors for texts, each made of the states of its tokens: (texts, hidden).
+
+        Parameters
+        ----------
+        texts : str or sequence of str
+        pooling : str or None
+            ``"mean"`` of the tokens, the first one's (``"cls"``) or the ``"last"`` one's; None for
+            what the file's ``pooling_type`` says, or the mean.
 
         Raises
         ------
         ContextFull
             A text has more tokens than the context holds.
+        OptionError
+            There is no such pooling.
+        ModelError
+            The file says none that makes one vector of a text.
         """
-        pooling = self.backend.config.uint("pooling_type", 1)
+        how = pooling_of(self.backend.config, pooling)
         rows: list[NDArray[np.float32]] = []
         for text in checked_texts("texts", texts):
             states = self._rows("embed", self.tokenizer.encode(text), HIDDEN, self.runner.chunk)
-            pooled = {2: states[0], 3: states[-1]}.get(pooling, states.mean(axis=0))
-            rows.append(pooled / max(float(np.linalg.norm(pooled)), 1e-12))
+            rows.append(pooled(states, how))
         return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
     def _rows(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.dtypes import DType
-from wgpu_backend.engine.runner import CHUNK, SHORTEST, Head, Runner
+from wgpu_backend.engine.runner import CHUNK, HIDDEN, SHORTEST, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.interrupts import wait_until
 from wgpu_backend.ml.backend import Backend
@@ -79,8 +79,9 @@ def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: DryRunE
     model = kind(draft)
     runner = Runner(model, model.make_cache(dry_run, 1, CHUNK, kv_dtype))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
-    head = Head("dry run", sampler.head(model, runner.token_slots))
+    steps = Head("dry run", sampler.head(model, runner.token_slots))
     for tokens in TOKENS:
-        runner.recorded(BatchShape(tokens, 1, 1, SHORTEST), head)
+        outputs, head = (1, steps) if model.has_logits else (tokens, HIDDEN)
+        runner.recorded(BatchShape(tokens, outputs, 1, SHORTEST), head)
     runner.close()
     dry_run.close()

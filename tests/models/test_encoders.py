@@ -1,0 +1,132 @@
+"""Encoders: a text is one pass, whose tokens see each other; vectors come of it, and no logits."""
+
+import numpy as np
+import pytest
+
+import wgpu_backend
+from tests.models.outlines import outlines
+from tests.models.running import running
+from tests.models.test_bad_architectures import changed
+from wgpu_backend.batch import Work
+from wgpu_backend.engine.runner import CHUNK, HIDDEN
+from wgpu_backend.errors import ContextFull, ModelError, OptionError
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.testing import nmse
+
+ENCODERS = [name for name, found in outlines().items() if "bert" in name or "t5" in name]
+LONG = np.random.default_rng(1).integers(4, 250, CHUNK + 44).tolist()
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return changed(tmp_path_factory.mktemp("encoders") / "bert.gguf", "bert")
+
+
+@pytest.fixture(scope="module")
+def model(bert):
+    with wgpu_backend.load(bert, device="cpu", kv_dtype="f32") as model:
+        yield model
+
+
+@pytest.mark.parametrize("name", ["eurobert", "jina-bert-v2", "t5encoder"])
+def test_a_text_longer_than_a_chunk_is_seen_to_its_end_by_its_first_token(tmp_path, name):
+    path = changed(tmp_path / "model.gguf", name, context_length=512)
+    with wgpu_backend.load(path, device="cpu") as model:
+        first = model.states(LONG)[0]
+        assert np.array_equal(first, model.states(LONG)[0])
+        assert not np.array_equal(first, model.states([*LONG[:-1], LONG[-1] ^ 1])[0])
+
+
+@pytest.mark.parametrize(("name", "around"), [("modern-bert", 4), ("gemma-embedding", 4)])
+def test_a_window_reaches_half_of_it_to_both_sides(tmp_path, name, around):
+    # Of layers with a window all; one more sees a window further.
+    layers = outlines()[name]["keys"][f"{name}.block_count"]
+    pattern = [True] * layers
+    path = changed(
+        tmp_path / "model.gguf", name, attention__sliding_window_pattern=pattern, context_length=512
+    )
+    with running(path, NumpyExecutor(), 128) as model:
+        reach = layers * around
+        tokens = LONG[: 2 * reach + 3]
+        before = model.anew(tokens)
+        tokens[reach + 1] ^= 1
+        differs = (model.anew(tokens) != before).any(axis=1)
+        assert differs.tolist() == [False, *[True] * (2 * reach + 1), False]
+
+
+def test_texts_of_a_batch_do_not_see_each_other(bert):
+    with running(bert, NumpyExecutor(), 128) as model:
+        alone = model.anew(LONG[:9])
+        model.cache.remove(0)
+        together = model.batch({1: LONG[9:30], 0: LONG[:9]})[1]
+        assert nmse(together, alone) <= 1e-11  # only the order of sums differs
+
+
+def test_types_of_tokens_are_given_beside_them(bert):
+    with running(bert, NumpyExecutor(), 64) as model:
+
+        def states(inputs):
+            model.cache.remove(0)
+            work = Work(0, LONG[:8], range(8), inputs)
+            return model.runner.run([work], HIDDEN, {}).wait()[0]
+
+        without = states({})
+        np.testing.assert_array_equal(states({"token_types": np.zeros(8, np.int32)}), without)
+        second = np.repeat(np.array([0, 1], np.int32), 4)
+        assert (states({"token_types": second}) != without).all(axis=1).all()
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_what_is_asked_of_an_encoder_that_has_no_next_token_says_embed(tmp_path, name):
+    path = changed(tmp_path / "model.gguf", name)
+    with wgpu_backend.load(path, device="cpu") as model:
+        said = "is an encoder and has no logits; use embed"
+        for ask in (lambda: model.generate("the"), lambda: model.logits([5, 6])):
+            with pytest.raises(ModelError, match=said):
+                ask()
+        assert model.embed("the").shape == (1, 64)
+
+
+@pytest.mark.parametrize(
+    ("number", "pooling", "of"),
+    [
+        (None, None, lambda states: states.mean(axis=0)),
+        (1, None, lambda states: states.mean(axis=0)),
+        (2, None, lambda states: states[0]),
+        (3, None, lambda states: states[-1]),
+        (2, "mean", lambda states: states.mean(axis=0)),
+        (0, "last", lambda states: states[-1]),
+    ],
+)
+def test_states_are_pooled_as_the_caller_or_the_file_says(tmp_path, number, pooling, of):
+    path = changed(tmp_path / "model.gguf", "bert", pooling_type=number)
+    with wgpu_backend.load(path, device="cpu") as model:
+        wanted = of(model.states(model.tokenizer.encode("the and")))
+        [got] = model.embed("the and", pooling=pooling)
+    np.testing.assert_allclose(got, wanted / np.linalg.norm(wanted), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (
+            0,
+            r"pooling_type is 0 \(none\), which makes no vector of a text; say pooling= one of mean",
+        ),
+        (9, "pooling_type is 9, known are 0 to 4"),
+    ],
+)
+def test_a_file_that_names_no_pooling_is_told_so(tmp_path, number, said):
+    path = changed(tmp_path / "model.gguf", "bert", pooling_type=number)
+    with wgpu_backend.load(path, device="cpu") as model, pytest.raises(ModelError, match=said):
+        model.embed("the")
+
+
+def test_a_pooling_that_there_is_not_is_refused(model):
+    with pytest.raises(OptionError, match="pooling: 'max' is unknown, needs one of mean, cls"):
+        model.embed("the", pooling="max")
+
+
+def test_a_text_longer_than_the_positions_is_refused(model):
+    with pytest.raises(ContextFull, match="states: 65 tokens, the context holds 1 to 64"):
+        model.states(LONG[:65])
