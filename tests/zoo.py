@@ -4,10 +4,10 @@
 
 The models are the tiny random ones of ``../shared/tools/tiny_models.py``, each beside the logits of
 llama.cpp and of transformers, or the last states where it is an encoder; those read whole texts
-only, so other ways of asking show a dash. A model's error is the smaller of its two, as each of them differs
-from the papers somewhere. With `--make` those that are not in the folder are made, by a Python that
-has what the tool's header asks for; without they are left out, and said to be. Figures are NMSE
-(sum of squared differences by sum of squares); a figure in red missed its limit.
+only, so other ways of asking show a dash. A model's error is the smaller of its two, as each of
+them differs from the papers somewhere. With `--make` those that are not in the folder are made, by
+a Python that has what the tool's header asks for; without they are left out, and said to be.
+Figures are NMSE (sum of squared differences by sum of squares); one in red missed its limit.
 """
 
 from __future__ import annotations

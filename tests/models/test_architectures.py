@@ -1,4 +1,7 @@
-"""Logits of every architecture, or states, against llama.cpp's, which `tests/data/make_zoo.py` recorded."""
+"""Logits of every architecture against llama.cpp's, or states where it has none.
+
+`tests/data/make_zoo.py` recorded them.
+"""
 
 import numpy as np
 import pytest

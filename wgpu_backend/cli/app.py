@@ -160,7 +160,7 @@ def embed(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
     *,
     pooling: Annotated[
-        str | None, typer.Option(help="mean, cls or last, in place of what the file says")
+        str | None, typer.Option(help="One of mean, cls and last, in place of the file's.")
     ] = None,
     settings: Settings,
 ) -> None:
