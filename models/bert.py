@@ -22,16 +22,24 @@ from wgpu_backend.model import architecture
 
 @architecture("bert")
 class Bert(Encoder):
-    """Works may give ``token_types``, 1 for the second of two texts; all are 0 without."""
+    """Works may give ``token_types``, 1 for the second of two texts; all are 0 without.
+
+    A reranker has a network of one or two layers, which scores a text by its first token's state.
+    """
 
     norm = nn.LayerNorm
     output_norm_name = None
     embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
     token_types: nn.Embedding | None = nn.weight("token_types", "types", "width")
 
+    classifier: nn.Linear | None = nn.weight("cls", "classified", "width")
+    classifier_output: nn.Linear | None = nn.weight("cls.output", "classes", "width")
+
     def __init__(self, backend: Backend) -> None:
-        types = backend.get("token_types.weight")
-        self.types = 0 if types is None else types.shape[0]
+        names = ("token_types.weight", "cls.weight", "cls.output.weight")
+        found = [backend.get(name) for name in names]
+        rows = [0 if weight is None else weight.shape[0] for weight in found]
+        self.types, self.classified, self.classes = rows
         super().__init__(backend)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -50,6 +58,13 @@ class Bert(Encoder):
             types = batch.given("token_types")
             x = x.add(self.token_types(batch.context.from_ints([0]) if types is None else types))
         return self.embedding_norm(x, self.make_norm(self.config).eps)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Scores of texts by the states of their first tokens."""
+        if self.classifier is None and self.classifier_output is None:
+            return super().score(hidden)
+        y = hidden if self.classifier is None else self.classifier(hidden).tanh()
+        return y if self.classifier_output is None else self.classifier_output.precise(y)
 
 
 @architecture("nomic-bert")

@@ -178,6 +178,16 @@ class Model(Module, ABC):
         self.require_logits()
         raise NotImplementedError
 
+    def score(self, hidden: Tensor) -> Tensor:
+        """Scores of texts by the states of their first tokens: (texts, classes), f32.
+
+        Raises
+        ------
+        ModelError
+            The model is no reranker.
+        """
+        raise self.fail("it has no weights that score a text, so it cannot rerank")
+
     def require_shapes(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
         """Compare weights with what the keys of the file say; NumPy's rules would fit many more.
 

@@ -21,7 +21,7 @@ from wgpu_backend.engine.loading import bundled
 CPU = ("--device", "cpu")
 GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)
 COMMANDS = (
-    "run", "devices", "show", "tokenize", "logits", "embed", "bench", "profile", "graph",
+    "run", "devices", "show", "tokenize", "logits", "embed", "rerank", "bench", "profile", "graph",
 )  # fmt: skip
 
 
@@ -118,6 +118,20 @@ def test_embeddings_are_a_json_list_a_line(cli: Cli, tiny: Path) -> None:
     rows = np.array([json.loads(line) for line in lines])
     assert rows.shape == (2, 64)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+
+
+def test_embeddings_are_pooled_as_asked_for(cli: Cli, tiny: Path) -> None:
+    last, mean = (
+        np.array(json.loads(cli("embed", str(tiny), "in the", "--pooling", how, *CPU).out))
+        for how in ("last", "mean")
+    )
+    assert last.shape == mean.shape == (64,)
+    assert not np.allclose(last, mean)
+
+
+def test_what_is_no_reranker_says_so(cli: Cli, tiny: Path) -> None:
+    done = cli("rerank", str(tiny), "in the", "on", *CPU)
+    assert (done.code != 0, done.out) == (True, "")
 
 
 def test_an_answer_is_all_there_is_on_stdout(cli: Cli) -> None:

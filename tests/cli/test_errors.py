@@ -98,6 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run {}/good.gguf", USAGE, "stdin is no terminal and empty, needs a prompt"),
         ("show", USAGE, "Missing argument 'MODEL'"),
         ("embed {}/good.gguf", USAGE, "Missing argument 'TEXT...'"),
+        ("rerank {}/good.gguf hi", USAGE, "Missing argument 'TEXT...'"),
         ("frobnicate", USAGE, "No such command 'frobnicate'"),
     ],
 )

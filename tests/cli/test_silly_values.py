@@ -21,7 +21,7 @@ NO_COUNT = (*NO_NUMBER, "-5", "1.5", "99999999999999999999")
 NO_FILE = ("", ".", "no/such/folder", "/dev/null/x", "\0", LONG)
 WRONG = {
     "n_prompt": NO_COUNT, "n_gen": NO_COUNT, "repetitions": (*NO_COUNT, "0", "1001"),
-    "size": (*NO_COUNT, "0", "1025"),
+    "size": (*NO_COUNT, "0", "1025"), "pooling": ("", "max", *NO_TEXT),
     "tokens": (*NO_COUNT, "1,,2", ","), "only": ("q9", ",", "nan", "i32", *NO_TEXT),
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
@@ -35,7 +35,7 @@ WRONG = {
 ANYTHING = {"system", "prompt"}
 GIVEN = {
     "run": "{} hi --device cpu", "show": "{}", "tokenize": "{} hi",
-    "embed": "{} hi --device cpu", "logits": "{} -o o.npy --device cpu",
+    "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu", "logits": "{} -o o.npy --device cpu",
     "bench": "{} --device cpu", "profile": "{} --device cpu", "graph": "{} --device cpu",
     "devices": "", "tune": "", "op check": "ops.py", "op bench": "ops.py",
 }  # fmt: skip
@@ -111,8 +111,8 @@ def test_silly_models(
     for value in WRONG["model"] if command == "run" else NO_FILE:
         [_, *rest] = GIVEN[command].split()
         words = [*rest, *(["--tokens", "1"] if command == "logits" else []), "--", value]
-        if command in ("tokenize", "run", "embed"):
-            words = [word for word in words if word != "hi"] + ["hi"]
+        if command in ("tokenize", "run", "embed", "rerank"):
+            words.sort(key=("hi", "ho").__contains__)  # texts come behind the model
         expect_one_line(cli, [command, *words])
 
 

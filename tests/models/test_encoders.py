@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 import wgpu_backend
-from tests.models.outlines import outlines
+from tests.models.outlines import TOKENS, outlines
 from tests.models.running import running
 from tests.models.test_bad_architectures import changed
 from wgpu_backend.batch import Work
-from wgpu_backend.engine.runner import CHUNK, HIDDEN
+from wgpu_backend.engine.runner import CHUNK, HIDDEN, Head
 from wgpu_backend.errors import ContextFull, ModelError, OptionError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.testing import nmse
+from wgpu_backend.tokenizer import Tokenizer
 
 ENCODERS = [name for name, found in outlines().items() if "bert" in name or "t5" in name]
 LONG = np.random.default_rng(1).integers(4, 250, CHUNK + 44).tolist()
@@ -130,3 +131,37 @@ def test_a_pooling_that_there_is_not_is_refused(model):
 def test_a_text_longer_than_the_positions_is_refused(model):
     with pytest.raises(ContextFull, match="states: 65 tokens, the context holds 1 to 64"):
         model.states(LONG[:65])
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rerankers") / "bert.gguf"
+    head = {"cls.weight": [64, 64], "cls.bias": [64], "cls.output.weight": [1, 64]}
+    return changed(path, "bert", weights={**head, "cls.output.bias": [1]}, pooling_type=4)
+
+
+def test_a_score_is_llama_cpps(reranker):
+    with running(reranker, NumpyExecutor(), 64) as model:
+        model.head = Head("scores", lambda _, hidden: [model.model.score(hidden)])
+        score = model.anew(TOKENS)[0]
+    np.testing.assert_allclose(score, [-2.044614553451538], atol=3e-4)  # its GELU has a tangent
+
+
+def test_texts_are_scored_beside_a_query(reranker, monkeypatch):
+    pair = (TOKENS, [0] * 8 + [1] * 12)
+    monkeypatch.setattr(Tokenizer, "encode_pair", lambda *_: pair)
+    with running(reranker, NumpyExecutor(), 64) as model:
+        work = Work(0, TOKENS, range(20), {"token_types": np.array(pair[1], np.int32)})
+        head = Head("scores", lambda _, hidden: [model.model.score(hidden)])
+        wanted = model.runner.run([work], head, {}).wait()[0][0, 0]
+    with wgpu_backend.load(reranker, device="cpu", kv_dtype="f32") as model:
+        got = model.rerank("the", ["and", "on"])
+        with pytest.raises(ModelError, match=r"pooling_type is 4 \(rank\), .* or rerank\(\)"):
+            model.embed("the")
+    np.testing.assert_allclose(got, [wanted, wanted], rtol=1e-5)
+
+
+def test_what_has_no_weights_for_scores_cannot_rerank(model, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "encode_pair", lambda *_: ([5, 6], [0, 1]))
+    with pytest.raises(ModelError, match="no weights that score a text, so it cannot rerank"):
+        model.rerank("the", ["and"])

@@ -13,6 +13,7 @@ from tests.tokenizer.vocabularies import (
     sentencepiece,
     spelled,
 )
+from wgpu_backend.errors import TokenizerError
 from wgpu_backend.tokenizer import Tokenizer
 
 HELLO = ["H e", "l l", "He ll", "Hell o", "Ġ w", "Ġw o", "Ġwo r", "Ġwor l", "Ġworl d"]
@@ -159,6 +160,32 @@ def test_word_pieces():
     assert spelled(tokenizer, tokenizer.encode("hello" * 30, False)) == ["[UNK]"]
     cased = metadata("bert", words, types, **roles, **{"normalizer.lowercase": False})
     assert spelled(tokenizer, Tokenizer.from_metadata(cased).encode("Hello", False)) == ["[UNK]"]
+
+
+def test_two_texts_have_a_separator_between_them_in_bert():
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁hello", "▁play"]
+    types = [CONTROL, UNKNOWN, CONTROL, CONTROL, NORMAL, NORMAL]
+    roles = {"bos_token_id": 2, "seperator_token_id": 3, "unknown_token_id": 1}
+    tokenizer = Tokenizer.from_metadata(metadata("bert", words, types, **roles))
+    ids, types = tokenizer.encode_pair("hello", "play hello")
+    assert spelled(tokenizer, ids) == ["[CLS]", "▁hello", "[SEP]", "▁play", "▁hello", "[SEP]"]
+    assert types == [0, 0, 0, 1, 1, 1]
+
+
+def test_two_texts_have_two_separators_between_them_in_roberta():
+    first = len(byte_pairs(HELLO)["tokenizer.ggml.tokens"])
+    flags = {"add_bos_token": True, "add_eos_token": True}
+    roles = {"bos_token_id": first, "eos_token_id": first + 1}
+    special = [("<s>", CONTROL), ("</s>", CONTROL)]
+    tokenizer = Tokenizer.from_metadata(byte_pairs(HELLO, special, **roles, **flags))
+    ids, types = tokenizer.encode_pair("Hello", "Hellow")
+    assert spelled(tokenizer, ids) == ["<s>", "Hello", "</s>", "</s>", "Hello", "w", "</s>"]
+    assert types == [0] * 7
+
+
+def test_two_texts_need_marks_between_them():
+    with pytest.raises(TokenizerError, match="where BOS and EOS are added, by add_bos_token False"):
+        Tokenizer.from_metadata(byte_pairs(HELLO)).encode_pair("Hello", "Hello")
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,21 @@ def embed(
 
 @app.command()
 @opens_a_model
+def rerank(
+    model: Model,
+    query: Annotated[str, typer.Argument()],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
+    *,
+    settings: Settings,
+) -> None:
+    """Write how well each text answers a query: one number a line, more is better."""
+    from wgpu_backend.cli.vectors import print_scores
+
+    print_scores(model, query, texts, settings)
+
+
+@app.command()
+@opens_a_model
 def bench(
     models: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""`wgpu-backend logits` and `embed`: numbers out of a model."""
+"""`wgpu-backend logits`, `embed` and `rerank`: numbers out of a model."""
 
 from __future__ import annotations
 
@@ -62,3 +62,11 @@ def print_embeddings(name: str, texts: list[str], pooling: str | None, settings:
         for text in texts:
             [row] = model.embed([text], pooling=pooling)
             answer(json.dumps([float(value) for value in row]) + "\n")
+
+
+def print_scores(name: str, query: str, texts: list[str], settings: Settings) -> None:
+    """Write a number a line for each text: how well it answers the query."""
+    with open_model(model_path(name), settings) as model:
+        for text in texts:
+            [score] = model.rerank(query, [text])
+            answer(f"{score:.6g}\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -79,6 +79,7 @@ class LanguageModel(Shown, Answers):
         self._session = self._sessions.main
         model = self.model  # not `self`, which would then live until a collection
         self._logits = Head("logits", lambda _, hidden: [model.logits(hidden)])
+        self._scores = Head("scores", lambda _, hidden: [model.score(hidden)])
         self._unclosed = Unclosed(f"model {backend.file.path}", backend)
 
     def __enter__(self) -> LanguageModel:
@@ -198,8 +199,35 @@ class LanguageModel(Shown, Answers):
             rows.append(pooled(states, how))
         return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
+    def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """Score how well each text answers a query: (texts,), more is better.
+
+        Raises
+        ------
+        ContextFull
+            Query and text have more tokens together than the context holds.
+        ModelError
+            The model is no reranker.
+        """
+        scores: list[float] = []
+        for text in checked_texts("texts", texts):
+            ids, types = self.tokenizer.encode_pair(query, text)
+            rows = self._rows("rerank", ids, self._scores, self.runner.chunk, self._typed(types))
+            scores.append(float(rows[0, 0]))
+        return np.array(scores, np.float32)
+
+    def _typed(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
+        """Types of tokens, for a model that tells them apart."""
+        known = "token_types" in self.model.inputs()
+        return {"token_types": np.array(types, np.int32)} if known else {}
+
     def _rows(
-        self, asked: str, tokens: Sequence[int], head: Head, limit: int
+        self,
+        asked: str,
+        tokens: Sequence[int],
+        head: Head,
+        limit: int,
+        inputs: Mapping[str, NDArray[np.int32]] | None = None,
     ) -> NDArray[np.float32]:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
         if not 0 < len(tokens) <= self.num_ctx:
@@ -209,12 +237,17 @@ class LanguageModel(Shown, Answers):
         whole = self._session.calls.take
         return whole(
             lambda: self._sessions.alone(
-                self._session, lambda: self._computed(asked, tokens, head, limit)
+                self._session, lambda: self._computed(asked, tokens, head, limit, inputs or {})
             )
         )
 
     def _computed(
-        self, asked: str, tokens: Sequence[int], head: Head, limit: int
+        self,
+        asked: str,
+        tokens: Sequence[int],
+        head: Head,
+        limit: int,
+        inputs: Mapping[str, NDArray[np.int32]],
     ) -> NDArray[np.float32]:
         self._session.claim(f"{asked}()")
         self._session.tokens.clear()
@@ -223,7 +256,8 @@ class LanguageModel(Shown, Answers):
         parts: list[NDArray[np.float32]] = []
         for start in range(0, len(tokens), step):
             part = tokens[start : start + step]
-            work = Work(self._session.sequence, part, range(len(part)))
+            given = {name: array[start : start + step] for name, array in inputs.items()}
+            work = Work(self._session.sequence, part, range(len(part)), given)
             run = partial(self.runner.run, [work], head, {})
             parts.append(self._sessions.with_room(self._session, run).wait()[0][: len(part)])
         self._session.tokens += tokens

@@ -41,7 +41,7 @@ def pooling_of(config: Config, asked: str | None) -> str:
     if BY_NUMBER[number] not in _POOLINGS:
         raise ModelError(
             f"{config.source}: pooling_type is {number} ({BY_NUMBER[number]}), which makes no "
-            f"vector of a text; say pooling= one of {known}, or take states()"
+            f"vector of a text; say pooling= one of {known}, or take states() or rerank()"
         )
     return BY_NUMBER[number]
 

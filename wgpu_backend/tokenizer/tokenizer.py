@@ -332,6 +332,29 @@ class Tokenizer:
                 f"{error}"
             ) from error
 
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Two texts as encoders read them together, and the type of each token.
+
+        BERT has one separator between them, and type 1 for the second. RoBERTa has two, and one
+        type; both have a separator at the end.
+
+        Raises
+        ------
+        TokenizerError
+            It begins and ends texts as neither does.
+        """
+        before, after = self.encode(first), self.encode(second)[1 if self.add_bos else 0 :]
+        if self._vocabulary.model == "bert":
+            return before + after, [0] * len(before) + [1] * len(after)
+        if not (self.add_bos and self.add_eos):
+            raise TokenizerError(
+                "tokenizer: texts are read together where BOS and EOS are added, by add_bos_token "
+                f"{self.add_bos} and add_eos_token {self.add_eos} they are not"
+            )
+        roles = self._special.roles
+        ids = [*before, roles["sep"] if "sep" in roles else roles["eos"], *after]
+        return ids, [0] * len(ids)
+
     def _wrapped(self, ids: list[int]) -> list[int]:
         roles = self._special.roles
         before = [roles["bos"]] if self.add_bos else []
