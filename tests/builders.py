@@ -151,7 +151,8 @@ def _add_scalar(writer: GGUFWriter, key: str, value: float | str | None) -> None
         writer.add_string(key, value)
 
 
-def add_tokenizer(writer: GGUFWriter, pre: str) -> None:
+def add_tokenizer(writer: GGUFWriter, pre: str, *, marks: bool = False) -> None:
+    """GPT-2's alphabet and a few merges; with `marks` around every text, as RoBERTa has them."""
     tokens = vocabulary()
     types = [gguf.TokenType.NORMAL] * (len(tokens) - len(SPECIALS))
     writer.add_tokenizer_model("gpt2")
@@ -161,7 +162,8 @@ def add_tokenizer(writer: GGUFWriter, pre: str) -> None:
     writer.add_token_merges(MERGES)
     writer.add_bos_token_id(tokens.index("<|begin|>"))
     writer.add_eos_token_id(tokens.index("<|end|>"))
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(marks)
+    writer.add_add_eos_token(marks)
     writer.add_chat_template(CHAT_TEMPLATE)
 
 

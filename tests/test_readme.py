@@ -13,6 +13,7 @@ import pytest
 
 from tests import readme_tables
 from tests.builders import tiny_model
+from tests.models.outlines import a_reranker
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,6 +37,7 @@ def usages() -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     tiny_model(folder / "model.gguf")
+    a_reranker(folder / "reranker.gguf")
     return folder
 
 

@@ -35,7 +35,8 @@ WRONG = {
 ANYTHING = {"system", "prompt"}
 GIVEN = {
     "run": "{} hi --device cpu", "show": "{}", "tokenize": "{} hi",
-    "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu", "logits": "{} -o o.npy --device cpu",
+    "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu",
+    "logits": "{} -o o.npy --device cpu",
     "bench": "{} --device cpu", "profile": "{} --device cpu", "graph": "{} --device cpu",
     "devices": "", "tune": "", "op check": "ops.py", "op bench": "ops.py",
 }  # fmt: skip

@@ -30,7 +30,7 @@ def written(path: Path, outline: dict[str, Any]) -> Path:
     writer = gguf.GGUFWriter(path, outline["architecture"])
     for key, value in outline["keys"].items():
         _add(writer, key, value)
-    add_tokenizer(writer, "gpt-2")
+    add_tokenizer(writer, "gpt-2", marks="cls.output.weight" in outline["weights"])
     if types := outline["weights"].get("token_types.weight"):
         writer.add_token_type_count(types[0])
     tied = "output.weight" not in outline["weights"]
@@ -45,6 +45,15 @@ def written(path: Path, outline: dict[str, Any]) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def a_reranker(path: Path) -> Path:
+    """Write BERT with what scores a text."""
+    outline = outlines()["bert"]
+    outline["keys"]["bert.pooling_type"] = 4
+    outline["weights"] |= {"cls.weight": [64, 64], "cls.bias": [64]}
+    outline["weights"] |= {"cls.output.weight": [1, 64], "cls.output.bias": [1]}
+    return written(path, outline)
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

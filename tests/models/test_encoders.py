@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import wgpu_backend
-from tests.models.outlines import TOKENS, outlines
+from tests.models.outlines import TOKENS, a_reranker, outlines
 from tests.models.running import running
 from tests.models.test_bad_architectures import changed
 from wgpu_backend.batch import Work
@@ -135,9 +135,7 @@ def test_a_text_longer_than_the_positions_is_refused(model):
 
 @pytest.fixture(scope="module")
 def reranker(tmp_path_factory):
-    path = tmp_path_factory.mktemp("rerankers") / "bert.gguf"
-    head = {"cls.weight": [64, 64], "cls.bias": [64], "cls.output.weight": [1, 64]}
-    return changed(path, "bert", weights={**head, "cls.output.bias": [1]}, pooling_type=4)
+    return a_reranker(tmp_path_factory.mktemp("rerankers") / "bert.gguf")
 
 
 def test_a_score_is_llama_cpps(reranker):
@@ -147,18 +145,18 @@ def test_a_score_is_llama_cpps(reranker):
     np.testing.assert_allclose(score, [-2.044614553451538], atol=3e-4)  # its GELU has a tangent
 
 
-def test_texts_are_scored_beside_a_query(reranker, monkeypatch):
-    pair = (TOKENS, [0] * 8 + [1] * 12)
-    monkeypatch.setattr(Tokenizer, "encode_pair", lambda *_: pair)
-    with running(reranker, NumpyExecutor(), 64) as model:
-        work = Work(0, TOKENS, range(20), {"token_types": np.array(pair[1], np.int32)})
-        head = Head("scores", lambda _, hidden: [model.model.score(hidden)])
-        wanted = model.runner.run([work], head, {}).wait()[0][0, 0]
+def test_texts_are_scored_beside_a_query(reranker):
     with wgpu_backend.load(reranker, device="cpu", kv_dtype="f32") as model:
-        got = model.rerank("the", ["and", "on"])
+        pair, types = model.tokenizer.encode_pair("the", "and on")
+        got = model.rerank("the", ["and on", "in"])
         with pytest.raises(ModelError, match=r"pooling_type is 4 \(rank\), .* or rerank\(\)"):
             model.embed("the")
-    np.testing.assert_allclose(got, [wanted, wanted], rtol=1e-5)
+    with running(reranker, NumpyExecutor(), 64) as model:
+        work = Work(0, pair, range(len(pair)), {"token_types": np.array(types, np.int32)})
+        head = Head("scores", lambda _, hidden: [model.model.score(hidden)])
+        [wanted, *_] = model.runner.run([work], head, {}).wait()[0][:, 0]
+    np.testing.assert_allclose(got[0], wanted, rtol=1e-5)
+    assert got[0] != got[1]
 
 
 def test_what_has_no_weights_for_scores_cannot_rerank(model, monkeypatch):
