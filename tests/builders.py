@@ -163,7 +163,8 @@ def add_tokenizer(writer: GGUFWriter, pre: str, *, marks: bool = False) -> None:
     writer.add_bos_token_id(tokens.index("<|begin|>"))
     writer.add_eos_token_id(tokens.index("<|end|>"))
     writer.add_add_bos_token(marks)
-    writer.add_add_eos_token(marks)
+    if marks:
+        writer.add_add_eos_token(True)
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
