@@ -154,7 +154,7 @@ class Gemma3n(Gemma3):
         x = self.states_of(x)
         for layer, given in zip(cast("Sequence[Gemma3nLayer]", self.layers), inputs, strict=True):
             x = layer.forward(x, batch, given)
-        return self.output_norm(self.state_of(x))
+        return self.normed(self.state_of(x))
 
     def states_of(self, x: Tensor) -> Tensor:
         """States (tokens, states * width) of embeddings (tokens, width)."""

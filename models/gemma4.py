@@ -244,4 +244,4 @@ class Gemma4(Gemma):
         given = [None] * len(layers) if inputs is None else inputs(x, batch.tokens)
         for layer, own in zip(layers, given, strict=True):
             x = layer.forward(x, batch, own)
-        return self.output_norm(x)
+        return self.normed(x)
