@@ -45,6 +45,8 @@ _FUNCTIONS = (
     "wgpuBufferGetMappedRange",
     "wgpuBufferUnmap",
 )
+# How long wgpu-py's own thread may stay in a poll, which ends with what is submitted.
+_POLL_SECONDS = 10.0
 # A map that has not answered after so many waits, each of so many seconds, never will.
 _MAP_WAITS = 200
 _MAP_PAUSE = 0.05
@@ -264,6 +266,21 @@ def let_go(objects: Iterable[Any]) -> None:
     """Release wgpu objects now, whoever still refers to them."""
     for thing in objects:
         thing._release()
+
+
+def stop_polling(gpu: Any) -> bool:
+    """End the thread that wgpu-py polls a device with; whether it is gone.
+
+    wgpu-py does not wait for it while the interpreter ends, and a device that is released under a
+    poll aborts the process.
+    """
+    poller = getattr(gpu, "_poller", None)
+    if poller is None:
+        return True
+    poller.stop()
+    if poller is not threading.current_thread():
+        poller.join(_POLL_SECONDS)
+    return not poller.is_alive()
 
 
 @cache

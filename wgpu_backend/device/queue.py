@@ -31,7 +31,7 @@ import wgpu
 
 from wgpu_backend.device.ending import is_over, one_at_a_time, stay_if_over
 from wgpu_backend.device.faults import Translated, is_loss, quiet
-from wgpu_backend.device.native import Native, leave_to_parents, let_go, wait_for_all
+from wgpu_backend.device.native import Native, leave_to_parents, let_go, stop_polling, wait_for_all
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
 from wgpu_backend.interrupts import deliver, held, hold, release
 
@@ -306,7 +306,8 @@ class Queue:
         """Let go of the device; buffers and bind groups are gone already."""
         self.closed = True
         with one_at_a_time(), quiet():
-            let_go([self.gpu, self.gpu.adapter])
+            if stop_polling(self.gpu):
+                let_go([self.gpu, self.gpu.adapter])
 
     def lose(self) -> None:
         """Make the device lost, as a driver reset would; for tests, from any thread."""
