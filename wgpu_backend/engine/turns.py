@@ -46,7 +46,10 @@ class Turns:
                 place.bell.acquire(timeout=POLL_SECONDS)
             return act()
         finally:
-            self._line.remove(place)
+            try:  # noqa: SIM105  a call before `remove` is where a Ctrl-C may land
+                self._line.remove(place)
+            except ValueError:  # Ctrl-C came before the place was in the line
+                pass
             self._ring()
 
     def offer(self, act: Callable[[], object]) -> bool:
@@ -59,7 +62,10 @@ class Turns:
             act()
             return True
         finally:
-            self._line.remove(place)
+            try:  # noqa: SIM105  a call before `remove` is where a Ctrl-C may land
+                self._line.remove(place)
+            except ValueError:  # Ctrl-C came before the place was in the line
+                pass
             self._ring()
 
     def mine(self) -> bool:
