@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.count_cases import CaseCounter
+from tests.pairwise import pairwise
 from tests.representative import representatives
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import complete
@@ -60,6 +61,9 @@ COUNTER: list[CaseCounter] = []  # the one of this run, where it was asked for
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--count-cases", action="store_true", help="table of cases by op and profile")
+    parser.addoption(
+        "--every-case", action="store_true", help="whole grids, not all pairs of values"
+    )
     parser.addoption("--chat-templates", metavar="FOLDER", help="more templates to compare with")
     parser.addoption(
         "--share",
@@ -88,10 +92,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if asked_for(item) & OF_ANY_WIDTH:
             item.add_marker("any_width")
     if share := config.getoption("--share"):
+        if not config.getoption("--every-case"):
+            leave_to(config, items, pairwise(items))
         first = representatives(items)
-        taken = {item for item in items if in_share(item, share, item in first)}
-        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
-        items[:] = [item for item in items if item in taken]
+        leave_to(config, items, {i for i in items if in_share(i, share, i in first)})
+
+
+def leave_to(config: pytest.Config, items: list[pytest.Item], taken: set[pytest.Item]) -> None:
+    """Deselect all cases but these."""
+    config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+    items[:] = [item for item in items if item in taken]
 
 
 def asked_for(item: pytest.Item) -> set[object]:

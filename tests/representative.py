@@ -13,6 +13,8 @@ from itertools import groupby
 
 import pytest
 
+from tests.pairwise import test_of, values_of
+
 ON_A_DEVICE, ELSEWHERE = 1, 8
 # Parameters that name what is tested: an op, a shader, a model.
 SUBJECTS = {"architecture", "kernel", "name", "op", "recipe"}
@@ -25,7 +27,7 @@ Value = tuple[str, str]
 def representatives(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Cases of these that stand for all of them."""
     short = [i for i in items if not any(i.get_closest_marker(mark) for mark in LONG)]
-    tests = groupby(sorted(short, key=_test), key=_test)
+    tests = groupby(sorted(short, key=test_of), key=test_of)
     return {case for _, cases in tests for case in chosen(list(cases))}
 
 
@@ -33,9 +35,10 @@ def chosen(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Cases of one test that have, together, most values of its parameters."""
     on_device = [case for case in cases if case.get_closest_marker("gpu")]
     most = ON_A_DEVICE if on_device else ELSEWHERE
-    # In an order that has nothing to do with that of the parameters, the same in every run.
-    left = sorted(on_device or cases, key=lambda case: zlib.crc32(case.nodeid.encode()))
-    missing = set[Value]().union(*map(_values, left))
+    # In an order that has nothing to do with that of the parameters, the same in every run; what
+    # compiles for seconds comes behind what does not.
+    left = sorted(on_device or cases, key=lambda case: (_is_wide(case), _drawn(case)))
+    missing = set[Value]().union(*map(values_of, left))
     found: list[pytest.Item] = []
     while left:
         best = max(left, key=lambda case: _gain(case, missing))
@@ -44,25 +47,20 @@ def chosen(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
             break
         found.append(best)
         left.remove(best)
-        missing -= _values(best)
+        missing -= values_of(best)
     return found
 
 
 def _gain(case: pytest.Item, missing: set[Value]) -> tuple[int, int]:
     """How many subjects, and how many values of any kind, a case has that are missing."""
-    new = _values(case) & missing
+    new = values_of(case) & missing
     return sum(name in SUBJECTS for name, _ in new), len(new)
 
 
-def _values(case: pytest.Item) -> set[Value]:
-    spec = getattr(case, "callspec", None)
-    return {(name, _text(value)) for name, value in spec.params.items()} if spec else set()
+def _is_wide(case: pytest.Item) -> bool:
+    """Whether a case takes the kernels for hardware where there are others."""
+    return any("wide" in text for _, text in values_of(case))
 
 
-def _text(value: object) -> str:
-    """Name of a function or a type, as others have their address in their text."""
-    return str(getattr(value, "__qualname__", value))
-
-
-def _test(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
+def _drawn(case: pytest.Item) -> int:
+    return zlib.crc32(case.nodeid.encode())

@@ -87,6 +87,7 @@ def test_options_in_the_table_exist(usage: str, folder: Path) -> None:
     assert [option for option in options if not re.search(rf"{option}\b", shown)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", blocks("python"))
 def test_the_python_of_readme_runs(code: str, folder: Path) -> None:
     done = run([sys.executable, "-W", "error", "-c", code], folder)

@@ -135,6 +135,7 @@ def faults(shaders, profile, first=()):
     return of_texts[: len(first)], lines
 
 
+@pytest.mark.slow
 @needs_browser
 def test_all_threads_reach_barriers_and_subgroup_operations(tmp_path):
     shaders = [load(*case) for case in CASES]
@@ -144,6 +145,7 @@ def test_all_threads_reach_barriers_and_subgroup_operations(tmp_path):
     assert lines == []
 
 
+@pytest.mark.slow
 @needs_browser
 def test_so_they_do_in_the_kernels_of_whole_models_on_hardware(full, tmp_path):
     shaders = hardware.every_shader(full.info, tmp_path)

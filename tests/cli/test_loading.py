@@ -89,6 +89,7 @@ def test_verbose_says_that_a_software_rasteriser_runs(cli: Cli, adapter: str) ->
     assert first.startswith(f"wgpu-backend: no GPU, using the software rasteriser {adapter} ")
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("profile", ["full", "baseline"])
 def test_every_profile_answers_alike(cli: Cli, adapter: str, profile: str) -> None:

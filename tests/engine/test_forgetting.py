@@ -127,6 +127,7 @@ def make(backend):
         each.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [32, 7, 1])
 def test_a_window_gives_the_same_whatever_is_forgotten(make, step):
     tokens = TOKENS[: 60 if step == 1 else 300]

@@ -90,6 +90,7 @@ def test_rounding_without_one_rule(full, tmp_path, monkeypatch, off, architectur
         assert nmse(got, recorded(architecture, dtype)) <= ROUNDED
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.second_driver
 def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):

@@ -54,26 +54,31 @@ def test_heads_share_keys(wide, check, rng, group):
     check(wide, case.build(), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cols", [4, 64, 80, 96, 128, 256])
 def test_heads_of_every_size(wide, check, rng, cols):
     check(wide, one_each(rng, cols=cols).build(F16, F16), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cols", "v_cols"), [(96, 64), (64, 128)])
 def test_values_of_another_size_than_keys(wide, check, rng, cols, v_cols):
     check(wide, one_each(rng, cols=cols, v_cols=v_cols).build(), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"window": 7}, {"softcap": 2.0}], ids=str)
 def test_options(wide, check, rng, options):
     check(wide, one_each(rng, lengths=(9, 140, 1)).build(F16, F16, **options), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [16, 32, 7])
 def test_blocks_of_any_size(wide, check, rng, block):
     check(wide, one_each(rng, block=block, lengths=(100, 33)).build(), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [F32, F16, Q8_0, Q4_0], ids=str)
 def test_caches_of_every_type(wide, check, rng, dtype):
     case = one_each(rng, cols=64, lengths=(67, 5))
@@ -100,12 +105,13 @@ def test_splits_joined_are_the_whole(wide, check, rng, splits):
 HALVES = 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "dtype"),
     [
         ({"cols": 64, "lengths": (1, 300, 64)}, F16),
         ({"cols": 128, "heads": 12, "lengths": (77, 5)}, F16),
-        ({"cols": 256, "lengths": (33, 130)}, F16),
+        pytest.param({"cols": 256, "lengths": (33, 130)}, F16, marks=pytest.mark.variants),
         ({"cols": 80, "lengths": (9, 40)}, F16),
         ({"cols": 64, "lengths": (67, 5)}, Q8_0),
         ({"cols": 64, "lengths": (67, 5)}, Q4_0),
@@ -123,6 +129,7 @@ def test_pairs_of_f16(wide, check, rng, how, dtype):
     check(wide, build, limit=HALVES if dtype == F16 else 1e-5)
 
 
+@pytest.mark.slow
 def test_pairs_of_f16_of_large_keys(wide, check, rng):
     if not wide.capabilities.f16:
         pytest.skip("needs a device with f16")

@@ -32,7 +32,10 @@ def wide(executors):
 
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    [*((kind, (3, 257)) for kind in ROWS), ("ties", (1, 9001)), ("clusters", (1, 9001))],
+    [
+        *((kind, (3, 257)) for kind in ROWS),
+        *(pytest.param(kind, (1, 9001), marks=pytest.mark.slow) for kind in ("ties", "clusters")),
+    ],
     ids=str,
 )
 def test_top_k_is_the_head_of_a_sort(wide, rng, shape, kind):

@@ -94,6 +94,7 @@ def test_every_tile_in_f16(wide, check, rng, tile, groups):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 @pytest.mark.parametrize("dtype", [BF16, F16, Q4_K], ids=str)
@@ -142,6 +143,7 @@ def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, dtype):
     check(wide, product, limit=OF_FUSED)
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("rounds", [True, False], ids=["q8", "f16"])
 def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, rounds):
@@ -220,6 +222,7 @@ def test_products_in_f16_are_in_f32_without_such_arithmetic(executors, check, rn
     )
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("rounds", [False, True])
 def test_a_rule_makes_products_in_f16_where_rounding_is_allowed(wide, rng, monkeypatch, rounds):
