@@ -19,9 +19,9 @@ Pair = tuple[tuple[str, str], tuple[str, str]]
 
 def pairwise(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Cases that run: of tests on a device as many as have all pairs, of others all."""
-    left = sorted(items, key=test_of)
+    left = sorted(items, key=_grid)
     on_device = [i for i in left if i.get_closest_marker("gpu") and hasattr(i, "callspec")]
-    tests = groupby(on_device, key=test_of)
+    tests = groupby(on_device, key=_grid)
     found = {case for _, cases in tests for case in covering(list(cases))}
     return found | (set(left) - set(on_device))
 
@@ -55,6 +55,11 @@ def values_of(case: pytest.Item) -> set[tuple[str, str]]:
 def test_of(item: pytest.Item) -> str:
     """Name of a test without the parameters."""
     return item.nodeid.partition("[")[0]
+
+
+def _grid(item: pytest.Item) -> tuple[str, bool]:
+    """Test of a case, whose variants, which run only when asked for, are a grid of their own."""
+    return test_of(item), item.get_closest_marker("variants") is not None
 
 
 def _pairs(case: pytest.Item) -> set[Pair]:
