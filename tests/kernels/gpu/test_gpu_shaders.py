@@ -3,7 +3,7 @@
 import pytest
 
 from tests.test_shaders import MISSING, PREPARED
-from tests.test_shaders import test_a_shader_compiles_within_the_default_limits as compiles
+from tests.test_shaders import test_a_shader_is_valid_within_the_default_limits as validate
 from wgpu_backend.shader import load
 
 GPU = "kernels/gpu"
@@ -97,5 +97,5 @@ CASES += [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: load(*case).label)
-def test_a_kernel_compiles(gpu, case):
-    compiles(gpu, case)
+def test_a_kernel_is_valid(executors, case):
+    validate(executors, case)
