@@ -26,6 +26,7 @@ FLOORS = (
         "file_bytes",
         "gguf_header",
         "gguf_file",
+        "gguf_writer",
         "tokenizer",
         "chat_template",
         "sample",
