@@ -27,6 +27,7 @@ FLOORS = (
         "gguf_header",
         "gguf_file",
         "gguf_writer",
+        "quantise",
         "tokenizer",
         "chat_template",
         "sample",

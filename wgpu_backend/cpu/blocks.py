@@ -1,4 +1,4 @@
-"""Block formats on the host: gguf-py's decoders and encoders, those it lacks, and the codebooks."""
+"""Block formats on the host: gguf-py's decoders, those it lacks, encoders, and the codebooks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
+from wgpu_backend.quantise import rounded_blocks
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -49,8 +50,7 @@ def encoded(dtype: DType, values: Floats) -> Bytes:
     (n, block_nbytes), uint8
     """
     rows = np.ascontiguousarray(values, np.float32).reshape(-1, dtype.block)
-    with np.errstate(all="ignore"):
-        return quants.quantize(rows, GGMLQuantizationType(_number(dtype)))
+    return rounded_blocks(rows, dtype)
 
 
 def rounded(dtype: DType, values: Floats) -> Floats:
