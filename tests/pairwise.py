@@ -28,21 +28,22 @@ def pairwise(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 def covering(cases: Sequence[pytest.Item]) -> Iterable[pytest.Item]:
     """Cases of one test that have, together, every pair of values."""
-    missing = set[Pair]().union(*map(_pairs, cases))
+    pairs = [set(combinations(sorted(values_of(case)), 2)) for case in cases]
+    missing = set[Pair]().union(*pairs)
     if not missing:
         return cases
     # In an order that has nothing to do with that of the parameters, the same in every run.
-    line = [(-len(_pairs(c)), zlib.crc32(c.nodeid.encode()), n) for n, c in enumerate(cases)]
+    line = [(-len(pairs[n]), zlib.crc32(c.nodeid.encode()), n) for n, c in enumerate(cases)]
     heapify(line)
     found: list[pytest.Item] = []
     while missing:
         _, drawn, number = heappop(line)
-        new = len(_pairs(cases[number]) & missing)
-        if line and -line[0][0] > new:  # others have more by now, as far as is known
-            heappush(line, (-new, drawn, number))
+        new = pairs[number] & missing
+        if line and -line[0][0] > len(new):  # others have more by now, as far as is known
+            heappush(line, (-len(new), drawn, number))
             continue
         found.append(cases[number])
-        missing -= _pairs(cases[number])
+        missing -= new
     return found
 
 
@@ -60,10 +61,6 @@ def test_of(item: pytest.Item) -> str:
 def _grid(item: pytest.Item) -> tuple[str, bool]:
     """Test of a case, whose variants, which run only when asked for, are a grid of their own."""
     return test_of(item), item.get_closest_marker("variants") is not None
-
-
-def _pairs(case: pytest.Item) -> set[Pair]:
-    return set(combinations(sorted(values_of(case)), 2))
 
 
 def _text(value: object) -> str:

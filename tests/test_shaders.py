@@ -131,8 +131,10 @@ CASES += [
 ]
 
 
-def label(value):
-    return load(*value).label if isinstance(value, tuple) else None
+def label(case):
+    """Name of a case, which does not compose the shader."""
+    kernel, choices = case
+    return f"{kernel}({', '.join(f'{name}={value}' for name, value in choices.items())})"
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)

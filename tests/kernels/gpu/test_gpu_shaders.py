@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.test_shaders import MISSING, PREPARED
+from tests.test_shaders import MISSING, PREPARED, label
 from tests.test_shaders import test_a_shader_is_valid_within_the_default_limits as validate
-from wgpu_backend.shader import load
 
 GPU = "kernels/gpu"
 TOKEN = "kernels/gpu/attention_token"
@@ -96,6 +95,6 @@ CASES += [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: load(*case).label)
+@pytest.mark.parametrize("case", CASES, ids=label)
 def test_a_kernel_is_valid(executors, case):
     validate(executors, case)

@@ -2,14 +2,13 @@
 
 import pytest
 
-from tests.test_shaders import MISSING, NORMED, PREPARED
+from tests.test_shaders import MISSING, NORMED, PREPARED, label
 from tests.test_shaders import test_a_shader_is_valid_within_the_default_limits as validate
 from wgpu_backend.dtypes import BF16, F16, F32
 from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.images import read_by
 from wgpu_backend.kernels.rasteriser.layouts import streams, tiled
 from wgpu_backend.ops.rounding.q8 import FORMATS
-from wgpu_backend.shader import load
 
 REDUCED = f"{LIB}/row_subgroup"
 SHUFFLED, ATTENTION = f"{FOLDER}/mulmat_shuffled", f"{FOLDER}/attention"
@@ -53,6 +52,6 @@ ROUNDING = ("q8_rounded", "q8_summed")
 CASES += [(f"{FOLDER}/mulmat_q8", {"ending": f"{EPILOGUE}/{end}"}) for end in ROUNDING]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: load(*case).label)
+@pytest.mark.parametrize("case", CASES, ids=label)
 def test_a_kernel_is_valid(executors, case):
     validate(executors, case)
