@@ -1,9 +1,11 @@
-"""BERT, RoBERTa, XLM-RoBERTa, Nomic Embed, Jina Embeddings v2.
+"""BERT, RoBERTa, XLM-RoBERTa, Nomic Embed 1 and 2, Jina Embeddings v2 and v3.
 
 Devlin et al. 2019, "BERT", §3: layers of Vaswani et al. 2017 with norms behind the residuals, on
 the sum of a token's embedding, its position's and its type's, normalised. RoBERTa's positions begin
 with the padding's, which files leave out. Nussbaum et al. 2024, "Nomic Embed", §3: rotated, with
 SwiGLU, without biases. Günther et al. 2023, "Jina Embeddings 2", §3: ALiBi to both sides, GeGLU.
+Nussbaum and Duderstadt 2025, "Training Sparse Mixture Of Experts Text Embedding Models", §3:
+experts in every second layer. Sturua et al. 2024, "jina-embeddings-v3", §3: XLM-RoBERTa, rotated.
 """
 
 from __future__ import annotations
@@ -22,24 +24,16 @@ from wgpu_backend.model import architecture
 
 @architecture("bert")
 class Bert(Encoder):
-    """Works may give ``token_types``, 1 for the second of two texts; all are 0 without.
-
-    A reranker has a network of one or two layers, which scores a text by its first token's state.
-    """
+    """Works may give ``token_types``, 1 for the second of two texts; all are 0 without."""
 
     norm = nn.LayerNorm
     output_norm_name = None
     embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
     token_types: nn.Embedding | None = nn.weight("token_types", "types", "width")
 
-    classifier: nn.Linear | None = nn.weight("cls", "classified", "width")
-    classifier_output: nn.Linear | None = nn.weight("cls.output", "classes", "width")
-
     def __init__(self, backend: Backend) -> None:
-        names = ("token_types.weight", "cls.weight", "cls.output.weight")
-        found = [backend.get(name) for name in names]
-        rows = [0 if weight is None else weight.shape[0] for weight in found]
-        self.types, self.classified, self.classes = rows
+        types = backend.get("token_types.weight")
+        self.types = 0 if types is None else types.shape[0]
         super().__init__(backend)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -58,13 +52,6 @@ class Bert(Encoder):
             types = batch.given("token_types")
             x = x.add(self.token_types(batch.context.from_ints([0]) if types is None else types))
         return self.embedding_norm(x, self.make_norm(self.config).eps)
-
-    def score(self, hidden: Tensor) -> Tensor:
-        """Scores of texts by the states of their first tokens."""
-        if self.classifier is None and self.classifier_output is None:
-            return super().score(hidden)
-        y = hidden if self.classifier is None else self.classifier(hidden).tanh()
-        return y if self.classifier_output is None else self.classifier_output.precise(y)
 
 
 @architecture("nomic-bert")
@@ -85,3 +72,28 @@ class JinaBert(Bert):
         """BERT's, with ALiBi and a gate."""
         attention = nn.SelfAttention(config, None, causal=False, alibi=8.0)
         return nn.PostNormLayer(config, attention, nn.MLP(config, "gelu_erf"))
+
+
+@architecture("nomic-bert-moe")
+class NomicBertMoe(Bert):
+    """Weights of the chosen experts are what the softmax over all gives them."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """BERT's, rotated; from the second on, every so many have experts."""
+        attention = nn.SelfAttention(config, self.rope, causal=False)
+        period = self.config.uint("moe_every_n_layers", 0)
+        if not period or config.index % period != 1:
+            return nn.PostNormLayer(config, attention, nn.MLP(config, "gelu_erf", gated=False))
+        routing = nn.Routing.from_config(config, normalised=False)
+        experts = nn.Experts(config, "gelu_erf", routing, is_gated=False)
+        return nn.PostNormLayer(config, attention, experts)
+
+
+@architecture("jina-bert-v3")
+class JinaBertV3(Bert):
+    """Halves are rotated."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """BERT's, rotated."""
+        attention = nn.SelfAttention(config, self.rope, causal=False)
+        return nn.PostNormLayer(config, attention, nn.MLP(config, "gelu_erf", gated=False))

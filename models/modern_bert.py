@@ -1,8 +1,10 @@
-"""ModernBERT, EuroBERT.
+"""ModernBERT, EuroBERT, NeoBERT, Llama Nemotron Embed.
 
 Warner et al. 2024, "Smarter, Better, Faster, Longer", §2.1: norms before and none of biases, GeGLU,
 a window around each token but in every third layer, from the first, each kind with a rotation of
-its own. Boizard et al. 2025, "EuroBERT", §2.1: Llama's layers whose tokens see all of the text.
+its own. Boizard et al. 2025, "EuroBERT", §2.1: Llama's layers whose tokens see all of the text. Le
+Breton et al. 2025, "NeoBERT", §3: the same, without grouped queries. Babakhin et al. 2025,
+"Llama-Embed-Nemotron-8B", §2: Llama's own, its mask left out.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
 from wgpu_backend.encoder import Encoder
+from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import architecture
 
+POOLINGS = ("none", "mean", "cls")
 ACTIVATIONS = {"gelu": "gelu_erf", "silu": "silu"}
 
 
@@ -21,7 +25,15 @@ class ModernBert(Encoder):
     """The embeddings' norm stands in for the first layer's."""
 
     norm = nn.LayerNorm
+    classifier_activation = "gelu_erf"
     embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        number = self.config.uint("classifier.pooling_type", POOLINGS.index("mean"))
+        if number not in (1, 2):
+            raise self.fail(f"classifier.pooling_type is {number}, needs 1 (mean) or 2 (cls)")
+        self.scored_pooling = POOLINGS[number]
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Gate and projection are one matrix."""
@@ -56,3 +68,18 @@ class EuroBert(Encoder):
         """Llama's."""
         attention = nn.SelfAttention(config, self.rope, causal=False)
         return nn.Layer(config, attention, nn.MLP(config))
+
+
+@architecture("neo-bert")
+class NeoBert(EuroBert):
+    """Gate and projection are one matrix."""
+
+    output_norm_name = "enc.output_norm"
+    rope_interleaved = True
+
+
+@architecture("llama-embed")
+class LlamaEmbed(EuroBert):
+    """Neighbours are rotated."""
+
+    rope_interleaved = True

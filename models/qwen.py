@@ -8,8 +8,12 @@ biases and the shared experts and normalises the heads of queries and keys.
 
 from __future__ import annotations
 
+from functools import partial
+
 from wgpu_backend import nn
 from wgpu_backend.decoder import Decoder
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import architecture
 
 
@@ -45,7 +49,20 @@ class Qwen2Moe(Qwen2):
 
 @architecture("qwen3")
 class Qwen3(Decoder):
-    """A norm on every query and key head."""
+    """A norm on every query and key head; a reranker has the output's rows of yes and no."""
+
+    scored_pooling = "last"
+
+    def __init__(self, backend: Backend) -> None:
+        shapes = {name: info.shape for name, info in backend.file.tensors.items()}
+        width = backend.config.uint("embedding_length", at_least=1)
+        self.classifier = nn.Classifier(width, shapes, partial(self.make_norm, backend.config))
+        super().__init__(backend)
+
+    def score(self, pooled: Tensor) -> Tensor:
+        """Probabilities of yes and no."""
+        there = self.classifier.is_there
+        return self.classifier(pooled).softmax() if there else super().score(pooled)
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
         """Llama's, with these norms."""

@@ -41,6 +41,9 @@ class Model(Module, ABC):
         Weights of a block to lay side by side, see ``Backend.load``.
     causal : bool
         Whether tokens see none that come later. Where they do, a text is one pass, whole.
+    scored_pooling : str
+        Which state of a text `score` takes: the first token's (``"cls"``), the ``"last"`` one's, or
+        the ``"mean"``.
 
     Raises
     ------
@@ -51,6 +54,7 @@ class Model(Module, ABC):
     fused_weights: ClassVar[FusedWeights] = ()
     architectures: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = True
+    scored_pooling: str = "cls"
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -178,8 +182,12 @@ class Model(Module, ABC):
         self.require_logits()
         raise NotImplementedError
 
-    def score(self, hidden: Tensor) -> Tensor:
-        """Scores of texts by the states of their first tokens: (texts, classes), f32.
+    def vector(self, pooled: Tensor) -> Tensor:
+        """What becomes of (texts, cols) states once a text has one, before its length is 1."""
+        return pooled
+
+    def score(self, pooled: Tensor) -> Tensor:
+        """Scores of texts by one state of each, see `scored_pooling`: (texts, classes), f32.
 
         Raises
         ------

@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,17 @@ import tests  # noqa: E402, F401  before another program's
 
 tiny_models.import_converter()  # whose gguf is newer than the one that others would import
 
-from tests.models.outlines import LOGITS, OUTLINES, ROWS, TOKENS, written  # noqa: E402
+from oracle_logits import Oracle  # noqa: E402
+
+from tests.models.kin import KIN, POOLED  # noqa: E402
+from tests.models.outlines import (  # noqa: E402
+    LOGITS,
+    OUTLINES,
+    ROWS,
+    TOKENS,
+    outlines,
+    written,
+)
 
 SMALL = {"d": 64, "nh": 4, "nkv": 2, "hd": 16, "ff": 96, "eff": 32, "V": 270, "ctx": 64, "win": 8}
 MOST_LAYERS = 25  # llama.cpp knows some models by more
@@ -83,10 +94,36 @@ def made(name: str, folder: Path) -> None:
     (folder / "outline.json").write_text(json.dumps(found), encoding="utf-8")
 
 
+def made_of_kin(name: str, folder: Path) -> None:
+    """Write results of a model whose outline is made of another one's."""
+    found = outlines() | {name: make(outlines()) for name, (_, make) in POOLED.items()}
+    path = written(folder / f"{name}.gguf", found[name])
+    if name in POOLED:
+        with_pooling = Oracle(
+            str(path), exact=True, threads=1, embeddings=True, pooling=POOLED[name][0]
+        )
+        np.save(folder / "logits.npy", with_pooling.embed(TOKENS).astype(np.float32))
+        return
+    causal = found[name]["keys"].get(f"{found[name]['architecture']}.attention.causal", True)
+    spec = SimpleNamespace(kind="logits" if causal else "hidden")
+    results = tiny_models.oracle(spec, str(path), TOKENS)
+    np.save(folder / "logits.npy", results[list(ROWS)].astype(np.float32))
+
+
 def main(names: list[str]) -> None:
     tiny_models.Dims = Dims
     tiny_models.preload()
-    for name in names or sorted(tiny_models.SPECS):
+    for name in [n for n in (*KIN, *POOLED) if not names or n in names]:
+        with tempfile.TemporaryDirectory() as text:
+            folder = Path(text)
+            _, told = tiny_models.isolated(
+                lambda name=name, folder=folder: made_of_kin(name, folder), 120
+            )
+            if (folder / "logits.npy").exists():
+                keep_logits(name, folder)
+            else:
+                print(f"{name}: {told.strip().splitlines()[-1:]}", file=sys.stderr)  # noqa: T201
+    for name in sorted({*tiny_models.SPECS} & {*(names or tiny_models.SPECS)}):
         spec = tiny_models.SPECS[name]
         if spec.kind not in ("logits", "hidden") or spec.status != "ok":
             continue
@@ -105,11 +142,17 @@ def keep(name: str, folder: Path) -> None:
     found = json.loads((folder / "outline.json").read_text(encoding="utf-8"))
     if found["keys"][f"{found['architecture']}.block_count"] > MOST_LAYERS:
         return
-    outlines = json.loads(OUTLINES.read_text(encoding="utf-8")) if OUTLINES.exists() else {}
-    logits = dict(np.load(LOGITS)) if LOGITS.exists() else {}
-    outlines[name], logits[name] = found, np.load(folder / "logits.npy")
-    lines = [f"{json.dumps(n)}: {json.dumps(outlines[n])}" for n in sorted(outlines)]
+    kept = json.loads(OUTLINES.read_text(encoding="utf-8")) if OUTLINES.exists() else {}
+    kept[name] = found
+    lines = [f"{json.dumps(n)}: {json.dumps(kept[n])}" for n in sorted(kept)]
     OUTLINES.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    keep_logits(name, folder)
+
+
+def keep_logits(name: str, folder: Path) -> None:
+    """Put results of a model among the others."""
+    logits = dict(np.load(LOGITS)) if LOGITS.exists() else {}
+    logits[name] = np.load(folder / "logits.npy")
     np.savez_compressed(LOGITS, **{n: logits[n] for n in sorted(logits)})
 
 

@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 
 from tests.builders import add_tokenizer
+from tests.models.kin import KIN
 
 DATA = Path(__file__).parent.parent / "data"
 OUTLINES, LOGITS = DATA / "zoo.json", DATA / "logits" / "zoo.npz"
@@ -21,8 +22,9 @@ UNSCALED = ("gemma3n", "gemma4")  # scores, which trained queries keep small
 
 
 def outlines() -> dict[str, dict[str, Any]]:
-    """Outlines by the name of the model."""
-    return json.loads(OUTLINES.read_text(encoding="utf-8"))
+    """Outlines by the name of the model: of the tool's, and of their kin."""
+    found = json.loads(OUTLINES.read_text(encoding="utf-8"))
+    return found | {name: make(found) for name, make in KIN.items()}
 
 
 def written(path: Path, outline: dict[str, Any]) -> Path:

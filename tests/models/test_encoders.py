@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import wgpu_backend
-from tests.models.outlines import TOKENS, a_reranker, outlines
+from tests.models.kin import POOLED
+from tests.models.outlines import LOGITS, TOKENS, a_reranker, outlines, written
 from tests.models.running import running
 from tests.models.test_bad_architectures import changed
 from wgpu_backend.batch import Work
@@ -138,11 +139,50 @@ def reranker(tmp_path_factory):
     return a_reranker(tmp_path_factory.mktemp("rerankers") / "bert.gguf")
 
 
-def test_a_score_is_llama_cpps(reranker):
-    with running(reranker, NumpyExecutor(), 64) as model:
-        model.head = Head("scores", lambda _, hidden: [model.model.score(hidden)])
-        score = model.anew(TOKENS)[0]
+def test_a_score_is_llama_cpps(reranker, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "encode_pair", lambda *_: (TOKENS, [0] * len(TOKENS)))
+    with wgpu_backend.load(reranker, device="cpu", kv_dtype="f32") as model:
+        score = model.rerank("the", "and")
     np.testing.assert_allclose(score, [-2.044614553451538], atol=3e-4)  # its GELU has a tangent
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_what_is_made_of_a_pooled_state_is_llama_cpps(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_: TOKENS)
+    monkeypatch.setattr(Tokenizer, "encode_pair", lambda *_: (TOKENS, [0] * len(TOKENS)))
+    how, make = POOLED[name]
+    path = written(tmp_path / "model.gguf", make(outlines()))
+    with np.load(LOGITS) as recorded:
+        wanted = recorded[name]
+    with wgpu_backend.load(path, device="cpu", kv_dtype="f32") as model:
+        if how == "rank":
+            got = model.rerank("the", "and")
+        else:
+            [got], wanted = model.embed("the"), wanted / np.linalg.norm(wanted)
+    assert nmse(got, wanted) <= (1e-11 if name.startswith("qwen") else 1e-6)  # GELU by a table
+
+
+def test_a_file_says_how_query_and_text_stand_together(tmp_path):
+    outline = POOLED["qwen3-reranker"][1](outlines())
+    template = "<|begin|>{document} of {query}<|end|>"
+    outline["keys"]["tokenizer.chat_template.rerank"] = template
+    path = written(tmp_path / "model.gguf", outline)
+    with wgpu_backend.load(path, device="cpu") as model:
+        ids, types = model.prompter.pair("{document}", "<|end|>")
+        scores = model.rerank("the", ["and", "in"])
+        assert model.tokenizer.decode(ids[1:-1]) == "<|end|> of {document}"
+        assert [ids[0], ids[-1]] == [model.tokenizer.bos_id, model.tokenizer.eos_id]
+    assert types == [0] * len(ids)
+    assert ((scores > 0) & (scores < 1)).all()
+    assert scores[0] != scores[1]
+
+
+def test_a_causal_model_is_pooled_by_its_last_token_where_the_file_says_so(tmp_path):
+    path = changed(tmp_path / "model.gguf", "qwen3", pooling_type=3)
+    with wgpu_backend.load(path, device="cpu") as model:
+        wanted = model.states(model.tokenizer.encode("the and"))[-1]
+        [got] = model.embed("the and")
+    np.testing.assert_allclose(got, wanted / np.linalg.norm(wanted), rtol=1e-6)
 
 
 def test_texts_are_scored_beside_a_query(reranker):
@@ -152,7 +192,7 @@ def test_texts_are_scored_beside_a_query(reranker):
         with pytest.raises(ModelError, match=r"pooling_type is 4 \(rank\), .* or rerank\(\)"):
             model.embed("the")
     with running(reranker, NumpyExecutor(), 64) as model:
-        work = Work(0, pair, range(len(pair)), {"token_types": np.array(types, np.int32)})
+        work = Work(0, pair, [0], {"token_types": np.array(types, np.int32)})
         head = Head("scores", lambda _, hidden: [model.model.score(hidden)])
         [wanted, *_] = model.runner.run([work], head, {}).wait()[0][:, 0]
     np.testing.assert_allclose(got[0], wanted, rtol=1e-5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.conversation import Conversation
 from wgpu_backend.engine.generation import Stats
-from wgpu_backend.engine.pooling import pooled, pooling_of
+from wgpu_backend.engine.pooling import pooled, pooling_of, unit
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.engine.sessions import Serving, Sessions
@@ -28,6 +28,8 @@ from wgpu_backend.errors import (
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.layers import nbytes_per_position
 from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model, model_class
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.unclosed import Unclosed
@@ -79,7 +81,6 @@ class LanguageModel(Shown, Answers):
         self._session = self._sessions.main
         model = self.model  # not `self`, which would then live until a collection
         self._logits = Head("logits", lambda _, hidden: [model.logits(hidden)])
-        self._scores = Head("scores", lambda _, hidden: [model.score(hidden)])
         self._unclosed = Unclosed(f"model {backend.file.path}", backend)
 
     def __enter__(self) -> LanguageModel:
@@ -195,8 +196,8 @@ class LanguageModel(Shown, Answers):
         how = pooling_of(self.backend.config, pooling)
         rows: list[NDArray[np.float32]] = []
         for text in checked_texts("texts", texts):
-            states = self._rows("embed", self.tokenizer.encode(text), HIDDEN, self.runner.chunk)
-            rows.append(pooled(states, how))
+            found = self._pooled("embed", self.tokenizer.encode(text), how)
+            rows.append(unit(self._made_of(found, self.model.vector)))
         return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
@@ -211,10 +212,34 @@ class LanguageModel(Shown, Answers):
         """
         scores: list[float] = []
         for text in checked_texts("texts", texts):
-            ids, types = self.tokenizer.encode_pair(query, text)
-            rows = self._rows("rerank", ids, self._scores, self.runner.chunk, self._typed(types))
-            scores.append(float(rows[0, 0]))
+            ids, types = self.prompter.pair(query, text)
+            how = self.model.scored_pooling
+            found = self._pooled("rerank", ids, how, self._typed(types))
+            scores.append(float(self._made_of(found, self.model.score)[0]))
         return np.array(scores, np.float32)
+
+    def _pooled(
+        self,
+        asked: str,
+        tokens: Sequence[int],
+        pooling: str,
+        inputs: Mapping[str, NDArray[np.int32]] | None = None,
+    ) -> NDArray[np.float32]:
+        """One state of a text: (hidden,)."""
+        return pooled(self._rows(asked, tokens, HIDDEN, self.runner.chunk, inputs), pooling)
+
+    def _made_of(
+        self, state: NDArray[np.float32], make: Callable[[Tensor], Tensor]
+    ) -> NDArray[np.float32]:
+        """What a model makes of one state of a text."""
+
+        def made() -> NDArray[np.float32]:
+            with Context(self.backend.executor) as context:
+                x = context.from_numpy(state[None])
+                y = make(x)
+                return state if y is x else y.numpy()[0]
+
+        return self._sessions.alone(self._session, made)
 
     def _typed(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
         """Types of tokens, for a model that tells them apart."""

@@ -1,4 +1,4 @@
-"""One vector of a text, out of the states of its tokens."""
+"""One state of a text, out of those of its tokens."""
 
 from __future__ import annotations
 
@@ -47,6 +47,10 @@ def pooling_of(config: Config, asked: str | None) -> str:
 
 
 def pooled(states: NDArray[np.float32], pooling: str) -> NDArray[np.float32]:
-    """Unit vector (cols,) of (tokens, cols) states."""
-    vector = _POOLINGS[pooling](states)
+    """State (cols,) of (tokens, cols) states."""
+    return _POOLINGS[pooling](states)
+
+
+def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Vector of length 1 that points the same way."""
     return vector / max(float(np.linalg.norm(vector)), 1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ Given = Any
 """Plain data: text, numbers, lists and mappings."""
 
 _INSTEAD = ("tool_calls", "reasoning_content", "thinking", "reasoning")  # of a content
+PAIRS = "tokenizer.chat_template.rerank"  # texts with {query} and {document}, not Jinja
 _PARAMETERS = {"messages", "tools", "documents", "add_generation_prompt"}
 _TOKENS = {f"{role}_token": role for role in ("unk", "sep", "pad", "mask")}
 
@@ -32,6 +34,9 @@ class Prompter:
 
     def __init__(self, config: Config, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
+        self._pairs: str | None = None
+        if PAIRS in config:
+            self._pairs = config.string(PAIRS)
         self.template: ChatTemplate | None = None
         if "tokenizer.chat_template" in config:
             self.template = ChatTemplate(
@@ -130,6 +135,28 @@ class Prompter:
     def raw(self, text: str) -> list[int]:
         """Tokens of text to be continued as it is."""
         return self.tokenizer.encode(text, add_special=True, parse_special=False)
+
+    def pair(self, query: str, text: str) -> tuple[list[int], list[int]]:
+        """Tokens of a query and a text for a reranker, and the type of each.
+
+        Where the file says how they stand together, in ``tokenizer.chat_template.rerank``, its
+        ``{query}`` and ``{document}`` are replaced and all types are 0; else `encode_pair` puts
+        them together. Control tokens that are spelled out in either are text.
+
+        Raises
+        ------
+        TokenizerError
+            The file says nothing, and its tokenizer does not read two texts together.
+        """
+        if self._pairs is None:
+            return self.tokenizer.encode_pair(query, text)
+        given = {"{query}": query, "{document}": text}
+        parts = re.split(r"(\{query\}|\{document\})", self._pairs)
+        whole = "".join(
+            self.tokenizer.shield(given[part]) if part in given else part for part in parts
+        )
+        ids = self.tokenizer.encode(whole, parse_special=True)
+        return ids, [0] * len(ids)
 
 
 def _check(number: int, message: object) -> None:

@@ -1,6 +1,7 @@
 """Blocks that models are made of, and how their fields find their weights."""
 
 from wgpu_backend.nn.attention import Temperature, attend
+from wgpu_backend.nn.classifier import Classifier
 from wgpu_backend.nn.experts import Experts, Routing
 from wgpu_backend.nn.gated_delta import GatedDelta, unit_rows
 from wgpu_backend.nn.latent_attention import LatentAttention
@@ -34,6 +35,7 @@ from wgpu_backend.nn.short_conv import ShortConv
 
 __all__ = [
     "MLP",
+    "Classifier",
     "DecoderLayer",
     "Embedding",
     "ExpertLinear",
