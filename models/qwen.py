@@ -1,20 +1,29 @@
-"""Qwen 1 to 3, those with experts, too.
+"""Qwen 1 to 3, those with experts, too, and what reads and writes in Qwen2-VL to Qwen3-VL.
 
 Bai et al. 2023, "Qwen Technical Report", §2.3: Llama with biases of queries, keys and values, and
 halves rotated. Yang et al. 2024, "Qwen2 Technical Report", §2.2, adds grouped queries and, to the
 experts, shared ones behind a gate; Yang et al. 2025, "Qwen3 Technical Report", §2, takes away the
 biases and the shared experts and normalises the heads of queries and keys.
+
+Wang et al. 2024, "Qwen2-VL", §2.1: heads are rotated by time, height and width, each in a section
+of its pairs; of text all three are the same. Bai et al. 2025, "Qwen3-VL Technical Report", §2:
+sections are interleaved, and states of three layers of the tower are added behind the first layers
+(DeepStack: Meng et al. 2024, §3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from wgpu_backend import nn
+from wgpu_backend.batch import Batch
 from wgpu_backend.decoder import Decoder
+from wgpu_backend.given import Given, RowsInput
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import architecture
+from wgpu_backend.stack import EMBEDDINGS
 
 
 @architecture("qwen")
@@ -76,6 +85,54 @@ class Qwen3(Decoder):
 
 @architecture("qwen3moe")
 class Qwen3Moe(Qwen3):
+    """Experts, whose weights are normalised."""
+
+    def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
+        """Softmax over all experts."""
+        return nn.Experts(config)
+
+
+@architecture("qwen2vl")
+class Qwen2VL(Qwen2):
+    """One section behind the other."""
+
+    sectioning = "blocks"
+
+
+@architecture("qwen3vl")
+class Qwen3VL(Qwen3):
+    """``embeddings`` are as wide as states of all layers that they are for, side by side."""
+
+    sectioning = "interleaved"
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        most = len(self.layers) - 1
+        self.deeper = self.config.uint("n_deepstack_layers", 0, at_most=most)
+
+    def inputs(self) -> Mapping[str, Given]:
+        """What replaces embeddings, then what is added behind each layer."""
+        return {**super().inputs(), EMBEDDINGS: RowsInput((1 + self.deeper) * self.width)}
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """States of the wanted rows after the last norm."""
+        x = self.embed(batch)
+        for i, layer in enumerate(self.layers):
+            x = layer.forward(x, batch)
+            x = self._with_deeper(x, batch, i + 1) if i < self.deeper else x
+        return self.normed(x)
+
+    def _with_deeper(self, x: Tensor, batch: Batch, number: int) -> Tensor:
+        """(tokens, width) with what is given for one layer, where something is."""
+        given = batch.given(EMBEDDINGS)
+        if given is None:
+            return x
+        own = given.slice(-1, number * self.width, (number + 1) * self.width)
+        return batch.is_given(EMBEDDINGS).where(x.add(own), x)
+
+
+@architecture("qwen3vlmoe")
+class Qwen3VLMoe(Qwen3VL):
     """Experts, whose weights are normalised."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:

@@ -60,6 +60,7 @@ class Qwen35Moe(Qwen3Next):
     """Keys are dealt to heads in turn. Of text all four positions of a token are the same."""
 
     tiled_keys = True
+    sectioning = "interleaved"
 
 
 @architecture("qwen35")

@@ -152,6 +152,10 @@ class Batch:
         """Row of the batch that each row of a `RowsInput` replaces, -1 for none: (tokens,), i32."""
         return self.inputs[f"{name}.rows"]
 
+    def is_given(self, name: str) -> Tensor:
+        """Whether each row of the batch has values of a `RowsInput`: (tokens, 1), bool."""
+        return self.given_rows(name).reshape(-1, 1).greater_equal(self.context.from_ints([0]))
+
     def put(self, layer: int, key: Tensor, value: Tensor | None) -> Stored:
         """Write the batch's keys and values, and give what a layer may attend to.
 

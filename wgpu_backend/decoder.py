@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from wgpu_backend import nn
+from wgpu_backend.given import Given, RowsInput
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.stack import Stack
+from wgpu_backend.nn.rope import POSITIONS, SEVERAL
+from wgpu_backend.stack import EMBEDDINGS, Stack
 
 
 class Decoder(Stack):
     """A `Stack` that scores every entry of the vocabulary as the next token.
+
+    Works may give ``embeddings`` in place of some tokens, and where a model rotates by several
+    positions ``rope_positions``: of time, height and width.
 
     Parameters
     ----------
@@ -29,6 +36,11 @@ class Decoder(Stack):
         super().__init__(backend)
         self.logit_scale = 1.0
         self.logit_softcap = backend.config.float("final_logit_softcapping", 0.0)
+
+    def inputs(self) -> Mapping[str, Given]:
+        """Embeddings of what is not text, and where it stands."""
+        found: dict[str, Given] = {EMBEDDINGS: RowsInput(self.width)}
+        return found if self.sectioning is None else found | {POSITIONS: SEVERAL}
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every vocabulary entry."""

@@ -71,7 +71,7 @@ class RowsInput:
     """Values for some tokens: embeddings of an image in the places of its tokens.
 
     A work gives (tokens, cols), with NaN in the first column of rows that it has none for. The
-    model writes them over its own: ``x.set_rows(batch.given(name), batch.given_rows(name))``.
+    model takes them in place of its own: ``batch.is_given(name).where(batch.given(name), x)``.
 
     Parameters
     ----------

@@ -16,6 +16,9 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
 from wgpu_backend.nn.rope import Factors
+from wgpu_backend.ops.rope.options import STREAMS, Sectioning
+
+EMBEDDINGS = "embeddings"
 
 
 class Stack(Model):
@@ -39,6 +42,9 @@ class Stack(Model):
         What names of the layers' weights begin with.
     rope_interleaved : bool
         Whether neighbours are rotated with each other; otherwise halves of a head.
+    sectioning : str or None
+        How ``rope.dimension_sections`` lie over the pairs, see `RopeOptions`; None where a token
+        has one position.
     local_base : float
         Base of the rotation in layers with a window, where a file does not say; 0 for that of the
         others.
@@ -50,6 +56,7 @@ class Stack(Model):
     output_norm_name: ClassVar[str | None] = "output_norm"
     prefix: ClassVar[str] = ""
     rope_interleaved: ClassVar[bool] = False
+    sectioning: ClassVar[Sectioning | None] = None
     local_base: ClassVar[float] = 0.0
     fused_weights = (
         ("attn_q", "attn_k", "attn_v"),
@@ -124,7 +131,7 @@ class Stack(Model):
         heads = self._configs[0].uint("attention.head_count", at_least=1)
         head = self.config.uint("attention.key_length", self.width // heads)
         options = nn.RopeOptions.from_config(self.config, head, interleaved=self.rope_interleaved)
-        options = replace(options, **changes)
+        options = replace(options, **self._sections(), **changes)
         both = self.rope_long is not None and self.rope_short is not None
         if not (options.by_context or both):
             return nn.Rotary(options, self._read(self.rope_factors))
@@ -134,6 +141,17 @@ class Stack(Model):
                 "rope_factors_short.weight"
             )
         return nn.Rotary(options, self._read(self.rope_short), self._read(self.rope_long))
+
+    def _sections(self) -> dict[str, Any]:
+        """Options of a rotation by several positions."""
+        key = "rope.dimension_sections"
+        if self.sectioning is None or key not in self.config:
+            return {}
+        sections = self.config.ints(key)
+        if len(sections) not in (STREAMS - 1, STREAMS):
+            raise self.fail(f"{key} has {len(sections)} values, needs {STREAMS - 1} or {STREAMS}")
+        padded = (*sections, *[0] * (STREAMS - len(sections)))
+        return {"sections": padded, "sectioning": self.sectioning}
 
     @cached_property
     def local_rope(self) -> nn.Rotary:
@@ -175,7 +193,15 @@ class Stack(Model):
         x = self.token_embedding(batch.tokens)
         if self.embedding_scale != 1:
             x = x.scale(factor=self.embedding_scale)
+        x = self.with_given(x, batch)
         if self.position_embedding is None:
             return x
         positions = batch.positions.maximum(batch.context.from_ints([0]))  # padding stands at -1
         return x.add(self.position_embedding(positions))
+
+    def with_given(self, x: Tensor, batch: Batch) -> Tensor:
+        """(tokens, width) with what is given in place of tokens, such as parts of an image."""
+        given = batch.given(EMBEDDINGS)
+        if given is None:
+            return x
+        return batch.is_given(EMBEDDINGS).where(given.slice(-1, 0, self.width), x)

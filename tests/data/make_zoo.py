@@ -10,6 +10,7 @@ model that results are kept, in exact arithmetic, for a few rows; of an encoder 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 import tempfile
@@ -30,7 +31,7 @@ tiny_models.import_converter()  # whose gguf is newer than the one that others w
 
 from oracle_logits import Oracle  # noqa: E402
 
-from tests.models.kin import KIN, POOLED  # noqa: E402
+from tests.models.kin import KIN, OF_IMAGES, POOLED, given_to  # noqa: E402
 from tests.models.outlines import (  # noqa: E402
     LOGITS,
     OUTLINES,
@@ -104,10 +105,32 @@ def made_of_kin(name: str, folder: Path) -> None:
         )
         np.save(folder / "logits.npy", with_pooling.embed(TOKENS).astype(np.float32))
         return
+    if name in OF_IMAGES:
+        results = of_an_image(found[name], path)[list(ROWS)].astype(np.float32)
+        np.save(folder / "image.npy", results)
     causal = found[name]["keys"].get(f"{found[name]['architecture']}.attention.causal", True)
     spec = SimpleNamespace(kind="logits" if causal else "hidden")
     results = tiny_models.oracle(spec, str(path), TOKENS)
     np.save(folder / "logits.npy", results[list(ROWS)].astype(np.float32))
+
+
+def of_an_image(outline: dict[str, Any], path: Path) -> np.ndarray:
+    """Logits of embeddings that stand in several dimensions."""
+    import llama_cpp
+
+    oracle, count = Oracle(str(path), exact=True, threads=1), len(TOKENS)
+    given = given_to(outline, count)
+    embeddings = np.ascontiguousarray(given["embeddings"])
+    places = np.zeros((4, count), np.int32)
+    places[:3] = given["rope_positions"].T
+    batch = oracle._batch(TOKENS)
+    batch.token = None
+    batch.embd = embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    batch.pos = places.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_pos))
+    if llama_cpp.llama_decode(oracle.ctx, batch):
+        raise RuntimeError("llama_decode failed")
+    found = llama_cpp.llama_get_logits(oracle.ctx)
+    return np.ctypeslib.as_array(found, shape=(count, oracle.n_vocab)).copy()
 
 
 def main(names: list[str]) -> None:
@@ -153,6 +176,8 @@ def keep_logits(name: str, folder: Path) -> None:
     """Put results of a model among the others."""
     logits = dict(np.load(LOGITS)) if LOGITS.exists() else {}
     logits[name] = np.load(folder / "logits.npy")
+    if (folder / "image.npy").exists():
+        logits[f"image for {name}"] = np.load(folder / "image.npy")
     np.savez_compressed(LOGITS, **{n: logits[n] for n in sorted(logits)})
 
 

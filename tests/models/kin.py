@@ -9,6 +9,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 Outline = dict[str, Any]
 Outlines = Mapping[str, Outline]
 WIDTH, INNER, EXPERTS, EXPERT_INNER = 64, 96, 8, 32
@@ -72,6 +74,38 @@ def llama_embed(outlines: Outlines) -> Outline:
     return found
 
 
+def qwen2vl(outlines: Outlines) -> Outline:
+    # llama.cpp reads no epsilon of this architecture and takes 0.
+    keys = {"rope__dimension_sections": [2, 3, 3, 0], "attention__layer_norm_rms_epsilon": 1e-6}
+    found = renamed(outlines["llama"], "qwen2vl", **keys)
+    for layer in range(2):
+        rows = {"attn_q": WIDTH, "attn_k": WIDTH // 2, "attn_v": WIDTH // 2}
+        found["weights"] |= {f"blk.{layer}.{name}.bias": [n] for name, n in rows.items()}
+    return found
+
+
+def qwen3vl(outlines: Outlines) -> Outline:
+    # Sections that leave no pair over: llama.cpp does not turn those by text, transformers does.
+    keys = {"rope__dimension_sections": [11, 11, 10, 0], "n_deepstack_layers": 1}
+    return renamed(outlines["qwen3"], "qwen3vl", **keys)
+
+
+def qwen3vlmoe(outlines: Outlines) -> Outline:
+    found = renamed(qwen3vl(outlines), "qwen3vlmoe", **MOE)
+    for layer in range(2):
+        found = with_experts(found, layer, EXPERT_INNER, gated=True)
+    return found
+
+
+def given_to(outline: Outline, tokens: int) -> dict[str, np.ndarray]:
+    """Embeddings for all tokens, and where these stand in time, height and width."""
+    rng = np.random.default_rng(7)
+    deeper = outline["keys"].get(f"{outline['architecture']}.n_deepstack_layers", 0)
+    places = np.stack([np.arange(tokens), *rng.integers(0, 40, (2, tokens))], axis=1)
+    embeddings = rng.standard_normal((tokens, (1 + deeper) * WIDTH), np.float32)
+    return {"embeddings": embeddings, "rope_positions": places.astype(np.int32)}
+
+
 def modern_reranker(outlines: Outlines) -> Outline:
     found = renamed(outlines["modern-bert"], "modern-bert", classifier__pooling_type=1)
     found["weights"] |= {"cls.weight": [WIDTH, WIDTH], "cls.norm.weight": [WIDTH]}
@@ -99,7 +133,11 @@ KIN: Mapping[str, Callable[[Outlines], Outline]] = {
     "jina-bert-v3": jina_bert_v3,
     "neo-bert": neo_bert,
     "llama-embed": llama_embed,
+    "qwen2vl": qwen2vl,
+    "qwen3vl": qwen3vl,
+    "qwen3vlmoe": qwen3vlmoe,
 }
+OF_IMAGES = ("qwen2vl", "qwen3vl")  # whose results for what `given_to` draws are recorded, too
 # Whose results are of a whole text: how llama.cpp pools it.
 POOLED: Mapping[str, tuple[str, Callable[[Outlines], Outline]]] = {
     "modern-bert-reranker": ("rank", modern_reranker),

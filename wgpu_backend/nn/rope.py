@@ -5,11 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.batch import Batch
+from wgpu_backend.dtypes import I32
+from wgpu_backend.given import TokenInput
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.rope.options import RopeOptions
 
 __all__ = ["RopeOptions", "Rotary"]
 
+POSITIONS = "rope_positions"
+# Time, height and width, as Qwen2-VL has them; a token of text has its position in all three.
+SEVERAL = TokenInput((3,), I32, positions=True)
 
 Factors = NDArray[np.float32]
 
@@ -41,8 +47,28 @@ class Rotary:
         self._frequencies = self._long if long else self._short
 
     def __call__(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate (tokens, heads, cols) by (tokens,) positions; (4, tokens) with sections."""
-        return x.rope(self._table(positions), interleaved=self.options.interleaved)
+        """Rotate (tokens, heads, cols) by positions.
+
+        Parameters
+        ----------
+        x : (tokens, heads, cols), f32
+        positions : (tokens,), i32
+            Or with sections several of each token, (count, tokens) or one behind the other. A
+            section beyond `count` turns by the first.
+        """
+        table = self._table(positions, x.shape[0])
+        return x.rope(table, interleaved=self.options.interleaved)
+
+    def positions(self, batch: Batch) -> Tensor:
+        """Positions of a batch, for `__call__`: of time, height and width where they are given."""
+        given = batch.given(POSITIONS) if self.options.sections else None
+        if given is None:
+            return batch.positions
+        memo, key = batch.context.memo, (POSITIONS, given)
+        found = memo.get(key)
+        if found is None:
+            found = memo[key] = given.transpose().contiguous()
+        return found
 
     def turned(self, x: Tensor, by: int) -> Tensor:
         """Rotated (tokens, heads, cols) as they would be so many positions further on."""
@@ -52,16 +78,18 @@ class Rotary:
         table = positions.rope_table(frequencies, magnitude=1.0)
         return x.rope(table, interleaved=self.options.interleaved)
 
-    def _table(self, positions: Tensor) -> Tensor:
+    def _table(self, positions: Tensor, tokens: int) -> Tensor:
         context, key = positions.context, (self, positions)
         table = context.memo.get(key)
         if table is None:
-            frequencies = context.from_numpy(self._frequencies)
-            magnitude = self.options.magnitude
-            if self.options.sections:
-                streams = context.from_numpy(self.options.streams)
-                table = positions.rope_table_streams(frequencies, streams, magnitude=magnitude)
-            else:
-                table = positions.rope_table(frequencies, magnitude=magnitude)
-            context.memo[key] = table
+            table = context.memo[key] = self._new_table(positions, positions.spec.size // tokens)
         return table
+
+    def _new_table(self, positions: Tensor, count: int) -> Tensor:
+        context, magnitude = positions.context, self.options.magnitude
+        frequencies = context.from_numpy(self._frequencies)
+        if count == 1:
+            return positions.rope_table(frequencies, magnitude=magnitude)
+        streams = self.options.streams
+        streams = context.from_numpy(np.where(streams < count, streams, 0))
+        return positions.rope_table_streams(frequencies, streams, count=count, magnitude=magnitude)

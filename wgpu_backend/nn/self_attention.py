@@ -207,7 +207,8 @@ class SelfAttention(Module):
         if not self.norm_after_rope:
             q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
         if self.rope is not None:
-            q, k = self.rope(q, batch.positions), self.rope(k, batch.positions)
+            positions = self.rope.positions(batch)
+            q, k = self.rope(q, positions), self.rope(k, positions)
         if self.norm_after_rope:
             q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
         return q, k
