@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
 from wgpu_backend.config import Config
-from wgpu_backend.kvcache.layers import LayerCache
+from wgpu_backend.kvcache.layers import LayerCache, unmovable
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
@@ -174,8 +174,9 @@ class Stack(Model):
         return None if table is None else table.weight.shape[0]
 
     def cache_layers(self) -> Sequence[LayerCache]:
-        """What each layer keeps."""
-        return [layer.cached for layer in self.layers]
+        """What each layer keeps; keys that were made of learned positions cannot move."""
+        kept = [layer.cached for layer in self.layers]
+        return kept if self.position_embedding is None else [unmovable(each) for each in kept]
 
     def hidden(self, batch: Batch) -> Tensor:
         """States of the wanted rows after the last norm."""

@@ -6,12 +6,18 @@ import pytest
 from wgpu_backend.dtypes import BF16, F16, F32, Q4_0, Q8_0
 from wgpu_backend.errors import CacheFull, DTypeError, ShapeError
 from wgpu_backend.kvcache.cache import GraphInputs, ints
-from wgpu_backend.kvcache.layers import LayerShape
+from wgpu_backend.kvcache.layers import LayerShape, unturned
 from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 
-LAYERS = (LayerShape(128, 64), LayerShape(64, 192))
+
+def turned(keys, by):
+    """Twice the keys, which all types hold exactly: what moves by 39 positions."""
+    return keys.scale(factor=2.0 if by == -39 else np.nan)
+
+
+LAYERS = (LayerShape(128, 64, turn=turned), LayerShape(64, 192, turn=unturned))
 
 
 @pytest.fixture(params=["gpu", "numpy"])
@@ -127,6 +133,28 @@ def test_a_full_cache_changes_nothing(executor, cache, rng):
     np.testing.assert_array_equal(contents(executor, cache, 1), source)
     cache.remove(2)
     assert cache.free_positions == 3 * BLOCK
+
+
+def test_a_shift_turns_the_keys_that_move(executor, cache, rng):
+    source = fill(executor, cache, 0, 110, rng)
+    cache.shift(0, 10, 49)
+    assert cache.length(0) == 71
+    source[49:, :128] *= 2
+    source = np.concatenate([source[:10], source[49:], fill(executor, cache, 0, 3, rng)])
+    np.testing.assert_array_equal(contents(executor, cache, 0), source)
+
+
+def test_a_shift_leaves_shared_blocks_alone(executor, cache, rng):
+    source = fill(executor, cache, 0, 71, rng)
+    cache.copy_prefix(0, 1, 64)
+    fill(executor, cache, 2, 1, rng)
+    with pytest.raises(CacheFull, match="a shift needs 2 blocks of 32, 1 are free"):
+        cache.shift(1, 10, 10 + 7)
+    cache.shift(1, 10, 49)
+    target = np.concatenate([source[:10], source[49:64]])
+    target[10:, :128] *= 2
+    np.testing.assert_array_equal(contents(executor, cache, 1), target)
+    np.testing.assert_array_equal(contents(executor, cache, 0), source)
 
 
 def test_generation_resumes_within_what_is_cached(cache):

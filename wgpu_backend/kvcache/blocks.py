@@ -8,7 +8,7 @@ that nothing reads any more, and keeps their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from wgpu_backend.errors import CacheFull
@@ -19,10 +19,19 @@ Moves = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Held:
-    """Blocks of one sequence, and how many positions are in them."""
+    """Blocks of one sequence, and how many positions are in them.
+
+    Parameters
+    ----------
+    blocks : list of int
+    length : int
+    torn : dict of int to int
+        Places of blocks whose first positions are gone, and how many: a shift left them behind.
+    """
 
     blocks: list[int] = field(default_factory=list[int])
     length: int = 0
+    torn: dict[int, int] = field(default_factory=dict[int, int])
 
 
 class BlockTable:
@@ -94,6 +103,7 @@ class BlockTable:
         held = self._held.setdefault(sequence, Held())
         if tokens and self._lost_end(held):
             held.blocks[-1] = self._take()
+            held.torn[len(held.blocks) - 1] = held.length % self.block
             needed -= 1
         held.blocks += [self._take() for _ in range(needed)]
         positions = range(held.length, held.length + tokens)
@@ -120,7 +130,8 @@ class BlockTable:
         whole, rest = divmod(length, self.block)
         shared = self.blocks_of(source)
         self.drop(target)
-        held = Held(list(shared[:whole]), length)
+        torn = _torn_before(self._held[source].torn, whole, rest) if length else {}
+        held = Held(list(shared[:whole]), length, torn)
         for block in held.blocks:
             self._keep(block)
         self._held[target] = held
@@ -170,6 +181,7 @@ class BlockTable:
         for block in held.blocks[kept:]:
             self._give_back(block)
         del held.blocks[kept:]
+        held.torn = _torn_before(held.torn, whole, rest)
         held.length = max(length, 0)
         if not rest or not self._shared(held.blocks[whole]):
             return []
@@ -200,39 +212,83 @@ class BlockTable:
             if block != GONE and not wanted(place):
                 self._give_back(block)
                 held.blocks[place] = GONE
+                held.torn.pop(place, None)
 
-    def cut_out(self, sequence: int, begin: int, end: int) -> Moves:
+    def cut_out(self, sequence: int, begin: int, end: int) -> tuple[Moves, Moves]:
         """Take positions out of the middle; what follows takes their places, in blocks of its own.
+
+        Blocks of which nothing moves but their place in the table stay where they are. Slots may
+        be among those moved from and to: whoever reads ahead of what is written, in this order,
+        finds all as it was.
 
         Parameters
         ----------
         begin, end : int
-            First position, and one past the last: multiples of the block.
+            First position, and one past the last.
 
         Returns
         -------
-        list of (int, int)
-            Slots to copy, from and to, of blocks that others hold too.
+        copied : list of (int, int)
+            Slots to copy, from and to, of positions in front that get another block.
+        moved : list of (int, int)
+            Likewise those of all positions that follow, growing.
 
         Raises
         ------
         CacheFull
-            There are not enough free blocks for those; nothing has changed.
+            There are not enough free blocks; nothing has changed.
         """
         self.require_cut_out(sequence, begin, end)
         held = self._held[sequence]
-        first, last = begin // self.block, end // self.block
-        for block in held.blocks[first:last]:
+        old, first, by = held.blocks, begin // self.block, end - begin
+        for block in old[-(-begin // self.block) : end // self.block]:
             self._give_back(block)
-        del held.blocks[first:last]
-        held.length -= end - begin
-        moves: Moves = []
-        for place, block in enumerate(held.blocks):
-            if place >= first and self._shared(block):
-                held.blocks[place] = self._take()
-                self._give_back(block)
-                moves += self._moved(block, held.blocks[place], self.block)
-        return moves
+        going = set(old[first:]) - set(old[-(-begin // self.block) : end // self.block])
+        blocks, torn = old[:first], {p: t for p, t in held.torn.items() if p < first}
+        copied: Moves = []
+        moved: Moves = []
+        for home, there in self._places_after(held, begin, end):
+            block = home if not there or self._own(home) else self._take()
+            blocks.append(block if there else GONE)
+            if there and there.start % self.block:
+                torn[len(blocks) - 1] = there.start % self.block
+            for position in there:
+                slot = block * self.block + position % self.block
+                if position >= begin:
+                    moved.append((self._slot(old, position + by), slot))
+                elif block != home:
+                    copied.append((self._slot(old, position), slot))
+        for block in going - set(blocks):
+            self._give_back(block)
+        held.blocks, held.torn, held.length = blocks, torn, held.length - by
+        return copied, moved
+
+    def _places_after(self, held: Held, begin: int, end: int) -> Iterator[tuple[int, range]]:
+        """Places of the table from that of `begin` on, once positions are cut out.
+
+        Yields
+        ------
+        block : int
+            That lies there already, if no other one is needed; maybe `GONE`.
+        range
+            Positions that will be there, as they are counted then: the last ones, without a gap.
+        """
+        by, first = end - begin, begin // self.block
+        left = held.length - by
+        for start in range(first * self.block, left, self.block):
+            stays = start < begin
+            place = first if stays else start // self.block + by // self.block
+            stop = at = min(start + self.block, left)
+            while at > start and self._is_there(held, at - 1 + (by if at > begin else 0)):
+                at -= 1
+            yield held.blocks[place], range(at, stop)
+
+    def _is_there(self, held: Held, position: int) -> bool:
+        place, offset = divmod(position, self.block)
+        return held.blocks[place] != GONE and offset >= held.torn.get(place, 0)
+
+    def _slot(self, blocks: Sequence[int], position: int) -> int:
+        return blocks[position // self.block] * self.block + position % self.block
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
         """Fail where `cut_out` would.
@@ -242,19 +298,33 @@ class BlockTable:
         CacheFull
             There are not enough free blocks for those that others hold, too.
         """
-        blocks, first, last = self.blocks_of(sequence), begin // self.block, end // self.block
-        own = sum(self._shared(block) for block in blocks[last:])
-        going = sum(b != GONE and self._references[b] == 1 for b in blocks[first:last])
-        if own > len(self._free) + going:
+        held = self._held.get(sequence, Held())
+        wanted = self._places_after(held, begin, end)
+        needed = sum(bool(there) and not self._own(home) for home, there in wanted)
+        whole = held.blocks[-(-begin // self.block) : end // self.block]
+        free = len(self._free) + sum(map(self._own, whole))
+        if needed > free:
             raise CacheFull(
-                f"cache: a shift needs {own} blocks of {self.block}, "
-                f"{len(self._free) + going} are free"
+                f"cache: a shift needs {needed} blocks of {self.block}, {free} are free"
             )
+
+    def missing(self, sequence: int, begin: int, end: int) -> int | None:
+        """Last place of the table where some of these positions are gone; None for none."""
+        held = self._held.get(sequence, Held())
+        for place in reversed(range(begin // self.block, -(-end // self.block))):
+            start = place * self.block
+            seen = max(begin, start)
+            if seen < min(end, start + self.block) and not self._is_there(held, seen):
+                return place
+        return None
 
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
         self.truncate(sequence, 0)
         self._held.pop(sequence, None)
+
+    def _own(self, block: int) -> bool:
+        return block != GONE and self._references[block] == 1
 
     def _shared(self, block: int) -> bool:
         return block != GONE and self._references[block] > 1
@@ -285,3 +355,9 @@ class BlockTable:
         self._references[block] -= 1
         if not self._references[block]:
             self._free.append(block)
+
+
+def _torn_before(torn: dict[int, int], whole: int, rest: int) -> dict[int, int]:
+    """Torn blocks of a sequence that is cut to so many whole blocks and so many positions."""
+    kept = {place: gone for place, gone in torn.items() if place < whole}
+    return kept | ({whole: min(torn[whole], rest)} if rest and whole in torn else {})

@@ -28,10 +28,6 @@ Counts = Sequence[tuple[int, int]]
 """Sequences of a pass in order, and how many tokens each has in it."""
 
 
-Turn = Callable[[int, Tensor, int], Tensor]
-"""Keys of a layer, (positions, cols) f32, as they are so many positions further on: rotated."""
-
-
 class GraphInputs:
     """Inputs of the graph of a pass; each is made when something first asks for it.
 
@@ -255,23 +251,23 @@ class Cache(Protocol):
         ...
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether `shift` may take these positions out: not where layers have states or chunks."""
+        """Whether `shift` may take these positions out.
+
+        Not where layers have states, chunks, or keys that no `LayerShape.turn` moves; nor where a
+        window has forgotten what the next token would see of the positions in front.
+        """
         ...
 
-    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
-        """Take positions out of the middle of a sequence; what follows takes their places.
+    def shift(self, sequence: int, begin: int, end: int) -> None:
+        """Take positions out of a sequence; what follows takes their places.
+
+        Keys that move are turned as their layers say, and written again in the cache's type. What
+        was computed of them, and of values, in sight of the positions that went stays as it is.
 
         Parameters
         ----------
         begin, end : int
-            First position, and one past the last; whole blocks between them go.
-        turn : callable
-            What the model makes of keys that move.
-
-        Returns
-        -------
-        int
-            Positions that went.
+            First position, and one past the last.
 
         Raises
         ------

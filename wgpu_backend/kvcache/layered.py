@@ -13,10 +13,9 @@ from wgpu_backend.kvcache.cache import (
     GraphInputs,
     LayerState,
     Stored,
-    Turn,
 )
 from wgpu_backend.kvcache.checkpoints import Checkpoints
-from wgpu_backend.kvcache.paged import require_shift, whole_blocks
+from wgpu_backend.kvcache.paged import require_shift
 from wgpu_backend.ml.tensor import Tensor
 
 
@@ -106,10 +105,10 @@ class Part(Protocol):
         ...
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
-        """Raise CacheFull where `shift` of these whole blocks would."""
+        """Raise CacheFull where `shift` would."""
         ...
 
-    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
+    def shift(self, sequence: int, begin: int, end: int) -> None:
         """Take positions out, see `Cache`."""
         ...
 
@@ -266,15 +265,15 @@ class LayeredCache:
         """Whether every part can take these positions out."""
         return all(part.can_shift(sequence, begin, end) for part in self.parts)
 
-    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
-        """Take whole blocks out of the middle of a sequence in every part."""
+    def shift(self, sequence: int, begin: int, end: int) -> None:
+        """Take positions out of a sequence in every part."""
         require_shift(self, sequence, begin, end)
-        begin, end = whole_blocks(begin, end)
+        if begin == end:
+            return
         for part in self.parts:
             part.require_cut_out(sequence, begin, end)
-        self._all(sequence, lambda part: part.shift(sequence, begin, end, turn))
+        self._all(sequence, lambda part: part.shift(sequence, begin, end))
         self.checkpoints.shift(sequence, begin, end)
-        return end - begin
 
     def _all(self, sequence: int, act: Callable[[Part], object]) -> None:
         """Do something to a sequence in every part; it is forgotten if one fails."""

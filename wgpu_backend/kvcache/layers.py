@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0, DType
 from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.ml.tensor import Tensor
 
 CACHE_TYPES = (F16, F32, Q8_0, Q4_0)
+
+Turn = Callable[[Tensor, int], Tensor]
+"""Keys of a layer, (positions, key) f32, as they are so many positions further on."""
+
+
+def unturned(keys: Tensor, by: int) -> Tensor:
+    """Keys that are the same at every position: a `Turn`."""
+    return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +34,16 @@ class LayerShape:
         Positions that a token of the layer sees at most, itself included; 0 for all.
     chunk : int
         A token sees no position before the last multiple of this; 0 for all.
+    turn : callable or None
+        How keys move to other positions, `unturned` where they know none; None where they cannot,
+        as those of learned positions.
     """
 
     key: int
     value: int | None
     window: int = 0
     chunk: int = 0
+    turn: Turn | None = field(default=None, compare=False)
 
     @property
     def stored(self) -> Mapping[str, int]:
@@ -70,6 +83,17 @@ class StateShape:
 Kept = LayerShape | StateShape | SharedLayer
 LayerCache = Kept | tuple[Kept, ...] | None
 """What one layer keeps: one thing, several, or nothing."""
+
+
+def unmovable(kept: LayerCache) -> LayerCache:
+    """The same, of keys that know their positions otherwise than by a rotation."""
+    if isinstance(kept, tuple):
+        return tuple(_without_turn(part) for part in kept)
+    return None if kept is None else _without_turn(kept)
+
+
+def _without_turn(kept: Kept) -> Kept:
+    return replace(kept, turn=None) if isinstance(kept, LayerShape) else kept
 
 
 def kept_by(layers: Sequence[LayerCache]) -> Iterator[tuple[int, Kept]]:

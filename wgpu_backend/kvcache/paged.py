@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kvcache.blocks import GONE, BlockTable
+from wgpu_backend.kvcache.blocks import BlockTable
 from wgpu_backend.kvcache.cache import (
     Arrays,
     Cache,
@@ -20,7 +20,6 @@ from wgpu_backend.kvcache.cache import (
     GraphInputs,
     LayerState,
     Stored,
-    Turn,
     ints,
 )
 from wgpu_backend.kvcache.layers import (
@@ -29,6 +28,7 @@ from wgpu_backend.kvcache.layers import (
     kept_by,
     paged_layers,
     require_type,
+    unturned,
 )
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
@@ -37,12 +37,6 @@ from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32
 TURNED = 16 * BLOCK  # positions whose keys are rotated together
-
-
-def whole_blocks(begin: int, end: int) -> tuple[int, int]:
-    """The whole blocks between two positions: where they begin and end."""
-    begin = -(-begin // BLOCK) * BLOCK
-    return begin, max(begin, end // BLOCK * BLOCK)
 
 
 def require_shift(cache: Cache, sequence: int, begin: int, end: int) -> None:
@@ -56,7 +50,8 @@ def require_shift(cache: Cache, sequence: int, begin: int, end: int) -> None:
     if not cache.can_shift(sequence, begin, end):
         raise ContextError(
             f"cache: positions {begin} to {end} of a sequence of {cache.length(sequence)} cannot "
-            "go: they are not there, or layers have forgotten what would follow; read again"
+            "go: they are not there, layers have forgotten what would be seen then, or have what "
+            "cannot move, as states, chunks or learned positions; read again"
         )
 
 
@@ -304,41 +299,48 @@ class PagedCache:
         self._table.drop(sequence)
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether the sequence has these positions."""
-        return 0 <= begin <= end <= self.length(sequence)
+        """Whether the sequence has these positions, and what follows can move."""
+        movable = all(self._shapes[layer].turn is not None for layer in self._own)
+        return movable and 0 <= begin <= end <= self.length(sequence)
 
-    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
-        """Take whole blocks out of the middle of a sequence, and turn the keys that follow."""
+    def shift(self, sequence: int, begin: int, end: int) -> None:
+        """Take positions out of a sequence, and turn the keys of those that follow."""
         require_shift(self, sequence, begin, end)
-        begin, end = whole_blocks(begin, end)
         if begin == end:
-            return 0
-        self._copy_slots(sequence, self._table.cut_out(sequence, begin, end))
+            return
+        copied, moved = self._table.cut_out(sequence, begin, end)
+        self._copy_slots(sequence, copied)
         try:
-            self._turn(sequence, begin, begin - end, turn)
+            for at in range(0, len(moved), TURNED):
+                self._move(moved[at : at + TURNED], begin - end)
         except BaseException:
             self._table.drop(sequence)
             raise
-        return end - begin
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
         """Fail where `shift` would, as `BlockTable.require_cut_out` does."""
         self._table.require_cut_out(sequence, begin, end)
 
-    def _turn(self, sequence: int, begin: int, by: int, turn: Turn) -> None:
-        """Rotate the keys from `begin` on, a block of each layer at a time."""
-        blocks = self._table.blocks_of(sequence)[begin // self.block :]
-        held = [block for block in blocks if block != GONE]
-        slots = [block * self.block + i for block in held for i in range(self.block)]
-        for at in range(0, len(slots), TURNED):
-            with Context(self._executor) as context:
-                ids = context.from_ints(slots[at : at + TURNED])
-                written = (
-                    (keys := self._states[layer]["key"]).set_rows(
-                        turn(layer, keys.rows(ids), by), ids
-                    )
-                    for layer in self._own
-                )
+    def _move(self, pairs: Sequence[tuple[int, int]], by: int) -> None:
+        """Turn the keys of some slots into others, with their values; all are read, then written.
+
+        Slots may be their own: blocks that only change their place in the table.
+        """
+        shapes = self._shapes
+        elsewhere = [pair for pair in pairs if pair[0] != pair[1]]
+        with Context(self._executor) as context:
+            old, new = (context.from_ints(slots) for slots in zip(*pairs, strict=True))
+            written = [
+                keys.set_rows(turn(keys.rows(old), by), new)
+                for layer in self._own
+                if (turn := shapes[layer].turn) and (elsewhere or turn is not unturned)
+                for keys in (self._states[layer]["key"],)
+            ]
+            if elsewhere:
+                old, new = (context.from_ints(slots) for slots in zip(*elsewhere, strict=True))
+                values = (self._states[layer].get("value") for layer in self._own)
+                written += [x.set_rows(x.rows(old), new) for x in values if x is not None]
+            if written:
                 context.compute(*written)
 
     def _copy_slots(self, sequence: int, pairs: Sequence[tuple[int, int]]) -> None:

@@ -16,7 +16,6 @@ from wgpu_backend.kvcache.cache import (
     GraphInputs,
     LayerState,
     Stored,
-    Turn,
     ints,
 )
 from wgpu_backend.kvcache.layers import StateShape
@@ -184,7 +183,7 @@ class RecurrentCache:
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
         """Nothing can be in the way."""
 
-    def shift(self, sequence: int, begin: int, end: int, turn: Turn) -> int:
+    def shift(self, sequence: int, begin: int, end: int) -> None:
         """Fail."""
         raise ContextError("cache: states cannot be shifted; read again")
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from math import lcm
 
 from wgpu_backend.dtypes import F16, DType
-from wgpu_backend.kvcache.blocks import GONE
 from wgpu_backend.kvcache.cache import Arrays, Counts, Declared, ints
 from wgpu_backend.kvcache.layers import LayerCache
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache, whole_blocks
+from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.executor import Executor
 
 
@@ -108,12 +107,8 @@ class WindowedCache(PagedCache):
     def resume_point(self, sequence: int, position: int) -> int:
         """Last position up to `position` whose token finds all that it would see."""
         position = super().resume_point(sequence, position)
-        blocks = self._table.blocks_of(sequence)
         while True:
-            seen = range(self.sight.first(position) // self.block, -(-position // self.block))
-            if self.sight.first(position) == position:
-                return position
-            gone = next((place for place in reversed(seen) if blocks[place] == GONE), None)
+            gone = self._table.missing(sequence, self.sight.first(position), position)
             if gone is None:
                 return position
             chunk = self.sight.chunk  # the first token of a chunk sees nothing
@@ -121,12 +116,10 @@ class WindowedCache(PagedCache):
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
         """Whether what the next token would see, of what is in front too, is still there."""
-        begin, end = whole_blocks(begin, end)
         if self.sight.chunk or not super().can_shift(sequence, begin, end):
             return False
         first = self.sight.first(self.length(sequence) - (end - begin))
-        blocks = self._table.blocks_of(sequence)[first // self.block : begin // self.block]
-        return GONE not in blocks
+        return self._table.missing(sequence, first, begin) is None
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
         """Give back blocks that neither the next token nor a checkpoint's would see.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import LayerCache, LayerShape
+from wgpu_backend.kvcache.layers import LayerCache, LayerShape, unturned
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.layer_config import LayerConfig
@@ -94,9 +95,17 @@ class LatentAttention(Module):
     @property
     def cached(self) -> LayerCache:
         """A latent and the shared part of the key; or keys and values of every head."""
+        turn = unturned if self.rope is None else partial(self._turned, self.rope)
         if self.key_up is not None:
-            return LayerShape(self.latent_rows, None)
-        return LayerShape(self.queries, self.outputs)
+            return LayerShape(self.latent_rows, None, turn=turn)
+        return LayerShape(self.queries, self.outputs, turn=turn)
+
+    def _turned(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
+        """Keys of the cache so many positions further on: of their last columns, each head's."""
+        plain = self.rank if self.key_up is not None else self.own
+        heads = keys.reshape(keys.shape[0], -1, plain + self.shared)
+        own, shared = heads.chunk_sections(-1, plain, self.shared)
+        return own.concat(rope.turned(shared.contiguous(), by), axis=2).reshape(*keys.shape)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""

@@ -71,7 +71,11 @@ class Rotary:
         return found
 
     def turned(self, x: Tensor, by: int) -> Tensor:
-        """Rotated (tokens, heads, cols) as they would be so many positions further on."""
+        """Rotated (tokens, heads, cols) as they would be so many positions further on.
+
+        Rotations add up (Su et al. 2021, §3.2.2), whatever the frequencies are; with several
+        positions a token, all of them move as far.
+        """
         context = x.context
         frequencies = context.from_numpy(self._frequencies)
         positions = context.from_numpy(np.full(x.shape[0], by, np.int32))

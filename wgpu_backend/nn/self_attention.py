@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
+from typing import Literal, cast
+
+import numpy as np
 
 from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import Kept, LayerShape
+from wgpu_backend.kvcache.layers import Kept, LayerShape, unturned
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, fused_linear
+from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, RMSNorm, fused_linear
 from wgpu_backend.nn.module import Module, weight
 from wgpu_backend.nn.rope import Rotary
 
@@ -152,8 +155,21 @@ class SelfAttention(Module):
 
     @property
     def cached(self) -> Kept:
-        """Values that a position takes in the cache, and how long they are needed."""
-        return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk)
+        """What a position takes in the cache, for how long, and how its keys move."""
+        turn = unturned if self.rope is None else partial(self._turned, self.rope)
+        return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk, turn=turn)
+
+    def _turned(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
+        """Keys (positions, keys) of the cache as they are so many positions further on."""
+        y = keys.reshape(-1, self.kv_heads, self.head)
+        if not self.norm_after_rope or self.key_norm is None:
+            return rope.turned(y, by).reshape(*keys.shape)
+        # A mean square does not change by rotation, so the norm's weights are all there is to it.
+        # What a weight of 0 has hidden stays hidden.
+        weight = cast("RMSNorm", self.key_norm).weight
+        none, one = (keys.context.from_numpy(np.full(1, x, np.float32)) for x in (0, 1))
+        plain = none.not_equal(weight).where(weight, one)
+        return rope.turned(y.div(plain), by).mul(weight).reshape(*keys.shape)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
