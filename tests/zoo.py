@@ -8,6 +8,9 @@ only, so other ways of asking show a dash. A model's error is the smaller of its
 them differs from the papers somewhere. With `--make` those that are not in the folder are made, by
 a Python that has what the tool's header asks for; without they are left out, and said to be.
 Figures are NMSE (sum of squared differences by sum of squares); one in red missed its limit.
+
+After a shift no other program is asked, but the model itself, see `tests/models/shifting.py`. A
+dash: keys of learned positions, chunks and states cannot move.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from rich.progress import track
 from rich.table import Table
 
 from tests.models.running import Running, running
+from tests.models.shifting import shifted_error
 from wgpu_backend.errors import BackendError
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -40,6 +44,7 @@ LIMIT = 1e-9
 # Tables of ggml and the arithmetic of both programs bound what can be asked of some.
 LOOSE = {"bitnet": 1e-6, "gemma3n": 1e-5}
 POSITIONS = 192
+LONG, SHIFTED = 100, (21, 60)  # tokens that are shifted, and what goes: no whole block
 STEP = 7  # tokens of a chunk, neither a power of two nor a divisor of the prompt
 
 
@@ -137,6 +142,12 @@ def after_cut(model: Running, case: Case) -> float | None:
     return case.error(np.concatenate([begun[:half], model.ask(case.tokens[half:])]))
 
 
+def after_shift(model: Running, case: Case) -> float | None:
+    """Tokens behind a sequence that was shifted, and behind one that never had what went."""
+    told = [*case.tokens, *case.tokens[::-1], *case.tokens][:LONG]
+    return shifted_error(model, told, SHIFTED, case.tokens[:STEP])
+
+
 Column = Callable[[Running, Case], float | None]
 # What an encoder is asked, too.
 OF_WHOLE_TEXTS: tuple[Column, ...] = (exact, two_sequences)
@@ -148,6 +159,7 @@ COLUMNS: dict[str, Column] = {
     "beyond window": beyond_windows,
     "cut": after_cut,
     "copied prefix": after_copy,
+    "shift": after_shift,
 }
 
 
