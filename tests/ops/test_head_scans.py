@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.conftest import requested, with_numpy
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
 from tests.ops.recurrent import BATCHES, SLOTS, Run, check_both, run_on, runs_of, size_of
 from wgpu_backend.dtypes import F16, F32
@@ -94,17 +95,23 @@ def test_any_runs_of_tokens_agree_with_numpy(any_executor, check, rng, name, bat
     check_both(any_executor, built(name, given), state, index, limit=LIMIT)
 
 
+@pytest.fixture(params=with_numpy("baseline"))
+def scanning(request):
+    """NumPy, and the one kernel that all profiles take."""
+    return requested(request)
+
+
 SIZES = [(1, 1, 1, 1), (3, 3, 33, 17), (2, 1, 64, 64), (2, 2, 128, 128), (1, 1, 257, 5)]
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("heads", "groups", "keys", "cols"), SIZES, ids=str)
 @pytest.mark.parametrize("name", MAKERS)
-def test_any_sizes_of_heads(executor, rng, name, heads, groups, keys, cols, shared):
+def test_any_sizes_of_heads(scanning, rng, name, heads, groups, keys, cols, shared):
     groups = heads if name == "wkv7" else groups
     given = MAKERS[name](rng, 5, heads, groups, keys, cols, shared=shared)
     runs = runs_of([Run(3, 1, 1), Run(2, -1, 0)])
-    check_both(executor, built(name, given), state_of(rng, heads, keys, cols), runs, limit=LIMIT)
+    check_both(scanning, built(name, given), state_of(rng, heads, keys, cols), runs, limit=LIMIT)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
