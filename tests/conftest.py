@@ -27,6 +27,7 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.linear.tiles import TILES
 from wgpu_backend.testing import Build, check_graph
 
 # What each kind of executor overrides: `wide` takes the kernels meant for hardware on whatever
@@ -199,6 +200,14 @@ def executor(request: pytest.FixtureRequest) -> Executor:
 def any_executor(request: pytest.FixtureRequest) -> Executor:
     """NumPy, each profile, and the kernels for hardware."""
     return requested(request)
+
+
+@pytest.fixture
+def two_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel has more than two tiles to choose from: tuning compiles each of them."""
+    for name, tiles in TILES.items():
+        few = {columns: several[:2] for columns, several in tiles.by_class.items()}
+        monkeypatch.setitem(TILES, name, tiles._replace(by_class=few))
 
 
 @pytest.fixture(scope="session")

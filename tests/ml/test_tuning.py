@@ -41,6 +41,7 @@ def entries(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "baseline", "wide"])
+@pytest.mark.usefixtures("two_tiles")
 def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind):
     executor = executors(kind)
     seen: list[float] = []
@@ -59,6 +60,7 @@ def test_every_candidate_is_measured_and_one_of_each_key_chosen(executors, kind)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_tiles")
 def test_rounding_is_measured_where_it_is_a_question(executors):
     found = tune(executors("wide"), [Q4_0, F16], TINY).rounding
     assert [c.key for c in found] == ["q4_0 one", "q4_0 many"]
@@ -105,6 +107,7 @@ def kernels_of_a_product(executor, columns):
     return names
 
 
+@pytest.mark.usefixtures("two_tiles")
 def test_measuring_leaves_the_device_as_it_was(untuned):
     before, rules = untuned.capabilities, untuned.rules
     tune(untuned, [Q4_0], TINY)

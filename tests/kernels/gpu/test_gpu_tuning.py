@@ -9,17 +9,15 @@ from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tuning import Effort, Measured, Tuning, tune
 from wgpu_backend.ml.tuning_memory import remember, tuned
-from wgpu_backend.ops.linear.tiles import TILES, candidates, key
+from wgpu_backend.ops.linear.tiles import candidates, key
 
 NAME, MEASURED = key("matvec", Q4_0, 1), Tile(2, 1, 32)
 TINY = Effort(rows=40, values=256, columns=(1, COLUMNS + 1), rounds=1)
 
 
 @pytest.mark.slow
-def test_products_of_few_columns_and_of_many_are_measured(executors, monkeypatch):
-    for name, tiles in TILES.items():  # two of each, as every one is compiled
-        first = {found: several[:2] for found, several in tiles.by_class.items()}
-        monkeypatch.setitem(TILES, name, tiles._replace(by_class=first))
+@pytest.mark.usefixtures("two_tiles")
+def test_products_of_few_columns_and_of_many_are_measured(executors):
     measured = tune(executors("wide"), [Q4_0], TINY).tiles
     for name in (NAME, key("matmul_tiled", Q4_0, COLUMNS + 1)):
         assert sum(m.key == name for m in measured) >= 2
