@@ -172,6 +172,10 @@ class Batch:
         """What a layer may attend to that stores nothing itself."""
         return self.cache.stored(layer, self.inputs)
 
+    def encoded(self, layer: int) -> Stored:
+        """What an encoder made for a layer, which every token of a sequence sees whole."""
+        return self.cache.encoded(layer, self.inputs)
+
     def state(self, layer: int, name: str) -> LayerState:
         """A state of a recurrent layer."""
         return self.cache.state(layer, name, self.inputs)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from wgpu_backend import plugins
 from wgpu_backend.batch import Batch
@@ -22,6 +22,24 @@ from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.fused_weights import FusedWeights
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.module import Module, populate
+
+
+class Reader(Protocol):
+    """The encoder of a model of an encoder and a decoder, and what the decoder takes of it."""
+
+    @property
+    def encoder(self) -> Model:
+        """Reads a prompt, whole."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """Token that an answer begins with, before any that the decoder makes."""
+        ...
+
+    def encoded(self, states: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
+        """Keys and values, (tokens, cols) each, of the encoder's states for each layer."""
+        ...
 
 
 class Model(Module, ABC):
@@ -83,13 +101,15 @@ class Model(Module, ABC):
         self._used.add(name)
         return self.backend.get(name)
 
-    def require_all_used(self, layers: int) -> None:
+    def require_all_used(self, layers: int, elsewhere: tuple[str, ...] = ()) -> None:
         """Refuse a file that has weights which no field took: without them answers are others.
 
         Parameters
         ----------
         layers : int
             Of further ones, such as those that predict several tokens, nothing is needed.
+        elsewhere : tuple of str
+            Names that begin so are another model's, which stands in the same file.
 
         Raises
         ------
@@ -99,6 +119,7 @@ class Model(Module, ABC):
         for name in self.backend.file.tensors:
             parts = name.split(".")
             further = parts[0] == "blk" and parts[1].isdigit() and int(parts[1]) >= layers
+            further |= name.startswith(elsewhere)
             if not further and name not in self._used:
                 architecture = self.config.architecture
                 raise self.fail(f"tensor {name} is none that architecture {architecture!r} has")
@@ -145,6 +166,10 @@ class Model(Module, ABC):
             It does not fit; nothing stays allocated.
         """
         return cache_of(executor, self.cache_layers(), sequences, positions, dtype)
+
+    def reader(self) -> Reader | None:
+        """Encoder that reads prompts for the model, which attends to them; None for none."""
+        return None
 
     def inputs(self) -> Mapping[str, Given]:
         """What works may give beside tokens, by name; see `wgpu_backend.given`."""

@@ -40,6 +40,8 @@ class Stack(Model):
         Of the last norm's weight; None where no norm follows the layers.
     prefix : str
         What names of the layers' weights begin with.
+    elsewhere : tuple of str
+        Beginnings of the names of weights that are another model's.
     rope_interleaved : bool
         Whether neighbours are rotated with each other; otherwise halves of a head.
     sectioning : str or None
@@ -55,6 +57,7 @@ class Stack(Model):
     norm: ClassVar[type[nn.Norm]] = nn.RMSNorm
     output_norm_name: ClassVar[str | None] = "output_norm"
     prefix: ClassVar[str] = ""
+    elsewhere: ClassVar[tuple[str, ...]] = ()
     rope_interleaved: ClassVar[bool] = False
     sectioning: ClassVar[Sectioning | None] = None
     local_base: ClassVar[float] = 0.0
@@ -82,21 +85,25 @@ class Stack(Model):
             )
         super().__init__(backend)
         self.embedding_scale = 1.0
-        count = keys.uint("block_count", at_least=1) - keys.uint("nextn_predict_layers", 0)
+        count = self.block_count - keys.uint("nextn_predict_layers", 0)
         self._configs = self._layer_configs(count)
         self.layers = [self.layer(config) for config in self._configs]
         for i, layer in enumerate(self.layers):
             self.fill(layer, f"{self.prefix}blk.{i}.")
-        self.require_all_used(count)
+        self.require_all_used(count, self.elsewhere)
+
+    @property
+    def block_count(self) -> int:
+        """Layers of the file, such as predict several tokens among them."""
+        return self.config.uint("block_count", at_least=1)
 
     def _layer_configs(self, count: int) -> list[nn.LayerConfig]:
         """What the file says of each layer, once it has as many as its key says."""
         tensors = self.backend.file.tensors
         shapes = {name.removeprefix(self.prefix): info.shape for name, info in tensors.items()}
         found = {name.split(".")[1] for name in shapes if name.startswith("blk.")}
-        block_count = self.config.uint("block_count")
-        if len(found) != block_count:
-            raise self.fail(f"it has {len(found)} layers, block_count says {block_count}")
+        if len(found) != self.block_count:
+            raise self.fail(f"it has {len(found)} layers, block_count says {self.block_count}")
         # Of the class: layers that know their model would keep it alive, and its device memory.
         make_norm = partial(type(self).make_norm, self.config)
         return [nn.LayerConfig(self.config, shapes, i, count, make_norm) for i in range(count)]

@@ -31,7 +31,7 @@ tiny_models.import_converter()  # whose gguf is newer than the one that others w
 
 from oracle_logits import Oracle  # noqa: E402
 
-from tests.models.kin import KIN, OF_IMAGES, POOLED, given_to  # noqa: E402
+from tests.models.kin import KIN, OF_IMAGES, POOLED, SOURCE, given_to  # noqa: E402
 from tests.models.outlines import (  # noqa: E402
     LOGITS,
     OUTLINES,
@@ -108,6 +108,11 @@ def made_of_kin(name: str, folder: Path) -> None:
     if name in OF_IMAGES:
         results = of_an_image(found[name], path)[list(ROWS)].astype(np.float32)
         np.save(folder / "image.npy", results)
+    if found[name]["architecture"] == "t5":
+        logits, best = of_an_answer(path)
+        np.save(folder / "logits.npy", logits[list(ROWS)].astype(np.float32))
+        np.save(folder / "answer.npy", np.array(best, np.int32))
+        return
     causal = found[name]["keys"].get(f"{found[name]['architecture']}.attention.causal", True)
     spec = SimpleNamespace(kind="logits" if causal else "hidden")
     results = tiny_models.oracle(spec, str(path), TOKENS)
@@ -131,6 +136,21 @@ def of_an_image(outline: dict[str, Any], path: Path) -> np.ndarray:
         raise RuntimeError("llama_decode failed")
     found = llama_cpp.llama_get_logits(oracle.ctx)
     return np.ctypeslib.as_array(found, shape=(count, oracle.n_vocab)).copy()
+
+
+def of_an_answer(path: Path) -> tuple[np.ndarray, list[int]]:
+    """Logits of an answer to `SOURCE`, and the best tokens of another one."""
+    import llama_cpp
+
+    oracle = Oracle(str(path), exact=True, threads=1)
+    if llama_cpp.llama_encode(oracle.ctx, oracle._batch(SOURCE)):
+        raise RuntimeError("llama_encode failed")
+    logits = oracle.logits(TOKENS)
+    oracle.reset()
+    best = [llama_cpp.llama_model_decoder_start_token(oracle.model)]
+    for _ in range(24):
+        best.append(int(oracle.feed(best[-1:])[-1].argmax()))
+    return logits, best[1:]
 
 
 def main(names: list[str]) -> None:
@@ -176,8 +196,9 @@ def keep_logits(name: str, folder: Path) -> None:
     """Put results of a model among the others."""
     logits = dict(np.load(LOGITS)) if LOGITS.exists() else {}
     logits[name] = np.load(folder / "logits.npy")
-    if (folder / "image.npy").exists():
-        logits[f"image for {name}"] = np.load(folder / "image.npy")
+    for further in ("image", "answer"):
+        if (folder / f"{further}.npy").exists():
+            logits[f"{further} for {name}"] = np.load(folder / f"{further}.npy")
     np.savez_compressed(LOGITS, **{n: logits[n] for n in sorted(logits)})
 
 

@@ -106,6 +106,21 @@ def given_to(outline: Outline, tokens: int) -> dict[str, np.ndarray]:
     return {"embeddings": embeddings, "rope_positions": places.astype(np.int32)}
 
 
+def t5(outlines: Outlines) -> Outline:
+    found = renamed(outlines["t5encoder"], "t5", decoder_block_count=2, decoder_start_token_id=2)
+    weights = found["weights"]
+    enc = {n: s for n, s in weights.items() if n.startswith("enc.blk.1.")}
+    for name, shape in enc.items():
+        for layer in range(2):
+            own = name.replace("enc.blk.1.", f"dec.blk.{layer}.")
+            weights[own] = shape
+            if ".attn_" in own:
+                weights[own.replace(".attn_", ".cross_attn_")] = shape
+    weights |= {"dec.blk.0.attn_rel_b.weight": [32, 4], "dec.output_norm.weight": [WIDTH]}
+    weights["output.weight"] = [270, WIDTH]
+    return found
+
+
 def modern_reranker(outlines: Outlines) -> Outline:
     found = renamed(outlines["modern-bert"], "modern-bert", classifier__pooling_type=1)
     found["weights"] |= {"cls.weight": [WIDTH, WIDTH], "cls.norm.weight": [WIDTH]}
@@ -136,8 +151,10 @@ KIN: Mapping[str, Callable[[Outlines], Outline]] = {
     "qwen2vl": qwen2vl,
     "qwen3vl": qwen3vl,
     "qwen3vlmoe": qwen3vlmoe,
+    "t5": t5,
 }
 OF_IMAGES = ("qwen2vl", "qwen3vl")  # whose results for what `given_to` draws are recorded, too
+SOURCE = [17, 5, 99, 30, 201, 64, 8, 8, 150, 3]  # what T5 reads before it writes
 # Whose results are of a whole text: how llama.cpp pools it.
 POOLED: Mapping[str, tuple[str, Callable[[Outlines], Outline]]] = {
     "modern-bert-reranker": ("rank", modern_reranker),

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.models.kin import SOURCE
 from wgpu_backend.dtypes import F32, DType
-from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
+from wgpu_backend.engine.encoding import runner_of
+from wgpu_backend.engine.runner import HIDDEN, Head, Work
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
@@ -21,7 +23,7 @@ class Running:
         self.model = model_class(backend.config)(backend)
         self.model.fit_context(positions)
         self.cache = self.model.make_cache(backend.executor, 4, positions, dtype)
-        self.runner = Runner(self.model, self.cache)
+        self.runner = runner_of(self.model, self.cache)
         logits = Head("logits", lambda batch, hidden: [self.model.logits(hidden)])
         self.head = logits if self.model.has_logits else HIDDEN
 
@@ -38,8 +40,9 @@ class Running:
         return np.concatenate([self.batch({sequence: part})[0] for part in steps])
 
     def anew(self, tokens: Sequence[int], step: int = 256) -> np.ndarray:
-        """The same from an empty sequence."""
+        """The same from an empty sequence; an encoder, where there is one, has read `SOURCE`."""
         self.cache.remove(0)
+        self.runner.read(0, SOURCE)
         return self.ask(tokens, step)
 
     def close(self) -> None:

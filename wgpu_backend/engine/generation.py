@@ -172,20 +172,23 @@ class TokenStream:
     def _first(self, prompt: Sequence[int]) -> int:
         """Token after the prompt, whose equal beginning the cache may hold already."""
         session, cache = self._session, self._runner.cache
-        same = cache.remove(session.sequence, _common(session.tokens, prompt[:-1]))
+        begun = self._runner.begins(prompt)
+        same = cache.remove(session.sequence, _common(session.tokens, begun[:-1]))
         del session.tokens[same:]
         self.stats.reused_tokens, self.stats.prompt_tokens = same, len(prompt) - same
-        self._sampler.start(prompt)
-        self._begin(prompt, same)
+        self._sampler.start(begun)
+        self._begin(prompt, begun, same)
         token = self._steps.token(self._limit or 1)
-        session.tokens[:] = prompt
+        session.tokens[:] = begun
         return token
 
-    def _begin(self, prompt: Sequence[int], same: int) -> None:
+    def _begin(self, prompt: Sequence[int], begun: Sequence[int], same: int) -> None:
         """Submit what the cache has not; as often as somebody else can give room for it."""
         while True:
             try:
-                return self._steps.begin(prompt[same:])
+                if not same:
+                    self._runner.read(self._session.sequence, prompt)
+                return self._steps.begin(begun[same:])
             except CacheFull:
                 same = self._runner.cache.remove(self._session.sequence, same)
                 if not self._make_room():

@@ -14,10 +14,11 @@ from wgpu_backend.engine.answers import Answers
 from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.conversation import Conversation
+from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.generation import Stats
 from wgpu_backend.engine.pooling import pooled, pooling_of, unit
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
+from wgpu_backend.engine.runner import HIDDEN, Head, Work
 from wgpu_backend.engine.sessions import Serving, Sessions
 from wgpu_backend.engine.shown import Shown
 from wgpu_backend.errors import (
@@ -73,7 +74,7 @@ class LanguageModel(Shown, Answers):
         self.model.fit_context(self.num_ctx)
         self.cache = self._cache(kv_dtype)
         self.prompter = Prompter(backend.config, self.tokenizer)
-        self.runner = Runner(self.model, self.cache)
+        self.runner = runner_of(self.model, self.cache)
         self.depth = _depth(self.device)
         self.stats = Stats()
         name, ends = str(backend.file.path), self.tokenizer.eog_ids
@@ -255,6 +256,11 @@ class LanguageModel(Shown, Answers):
         inputs: Mapping[str, NDArray[np.int32]] | None = None,
     ) -> NDArray[np.float32]:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
+        if self.model.reader() is not None:
+            raise self.model.fail(
+                f"{asked}: {self.model.config.architecture} reads a prompt and writes an answer; "
+                "use generate, or a file of its encoder alone"
+            )
         if not 0 < len(tokens) <= self.num_ctx:
             raise ContextFull(
                 f"{asked}: {len(tokens)} tokens, the context holds 1 to {self.num_ctx}"

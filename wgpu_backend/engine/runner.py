@@ -158,6 +158,13 @@ class Runner:
         """
         return self.prompt(sequence, tokens, head, extra).wait()
 
+    def begins(self, prompt: Sequence[int]) -> Sequence[int]:
+        """Tokens that a sequence begins with: those of the prompt, where no encoder reads it."""
+        return prompt
+
+    def read(self, sequence: int, prompt: Sequence[int]) -> None:
+        """Let an encoder read a prompt for a sequence that has nothing yet; there is none here."""
+
     def prompt(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
     ) -> TimedResult:

@@ -185,6 +185,10 @@ class Cache(Protocol):
         """A state of a recurrent layer."""
         ...
 
+    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+        """Keys and values of an encoder's text, which a layer attends to whole."""
+        ...
+
     # For what manages sequences.
 
     def length(self, sequence: int) -> int:

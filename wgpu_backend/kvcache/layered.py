@@ -15,6 +15,7 @@ from wgpu_backend.kvcache.cache import (
     Stored,
 )
 from wgpu_backend.kvcache.checkpoints import Checkpoints
+from wgpu_backend.kvcache.encoded import EncodedCache
 from wgpu_backend.kvcache.paged import require_shift
 from wgpu_backend.ml.tensor import Tensor
 
@@ -130,6 +131,8 @@ class LayeredCache:
     positions : int
         Over all sequences.
     checkpoints : Checkpoints
+    texts : EncodedCache or None
+        The one among the parts that has what an encoder made.
     """
 
     def __init__(
@@ -138,11 +141,13 @@ class LayeredCache:
         states: Part | None,
         positions: int,
         checkpoints: Checkpoints,
+        texts: EncodedCache | None = None,
     ) -> None:
         self.positions = positions
         self.parts = tuple(parts)
         self.checkpoints = checkpoints
         self._states = states
+        self._texts = texts
         self._paged = {
             layer: part for part, layers in parts.items() if part is not states for layer in layers
         }
@@ -171,6 +176,12 @@ class LayeredCache:
         if self._states is None:
             raise ContextError(f"cache: layer {layer} has no state {name!r}, no layer has one")
         return self._states.state(layer, name, inputs)
+
+    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+        """Keys and values of an encoder's text for a layer."""
+        if self._texts is None:
+            raise ContextError(f"cache: layer {layer} attends to no encoder's text, no layer does")
+        return self._texts.encoded(layer, inputs)
 
     def _part(self, layer: int) -> Part:
         if layer not in self._paged:

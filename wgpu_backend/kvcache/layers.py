@@ -80,7 +80,26 @@ class StateShape:
         return f"StateShape({', '.join(f'{n}={s}' for n, s in self.shapes.items())})"
 
 
-Kept = LayerShape | StateShape | SharedLayer
+@dataclass(frozen=True, slots=True)
+class EncodedShape:
+    """Keys and values of every position of an encoder's text, which the layer attends to.
+
+    Parameters
+    ----------
+    key, value : int
+        Values that those of one position take, over all heads.
+    """
+
+    key: int
+    value: int
+
+    @property
+    def stored(self) -> Mapping[str, int]:
+        """Values of a position by what they are: of a layer's tensors."""
+        return {"key": self.key, "value": self.value}
+
+
+Kept = LayerShape | StateShape | SharedLayer | EncodedShape
 LayerCache = Kept | tuple[Kept, ...] | None
 """What one layer keeps: one thing, several, or nothing."""
 
@@ -108,7 +127,12 @@ def paged_layers(layers: Sequence[LayerCache]) -> dict[int, LayerShape]:
     return {i: kept for i, kept in kept_by(layers) if isinstance(kept, LayerShape)}
 
 
-def require_type(dtype: DType, layers: Mapping[int, LayerShape]) -> None:
+def encoded_layers(layers: Sequence[LayerCache]) -> dict[int, EncodedShape]:
+    """Layers that attend to an encoder's text."""
+    return {i: kept for i, kept in kept_by(layers) if isinstance(kept, EncodedShape)}
+
+
+def require_type(dtype: DType, layers: Mapping[int, LayerShape | EncodedShape]) -> None:
     """Refuse types that keys and values cannot have.
 
     Raises
@@ -134,5 +158,5 @@ def require_type(dtype: DType, layers: Mapping[int, LayerShape]) -> None:
 
 def nbytes_per_position(layers: Sequence[LayerCache], dtype: DType) -> int:
     """Bytes of a position that every layer still stores."""
-    shapes = paged_layers(layers).values()
+    shapes = [*paged_layers(layers).values(), *encoded_layers(layers).values()]
     return sum(dtype.nbytes(sum(shape.stored.values())) for shape in shapes)

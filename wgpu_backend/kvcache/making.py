@@ -8,12 +8,14 @@ from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.checkpoints import Checkpoints
+from wgpu_backend.kvcache.encoded import EncodedCache
 from wgpu_backend.kvcache.layered import LayeredCache, Part
 from wgpu_backend.kvcache.layers import (
     LayerCache,
     LayerShape,
     SharedLayer,
     StateShape,
+    encoded_layers,
     kept_by,
     paged_layers,
     require_type,
@@ -60,15 +62,18 @@ def cache_of(
     OutOfMemory
         It does not fit; nothing stays allocated.
     """
+    encoded = encoded_layers(layers)
     require_type(dtype, paged_layers(layers))
+    require_type(dtype, encoded)
     groups = _groups(layers)
     states = {i: kept for i, kept in kept_by(layers) if isinstance(kept, StateShape)}
-    if not states and not any(groups):
+    if not states and not encoded and not any(groups):
         return PagedCache(executor, layers, positions, dtype)
     if checkpoints is None:
         checkpoints = Checkpoints(max(2 * PASS, -(-positions // CHECKPOINTS)), REWIND)
     parts: dict[Part, Sequence[int]] = {}
     recurrent: Part | None = None
+    texts: EncodedCache | None = None
     try:
         for number, (sight, members) in enumerate(groups.items()):
             own = [members.get(i) for i in range(len(layers))]
@@ -83,11 +88,13 @@ def cache_of(
             rows = 2 * sequences + REWIND + CHECKPOINTS
             recurrent = RecurrentCache(executor, states, rows)
             parts[recurrent] = [*states]
+        if encoded:
+            parts[texts := EncodedCache(executor, encoded, positions, dtype)] = ()
     except BaseException:
         for part in parts:
             part.close()
         raise
-    return LayeredCache(parts, recurrent, positions, checkpoints)
+    return LayeredCache(parts, recurrent, positions, checkpoints, texts)
 
 
 def _groups(

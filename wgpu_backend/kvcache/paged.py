@@ -194,6 +194,10 @@ class PagedCache:
         """Fail: there are no states."""
         raise ContextError(f"cache: layer {layer} has no state {name!r}, it stores keys alone")
 
+    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+        """Fail: there is no encoder's text."""
+        raise ContextError(f"cache: layer {layer} attends to no encoder's text, it has its own")
+
     # For what manages sequences.
 
     def length(self, sequence: int) -> int:

@@ -2,6 +2,7 @@
 
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.classifier import Classifier
+from wgpu_backend.nn.cross_attention import CrossAttention, CrossLayer
 from wgpu_backend.nn.experts import Experts, Routing
 from wgpu_backend.nn.gated_delta import GatedDelta, unit_rows
 from wgpu_backend.nn.latent_attention import LatentAttention
@@ -36,6 +37,8 @@ from wgpu_backend.nn.short_conv import ShortConv
 __all__ = [
     "MLP",
     "Classifier",
+    "CrossAttention",
+    "CrossLayer",
     "DecoderLayer",
     "Embedding",
     "ExpertLinear",

@@ -1,0 +1,90 @@
+"""Runs models of an encoder and a decoder: a prompt is read once, the answer attends to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from wgpu_backend.batch import Batch, Work
+from wgpu_backend.dtypes import I32
+from wgpu_backend.engine.runner import Head, Runner, bucket
+from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.kvcache.cache import Cache
+from wgpu_backend.kvcache.encoded import EncodedCache
+from wgpu_backend.kvcache.layered import LayeredCache
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.model import Model, Reader
+
+SLOTS = "encoded.slots"
+
+
+class EncodingRunner(Runner):
+    """A `Runner` of the decoder, whose `read` runs the encoder.
+
+    Parameters
+    ----------
+    model : Model
+    reader : Reader
+        The model's encoder, and what it makes for the decoder.
+    cache : Cache
+        Of the decoder; with a part for encoded texts.
+    chunk : int or None
+        See `Runner`.
+    """
+
+    def __init__(
+        self, model: Model, reader: Reader, cache: Cache, chunk: int | None = None
+    ) -> None:
+        super().__init__(model, cache, chunk)
+        self._reader = reader
+        self._texts = texts = _texts_of(cache)
+        executor, dtype = model.backend.executor, texts.tensors[0].dtype
+        own = reader.encoder.make_cache(executor, 1, texts.positions, dtype)
+        self._encoder = Runner(reader.encoder, own)
+
+        def build(batch: Batch, hidden: Tensor) -> Sequence[Tensor]:
+            slots = batch.context.input(SLOTS, (batch.shape.tokens,), I32)
+            for layer, (key, value) in enumerate(reader.encoded(hidden)):
+                batch.context.forward(*texts.write(layer, key, value, slots))
+            return [hidden.slice(0, 0, 1)]  # something to wait for
+
+        self._head = Head("encoded", build)
+
+    def begins(self, prompt: Sequence[int]) -> Sequence[int]:
+        """The token that answers begin with."""
+        return [self._reader.start]
+
+    @uninterrupted
+    def read(self, sequence: int, prompt: Sequence[int]) -> None:
+        """Encode a prompt for the answer of a sequence.
+
+        Raises
+        ------
+        CacheFull
+            There is no room for it.
+        """
+        slots = np.full(bucket(len(prompt)), -1, np.int32)
+        slots[: len(prompt)] = self._texts.begin(sequence, len(prompt))
+        self._encoder.cache.remove(0)
+        work = Work(0, prompt, range(len(prompt)))
+        self._encoder.run([work], self._head, {SLOTS: slots})
+
+    @uninterrupted
+    def close(self) -> None:
+        """Release what recorded graphs and the encoder's cache hold; again is harmless."""
+        self._encoder.close()
+        self._encoder.cache.close()
+        super().close()
+
+
+def runner_of(model: Model, cache: Cache) -> Runner:
+    """What runs a model: with its encoder, where it has one."""
+    reader = model.reader()
+    return Runner(model, cache) if reader is None else EncodingRunner(model, reader, cache)
+
+
+def _texts_of(cache: Cache) -> EncodedCache:
+    parts = cache.parts if isinstance(cache, LayeredCache) else ()
+    [found] = (part for part in parts if isinstance(part, EncodedCache))
+    return found

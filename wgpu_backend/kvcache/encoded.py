@@ -1,0 +1,149 @@
+"""Keys and values of what a decoder attends to beside its own past: a text that was read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ContextError
+from wgpu_backend.kvcache.cache import (
+    Arrays,
+    Counts,
+    Declared,
+    GraphInputs,
+    Stored,
+    ints,
+)
+from wgpu_backend.kvcache.layers import EncodedShape, LayerShape
+from wgpu_backend.kvcache.paged import BLOCK, PagedCache
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.attention.paged import Pages
+
+PREFIX = "encoded."
+ENDS, TABLE = f"{PREFIX}ends", f"{PREFIX}table"
+
+
+class EncodedCache(PagedCache):
+    """A part of a `LayeredCache`: for each sequence, the keys and values of an encoder's text.
+
+    An encoder's pass takes slots by `begin` and writes them, and every pass of the decoder reads
+    them whole: a token of a sequence sees the text to its end, wherever it stands itself. Where a
+    sequence goes on from makes no difference; the text goes when all of the sequence does.
+
+    Parameters
+    ----------
+    executor : Executor
+    layers : mapping of int to EncodedShape
+    positions : int
+        Over the texts of all sequences.
+    dtype : DType
+        See `PagedCache`.
+    """
+
+    unit: ClassVar[str] = f"blocks of {BLOCK} for texts"
+
+    def __init__(
+        self, executor: Executor, layers: Mapping[int, EncodedShape], positions: int, dtype: DType
+    ) -> None:
+        own: list[LayerShape | None] = [None] * (1 + max(layers))
+        for layer, shape in layers.items():
+            own[layer] = LayerShape(shape.key, shape.value)
+        super().__init__(executor, own, positions, dtype, prefix=PREFIX)
+
+    # For an encoder.
+
+    def begin(self, sequence: int, tokens: int) -> NDArray[np.int32]:
+        """Take slots for the text of a sequence, in place of one it had.
+
+        Raises
+        ------
+        CacheFull
+            There are not enough; the sequence has no text any more.
+        """
+        self._table.drop(sequence)
+        return np.array(self._table.extend(sequence, tokens), np.int32)
+
+    def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> Sequence[Tensor]:
+        """Write keys and values (tokens, cols) of a text; ``slots`` of padding are -1."""
+        states = self._states_of(layer)
+        return [states["key"].set_rows(key, slots), states["value"].set_rows(value, slots)]
+
+    # For graphs of the decoder.
+
+    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+        """Last position of each token's text, and the blocks of the sequences' texts."""
+        return {ENDS: ints(tokens), TABLE: ints(sequences, self.positions // BLOCK)}
+
+    def reach(self, longest: int, tokens: int) -> int:
+        """No positions of a sequence: it has its own text."""
+        return 0
+
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+        """Fail: a decoder writes nothing here."""
+        raise ContextError(f"cache: layer {layer} is read here, an encoder's pass writes it")
+
+    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+        """Keys and values of the texts of a batch's sequences."""
+        states = self._states_of(layer)
+        pages = inputs.pages(self, lambda: self._pages(inputs))
+        return Stored(states["key"], states["value"], pages, self.positions, inputs, ENDS)
+
+    def _pages(self, inputs: GraphInputs) -> Pages:
+        # As if each token stood at the end of the text: it sees what is before it, all of it.
+        return Pages(inputs[ENDS], inputs["sequences"], inputs[TABLE], BLOCK)
+
+    # For `LayeredCache`.
+
+    @property
+    def free_positions(self) -> int:
+        """No bound: tokens of the decoder take no room."""
+        return 1 << 30
+
+    def shortage(self, counts: Counts) -> int:
+        """Nothing: tokens of the decoder take no room."""
+        return 0
+
+    def fill(self, arrays: Arrays, counts: Counts) -> None:
+        """Write down the texts of a pass's sequences."""
+        self.fill_table(arrays[TABLE], [sequence for sequence, _ in counts])
+        ends, at = arrays[ENDS], 0
+        for sequence, count in counts:
+            ends[at : at + count] = self.length(sequence) - 1
+            at += count
+        ends[at:] = -1
+
+    def resume_point(self, sequence: int, position: int) -> int:
+        """Any position."""
+        return max(position, 0)
+
+    def require_truncate(self, sequence: int, length: int) -> None:
+        """Nothing can be in the way."""
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Keep the text."""
+
+    def require_share(self, source: int, target: int, length: int) -> None:
+        """Fail where `share` would."""
+        self._table.require_share(source, target, self.length(source))
+
+    def share(self, source: int, target: int, length: int) -> None:
+        """Give `target` the whole text; none where it gets no positions."""
+        if length:
+            super().share(source, target, self.length(source))
+        else:
+            self.drop(target)
+
+    def can_shift(self, sequence: int, begin: int, end: int) -> bool:
+        """Yes: texts stay where they are."""
+        return True
+
+    def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
+        """Nothing can be in the way."""
+
+    def shift(self, sequence: int, begin: int, end: int) -> None:
+        """Leave the text where it is."""
