@@ -9,7 +9,7 @@ from wgpu_backend.errors import CacheFull, ContextError, DTypeError, ModelError,
 from wgpu_backend.kvcache.checkpoints import Checkpoints
 from wgpu_backend.kvcache.layered import LayeredCache
 from wgpu_backend.kvcache.layers import LayerShape, SharedLayer, StateShape
-from wgpu_backend.kvcache.making import cache_of
+from wgpu_backend.kvcache.making import cache_of, state_rows
 from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 
@@ -49,6 +49,23 @@ def read_again(cache, length, chunk=256):
 
 def test_layers_that_keep_everything_need_no_checkpoints():
     assert isinstance(made(ALL, SharedLayer(0), None), PagedCache)
+
+
+@pytest.mark.parametrize(("megabytes", "rows"), [(1, 19), (25, 19), (32, 16), (80, 8), (1000, 8)])
+def test_large_states_have_few_rows(megabytes, rows):
+    halves = {layer: StateShape(ssm=(megabytes, 1 << 17)) for layer in (0, 5)}
+    assert state_rows(halves, sequences=4) == rows
+
+
+def test_the_fewest_rows_serve_as_many_sequences_in_turn():
+    big = StateShape(ssm=(32, 1 << 20))  # 128 MiB, which are not allocated before they are written
+    cache = made(big, big, sequences=3, positions=1024)
+    for _ in range(3):
+        for sequence in range(3):
+            passes(cache, 7, 1, 1, 1, 1, sequence=sequence)
+            assert cache.can_resume(sequence, cache.length(sequence) - 3)
+    assert [cache.length(sequence) for sequence in range(3)] == [33, 33, 33]
+    cache.close()
 
 
 def test_the_memory_of_a_window_does_not_grow_with_the_context():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
-from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.dtypes import F16, F32, DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.checkpoints import Checkpoints
@@ -27,6 +28,7 @@ from wgpu_backend.ml.executor import Executor
 
 CHECKPOINTS = 8  # that there is room for, over all sequences
 REWIND = 3  # passes that a stream may have under way beyond the token that ends it
+STATES_NBYTES = 512 << 20  # that states may take with more rows than are needed
 PASS = 256  # tokens of a pass, about: ends of passes are what checkpoints are chosen from
 
 
@@ -85,8 +87,7 @@ def cache_of(
                 part = WindowedCache(executor, own, room, dtype, sight=sight, prefix=prefix)
             parts[part] = [*members]
         if states:
-            rows = 2 * sequences + REWIND + CHECKPOINTS
-            recurrent = RecurrentCache(executor, states, rows)
+            recurrent = RecurrentCache(executor, states, state_rows(states, sequences))
             parts[recurrent] = [*states]
         if encoded:
             parts[texts := EncodedCache(executor, encoded, positions, dtype)] = ()
@@ -95,6 +96,24 @@ def cache_of(
             part.close()
         raise
     return LayeredCache(parts, recurrent, positions, checkpoints, texts)
+
+
+def state_rows(states: Mapping[int, StateShape], sequences: int) -> int:
+    """Rows of states: as many as are wanted, or as fit `STATES_NBYTES`, or as are needed.
+
+    Wanted are two for each sequence, what a stream may take back, and checkpoints. Needed is a row
+    for each sequence, for the one whose turn it is what it may take back, and one to write.
+
+    Parameters
+    ----------
+    states : mapping of int to StateShape
+        By layer.
+    sequences : int
+    """
+    values = sum(prod(shape) for state in states.values() for shape in state.shapes.values())
+    fitting = STATES_NBYTES // max(F32.nbytes(values), 1)
+    wanted, needed = 2 * sequences + REWIND + CHECKPOINTS, sequences + REWIND + 1
+    return max(needed, min(wanted, fitting))
 
 
 def _groups(
