@@ -24,7 +24,7 @@ RECORDED = json.loads((HERE / "data" / "chat_templates" / "expected.json").read_
 
 ENVIRONMENT = Sandbox(Budget(Limits()))
 
-TURNS = """\
+ITEMS_PER_THREAD = """\
 {{- bos_token }}
 {%- for message in messages %}
     {{- '[' + message['role'] + ']' + message.content | trim + eos_token }}
@@ -77,7 +77,7 @@ def test_known_templates_render_as_transformers_does(name, case):
 
 
 def test_turns_with_the_model_s_own_tokens():
-    template = ChatTemplate(TURNS, bos_token="<s>", eos_token="</s>")
+    template = ChatTemplate(ITEMS_PER_THREAD, bos_token="<s>", eos_token="</s>")
     messages = [*USER, {"role": "assistant", "content": " hello "}]
     assert template.render(messages) == "<s>[user]hi</s>[assistant]hello</s>[assistant]"
     assert template.render(USER, add_generation_prompt=False) == "<s>[user]hi</s>"
@@ -307,5 +307,5 @@ def test_each_rendering_has_its_own_budget():
 
 def test_a_long_conversation_is_within_the_limits():
     messages = [{"role": "user", "content": "word " * 400}] * 1000
-    template = ChatTemplate(TURNS, bos_token="", eos_token="")
+    template = ChatTemplate(ITEMS_PER_THREAD, bos_token="", eos_token="")
     assert len(template.render(messages)) > 1_900_000

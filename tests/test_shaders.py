@@ -28,7 +28,7 @@ PLAIN = ("formats/load", "formats/store", "formats/vec4")
 # Imports of kernels that read plain weights: which go together is what ops choose.
 TOGETHER = {"source", "own", "ending", "prologue", "convert", "key", "pair"}
 # Rows for experts are never planar.
-PACKED = {("kernels/rasteriser/mulmat_id_q8", "x")}
+PACKED = {("kernels/rasteriser/matmul_q8_by_expert", "x")}
 # Operands of attention that may be missing: they share a binding then.
 MISSING = {"ends": "=positions", "sinks": "=q", "bias": "=q"}
 # As `rope_attention` has it where positions and sequences are in one buffer.

@@ -45,7 +45,7 @@ class GroupSizes:
     many : int
         Threads that give all cores work in groups of `threads`.
     items_per_thread : int
-        Items that a thread takes of kernels that declare ``TURNS``.
+        Items that a thread takes of kernels that declare ``ITEMS_PER_THREAD``.
     """
 
     threads: int = 64

@@ -184,13 +184,13 @@ class _Zones:
         return Dispatch(pipeline, tuple(bindings), kernel.groups, "guarded", kernel.work)
 
     def _binding(self, node: Tensor, launch: Launch, decl: BindingDecl, part: int) -> Binding:
-        """Buffer of an operand, one of its planes, its image, or the result."""
+        """Buffer of an operand, one of its planes, its texture, or the result."""
         operand, plane = decl.name, ""
         if operand != "y" and operand not in launch.operands:
             operand, _, plane = operand.rpartition("_")
         target = node if operand == "y" else launch.operands[operand]
-        # An image has no zones: a texel outside of it is zero, whatever its place.
-        parts = target.storage.handle if decl.access == "image" else self.parts(target)
+        # A texture has no zones: a texel outside of it is zero, whatever its place.
+        parts = target.storage.handle if decl.access == "texture" else self.parts(target)
         return self._bound(target.storage, parts[min(part, len(parts) - 1)], plane, decl.access)
 
     def result(self, node: Tensor, launch: Launch) -> Guarded:

@@ -20,12 +20,12 @@ from wgpu_backend.errors import ShaderError
 from wgpu_backend.wgsl_composer import Choice, Composer, Origin, merged, unrolled
 from wgpu_backend.wgsl_source import Source, display, stem
 
-Access = Literal["read", "read_write", "uniform", "image"]
+Access = Literal["read", "read_write", "uniform", "texture"]
 
-_IMAGE = "texture_storage_2d<rgba32uint, read>"
+_TEXTURE = "texture_storage_2d<rgba32uint, read>"
 _BINDING = re.compile(
     r"@group\(0\) @binding\(\d+\) "
-    r"var(?:<(?P<kind>storage, read_write|storage, read|uniform)>|(?= \w+: " + _IMAGE + "))"
+    r"var(?:<(?P<kind>storage, read_write|storage, read|uniform)>|(?= \w+: " + _TEXTURE + "))"
     r" (?P<name>\w+)"
 )
 _NUMBER = re.compile(r"@binding\(\d+\)")
@@ -36,7 +36,7 @@ _ACCESS: dict[str, Access] = {
     "storage, read": "read",
     "storage, read_write": "read_write",
     "uniform": "uniform",
-    _IMAGE: "image",
+    _TEXTURE: "texture",
 }
 _SCALARS = {"u32": "I", "i32": "i", "f32": "f", "vec4<u32>": "4I"}
 
@@ -242,7 +242,7 @@ def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
         return m[0] if number is None else _NUMBER.sub(f"@binding({number})", m[0])
 
     decls = tuple(
-        BindingDecl(m["name"], index[m["name"]], _ACCESS[m["kind"] or _IMAGE]) for m in order
+        BindingDecl(m["name"], index[m["name"]], _ACCESS[m["kind"] or _TEXTURE]) for m in order
     )
     return _BINDING.sub(replace, text), decls
 

@@ -103,9 +103,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var c = 0u; c < CHUNKS; c++) {
                 for (var begin = 0u; begin < KEYS * CHUNK; begin += WG) {
                     let i = begin + lane;
-                    let quad_c = min(c * CHUNK + i % CHUNK, params.v_quads - 1u);
+                    let vec4_c = min(c * CHUNK + i % CHUNK, params.v_vec4s - 1u);
                     tile[(i / CHUNK) * PITCH + i % CHUNK] =
-                        v_load4(value_at(slots[i / CHUNK]) + quad_c);
+                        v_load4(value_at(slots[i / CHUNK]) + vec4_c);
                 }
                 workgroupBarrier();
                 // Positions beyond the last repeat it, and weigh nothing.
@@ -136,12 +136,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let at_j = place_of(first + row_j, kv_head, group.z);
             // @unroll
             for (var c = 0u; c < CHUNKS; c++) {
-                if c * CHUNK + column < params.v_quads {
+                if c * CHUNK + column < params.v_vec4s {
                     y[at_j + c * CHUNK + column] = sums[c * QUARTER_ROWS + j] * scale_of(total[j]);
                 }
             }
             if params.splits > 1u && column == 0u {
-                y[at_j + params.v_quads] = vec4<f32>(largest[row_j], total[j], 0.0, 0.0);
+                y[at_j + params.v_vec4s] = vec4<f32>(largest[row_j], total[j], 0.0, 0.0);
             }
         }
     }
@@ -153,24 +153,24 @@ fn score(start: u32, first: u32, last: u32, kv_head: u32, lane: u32, loaded: boo
     let key = lane % CHUNK;
     let row = lane / CHUNK;
     var sums = array<f32, 2u * QUARTER_ROWS>();
-    for (var chunk = 0u; chunk < params.k_quads; chunk += CHUNK) {
-        if !loaded || params.k_quads > CHUNK {
+    for (var chunk = 0u; chunk < params.k_vec4s; chunk += CHUNK) {
+        if !loaded || params.k_vec4s > CHUNK {
             for (var begin = 0u; begin < ROWS * CHUNK; begin += WG) {
                 let i = begin + lane;
-                let quad = chunk + i % CHUNK;
+                let vec4_index = chunk + i % CHUNK;
                 query[i] = vec4<f32>(0.0);
-                if quad < params.k_quads {
+                if vec4_index < params.k_vec4s {
                     let factor = query_factor(min(first + i / CHUNK, last - 1u));
-                    query[i] = q_load4(queries[i / CHUNK] + 4u * quad) * factor;
+                    query[i] = q_load4(queries[i / CHUNK] + 4u * vec4_index) * factor;
                 }
             }
         }
         for (var begin = 0u; begin < KEYS * CHUNK; begin += WG) {
             let i = begin + lane;
-            let quad = chunk + i % CHUNK;
+            let vec4_index = chunk + i % CHUNK;
             var value = vec4<f32>(0.0);
-            if quad < params.k_quads {
-                value = k_load4(slots[i / CHUNK] * params.k_quads + quad);
+            if vec4_index < params.k_vec4s {
+                value = k_load4(slots[i / CHUNK] * params.k_vec4s + vec4_index);
             }
             tile[(i / CHUNK) * PITCH + i % CHUNK] = value;
         }

@@ -8,7 +8,7 @@
 alias Value = f32;   // what x is in a register
 alias Out = f32;     // and what y is
 const WG: u32 = 64u;
-const TURNS: u32 = 1u;
+const ITEMS_PER_THREAD: u32 = 1u;
 const TRUTH: bool = false;
 const SIGNED_ZERO: bool = true;
 
@@ -32,8 +32,8 @@ fn out_values(i: u32) -> vec4<Out> {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    for (var turn = 0u; turn < TURNS; turn++) {
-        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+    for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
+        let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
             y_store4(i, out_values(i));
         }

@@ -5,7 +5,7 @@
 // @import lib/numeric/nan
 
 const WG: u32 = 64u;
-const TURNS: u32 = 1u;
+const ITEMS_PER_THREAD: u32 = 1u;
 
 struct Params { size: u32, x_offset: u32, low: f32, high: f32 }
 
@@ -13,8 +13,8 @@ struct Params { size: u32, x_offset: u32, low: f32, high: f32 }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    for (var turn = 0u; turn < TURNS; turn++) {
-        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+    for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
+        let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
             let x = x_load4(params.x_offset + i);
             let low = vec4<f32>(params.low);

@@ -8,7 +8,7 @@ const WG: u32 = 64u;
 const PIXELS: u32 = 4u;
 
 struct Params {
-    pixels: u32, pixel_groups: u32, blocks: u32, outputs: u32, group_outputs: u32, quads: u32,
+    pixels: u32, pixel_groups: u32, blocks: u32, outputs: u32, group_outputs: u32, vec4s: u32,
     x_offset: u32, weight_offset: u32, x_batch: u32, x_depth: u32, x_height: u32, x_width: u32,
     weight_row: u32, weight_depth: u32, weight_height: u32, weight_width: u32,
     size: vec4<u32>, out: vec4<u32>, kernel: vec4<u32>, step: vec4<u32>, before: vec4<u32>,
@@ -40,7 +40,7 @@ fn main(
         let output = channels * params.group_outputs + min(within + i, params.group_outputs - 1u);
         weight_at[i] = (params.weight_offset + output * params.weight_row) / 4u;
     }
-    let x_at = params.x_offset / 4u + channels * params.quads;
+    let x_at = params.x_offset / 4u + channels * params.vec4s;
     let strides = vec4<u32>(params.x_batch, params.x_depth, params.x_height, params.x_width);
     var places: array<vec4<u32>, PIXELS>;
     var sums: array<vec4<f32>, PIXELS>;
@@ -65,7 +65,7 @@ fn main(
                     let way_p = (steps_p.x + steps_p.y + steps_p.z + steps_p.w) / 4u;
                     origin[p] = select(0u, way_p, inside[p]);
                 }
-                for (var c = 0u; c < params.quads; c++) {
+                for (var c = 0u; c < params.vec4s; c++) {
                     let w0 = weight_load4(weight_at.x + tap_at + c);
                     let w1 = weight_load4(weight_at.y + tap_at + c);
                     let w2 = weight_load4(weight_at.z + tap_at + c);

@@ -3,7 +3,7 @@
 // @import lib/index/grid
 
 const WG: u32 = 64u;
-const TURNS: u32 = 1u;
+const ITEMS_PER_THREAD: u32 = 1u;
 
 struct Params { size: u32, low: u32, high: u32 }
 
@@ -11,8 +11,8 @@ struct Params { size: u32, low: u32, high: u32 }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    for (var turn = 0u; turn < TURNS; turn++) {
-        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+    for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
+        let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
             let bits = vec2<u32>(params.low, params.high);
             y_store4(i, bits, bits, bits, bits);

@@ -42,17 +42,17 @@ fn begin(head: u32, column: u32, row: u32) {
 }
 
 fn advance(staged_at: u32, own: vec2<f32>, lane: u32) -> f32 {
-    let mine = staged_at + lane / COLS * QUADS;
+    let mine = staged_at + lane / COLS * VEC4S;
     var known = 0.0;
     // @unroll
-    for (var i = 0u; i < QUADS; i++) {
+    for (var i = 0u; i < VEC4S; i++) {
         states[i] *= decay_at(staged_at, mine, i);
         known += dot(states[i], staged[mine + LENGTH + i]);
     }
     let change = own.y * (own.x - column_sum(known, 2u, lane));
     var sum = 0.0;
     // @unroll
-    for (var i = 0u; i < QUADS; i++) {
+    for (var i = 0u; i < VEC4S; i++) {
         states[i] += staged[mine + LENGTH + i] * change;
         sum += dot(states[i], staged[mine + 2u * LENGTH + i]);
     }

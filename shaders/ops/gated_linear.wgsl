@@ -18,7 +18,7 @@ struct Params {
     bonus_strides: vec4<u32>,
 }
 
-var<private> bonuses: array<vec4<f32>, QUADS>;
+var<private> bonuses: array<vec4<f32>, VEC4S>;
 
 fn fetch(vector: u32, token: u32, head: u32, row: u32) -> vec4<f32> {
     let rows = rows_at(row);
@@ -46,17 +46,17 @@ fn begin(head: u32, column: u32, row: u32) {
     if BONUS {
         let at = params.bonus_offset + head * params.bonus_strides.z;
         // @unroll
-        for (var i = 0u; i < QUADS; i++) {
+        for (var i = 0u; i < VEC4S; i++) {
             bonuses[i] = bonus_gather4(at + rows_at(row + 4u * i) * params.bonus_strides.w);
         }
     }
 }
 
 fn advance(staged_at: u32, own: vec2<f32>, lane: u32) -> f32 {
-    let mine = staged_at + lane / COLS * QUADS;
+    let mine = staged_at + lane / COLS * VEC4S;
     var sum = 0.0;
     // @unroll
-    for (var i = 0u; i < QUADS; i++) {
+    for (var i = 0u; i < VEC4S; i++) {
         let added_i = staged[mine + LENGTH + i] * own.x;
         let query_i = staged[mine + 2u * LENGTH + i];
         if BONUS {

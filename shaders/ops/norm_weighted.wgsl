@@ -18,17 +18,17 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if i >= params.size {
         return;
     }
-    let quads = params.cols / 4u;
-    let tail = square_quads(params.cols);
+    let vec4s = params.cols / 4u;
+    let tail = square_vec4s(params.cols);
     let row = i / (tail * 4u);
     let part = i % (tail * 4u);
-    let start = row * (quads + tail);
-    let end = min((part + 1u) * (SQUARED / 4u), quads);
+    let start = row * (vec4s + tail);
+    let end = min((part + 1u) * (SQUARED / 4u), vec4s);
     var squares = vec4<f32>(0.0);
     for (var k = part * (SQUARED / 4u); k < end; k++) {
-        let values = x_load4(params.x_offset / 4u + row * quads + k);
+        let values = x_load4(params.x_offset / 4u + row * vec4s + k);
         squares += values * values;
         y[start + k] = values * weight_load4(params.weight_offset / 4u + k);
     }
-    y[start + quads + part / 4u][part % 4u] = dot(squares, vec4<f32>(1.0));
+    y[start + vec4s + part / 4u][part % 4u] = dot(squares, vec4<f32>(1.0));
 }

@@ -1,5 +1,5 @@
 // y[output, part] = fold of the values of one part of one output: a work group for each.
-// @import lib/reduce/folded
+// @import lib/reduce/reduced
 // @import lib/index/grid
 
 const WG: u32 = 64u;
@@ -18,7 +18,7 @@ fn main(
     if i >= params.outputs * params.parts {
         return;
     }
-    totals[lane] = folded(i / params.parts, i % params.parts, lane, WG);
+    totals[lane] = reduced(i / params.parts, i % params.parts, lane, WG);
     workgroupBarrier();
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         if lane < half {

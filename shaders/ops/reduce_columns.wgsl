@@ -1,6 +1,6 @@
 // y[output, part] = fold of the values of one part of one output: a thread for each, so that
 // neighbouring threads read neighbours: values of other outputs, or other parts of the same.
-// @import lib/reduce/folded
+// @import lib/reduce/reduced
 // @import lib/index/grid
 
 const WG: u32 = 64u;
@@ -20,5 +20,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         output = i / params.parts;
         part = i % params.parts;
     }
-    y[output * params.parts + part] = reduce_op_bits(folded(output, part, 0u, 1u), params.divisor);
+    y[output * params.parts + part] = reduce_op_bits(reduced(output, part, 0u, 1u), params.divisor);
 }

@@ -1,4 +1,4 @@
-// y[batch, i] = weights[batch, ids[batch, i]]: rows gathered from matrices in blocks or images, 32
+// y[batch, i] = weights[batch, ids[batch, i]]: rows gathered from matrices in blocks or textures, 32
 // values a thread. The matrices lie one below the other, `rows` each, and `count` ids look into each.
 // @import lib/blocks/groups_of_32 as source
 // @import formats/load/i32 as ids
@@ -30,11 +30,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let first = i % params.groups * source_PARTS;
         // @unroll
         for (var p = 0u; p < source_PARTS; p++) {
-            var values: array<vec4<f32>, source_QUADS>;
+            var values: array<vec4<f32>, source_VEC4S>;
             source_part(start + (first + p) * PART_STEP, &values);
             // @unroll
-            for (var q = 0u; q < source_QUADS; q++) {
-                y[(i * source_PARTS + p) * source_QUADS + q] = raised4(raised4(values[q]));
+            for (var q = 0u; q < source_VEC4S; q++) {
+                y[(i * source_PARTS + p) * source_VEC4S + q] = raised4(raised4(values[q]));
             }
         }
     }

@@ -4,7 +4,7 @@
 // @import lib/index/grid
 
 const WG: u32 = 64u;
-const TURNS: u32 = 1u;
+const ITEMS_PER_THREAD: u32 = 1u;
 
 struct Params { size: u32, x_offset: u32, factor: f32, bias: f32 }
 
@@ -12,8 +12,8 @@ struct Params { size: u32, x_offset: u32, factor: f32, bias: f32 }
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    for (var turn = 0u; turn < TURNS; turn++) {
-        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+    for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
+        let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
             y_store4(i, x_load4(params.x_offset + i) * params.factor + params.bias);
         }

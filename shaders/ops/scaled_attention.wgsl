@@ -12,8 +12,8 @@
 
 const WG: u32 = 64u;
 const QUERIES: u32 = 4u;
-const LANE_QUADS: u32 = 1u;      // vec4 of each result that one lane owns
-const K_QUADS: u32 = 16u;        // place for the vec4 of a query
+const LANE_VEC4S: u32 = 1u;      // vec4 of each result that one lane owns
+const K_VEC4S: u32 = 16u;        // place for the vec4 of a query
 const TAIL: bool = false;        // the last vec4 of a key is not full
 const K_SHIFT: u32 = 2u;         // 2 where snippets count vectors, 0 where they count values
 const V_SHIFT: u32 = 2u;
@@ -22,7 +22,7 @@ const LOWEST: f32 = -3.4028234e38;
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> query: array<vec4<f32>, QUERIES * K_QUADS>;
+var<workgroup> query: array<vec4<f32>, QUERIES * K_VEC4S>;
 var<workgroup> weights: array<f32, QUERIES * WG>;
 
 @compute @workgroup_size(WG)
@@ -41,7 +41,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let v_at = params.v_offset + batch * params.v_strides.x + kv_head * params.v_strides.z;
     var largest: array<f32, QUERIES>;
     var total: array<f32, QUERIES>;
-    var sums: array<array<vec4<f32>, LANE_QUADS>, QUERIES>;
+    var sums: array<array<vec4<f32>, LANE_VEC4S>, QUERIES>;
     // @unroll
     for (var t = 0u; t < QUERIES; t++) {
         largest[t] = LOWEST;
@@ -85,7 +85,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             weights[t * WG + lane] = select(0.0, exp(scores[t] - highest[t]), seen[t]);
             let shrink_t = exp(largest[t] - highest[t]);
             total[t] *= shrink_t;
-            for (var i = 0u; i < LANE_QUADS; i++) {
+            for (var i = 0u; i < LANE_VEC4S; i++) {
                 sums[t][i] *= shrink_t;
             }
             largest[t] = highest[t];
@@ -97,7 +97,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var t = 0u; t < QUERIES; t++) {
                 total[t] += weights[t * WG + i];
             }
-            for (var n = 0u; n < LANE_QUADS; n++) {
+            for (var n = 0u; n < LANE_VEC4S; n++) {
                 let column = (n * WG + lane) * 4u;
                 if column < params.v_cols {
                     let value = v_load4((row + column) >> V_SHIFT);
@@ -118,7 +118,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if params.splits > 1u {
                 store_tail(out_t + params.v_cols, vec4<f32>(largest[t], total[t], 0.0, 0.0), lane);
             }
-            for (var n = 0u; n < LANE_QUADS; n++) {
+            for (var n = 0u; n < LANE_VEC4S; n++) {
                 let column = (n * WG + lane) * 4u;
                 for (var c = 0u; c < 4u; c++) {
                     if column + c < params.v_cols {
@@ -138,23 +138,23 @@ fn store_tail(at: u32, tail: vec4<f32>, lane: u32) {
 
 // Surplus queries repeat the last one, and are not stored.
 fn load_queries(batch: u32, head: u32, first: u32, lane: u32) {
-    for (var i = lane; i < QUERIES * params.k_quads; i += WG) {
-        let t = i / params.k_quads;
+    for (var i = lane; i < QUERIES * params.k_vec4s; i += WG) {
+        let t = i / params.k_vec4s;
         let token = min(first + t, params.tokens - 1u);
-        let column = (i % params.k_quads) * 4u;
+        let column = (i % params.k_vec4s) * 4u;
         let at = params.q_offset + batch * params.q_strides.x + token * params.q_strides.y
             + head * params.q_strides.z;
-        query[t * K_QUADS + column / 4u] = within(q_load4(at + column), column) * params.scale;
+        query[t * K_VEC4S + column / 4u] = within(q_load4(at + column), column) * params.scale;
     }
 }
 
 fn products(at: u32) -> array<f32, QUERIES> {
     var sums: array<vec4<f32>, QUERIES>;
-    for (var i = 0u; i < params.k_quads; i++) {
+    for (var i = 0u; i < params.k_vec4s; i++) {
         let key = within(k_load4((at + 4u * i) >> K_SHIFT), 4u * i);
         // @unroll
         for (var t = 0u; t < QUERIES; t++) {
-            sums[t] += query[t * K_QUADS + i] * key;
+            sums[t] += query[t * K_VEC4S + i] * key;
         }
     }
     var products: array<f32, QUERIES>;

@@ -18,7 +18,7 @@ struct Params {
     c_strides: vec4<u32>,
 }
 
-var<private> rates: array<vec4<f32>, QUADS>;
+var<private> rates: array<vec4<f32>, VEC4S>;
 
 fn fetch(vector: u32, token: u32, head: u32, row: u32) -> vec4<f32> {
     let rows = rows_at(row);
@@ -45,17 +45,17 @@ fn fetch_own(token: u32, head: u32, column: u32) -> vec2<f32> {
 fn begin(head: u32, column: u32, row: u32) {
     let at = params.a_offset + head * params.a_strides.y + column * params.a_strides.z;
     // @unroll
-    for (var i = 0u; i < QUADS; i++) {
+    for (var i = 0u; i < VEC4S; i++) {
         rates[i] = a_gather4(at + rows_at(row + 4u * i) * params.a_strides.w);
     }
 }
 
 fn advance(staged_at: u32, own: vec2<f32>, lane: u32) -> f32 {
-    let mine = staged_at + lane / COLS * QUADS;
+    let mine = staged_at + lane / COLS * VEC4S;
     let shared_decay = vec4<f32>(exp(own.y * rates[0].x));
     var sum = 0.0;
     // @unroll
-    for (var i = 0u; i < QUADS; i++) {
+    for (var i = 0u; i < VEC4S; i++) {
         var decay_i = shared_decay;
         if OWN_DECAY {
             decay_i = exp(own.y * rates[i]);

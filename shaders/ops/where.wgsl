@@ -7,7 +7,7 @@
 // @import lib/index/strided
 
 const WG: u32 = 64u;
-const TURNS: u32 = 1u;
+const ITEMS_PER_THREAD: u32 = 1u;
 
 struct Params {
     size: u32,
@@ -31,8 +31,8 @@ fn inside(i: u32, strides: vec4<u32>, offset: u32) -> vec4<u32> {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    for (var turn = 0u; turn < TURNS; turn++) {
-        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+    for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
+        let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
             let chosen = condition_gather4(
                 inside(i, params.condition_strides, params.condition_offset)

@@ -249,7 +249,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     ops = ("paged_attention_q8", "linear")
-    shaders = ("rasteriser/attention(A=1u)", "rasteriser/mulmat_q8")
+    shaders = ("rasteriser/attention(A=1u)", "rasteriser/matmul_q8")
     step = profiling.Step("a step", ops, shaders, (4e-3, 3e-3))
     profiling.print_step(step, full=False)
     lines = capsys.readouterr().out.splitlines()

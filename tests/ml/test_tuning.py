@@ -12,7 +12,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.self_test import device_key
 from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, tune
 from wgpu_backend.ml.tuning_memory import remember, tuned
-from wgpu_backend.ops.linear.tiles import TILES, Tiles, candidates, chosen, key
+from wgpu_backend.ops.linear.tiles import TILES, Tiles, candidates, key, select_tile
 from wgpu_backend.ops.op import fusions
 
 NAME, MEASURED = key("some_kernel", Q4_0, 1), Tile(2, 1, 32)
@@ -156,7 +156,7 @@ def test_a_damaged_cache_is_ignored(untuned, tmp_path, text):
 def test_without_a_cache_defaults_hold(untuned, tmp_path):
     found = tuned(untuned.capabilities, untuned, "full", tmp_path / "none.json")
     assert found is untuned.capabilities
-    assert chosen(found, "some_kernel", Q4_0, 1) == candidates(NAME, found)[0]
+    assert select_tile(found, "some_kernel", Q4_0, 1) == candidates(NAME, found)[0]
 
 
 def test_groups_that_a_device_cannot_run_are_no_candidates():

@@ -8,7 +8,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops import op as ops
-from wgpu_backend.ops.check import quads
+from wgpu_backend.ops.check import vec4s
 from wgpu_backend.ops.op import FUSIONS, REGISTRY, TWINS, fusions, op
 from wgpu_backend.testing import nmse
 
@@ -126,7 +126,7 @@ def fourth(monkeypatch):
     @op(source=WGSL, dense=("x",))
     def fourth_power(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, x.spec.dtype)
-        return Launch(out, {"x": x}, threads=quads(out.size), params={"size": out.size})
+        return Launch(out, {"x": x}, threads=vec4s(out.size), params={"size": out.size})
 
     @fourth_power.fuses("sqr")
     def squares(node: OpNode, graph) -> Node | None:

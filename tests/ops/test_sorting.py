@@ -5,7 +5,7 @@ from tests.ops.operands import FLOATS, LAYOUTS, tensor
 from wgpu_backend.dtypes import F32, I32, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.sampling.sorting import choose
+from wgpu_backend.ops.sampling.sorting import select_top_k
 
 
 def argsort(device, x, dtype=F32, **options):
@@ -185,17 +185,20 @@ def test_unsigned_integers_and_scalars_are_refused(full):
 @pytest.mark.parametrize(("rows", "cols", "k"), [(1, 1, 1), (3, 300, 300), (9, 2049, 257)])
 def test_what_is_chosen_is_in_the_order_of_columns(any_gpu, check, rng, rows, cols, k, dtype):
     x = (rng.standard_normal((rows, cols)) * 9).round().astype("f4")  # with values that are equal
-    check(any_gpu, lambda ctx: choose(tensor(ctx, x, dtype), k=k), limit=0)
+    check(any_gpu, lambda ctx: select_top_k(tensor(ctx, x, dtype), k=k), limit=0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
 def test_values_all_equal_are_chosen_from_the_front(any_gpu, value):
     with Context(any_gpu) as ctx:
-        got = choose(tensor(ctx, np.full((2, 600), value, "f4")), k=299).numpy()
+        got = select_top_k(tensor(ctx, np.full((2, 600), value, "f4")), k=299).numpy()
     np.testing.assert_array_equal(got, [np.arange(299)] * 2)
 
 
 @pytest.mark.parametrize("k", [0, 301])
 def test_as_many_are_chosen_as_there_are(full, k):
-    with Context(full) as ctx, pytest.raises(ShapeError, match=f"choose: k is {k}, needs 1 to 300"):
-        choose(ctx.zeros(2, 300), k=k)
+    with (
+        Context(full) as ctx,
+        pytest.raises(ShapeError, match=f"select_top_k: k is {k}, needs 1 to 300"),
+    ):
+        select_top_k(ctx.zeros(2, 300), k=k)

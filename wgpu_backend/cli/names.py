@@ -21,7 +21,7 @@ STORY = "story"
 # A path, or a model as libraries name them: `llama3`, `qwen2.5:7b`, `hf.co/x/y`. One word without
 # a sentence's marks, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
 _NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
-_TELLING = 3  # characters that say something of a name
+_SHUFFLING = 3  # characters that say something of a name
 
 
 def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
@@ -130,7 +130,7 @@ def near(name: str, folder: Path) -> list[str]:
         return []
     wanted = _bare(name)
     plain = {file: _bare(file) for file in files}
-    holding = [file for file in files if len(wanted) >= _TELLING and wanted in plain[file]]
+    holding = [file for file in files if len(wanted) >= _SHUFFLING and wanted in plain[file]]
     alike = get_close_matches(wanted, plain.values(), cutoff=0.75)
     return (holding or [file for file in files if plain[file] in alike])[:3]
 

@@ -21,7 +21,7 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor, Recorded
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.check import quads
+from wgpu_backend.ops.check import vec4s
 from wgpu_backend.ops.op import Op
 from wgpu_backend.trials import Trial, trials_of
 from wgpu_backend.wgsl_source import Inline
@@ -47,7 +47,7 @@ ROW = 1024  # values of a row, where an op has rows
 
 
 def _copy(x: Node) -> Launch:
-    vectors = quads(x.spec.size)
+    vectors = vec4s(x.spec.size)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     return Launch(out, {"x": x}, threads=vectors, params={"vectors": vectors})
 

@@ -6,12 +6,12 @@ import numpy as np
 
 from wgpu_backend.cpu.f16_groups import f16_activations
 from wgpu_backend.cpu.q8 import q8_activations
-from wgpu_backend.cpu.twin import Array, takes_halves, twin
+from wgpu_backend.cpu.twin import Array, takes_f16, twin
 from wgpu_backend.ops.attention.paged_options import Scores
 
 
 @twin
-@takes_halves
+@takes_f16
 def paged_attention(
     q: Array,
     k: Array,
@@ -101,7 +101,7 @@ def _softmax(products: Array, sinks: Array | None) -> Array:
 
 
 @twin
-@takes_halves
+@takes_f16
 def paged_attention_splits(
     q: Array,
     k: Array,
@@ -155,7 +155,7 @@ def attention_merge_f16(x: Array, *, planar: bool = False, nibbles: bool = False
 
 
 @twin
-@takes_halves
+@takes_f16
 def paged_attention_q8(
     q: Array,
     k: Array,

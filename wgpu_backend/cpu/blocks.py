@@ -82,19 +82,19 @@ def _number(dtype: DType) -> int:
     return dtype.ggml
 
 
-def _halves(data: Bytes) -> Floats:
+def _f16_values(data: Bytes) -> Floats:
     return np.ascontiguousarray(data).view("<f2").astype(np.float32)
 
 
 def _q1_0(blocks: Bytes) -> Floats:
     """An f16 scale and 128 bits, the first lowest: 1 is the scale, 0 its negative."""
     bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little")
-    return _halves(blocks[:, :2]) * (2 * bits.astype(np.float32) - 1)
+    return _f16_values(blocks[:, :2]) * (2 * bits.astype(np.float32) - 1)
 
 
 def _q8_1(blocks: Bytes) -> Floats:
     """An f16 scale, an f16 scale times the sum, which decoding does not need, and 32 i8."""
-    return _halves(blocks[:, :2]) * blocks[:, 4:].view(np.int8).astype(np.float32)
+    return _f16_values(blocks[:, :2]) * blocks[:, 4:].view(np.int8).astype(np.float32)
 
 
 def _q8_k(blocks: Bytes) -> Floats:

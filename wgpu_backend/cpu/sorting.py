@@ -27,7 +27,7 @@ def sort_rows(x: Array, *, descending: bool) -> Array:
 
 
 @twin
-def choose(x: Array, *, k: int) -> Array:
+def select_top_k(x: Array, *, k: int) -> Array:
     """Columns of the largest values of each row, in the order of columns."""
     return np.sort(sort_rows(x, descending=True)[:, :k], axis=1)
 

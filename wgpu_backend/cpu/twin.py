@@ -28,13 +28,13 @@ def twin(function: Twin) -> Twin:
     return function
 
 
-def takes_halves(function: Twin) -> Twin:
+def takes_f16(function: Twin) -> Twin:
     """Mark a twin that is given f16 tensors as they are, because it looks at few of their rows."""
     _HALVES.add(function.__name__)
     return function
 
 
-def wants_halves(name: str) -> bool:
+def wants_f16(name: str) -> bool:
     """Whether the twin of an op takes f16 tensors as they are."""
     return name in _HALVES
 

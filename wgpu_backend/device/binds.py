@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import wgpu
 
-from wgpu_backend.device.buffers import Binding, Buffer, Image, Pool
+from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.memory import human
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.pipelines import Pipeline
@@ -95,7 +95,7 @@ def copied(subject: str, binding: Binding, pool: Pool) -> Range:
 
 
 def _resource(buffer: Buffer, offset: int, nbytes: int) -> object:
-    if isinstance(buffer, Image):
+    if isinstance(buffer, Texture):
         return buffer.view
     return {"buffer": buffer.raw, "offset": offset, "size": nbytes}
 
@@ -178,9 +178,9 @@ class Binder:
     def _range(self, subject: str, binding: Binding, access: Access) -> Range:
         """Check one binding; its length is rounded up to what WGSL types are made of."""
         buffer, offset, nbytes = resolved(subject, binding, self.pool)
-        if isinstance(buffer, Image) != (access == "image"):
+        if isinstance(buffer, Texture) != (access == "texture"):
             raise DeviceError(f"{subject}: {buffer} is bound as {access}, needs the other kind")
-        if access == "image":
+        if access == "texture":
             return buffer, 0, buffer.capacity
         limits = self._capabilities
         uniform = access == "uniform"

@@ -1,9 +1,9 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""Buffers, images, and the pool they come from.
+"""Buffers, textures, and the pool they come from.
 
 A Buffer is a handle on a raw wgpu buffer. Released, the handle is dead for good; the raw buffer
 waits in the pool for the next handle of about its size, or is destroyed. Its bytes are whatever
-its last user left there. An Image is the same on a texture, which kernels only read.
+its last user left there. A Texture is the same on a wgpu texture, which kernels only read.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _USAGE = (
     | wgpu.BufferUsage.COPY_SRC
     | wgpu.BufferUsage.COPY_DST
 )
-# Of images, whose texels are four words each. Every device takes as many lines.
-IMAGE_FORMAT, TEXEL_NBYTES = "rgba32uint", 16
-LINE_BITS, MAX_LINES = 10, 8192
-LINE_TEXELS = 1 << LINE_BITS
-LINE_NBYTES = LINE_TEXELS * TEXEL_NBYTES
-_IMAGE_USAGE = wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.COPY_DST
+# Of textures, whose texels are four words each. Every device takes as many rows of texels.
+TEXTURE_FORMAT, TEXEL_NBYTES = "rgba32uint", 16
+TEXEL_ROW_BITS, MAX_TEXEL_ROWS = 10, 8192
+ROW_TEXELS = 1 << TEXEL_ROW_BITS
+TEXEL_ROW_NBYTES = ROW_TEXELS * TEXEL_NBYTES
+_TEXTURE_USAGE = wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.COPY_DST
 _READBACK_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 
 
@@ -115,29 +115,31 @@ class Buffer:
         self._pool.release(self)
 
 
-class Image(Buffer):
+class Texture(Buffer):
     """Device memory that kernels read texel by texel, 16 bytes each.
 
     Attributes
     ----------
-    lines : int
-        Of `LINE_TEXELS` texels each.
+    rows : int
+        Of `ROW_TEXELS` texels each.
     """
 
-    __slots__ = ("_texture", "lines", "view")
+    __slots__ = ("_texture", "rows", "view")
 
     def __init__(
-        self, pool: Pool, texture: wgpu.GPUTexture, lines: int, purpose: Purpose, label: str
+        self, pool: Pool, texture: wgpu.GPUTexture, rows: int, purpose: Purpose, label: str
     ) -> None:
-        super().__init__(pool, None, lines * LINE_NBYTES, purpose, label)
+        super().__init__(pool, None, rows * TEXEL_ROW_NBYTES, purpose, label)
         self._texture = texture
         self.view: wgpu.GPUTextureView = texture.create_view()
-        self.lines = lines
+        self.rows = rows
 
     @property
     def raw(self) -> wgpu.GPUBuffer:
-        """Raise: there is no buffer behind an image."""
-        raise DeviceError(f"{self} is an image, which is written by lines and bound to be read")
+        """Raise: there is no buffer behind a texture."""
+        raise DeviceError(
+            f"{self} is a texture, which is written by rows of texels and bound to be read"
+        )
 
     @property
     def texture(self) -> wgpu.GPUTexture:
@@ -146,7 +148,7 @@ class Image(Buffer):
         Raises
         ------
         DeviceError
-            The image was released.
+            The texture was released.
         """
         if not self.alive:
             raise DeviceError(f"{self} is used after its release")
@@ -160,7 +162,7 @@ class Image(Buffer):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A range of a buffer that a kernel sees, or a whole image.
+    """A range of a buffer that a kernel sees, or a whole texture.
 
     Parameters
     ----------
@@ -230,27 +232,27 @@ class Pool:
                 raw = self._allocate(subject, capacity, purpose)
             return self._entered(Buffer(self, raw, nbytes, purpose, label))
 
-    def image(self, lines: int, purpose: Purpose, label: str = "") -> Image:
-        """Hand an image out; releasing it destroys it.
+    def texture(self, rows: int, purpose: Purpose, label: str = "") -> Texture:
+        """Hand a texture out; releasing it destroys it.
 
         Raises
         ------
         DeviceError
-            `lines` is not between 1 and `MAX_LINES`.
+            `rows` is not between 1 and `MAX_TEXEL_ROWS`.
         OutOfMemory
             More than there is.
         """
-        subject = f"image {label or purpose}"
-        if not 0 < lines <= MAX_LINES:
-            raise DeviceError(f"{subject}: {lines} lines, needs 1 to {MAX_LINES}")
+        subject = f"texture {label or purpose}"
+        if not 0 < rows <= MAX_TEXEL_ROWS:
+            raise DeviceError(f"{subject}: {rows} rows of texels, needs 1 to {MAX_TEXEL_ROWS}")
         with self._queue.entered(subject):
-            self._check(subject, lines * LINE_NBYTES, lines * LINE_NBYTES)
+            self._check(subject, rows * TEXEL_ROW_NBYTES, rows * TEXEL_ROW_NBYTES)
             with self._queue.translated(subject):
                 texture = self._queue.gpu.create_texture(
-                    size=(LINE_TEXELS, lines, 1), format=IMAGE_FORMAT, usage=_IMAGE_USAGE
+                    size=(ROW_TEXELS, rows, 1), format=TEXTURE_FORMAT, usage=_TEXTURE_USAGE
                 )
             self._queue.counters.buffers += 1
-            return self._entered(Image(self, texture, lines, purpose, label))
+            return self._entered(Texture(self, texture, rows, purpose, label))
 
     def release(self, buffer: Buffer) -> None:
         """Take a buffer back; again, or after close, is harmless."""
@@ -260,8 +262,8 @@ class Pool:
             if not buffer.alive:
                 return
             raw = self._retire(buffer)
-            image = isinstance(raw, wgpu.GPUTexture)
-            if image or buffer.purpose in _UNPOOLED or self._queue.lost:
+            texture = isinstance(raw, wgpu.GPUTexture)
+            if texture or buffer.purpose in _UNPOOLED or self._queue.lost:
                 raw.destroy()
                 return
             self._serial += 1

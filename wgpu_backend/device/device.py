@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""An opened device: buffers, images, pipelines, programs, and bytes in and out."""
+"""An opened device: buffers, textures, pipelines, programs, and bytes in and out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import wgpu
 
 from wgpu_backend.device.adapters import Devices, adapters
 from wgpu_backend.device.binds import Binder, Dispatch
-from wgpu_backend.device.buffers import Binding, Buffer, Image, Pool
+from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.ending import close_at_end, opening
 from wgpu_backend.device.host_bytes import Data
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
@@ -174,42 +174,42 @@ class Device:
         """
         self._transfers.write(buffer, data, offset)
 
-    def image(self, lines: int, *, purpose: Purpose, label: str = "") -> Image:
-        """Allocate an image; its texels are undefined.
+    def texture(self, rows: int, *, purpose: Purpose, label: str = "") -> Texture:
+        """Allocate a texture; its texels are undefined.
 
         Parameters
         ----------
-        lines : int
-            Of `LINE_TEXELS` texels each, up to `MAX_LINES`.
+        rows : int
+            Of `ROW_TEXELS` texels each, up to `MAX_TEXEL_ROWS`.
         purpose, label
             See `buffer`.
 
         Raises
         ------
         DeviceError
-            There are too many lines.
+            There are too many rows.
         OutOfMemory
             More than there is.
         """
-        return self._pool.image(lines, purpose, label)
+        return self._pool.texture(rows, purpose, label)
 
-    def write_lines(self, image: Image, data: Data, first: int = 0) -> None:
-        """Copy whole lines from the host; later replays see them.
+    def write_texel_rows(self, texture: Texture, data: Data, first: int = 0) -> None:
+        """Copy whole rows of texels from the host; later replays see them.
 
         Parameters
         ----------
-        image : Image
+        texture : Texture
         data : bytes-like or ndarray
-            `LINE_NBYTES` for each line.
+            `TEXEL_ROW_NBYTES` for each row of texels.
         first : int
             Line that the first of them becomes.
 
         Raises
         ------
         DeviceError
-            The image is released, or `data` leaves it or ends within a line.
+            The texture is released, or `data` leaves it or ends within a row.
         """
-        self._transfers.write_lines(image, data, first)
+        self._transfers.write_texel_rows(texture, data, first)
 
     def read(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
         """Copy bytes to the host, after everything submitted before.

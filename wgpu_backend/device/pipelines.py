@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import wgpu
 
-from wgpu_backend.device.buffers import IMAGE_FORMAT
+from wgpu_backend.device.buffers import TEXTURE_FORMAT
 from wgpu_backend.device.faults import cause, is_loss
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.queue import Queue
@@ -31,7 +31,7 @@ _LAYOUTS: dict[Access, dict[str, dict[str, str]]] = {
     "read": {"buffer": {"type": "read-only-storage"}},
     "read_write": {"buffer": {"type": "storage"}},
     "uniform": {"buffer": {"type": "uniform"}},
-    "image": {"storage_texture": {"access": "read-only", "format": IMAGE_FORMAT}},
+    "texture": {"storage_texture": {"access": "read-only", "format": TEXTURE_FORMAT}},
 }
 
 

@@ -184,15 +184,15 @@ class Queue:
         else:
             self.gpu.queue.write_buffer(buffer, offset, data)
 
-    def write_lines(
-        self, texture: wgpu.GPUTexture, first: int, lines: int, data: memoryview
+    def write_texel_rows(
+        self, texture: wgpu.GPUTexture, first: int, rows: int, data: memoryview
     ) -> None:
-        """Copy whole lines to an image, before what is submitted next."""
+        """Copy whole rows of texels to a texture, before what is submitted next."""
         self.gpu.queue.write_texture(
             {"texture": texture, "origin": (0, first, 0)},
             data,
-            {"bytes_per_row": data.nbytes // lines, "rows_per_image": lines},
-            (texture.width, lines, 1),
+            {"bytes_per_row": data.nbytes // rows, "rows_per_image": rows},
+            (texture.width, rows, 1),
         )
 
     def command(

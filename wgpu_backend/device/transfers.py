@@ -1,9 +1,9 @@
-"""Bytes between the host and a device's buffers and images, in chunks."""
+"""Bytes between the host and a device's buffers and textures, in chunks."""
 
 from __future__ import annotations
 
 from wgpu_backend.device.binds import padded, resolved
-from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image, Pool
+from wgpu_backend.device.buffers import TEXEL_ROW_NBYTES, Binding, Buffer, Pool, Texture
 from wgpu_backend.device.host_bytes import Data, bytes_of
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
@@ -44,19 +44,21 @@ class Transfers:
                 for at in range(0, view.nbytes, CHUNK_NBYTES):
                     self._write(buffer, view[at : at + CHUNK_NBYTES], offset + at)
 
-    def write_lines(self, image: Image, data: Data, first: int = 0) -> None:
-        """Copy whole lines from the host; later replays see them."""
+    def write_texel_rows(self, texture: Texture, data: Data, first: int = 0) -> None:
+        """Copy whole rows from the host; later replays see them."""
         view = bytes_of(data)
-        subject = f"write {image.label or image.purpose}"
-        if view.nbytes % LINE_NBYTES:
-            raise DeviceError(f"{subject}: {view.nbytes} bytes, lines have {LINE_NBYTES}")
+        subject = f"write {texture.label or texture.purpose}"
+        if view.nbytes % TEXEL_ROW_NBYTES:
+            raise DeviceError(
+                f"{subject}: {view.nbytes} bytes, rows of texels have {TEXEL_ROW_NBYTES}"
+            )
         with self._queue.entered(subject):
-            self._range(subject, image, first * LINE_NBYTES, view.nbytes)
+            self._range(subject, texture, first * TEXEL_ROW_NBYTES, view.nbytes)
             with self._queue.translated(subject):
                 for at in range(0, view.nbytes, CHUNK_NBYTES):
                     chunk = view[at : at + CHUNK_NBYTES]
-                    line, lines = first + at // LINE_NBYTES, chunk.nbytes // LINE_NBYTES
-                    self._queue.write_lines(image.texture, line, lines, chunk)
+                    row, rows = first + at // TEXEL_ROW_NBYTES, chunk.nbytes // TEXEL_ROW_NBYTES
+                    self._queue.write_texel_rows(texture.texture, row, rows, chunk)
                     self._staged(chunk.nbytes)
 
     def read(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:

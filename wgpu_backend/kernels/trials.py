@@ -17,7 +17,7 @@ from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.ops.attention.paged import Scores, attention_merge, paged_attention_splits
 
 ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
-HALVES_ERROR = 1e-5  # where pairs of f16 are multiplied; up to 1e-6
+F16_ERROR = 1e-5  # where pairs of f16 are multiplied; up to 1e-6
 LARGEST_ERROR = 1e-6  # NMSE; sums in f32 come out near 1e-13, a wrong kernel near 1
 Context = Any
 Tensor = Any
@@ -101,7 +101,7 @@ def quantised(
     return context.from_bytes(dtype, data.tobytes(), rows, values)
 
 
-def halves(context: Context, rng: np.random.Generator, rows: int, values: int) -> Tensor:
+def f16_weight(context: Context, rng: np.random.Generator, rows: int, values: int) -> Tensor:
     """Weight in f16."""
     data = rng.standard_normal((rows, values), np.float32).astype(np.float16)
     return context.weight(F16, data.tobytes(), rows, values)

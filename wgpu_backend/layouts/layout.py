@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from wgpu_backend.device.buffers import LINE_NBYTES, MAX_LINES
+from wgpu_backend.device.buffers import MAX_TEXEL_ROWS, TEXEL_ROW_NBYTES
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
@@ -76,23 +76,23 @@ class WeightLayout:
 
     @property
     def _unit_nbytes(self) -> int:
-        """Bytes that are written at once: a line of a texture, or a word."""
-        return LINE_NBYTES if self.home == "texture" else WORD_NBYTES
+        """Bytes that are written at once: a row of a texture's texels, or a word."""
+        return TEXEL_ROW_NBYTES if self.home == "texture" else WORD_NBYTES
 
     @property
     def step_rows(self) -> int:
-        """Rows that are whole tiles and whole lines of a texture."""
+        """Rows that are whole tiles and whole rows of texels."""
         unit = self._unit_nbytes
         return self.tile_rows * unit // math.gcd(self.tile_nbytes, unit)
 
     def most_rows(self, capabilities: Capabilities) -> int:
         """Rows that one binding of a device shows."""
-        texture, buffer = MAX_LINES * LINE_NBYTES, capabilities.max_binding_nbytes
+        texture, buffer = MAX_TEXEL_ROWS * TEXEL_ROW_NBYTES, capabilities.max_binding_nbytes
         nbytes = texture if self.home == "texture" else buffer
         return nbytes // self.tile_nbytes * self.tile_rows
 
     def nbytes(self, rows: int) -> int:
-        """Bytes of some rows: whole tiles, and whole lines of a texture."""
+        """Bytes of some rows: whole tiles, and whole rows of texels."""
         unit = self._unit_nbytes
         return -(-self._tiles_nbytes(rows) // unit) * unit
 

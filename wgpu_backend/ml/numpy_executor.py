@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from wgpu_backend.cpu.blocks import rounded
-from wgpu_backend.cpu.twin import twin_of, wants_halves
+from wgpu_backend.cpu.twin import twin_of, wants_f16
 from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import BF16, F16, F32, DType
@@ -119,18 +119,18 @@ def stored(node: Node) -> Array:
     return strided(handle.reshape(-1), node.spec)
 
 
-def value_of(node: Node, *, halves: bool = False) -> Array:
-    """Values of a node as twins take them: bf16 as f32, and f16 unless `halves` are wanted."""
+def value_of(node: Node, *, keep_f16: bool = False) -> Array:
+    """Values of a node as twins take them: bf16 as f32, and f16 unless `keep_f16` are wanted."""
     values = stored(node)
     if node.storage.kind == "weight":
         return values
     if node.spec.dtype == BF16:
         return widened(values)
-    widen = node.spec.dtype == F16 and not halves
+    widen = node.spec.dtype == F16 and not keep_f16
     return values.astype(np.float32) if widen else values
 
 
-def _argument(argument: Any, launch: Launch, halves: bool) -> Any:  # noqa: ANN401
+def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: ANN401
     into = launch.into
     if not isinstance(argument, Node):
         return argument
@@ -141,7 +141,7 @@ def _argument(argument: Any, launch: Launch, halves: bool) -> Any:  # noqa: ANN4
         return stored(argument)
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
         return rounded(into.spec.dtype, value_of(argument))
-    return value_of(argument, halves=halves)
+    return value_of(argument, keep_f16=keep_f16)
 
 
 def _register(dtype: DType) -> np.dtype[np.generic] | None:
@@ -157,9 +157,9 @@ def _held(dtype: DType) -> DType:
 def execute(node: Node, launch: Launch, call: Call) -> None:
     """Run one op's twin and keep its result."""
     twin = twin_of(call.op.name)
-    halves = wants_halves(call.op.name)
-    args = [_argument(a, launch, halves) for a in call.args]
-    kwargs = {name: _argument(a, launch, halves) for name, a in call.kwargs.items()}
+    keep_f16 = wants_f16(call.op.name)
+    args = [_argument(a, launch, keep_f16) for a in call.args]
+    kwargs = {name: _argument(a, launch, keep_f16) for name, a in call.kwargs.items()}
     # Overflow to inf and its consequences are what a GPU does too.
     with np.errstate(all="ignore"):
         try:

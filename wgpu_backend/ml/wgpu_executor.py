@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.values import decode, strided
-from wgpu_backend.device.buffers import Binding, Image
+from wgpu_backend.device.buffers import Binding, Texture
 from wgpu_backend.device.device import Device
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import DType
@@ -120,7 +120,7 @@ class WgpuExecutor:
         takes as much memory again.
         """
         packed = part.packed.get(plane)
-        if packed is not None and isinstance(packed.buffer, Image) == (access == "image"):
+        if packed is not None and isinstance(packed.buffer, Texture) == (access == "texture"):
             return packed
         if plane not in part.planes and isinstance(storage.layout, WeightLayout):
             dtype, pieces = self._sources[storage]

@@ -106,8 +106,8 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
             choices[name] = _snippet(op.name, name, declared.modules[name], spec)
     sizes = capabilities.group_sizes
     turns, width = 1, sizes.threads
-    if "TURNS" in declared.parameters and launch.groups is None:
-        turns = int(choices.setdefault("TURNS", sizes.items_per_thread))
+    if "ITEMS_PER_THREAD" in declared.parameters and launch.groups is None:
+        turns = int(choices.setdefault("ITEMS_PER_THREAD", sizes.items_per_thread))
     if "WG" in declared.parameters:
         width = int(choices.setdefault("WG", _width(launch, sizes, turns)))
     return load(path, choices, trusted=op.trusted), turns * width

@@ -221,7 +221,7 @@ class WgpuRecorded:
         )
 
     def _binding(self, node: Node, launch: Launch, decl: BindingDecl, index: int) -> Binding:
-        """What is behind a binding: an operand, one of its planes, its image, or the result."""
+        """What is behind a binding: an operand, one of its planes, its texture, or the result."""
         operand, plane = decl.name, ""
         if operand != "y" and operand not in launch.operands:
             operand, _, plane = operand.rpartition("_")

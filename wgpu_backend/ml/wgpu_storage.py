@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wgpu_backend.cpu.blocks import codebook
-from wgpu_backend.device.buffers import LINE_NBYTES, Binding, Buffer, Image
+from wgpu_backend.device.buffers import TEXEL_ROW_NBYTES, Binding, Buffer, Texture
 from wgpu_backend.device.device import Device
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import DType
@@ -170,7 +170,7 @@ class WeightStore:
         nbytes = layout.nbytes(rows)
         if layout.home == "buffer":
             return Part(first, rows, {}, {layout.binding: self._reserve(nbytes, label)})
-        texture = self._device.image(nbytes // LINE_NBYTES, purpose="weights", label=label)
+        texture = self._device.texture(nbytes // TEXEL_ROW_NBYTES, purpose="weights", label=label)
         self._buffers.append(texture)
         return Part(first, rows, {}, {layout.binding: Binding(texture, 0, texture.nbytes)})
 
@@ -180,8 +180,8 @@ class WeightStore:
         bad = 0
         for rows, offset, packed in layout.chunks(source, part.first_row, part.rows, CHUNK_NBYTES):
             bad += nonfinite_blocks(dtype, rows.reshape(-1, dtype.block_nbytes))
-            if isinstance(at.buffer, Image):
-                self._device.write_lines(at.buffer, packed, offset // LINE_NBYTES)
+            if isinstance(at.buffer, Texture):
+                self._device.write_texel_rows(at.buffer, packed, offset // TEXEL_ROW_NBYTES)
             else:
                 self._device.write(at.buffer, packed, at.offset + offset)
         return bad

@@ -106,7 +106,7 @@ def ceil_div(count: int, each: int) -> int:
     return -(-count // each)
 
 
-def quads(size: int) -> int:
+def vec4s(size: int) -> int:
     """Threads for a kernel that takes four values each."""
     return ceil_div(size, 4)
 

@@ -3,7 +3,7 @@
 // @import lib/blocks/nibble_table
 
 const buf_PAIRS: u32 = 4u;
-const buf_HALVES: bool = false;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Words { quants: vec4<u32>, scales: u32 }
 

@@ -3,7 +3,7 @@
 // @import lib/blocks/q2_k_group
 
 const buf_PAIRS: u32 = 8u;
-const buf_HALVES: bool = true;
+const buf_TWO_SCALES: bool = true;
 
 struct buf_Words { quants: vec2<u32>, scales: u32, supers: u32 }
 

@@ -4,7 +4,7 @@
 // @import lib/blocks/shifted_half
 
 const buf_PAIRS: u32 = 8u;
-const buf_HALVES: bool = true;
+const buf_TWO_SCALES: bool = true;
 
 struct buf_Words { quants: vec2<u32>, bits: u32, low: u32, high: u32, supers: u32 }
 
@@ -35,8 +35,8 @@ fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
         | ((vec2<u32>(high, high >> 2u) & vec2<u32>(3u)) << vec2<u32>(4u));
     let scale = (vec2<f32>(both) - 32.0) * shifted_half(words.supers, group / 8u);
     return Group(
-        packed_bits2(words.quants.x) | (sixteen_fifths(words.bits) >> vec4<u32>(2u)),
-        packed_bits2(words.quants.y) | (sixteen_fifths(words.bits >> 16u) >> vec4<u32>(2u)),
+        packed_bits2(words.quants.x) | (sixteen_high_bits(words.bits) >> vec4<u32>(2u)),
+        packed_bits2(words.quants.y) | (sixteen_high_bits(words.bits >> 16u) >> vec4<u32>(2u)),
         scale,
         4.0 * scale,
     );

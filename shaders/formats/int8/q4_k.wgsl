@@ -3,7 +3,7 @@
 // @import lib/blocks/k_place
 
 const buf_PAIRS: u32 = 8u;
-const buf_HALVES: bool = false;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Words { quants: vec4<u32>, scales: vec4<u32> }
 

@@ -2,7 +2,7 @@
 // @import lib/blocks/high_bits
 
 const buf_PAIRS: u32 = 4u;
-const buf_HALVES: bool = false;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Words { quants: vec4<u32>, high: u32, scales: u32 }
 
@@ -20,5 +20,5 @@ fn buf_words(group: u32) -> buf_Words {
 
 fn buf_group(words: buf_Words, group: u32, lane: u32) -> Group {
     let scale = unpack2x16float(words.scales);
-    return with_fifths(nibble_group(words.quants, scale.x, -scale.y), words.high);
+    return with_high_bits(nibble_group(words.quants, scale.x, -scale.y), words.high);
 }

@@ -3,7 +3,7 @@
 // @import lib/blocks/k_place
 
 const buf_PAIRS: u32 = 4u;
-const buf_HALVES: bool = false;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Words { quants: vec4<u32>, high: u32, scales: vec4<u32> }
 
@@ -21,5 +21,5 @@ fn buf_words(group: u32) -> buf_Words {
 
 fn buf_group(words: buf_Words, group: u32, place: KPlace) -> Group {
     let scale = k_scale_min_at(words.scales, place);
-    return with_fifths(nibble_group(words.quants, scale.x, scale.y), words.high);
+    return with_high_bits(nibble_group(words.quants, scale.x, scale.y), words.high);
 }

@@ -3,7 +3,7 @@
 // @import lib/blocks/shifted_half
 
 const buf_PAIRS: u32 = 2u;
-const buf_HALVES: bool = true;
+const buf_TWO_SCALES: bool = true;
 
 struct buf_Words { quants: vec4<u32>, high: vec2<u32>, scales: u32, supers: u32 }
 

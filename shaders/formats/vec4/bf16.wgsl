@@ -1,4 +1,4 @@
-// bf16 values in fours: `i` counts vectors.
+// bf16 values as vec4: `i` counts vectors.
 
 @group(0) @binding(0) var<storage, read> buf: array<vec2<u32>>;
 

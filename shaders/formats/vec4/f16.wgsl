@@ -1,4 +1,4 @@
-// f16 values in fours: `i` counts vectors.
+// f16 values as vec4: `i` counts vectors.
 
 @group(0) @binding(0) var<storage, read> buf: array<vec2<u32>>;
 

@@ -1,4 +1,4 @@
-// f32 values in fours: `i` counts vectors.
+// f32 values as vec4: `i` counts vectors.
 
 @group(0) @binding(0) var<storage, read> buf: array<vec4<f32>>;
 

@@ -1,4 +1,4 @@
-// Q4_0 in fours: `i` counts vectors, eight to a block of four words: the first half are the low
+// Q4_0 as vec4: `i` counts vectors, eight to a block of four words: the first half are the low
 // nibbles. A block's f16 scale lies in a plane of its own.
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<u32>;

@@ -1,4 +1,4 @@
-// Q8_0 in fours: `i` counts vectors, eight to a block, whose f16 scale lies in a plane of its own.
+// Q8_0 as vec4: `i` counts vectors, eight to a block, whose f16 scale lies in a plane of its own.
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<u32>;
 @group(0) @binding(1) var<storage, read> buf_scales: array<u32>;

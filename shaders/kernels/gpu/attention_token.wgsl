@@ -19,8 +19,8 @@
 const WG: u32 = 64u;
 const ROWS: u32 = 4u;
 const KEYS: u32 = 4u;
-const K_QUADS: u32 = 4u;         // vectors of four of a key that a lane has
-const V_QUADS: u32 = 4u;
+const K_VEC4S: u32 = 4u;         // vectors of four of a key that a lane has
+const V_VEC4S: u32 = 4u;
 const K_EVEN: bool = true;       // lanes have as many vectors, none is beyond a key
 const V_EVEN: bool = true;
 const LOG2_E: f32 = 1.4426950408889634;  // scores are in powers of two
@@ -30,7 +30,7 @@ const CLUSTERS: u32 = WG / LANES;
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> shares: array<vec4<f32>, WG * V_QUADS>;
+var<workgroup> shares: array<vec4<f32>, WG * V_VEC4S>;
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -50,7 +50,7 @@ fn main(
     let lane = index % LANES;
     let cluster = index / LANES;
     prologue_put(kv_head, thread, lane);
-    var query: array<sums_Vector, ROWS * K_QUADS>;
+    var query: array<sums_Vector, ROWS * K_VEC4S>;
     var powers: array<f32, ROWS>;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
@@ -80,21 +80,21 @@ fn main(
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         // @unroll
-        for (var i = 0u; i < V_QUADS; i++) {
-            shares[quad_of(i, V_QUADS, lane) * CLUSTERS + (cluster ^ (lane % CLUSTERS))] = state.sums[r * V_QUADS + i];
+        for (var i = 0u; i < V_VEC4S; i++) {
+            shares[vec4_of(i, V_VEC4S, lane) * CLUSTERS + (cluster ^ (lane % CLUSTERS))] = state.sums[r * V_VEC4S + i];
         }
         workgroupBarrier();
         if first + r < last {
             let at_r = result_of(token, kv_head * params.group + first + r, group.z);
-            for (var quad = thread; quad < params.v_quads; quad += WG) {
+            for (var vec4_index = thread; vec4_index < params.v_vec4s; vec4_index += WG) {
                 var sum_r = vec4<f32>(0.0);
                 for (var t = 0u; t < CLUSTERS; t++) {
-                    sum_r += shares[quad * CLUSTERS + t];
+                    sum_r += shares[vec4_index * CLUSTERS + t];
                 }
-                y[at_r + quad] = sum_r * scale_of(state.total[r]);
+                y[at_r + vec4_index] = sum_r * scale_of(state.total[r]);
             }
             if params.splits > 1u && thread == 0u {
-                y[at_r + params.v_quads] = vec4<f32>(state.largest[r] * LN_2, state.total[r], 0.0, 0.0);
+                y[at_r + params.v_vec4s] = vec4<f32>(state.largest[r] * LN_2, state.total[r], 0.0, 0.0);
             }
         }
         workgroupBarrier();
@@ -103,13 +103,13 @@ fn main(
 
 // Where the result of a query goes, in vectors.
 fn result_of(token: u32, head: u32, split: u32) -> u32 {
-    let width = params.v_quads + select(0u, 1u, params.splits > 1u);
+    let width = params.v_vec4s + select(0u, 1u, params.splits > 1u);
     return ((token * params.heads + head) * params.splits + split) * width;
 }
 
 // The vectors of a head that a lane has: neighbours two by two, so that lanes side by side read memory
 // side by side.
-fn quad_of(i: u32, each: u32, lane: u32) -> u32 {
+fn vec4_of(i: u32, each: u32, lane: u32) -> u32 {
     if each % 2u == 1u && i == each - 1u {
         return i * LANES + lane;
     }
@@ -118,26 +118,26 @@ fn quad_of(i: u32, each: u32, lane: u32) -> u32 {
 
 // Bring a lane's share of a query, times the scale of scores; return what it was divided by.
 fn bring_query(
-    query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, r: u32, row: u32, kv_head: u32, lane: u32,
+    query: ptr<function, array<sums_Vector, ROWS * K_VEC4S>>, r: u32, row: u32, kv_head: u32, lane: u32,
 ) -> f32 {
     let start = query_of(row, kv_head);
     let factor = norm_of(start, lane);
     let scale = query_factor(row) * select(LOG2_E, 1.0, CAPPED);
-    var values: array<vec4<f32>, K_QUADS>;
+    var values: array<vec4<f32>, K_VEC4S>;
     var largest = 0.0;
     // @unroll
-    for (var i = 0u; i < K_QUADS; i++) {
-        let quad_i = quad_of(i, K_QUADS, lane);
-        if K_EVEN || quad_i < params.k_quads {
-            values[i] = prologue_query4(start, quad_i, factor) * scale;
+    for (var i = 0u; i < K_VEC4S; i++) {
+        let vec4_i = vec4_of(i, K_VEC4S, lane);
+        if K_EVEN || vec4_i < params.k_vec4s {
+            values[i] = prologue_query4(start, vec4_i, factor) * scale;
         }
         let size_i = abs(values[i]);
         largest = max(largest, max(max(size_i.x, size_i.y), max(size_i.z, size_i.w)));
     }
     let power = sums_power(largest_across_lanes(largest));
     // @unroll
-    for (var i = 0u; i < K_QUADS; i++) {
-        (*query)[r * K_QUADS + i] = sums_Vector(values[i] / power);
+    for (var i = 0u; i < K_VEC4S; i++) {
+        (*query)[r * K_VEC4S + i] = sums_Vector(values[i] / power);
     }
     return power;
 }
@@ -148,8 +148,8 @@ fn norm_of(start: u32, lane: u32) -> f32 {
         return 1.0;
     }
     var squares = 0.0;
-    for (var quad = lane; quad < params.k_quads; quad += LANES) {
-        let values = q_load4(start + 4u * quad);
+    for (var vec4_index = lane; vec4_index < params.k_vec4s; vec4_index += LANES) {
+        let values = q_load4(start + 4u * vec4_index);
         squares += dot(values, values);
     }
     return prologue_factor(across_lanes(squares));
@@ -158,32 +158,32 @@ fn norm_of(start: u32, lane: u32) -> f32 {
 // KEYS positions from `start` on, of which those in `range` count; their weights go to `at`. `rows` are the
 // first, one past the last, and their head of the cache.
 fn attend(
-    state: ptr<function, Sums>, query: ptr<function, array<sums_Vector, ROWS * K_QUADS>>, powers: array<f32, ROWS>,
+    state: ptr<function, Sums>, query: ptr<function, array<sums_Vector, ROWS * K_VEC4S>>, powers: array<f32, ROWS>,
     slots: array<u32, KEYS>, start: u32, range: vec2<u32>, rows: vec3<u32>, at: u32, lane: u32,
 ) {
     var parts: array<f32, ROWS * KEYS>;
     // @unroll
     for (var p = 0u; p < KEYS; p++) {
-        var key: array<sums_Vector, K_QUADS>;
+        var key: array<sums_Vector, K_VEC4S>;
         // @unroll
-        for (var i = 0u; i < K_QUADS; i++) {
-            let quad_i = quad_of(i, K_QUADS, lane);
-            let apart_i = slots[p] * params.k_quads + min(quad_i, params.k_quads - 1u);
-            key[i] = sums_Vector(k_load4(select(apart_i, slots[p] * (K_QUADS * LANES) + quad_i, K_EVEN)));
+        for (var i = 0u; i < K_VEC4S; i++) {
+            let vec4_i = vec4_of(i, K_VEC4S, lane);
+            let apart_i = slots[p] * params.k_vec4s + min(vec4_i, params.k_vec4s - 1u);
+            key[i] = sums_Vector(k_load4(select(apart_i, slots[p] * (K_VEC4S * LANES) + vec4_i, K_EVEN)));
         }
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
             parts[r * KEYS + p] = sums_part(&key, query, r);
         }
     }
-    var values: array<sums_Vector, KEYS * V_QUADS>;
+    var values: array<sums_Vector, KEYS * V_VEC4S>;
     // @unroll
     for (var p = 0u; p < KEYS; p++) {
         // @unroll
-        for (var i = 0u; i < V_QUADS; i++) {
-            let quad_i = quad_of(i, V_QUADS, lane);
-            let apart_i = value_at(slots[p]) + min(quad_i, params.v_quads - 1u);
-            values[p * V_QUADS + i] = sums_Vector(v_load4(select(apart_i, slots[p] * (V_QUADS * LANES) + quad_i, V_EVEN)));
+        for (var i = 0u; i < V_VEC4S; i++) {
+            let vec4_i = vec4_of(i, V_VEC4S, lane);
+            let apart_i = value_at(slots[p]) + min(vec4_i, params.v_vec4s - 1u);
+            values[p * V_VEC4S + i] = sums_Vector(v_load4(select(apart_i, slots[p] * (V_VEC4S * LANES) + vec4_i, V_EVEN)));
         }
     }
     let own = start + lane % KEYS;
@@ -192,13 +192,13 @@ fn attend(
     add_values(state, &values, at);
 }
 
-fn add_values(state: ptr<function, Sums>, values: ptr<function, array<sums_Vector, KEYS * V_QUADS>>, at: u32) {
-    var made: array<sums_Vector, ROWS * V_QUADS>;
+fn add_values(state: ptr<function, Sums>, values: ptr<function, array<sums_Vector, KEYS * V_VEC4S>>, at: u32) {
+    var made: array<sums_Vector, ROWS * V_VEC4S>;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         // @unroll
-        for (var i = 0u; i < V_QUADS; i++) {
-            made[r * V_QUADS + i] = sums_begin((*state).sums[r * V_QUADS + i]);
+        for (var i = 0u; i < V_VEC4S; i++) {
+            made[r * V_VEC4S + i] = sums_begin((*state).sums[r * V_VEC4S + i]);
         }
     }
     // @unroll
@@ -207,17 +207,17 @@ fn add_values(state: ptr<function, Sums>, values: ptr<function, array<sums_Vecto
         for (var r = 0u; r < ROWS; r++) {
             let weight_r = sums_Vector(weights[at + p * ROWS + r]);
             // @unroll
-            for (var i = 0u; i < V_QUADS; i++) {
-                made[r * V_QUADS + i] = fma((*values)[p * V_QUADS + i], weight_r, made[r * V_QUADS + i]);
+            for (var i = 0u; i < V_VEC4S; i++) {
+                made[r * V_VEC4S + i] = fma((*values)[p * V_VEC4S + i], weight_r, made[r * V_VEC4S + i]);
             }
         }
     }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
         // @unroll
-        for (var i = 0u; i < V_QUADS; i++) {
-            let sum_i = (*state).sums[r * V_QUADS + i];
-            (*state).sums[r * V_QUADS + i] = sums_end(sum_i, made[r * V_QUADS + i]);
+        for (var i = 0u; i < V_VEC4S; i++) {
+            let sum_i = (*state).sums[r * V_VEC4S + i];
+            (*state).sums[r * V_VEC4S + i] = sums_end(sum_i, made[r * V_VEC4S + i]);
         }
     }
 }

@@ -12,26 +12,26 @@ struct Params { rows: u32, groups: u32, x_offset: u32, weight_offset: u32, eps: 
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
 
 fn compute_row(row: u32, lane: u32, width: u32) {
-    let quads = params.groups * 8u;
-    let start = params.x_offset / 4u + row * quads;
+    let vec4s = params.groups * 8u;
+    let start = params.x_offset / 4u + row * vec4s;
     var sum = 0.0;
-    for (var i = lane; i < quads; i += width) {
+    for (var i = lane; i < vec4s; i += width) {
         let values = x_load4(start + i);
         sum += dot(values, values);
     }
-    let inverse = 1.0 / sqrt(row_reduce_sum(sum, lane) / f32(quads * 4u) + params.eps);
+    let inverse = 1.0 / sqrt(row_reduce_sum(sum, lane) / f32(vec4s * 4u) + params.eps);
     // All lanes take as many turns, as they exchange values. Eight that share a group are in it together.
-    for (var begin = 0u; begin < quads; begin += width) {
+    for (var begin = 0u; begin < vec4s; begin += width) {
         let i = begin + lane;
-        let at = min(i, quads - 1u);
+        let at = min(i, vec4s - 1u);
         var values = x_load4(start + at) * inverse;
         if WEIGHTED {
             values *= weight_load4(params.weight_offset / 4u + at);
         }
         let all = 2u * params.rows * params.groups;
         let first = 2u * row * params.groups + i / 8u;
-        let left = put_rounded(Place(first, all, i % 8u, i < quads), values, lane);
-        put_rounded(Place(first + params.groups, all, i % 8u, i < quads), left, lane);
+        let left = put_rounded(Place(first, all, i % 8u, i < vec4s), values, lane);
+        put_rounded(Place(first + params.groups, all, i % 8u, i < vec4s), left, lane);
     }
 }
 

@@ -17,8 +17,8 @@ fn compute_part(place: Place, lane: u32) {
     let own = x_load4(params.x_offset / 4u + place.group * 8u + place.part);
     var values = own;
     if WEIGHTED {
-        let quad = place.group % params.groups * 8u + place.part;
-        values *= weight_load4(params.weight_offset / 4u + quad);
+        let vec4_index = place.group % params.groups * 8u + place.part;
+        values *= weight_load4(params.weight_offset / 4u + vec4_index);
     }
     rounding_put(place, values, own, lane);
 }

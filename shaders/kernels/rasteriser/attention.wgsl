@@ -16,7 +16,7 @@ const ROUNDED: bool = false;     // results leave in eight bits, as q8_activatio
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<u32>>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> result: array<vec4<f32>, WG * LANE_QUADS>;
+var<workgroup> result: array<vec4<f32>, WG * LANE_VEC4S>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) column: u32) {
@@ -55,7 +55,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var p = 0u; p < POSITIONS; p++) {
                 let at_p = min(start + p * width + lane, range.y - 1u);
                 let slot_p = cache_row(tokens.sequence, at_p) * params.kv_heads + kv_head;
-                keys[p] = slot_p * params.k_quads;
+                keys[p] = slot_p * params.k_vec4s;
                 values[p] = value_at(slot_p);
             }
             var scores = products(keys, queries, lane, width);
@@ -83,11 +83,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let whole_r = sum_of_lanes(state.total[r], width);
             let at_r = place_of(first + r, kv_head, group.z);
             // @unroll
-            for (var n = 0u; n < LANE_QUADS; n++) {
+            for (var n = 0u; n < LANE_VEC4S; n++) {
                 let value_rn = state.sums[r][n] * scale_of(whole_r);
                 if ROUNDED {
                     result[n * WG + column] = value_rn;
-                } else if n * WG + column < params.v_quads {
+                } else if n * WG + column < params.v_vec4s {
                     y[at_r + n * WG + column] = bitcast<vec4<u32>>(value_rn);
                 }
             }
@@ -95,7 +95,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 put_rounded(at_r / 8u, column);
             } else if params.splits > 1u && column == 0u {
                 let tail_r = vec4<f32>(state.largest[r], whole_r, 0.0, 0.0);
-                y[at_r + params.v_quads] = bitcast<vec4<u32>>(tail_r);
+                y[at_r + params.v_vec4s] = bitcast<vec4<u32>>(tail_r);
             }
         }
     }
@@ -104,7 +104,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 // Stores a row of which each lane has brought its part, a group of 32 values a lane.
 fn put_rounded(first_group: u32, column: u32) {
     workgroupBarrier();
-    for (var g = column; g < params.v_quads / 8u; g += WG) {
+    for (var g = column; g < params.v_vec4s / 8u; g += WG) {
         var values: array<vec4<f32>, 8>;
         // @unroll
         for (var k = 0u; k < 8u; k++) {

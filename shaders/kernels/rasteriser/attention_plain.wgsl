@@ -10,7 +10,7 @@
 // @import lib/attention/paged
 
 const WG: u32 = 8u;
-const LANE_QUADS: u32 = 1u;      // vec4 of the result that one lane owns
+const LANE_VEC4S: u32 = 1u;      // vec4 of the result that one lane owns
 const Q_SIZE: u32 = 64u;         // values in a query head
 
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
@@ -38,7 +38,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         largest = sink_of(row, kv_head);
         total = 1.0;
     }
-    var sums: array<vec4<f32>, LANE_QUADS>;
+    var sums: array<vec4<f32>, LANE_VEC4S>;
     for (var start = range.x; start < range.y; start += WG) {
         let count = min(WG, range.y - start);
         var score = LOWEST;
@@ -58,35 +58,35 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         weights[lane] = select(0.0, exp(score - highest), lane < count);
         workgroupBarrier();
         total *= shrink;
-        for (var n = 0u; n < LANE_QUADS; n++) {
+        for (var n = 0u; n < LANE_VEC4S; n++) {
             sums[n] *= shrink;
         }
         for (var i = 0u; i < count; i++) {
             total += weights[i];
-            for (var n = 0u; n < LANE_QUADS; n++) {
-                let quad = min(n * WG + lane, params.v_quads - 1u);
-                sums[n] += weights[i] * v_load4(value_at(slots[i]) + quad);
+            for (var n = 0u; n < LANE_VEC4S; n++) {
+                let vec4_index = min(n * WG + lane, params.v_vec4s - 1u);
+                sums[n] += weights[i] * v_load4(value_at(slots[i]) + vec4_index);
             }
         }
         largest = highest;
         workgroupBarrier();
     }
     let at = place_of(row, kv_head, group.z);
-    for (var n = 0u; n < LANE_QUADS; n++) {
-        if n * WG + lane < params.v_quads {
+    for (var n = 0u; n < LANE_VEC4S; n++) {
+        if n * WG + lane < params.v_vec4s {
             y[at + n * WG + lane] = sums[n] * scale_of(total);
         }
     }
     if params.splits > 1u && lane == 0u {
-        y[at + params.v_quads] = vec4<f32>(largest, total, 0.0, 0.0);
+        y[at + params.v_vec4s] = vec4<f32>(largest, total, 0.0, 0.0);
     }
 }
 
 fn dot_key(slot: u32) -> f32 {
     var sum = vec4<f32>(0.0);
-    for (var i = 0u; i < params.k_quads; i++) {
+    for (var i = 0u; i < params.k_vec4s; i++) {
         let part = vec4<f32>(query[4u * i], query[4u * i + 1u], query[4u * i + 2u], query[4u * i + 3u]);
-        sum += part * k_load4(slot * params.k_quads + i);
+        sum += part * k_load4(slot * params.k_vec4s + i);
     }
     return sum.x + sum.y + sum.z + sum.w;
 }

@@ -89,13 +89,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let place_r = place_of(batch, token_r, head_of(first + r, kv_head), split) / 4u;
             let factor_r = factor_of(total_r);
             // @unroll
-            for (var n = 0u; n < LANE_QUADS; n++) {
-                if n * WG + column < params.v_quads {
+            for (var n = 0u; n < LANE_VEC4S; n++) {
+                if n * WG + column < params.v_vec4s {
                     y[place_r + n * WG + column] = state.sums[r][n] * factor_r;
                 }
             }
             if params.splits > 1u && column == 0u {
-                y[place_r + params.v_quads] = vec4<f32>(state.largest[r], total_r, 0.0, 0.0);
+                y[place_r + params.v_vec4s] = vec4<f32>(state.largest[r], total_r, 0.0, 0.0);
             }
         }
     }

@@ -22,7 +22,7 @@ const SHARED: bool = false;      // values are the first columns of keys
 const LOWEST: f32 = -3.4028234e38;
 
 struct Params {
-    heads: u32, kv_heads: u32, group: u32, block: u32, rows: u32, step: u32, splits: u32, k_quads: u32, v_quads: u32,
+    heads: u32, kv_heads: u32, group: u32, block: u32, rows: u32, step: u32, splits: u32, k_vec4s: u32, v_vec4s: u32,
     table_width: u32, table_rows: u32, k_rows: u32, window: u32, q_offset: u32, q_token_stride: u32,
     q_head_stride: u32, positions_offset: u32, positions_stride: u32, sequences_offset: u32,
     sequences_stride: u32, table_offset: u32, scale: f32, softcap: f32, eps: f32, chunk: u32, half_window: u32,
@@ -116,7 +116,7 @@ fn cache_row(sequence: u32, position: u32) -> u32 {
 
 // Where the value begins that belongs to a key, `slot` being a head of a row of the cache.
 fn value_at(slot: u32) -> u32 {
-    return slot * select(params.v_quads, params.k_quads, SHARED);
+    return slot * select(params.v_vec4s, params.k_vec4s, SHARED);
 }
 
 fn head_of(row: u32, kv_head: u32) -> u32 {
@@ -177,7 +177,7 @@ fn capped(score: f32) -> f32 {
 
 // A split writes its sums and then (largest, total); a whole row is divided by its total.
 fn place_of(row: u32, kv_head: u32, split: u32) -> u32 {
-    let width = params.v_quads + select(0u, 1u, params.splits > 1u);
+    let width = params.v_vec4s + select(0u, 1u, params.splits > 1u);
     let at = (row / params.group) * params.heads + head_of(row, kv_head);
     return (at * params.splits + split) * width;
 }

@@ -23,14 +23,14 @@ fn put_query(start: u32, octet: u32, a: vec4<f32>, b: vec4<f32>) {
 fn put_key(row: u32, kv_head: u32, octet: u32, a: vec4<f32>, b: vec4<f32>) {
     let places = places_of(octet, PAIRS);
     let made = turned(octet, PAIRS, 0u, a, b);
-    let at = (row * params.kv_heads + kv_head) * params.k_quads;
+    let at = (row * params.kv_heads + kv_head) * params.k_vec4s;
     k_put4(at + places.x / 4u, made[0]);
     k_put4(at + places.y / 4u, made[1]);
 }
 
 fn put_value(row: u32, kv_head: u32, thread: u32) {
-    let at = (row * params.kv_heads + kv_head) * params.v_quads;
-    for (var quad = thread; quad < V_COLS / 4u; quad += WG) {
-        v_put4(at + quad, new_value_load4(VALUE_AT + kv_head * V_COLS + quad * 4u));
+    let at = (row * params.kv_heads + kv_head) * params.v_vec4s;
+    for (var vec4_index = thread; vec4_index < V_COLS / 4u; vec4_index += WG) {
+        v_put4(at + vec4_index, new_value_load4(VALUE_AT + kv_head * V_COLS + vec4_index * 4u));
     }
 }

@@ -1,7 +1,7 @@
 // 32 weights as integers: quant · scale - minimum, with one scale and minimum for each half of the group.
 //
 // A file that makes groups of a format, as those of int8/, says of it: PAIRS, how many products of its
-// quants with bytes fit into 16 bits; HALVES, whether the halves of a group differ in scale.
+// quants with bytes fit into 16 bits; TWO_SCALES, whether the halves of a group differ in scale.
 
 struct Group {
     low: vec4<u32>,

@@ -7,7 +7,7 @@
 // @import lib/elementwise/values
 
 const WG: u32 = 64u;
-const TURNS: u32 = 1u;
+const ITEMS_PER_THREAD: u32 = 1u;
 const A_DENSE: bool = true;
 const B_DENSE: bool = true;
 const B_WRAPS: bool = false;   // b repeats whole, as a row does: a multiple of four values
@@ -51,8 +51,8 @@ fn b_values(i: u32) -> vec4<Value> {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    for (var turn = 0u; turn < TURNS; turn++) {
-        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+    for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
+        let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
             y_store4(i, apply(a_values(i), b_values(i)));
         }

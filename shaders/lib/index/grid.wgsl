@@ -5,7 +5,7 @@ fn grid_index(id: vec3<u32>, groups: vec3<u32>, width: u32) -> u32 {
 }
 
 // The same in a turn of several: those of a thread lie `width` apart, those of a group together.
-fn turn_index(id: vec3<u32>, groups: vec3<u32>, width: u32, turns: u32, turn: u32) -> u32 {
+fn item_index(id: vec3<u32>, groups: vec3<u32>, width: u32, turns: u32, turn: u32) -> u32 {
     let thread = grid_index(id, groups, width);
     return (thread / width * turns + turn) * width + thread % width;
 }

@@ -4,6 +4,6 @@
 const SQUARED: u32 = 64u;
 
 // Vectors of squares behind a row of so many values.
-fn square_quads(values: u32) -> u32 {
+fn square_vec4s(values: u32) -> u32 {
     return (values + SQUARED * 4u - 1u) / (SQUARED * 4u);
 }

@@ -6,7 +6,7 @@
 @group(0) @binding(0) var<storage, read_write> total: array<f32>;
 
 fn buf_put(col: u32, first_row: u32, lane: u32) {
-    let tail = square_quads(params.m) * 4u;
+    let tail = square_vec4s(params.m) * 4u;
     let start = col * (params.m + tail);
     let row = first_row + lane;
     if row < params.m {

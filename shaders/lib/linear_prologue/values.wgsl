@@ -6,7 +6,7 @@
 @group(0) @binding(0) var<storage, read> buf: array<vec4<f32>>;
 
 fn buf_start(col: u32) -> u32 {
-    let squares = select(0u, square_quads(params.groups * 32u), NORMED);
+    let squares = select(0u, square_vec4s(params.groups * 32u), NORMED);
     return params.x_offset / 4u + col * (params.groups * 8u + squares);
 }
 
@@ -20,7 +20,7 @@ fn buf_values(col: u32, group: u32) -> array<vec4<f32>, 8> {
 
 // A share of the squares of a row: those of all its groups are all of them.
 fn buf_squares(col: u32, group: u32) -> f32 {
-    if group >= square_quads(params.groups * 32u) {
+    if group >= square_vec4s(params.groups * 32u) {
         return 0.0;
     }
     return dot(buf[buf_start(col) + params.groups * 8u + group], vec4<f32>(1.0));

@@ -52,8 +52,8 @@ fn buf_in_f16(values: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
 }
 
-fn buf_store(group: u32, quad: u32, values: vec4<f32>) {
-    let at = buf_word(group, 2u * quad);
+fn buf_store(group: u32, vec4_index: u32, values: vec4<f32>) {
+    let at = buf_word(group, 2u * vec4_index);
     y[at] = pack2x16float(values.xy);
     y[at + 1u] = pack2x16float(values.zw);
 }

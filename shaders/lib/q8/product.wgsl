@@ -6,7 +6,7 @@
 fn product(w: Group, x: Column) -> f32 {
     let low = sum16(w.low, x.low, weights_PAIRS);
     let high = sum16(w.high, x.high, weights_PAIRS);
-    if weights_HALVES {
+    if weights_TWO_SCALES {
         let halves = vec2<f32>(x.first, x.sum - x.first);
         return dot(vec2<f32>(f32(low), f32(high)), w.scale) * x.scale - dot(w.minimum, halves);
     }

@@ -1,5 +1,5 @@
 // Scan of a matrix of states for each head, token by token. A work group takes a strip of columns of a
-// head for one run of tokens; PARTS threads share a column, and each keeps QUADS
+// head for one run of tokens; PARTS threads share a column, and each keeps VEC4S
 // vectors of its states in registers over all tokens. What a token brings for all columns, STAGED
 // vectors as long as a column, comes through workgroup memory, the next token's while this one's
 // is used.
@@ -16,8 +16,8 @@
 const WG: u32 = 128u;     // PARTS * COLS
 const COLS: u32 = 32u;
 const PARTS: u32 = 4u;
-const QUADS: u32 = 8u;
-const LENGTH: u32 = 32u;  // PARTS * QUADS, vectors of four in a column
+const VEC4S: u32 = 8u;
+const LENGTH: u32 = 32u;  // PARTS * VEC4S, vectors of four in a column
 const STAGED: u32 = 3u;
 const WORK: u32 = 96u;    // STAGED * LENGTH
 const FETCHES: u32 = 1u;  // of a thread for a token
@@ -28,7 +28,7 @@ const FETCHES: u32 = 1u;  // of a thread for a token
 
 var<workgroup> staged: array<vec4<f32>, 2u * WORK>;
 var<workgroup> partial: array<f32, 3u * WG>;
-var<private> states: array<vec4<f32>, QUADS>;
+var<private> states: array<vec4<f32>, VEC4S>;
 var<private> fetched: array<vec4<f32>, FETCHES>;
 
 @compute @workgroup_size(WG)
@@ -45,7 +45,7 @@ fn main(
     let run = run_at(index / params.strips / params.heads);
     let column = (index % params.strips) * COLS + lane % COLS;
     let inside = column < params.cols;
-    let row = (lane / COLS) * QUADS * 4u;
+    let row = (lane / COLS) * VEC4S * 4u;
     begin(head, min(column, params.cols - 1u), row);
     if run.first < run.end {
         recall(run.source, head, column, row);
@@ -125,7 +125,7 @@ fn recall(slot: i32, head: u32, column: u32, row: u32) {
     let from_slot = place(u32(max(slot, 0)), head, column, row);
     let count = select(0u, params.rows, slot >= 0 && column < params.cols);
     // @unroll
-    for (var i = 0u; i < QUADS; i++) {
+    for (var i = 0u; i < VEC4S; i++) {
         // @unroll
         for (var j = 0u; j < 4u; j++) {
             states[i][j] = 0.0;
@@ -141,7 +141,7 @@ fn save(slot: i32, head: u32, column: u32, row: u32) {
     let count = select(0u, params.rows, slot >= 0 && column < params.cols);
     if row < count {
         // @unroll
-        for (var i = 0u; i < QUADS; i++) {
+        for (var i = 0u; i < VEC4S; i++) {
             // @unroll
             for (var j = 0u; j < 4u; j++) {
                 if row + 4u * i + j < count {

@@ -102,7 +102,7 @@ def test_splits_joined_are_the_whole(wide, check, rng, splits):
 
 
 # Half of a unit in the last place of f16 is 2⁻¹² of a value, of a few products and weights.
-HALVES = 1e-6
+F16_LIMIT = 1e-6
 
 
 @pytest.mark.slow
@@ -124,9 +124,9 @@ def test_pairs_of_f16(wide, check, rng, how, dtype):
     case = one_each(rng, **how)
 
     def build(ctx):
-        return paged_attention(*case.cached(ctx, dtype, dtype), scores=case.scores(halves=True))
+        return paged_attention(*case.cached(ctx, dtype, dtype), scores=case.scores(f16=True))
 
-    check(wide, build, limit=HALVES if dtype == F16 else 1e-5)
+    check(wide, build, limit=F16_LIMIT if dtype == F16 else 1e-5)
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_pairs_of_f16_of_large_keys(wide, check, rng):
     case = dataclasses.replace(case, k=case.k + 3000, q=case.q + 30)
 
     def build(ctx):
-        scores = dataclasses.replace(case.scores(halves=True), scale=1e-4)
+        scores = dataclasses.replace(case.scores(f16=True), scale=1e-4)
         return paged_attention(*case.cached(ctx, F16, F16), scores=scores)
 
     # Scores of 500 are right to 2⁻⁴.
@@ -155,7 +155,7 @@ def test_a_rule_takes_pairs_of_f16_where_rounding_is_allowed(wide, rng, monkeypa
         with Context(wide) as ctx:
             y = paged_attention(*case.operands(ctx, dtype, dtype), scores=case.scores())
             recorded = ctx.record(y)
-            found = recorded.plan.steps[-1][0].call.kwargs["scores"].halves
+            found = recorded.plan.steps[-1][0].call.kwargs["scores"].f16
             recorded.close()
         return found
 

@@ -7,14 +7,14 @@ from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
 
 @pytest.fixture(scope="session")
-def telling(full: WgpuExecutor) -> WgpuExecutor:
+def shuffling(full: WgpuExecutor) -> WgpuExecutor:
     """A rasteriser whose eight lanes shuffle values: it keeps weights in textures."""
     return _shuffling(full)
 
 
 @pytest.fixture(scope="session")
-def telling_split(executors) -> WgpuExecutor:
-    """`telling`, where weights of more than 64 KiB lie in several parts."""
+def shuffling_split(executors) -> WgpuExecutor:
+    """`shuffling`, where weights of more than 64 KiB lie in several parts."""
     return _shuffling(executors("split"))
 
 

@@ -63,7 +63,7 @@ def test_experts_of_every_format_with_an_integer_form(gpu, check, rng, dtype, si
 @pytest.mark.parametrize(("tokens", "used", "own"), [(1, 1, 1), (1, 8, 8), (7, 3, 1), (257, 2, 2)])
 @pytest.mark.parametrize("m", [1, 70])
 def test_one_row_a_token_or_one_an_expert(gpu, check, rng, size, tokens, used, own, m):
-    how = {"tokens": tokens, "used": used, "own": own}
+    how = {"tokens": tokens, "used": used, "row_mapping": own}
     product(gpu, check, rng, Q8_0, k=96, m=m, size=size, **how)
 
 

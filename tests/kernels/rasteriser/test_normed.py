@@ -49,7 +49,7 @@ def test_rows_are_weighted_and_their_squares_stand_behind(gpu, check, rng, shape
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("m", "k", "n"), SIZES)
-def test_a_product_makes_the_norm(telling, check, rng, m, k, n, dtype):
+def test_a_product_makes_the_norm(shuffling, check, rng, m, k, n, dtype):
     data = weight_bytes(rng, m, k, dtype)
     x, w = rng.standard_normal((n, k), "f4"), rng.standard_normal(k, "f4")
 
@@ -62,14 +62,14 @@ def test_a_product_makes_the_norm(telling, check, rng, m, k, n, dtype):
         matrix = weight(ctx._executor, m, k, dtype, data)
         return matrix.mulmat(tensor(ctx, x).rms_norm(tensor(ctx, w), eps=EPS))
 
-    check(telling, build, limit=SUMS)
-    with Context(telling) as ctx:
+    check(shuffling, build, limit=SUMS)
+    with Context(shuffling) as ctx:
         assert nmse(build(ctx).numpy(), apart(ctx).numpy()) <= SUMS
 
 
 @pytest.mark.parametrize("n", [1, 9])
 @pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)
-def test_a_product_of_weights_in_buffers_makes_the_norm(telling, check, rng, dtype, n):
+def test_a_product_of_weights_in_buffers_makes_the_norm(shuffling, check, rng, dtype, n):
     data, x = weight_bytes(rng, 33, 96, dtype), rng.standard_normal((n, 96), "f4")
     w = rng.standard_normal(96, "f4")
 
@@ -77,11 +77,11 @@ def test_a_product_of_weights_in_buffers_makes_the_norm(telling, check, rng, dty
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
         return linear(ctx.from_bytes(dtype, data, 33, 96), rows, prologue=Prologue(eps=EPS))
 
-    check(telling, build, limit=SUMS)
+    check(shuffling, build, limit=SUMS)
 
 
 @pytest.mark.parametrize("n", [1, 5])
-def test_a_precise_product_and_a_sum_make_the_norm(telling, check, rng, n):
+def test_a_precise_product_and_a_sum_make_the_norm(shuffling, check, rng, n):
     data, x = rng.standard_normal((33, 96), "f4"), rng.standard_normal((n, 96), "f4")
     w, addend = rng.standard_normal(96, "f4"), rng.standard_normal((n, 33), "f4")
 
@@ -90,14 +90,14 @@ def test_a_precise_product_and_a_sum_make_the_norm(telling, check, rng, n):
         terms = (tensor(ctx, r) for r in rest)
         return linear(kept(ctx, data), rows, *terms, prologue=Prologue(eps=EPS), **how)
 
-    check(telling, lambda ctx: build(ctx, precision="full"), limit=SUMS)
+    check(shuffling, lambda ctx: build(ctx, precision="full"), limit=SUMS)
     for term in (addend, addend[0]):
-        check(telling, lambda ctx, t=term: build(ctx, t), limit=SUMS)
+        check(shuffling, lambda ctx, t=term: build(ctx, t), limit=SUMS)
 
 
 @pytest.mark.parametrize("activation", GATES)
 @pytest.mark.parametrize("n", [1, 9])
-def test_a_gated_product_makes_the_norm(telling, check, rng, activation, n):
+def test_a_gated_product_makes_the_norm(shuffling, check, rng, activation, n):
     data, x = rng.standard_normal((130, 320), "f4"), rng.standard_normal((n, 320), "f4")
     w = rng.standard_normal(320, "f4")
 
@@ -108,7 +108,7 @@ def test_a_gated_product_makes_the_norm(telling, check, rng, activation, n):
         )
 
     # Our tanh and erf are off by some last digits.
-    check(telling, build, limit=1e-11)
+    check(shuffling, build, limit=1e-11)
 
 
 def summed(executor, rng, dtype, m, k, n, *, residual, eps):
@@ -143,10 +143,10 @@ def summed(executor, rng, dtype, m, k, n, *, residual, eps):
 @pytest.mark.parametrize(
     ("m", "k", "n"), [(32, 32, 1), (96, 96, 3), (896, 64, 8), (320, 96, 1), (64, 32, 33)]
 )
-def test_sums_leave_twice(telling, rng, dtype, m, k, n):
-    build = summed(telling, rng, dtype, m, k, n, residual=n > 1, eps=None if n == 3 else EPS)
-    got, total = build(telling, fused=True)
-    want, sums = build(telling, fused=False)
+def test_sums_leave_twice(shuffling, rng, dtype, m, k, n):
+    build = summed(shuffling, rng, dtype, m, k, n, residual=n > 1, eps=None if n == 3 else EPS)
+    got, total = build(shuffling, fused=True)
+    want, sums = build(shuffling, fused=False)
     assert got.shape == (n, m + square_count(m))
     assert nmse(total, sums) <= SUMS
     assert nmse(got[:, :m], want[:, :m]) <= SUMS
@@ -172,10 +172,10 @@ def test_operands_that_do_not_fit_are_refused(full, rng):
             for_a_norm(matrix, rows, row, row, ctx.zeros(3, 96))
 
 
-def test_weights_in_several_bindings_make_norms_but_do_not_share_squares(telling_split, rng):
+def test_weights_in_several_bindings_make_norms_but_do_not_share_squares(shuffling_split, rng):
     values, x = rng.standard_normal((1024, 64), "f4"), rng.standard_normal((2, 64), "f4")
     w, row = rng.standard_normal(64, "f4"), np.ones(1024, "f4")
-    with Context(telling_split) as ctx:
+    with Context(shuffling_split) as ctx:
         matrix = kept(ctx, values, F32)
         rows = norm_weighted(tensor(ctx, x), tensor(ctx, w))
         want = matrix.mulmat(tensor(ctx, x).rms_norm(tensor(ctx, w), eps=EPS)).numpy()
@@ -220,11 +220,11 @@ def assert_close(got, want):
 @pytest.mark.parametrize("dtype", [F16, F32], ids=str)
 @pytest.mark.parametrize("n", [1, 5, 12])
 @pytest.mark.parametrize("off", [None, *RULES])
-def test_a_block_without_one_rule(telling, monkeypatch, rng, off, n, dtype):
+def test_a_block_without_one_rule(shuffling, monkeypatch, rng, off, n, dtype):
     block, x = Block(rng, dtype=dtype), rng.standard_normal((n, 64), "f4")
     rules = [name for name in RULES if name != off]
-    names, got = ran(telling, monkeypatch, rules, lambda ctx: block(ctx, x)[:3])
-    _, want = ran(telling, monkeypatch, [], lambda ctx: block(ctx, x)[:3])
+    names, got = ran(shuffling, monkeypatch, rules, lambda ctx: block(ctx, x)[:3])
+    _, want = ran(shuffling, monkeypatch, [], lambda ctx: block(ctx, x)[:3])
     assert off not in names
     assert ("rms_norm" in names) == (n > FEW or off == "norm_weighted")
     if off is None:
@@ -236,15 +236,15 @@ def test_a_block_without_one_rule(telling, monkeypatch, rng, off, n, dtype):
 
 
 @pytest.mark.parametrize(("hidden", "inner"), [(32, 32), (96, 160), (320, 96)])
-def test_blocks_of_any_size(telling, monkeypatch, rng, hidden, inner):
+def test_blocks_of_any_size(shuffling, monkeypatch, rng, hidden, inner):
     block, x = Block(rng, hidden, inner), rng.standard_normal((3, hidden), "f4")
-    names, got = ran(telling, monkeypatch, RULES, lambda ctx: block(ctx, x)[:3])
+    names, got = ran(shuffling, monkeypatch, RULES, lambda ctx: block(ctx, x)[:3])
     assert names.count("linear add to_norm") == 2
-    assert_close(got, ran(telling, monkeypatch, [], lambda ctx: block(ctx, x)[:3])[1])
+    assert_close(got, ran(shuffling, monkeypatch, [], lambda ctx: block(ctx, x)[:3])[1])
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["product first", "product last"])
-def test_a_sum_goes_into_a_product_that_makes_a_norm(telling, monkeypatch, rng, turned):
+def test_a_sum_goes_into_a_product_that_makes_a_norm(shuffling, monkeypatch, rng, turned):
     x, w, bias = (rng.standard_normal(s, "f4") for s in ((3, 64), (64,), (40,)))
     values = rng.standard_normal((40, 64), "f4")
 
@@ -252,12 +252,12 @@ def test_a_sum_goes_into_a_product_that_makes_a_norm(telling, monkeypatch, rng, 
         y = kept(ctx, values).mulmat(tensor(ctx, x).rms_norm(tensor(ctx, w), eps=EPS))
         return [tensor(ctx, bias) + y if turned else y + tensor(ctx, bias)]
 
-    names, got = ran(telling, monkeypatch, [*RULES, "linear_add"], build)
+    names, got = ran(shuffling, monkeypatch, [*RULES, "linear_add"], build)
     assert names == ["norm_weighted", "linear add"]
-    assert_close(got, ran(telling, monkeypatch, [], build)[1])
+    assert_close(got, ran(shuffling, monkeypatch, [], build)[1])
 
 
-def test_operands_may_be_given_by_name(telling, monkeypatch, rng):
+def test_operands_may_be_given_by_name(shuffling, monkeypatch, rng):
     values, x = rng.standard_normal((64, 64), "f4"), rng.standard_normal((3, 64), "f4")
 
     def build(ctx):
@@ -265,16 +265,16 @@ def test_operands_may_be_given_by_name(telling, monkeypatch, rng):
         normed = tensor(ctx, x).rms_norm(weight=w, eps=EPS)
         return [both[:32].mulmat(x=normed).swiglu(both[32:].mulmat(x=normed))]
 
-    names, got = ran(telling, monkeypatch, RULES, build)
+    names, got = ran(shuffling, monkeypatch, RULES, build)
     assert names == ["norm_weighted", "linear gated"]
-    assert_close(got, ran(telling, monkeypatch, [], build)[1])
+    assert_close(got, ran(shuffling, monkeypatch, [], build)[1])
 
 
-def test_a_norm_that_is_an_output_stays(telling, monkeypatch, rng):
+def test_a_norm_that_is_an_output_stays(shuffling, monkeypatch, rng):
     block, x = Block(rng), rng.standard_normal((2, 64), "f4")
-    names, got = ran(telling, monkeypatch, RULES, lambda ctx: block(ctx, x))
+    names, got = ran(shuffling, monkeypatch, RULES, lambda ctx: block(ctx, x))
     assert (names.count("rms_norm"), names.count("linear add to_norm")) == (1, 1)
-    assert_close(got, ran(telling, monkeypatch, [], lambda ctx: block(ctx, x))[1])
+    assert_close(got, ran(shuffling, monkeypatch, [], lambda ctx: block(ctx, x))[1])
 
 
 def of_a_norm(ctx, rng, others, dtype=F16, cols=64):
@@ -295,24 +295,24 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("others", OTHERS)
-def test_a_norm_with_other_readers_stays(telling, monkeypatch, rng, others):
+def test_a_norm_with_other_readers_stays(shuffling, monkeypatch, rng, others):
     values = np.random.default_rng(1)
     names, got = ran(
-        telling, monkeypatch, RULES, lambda ctx: of_a_norm(ctx, values, OTHERS[others])
+        shuffling, monkeypatch, RULES, lambda ctx: of_a_norm(ctx, values, OTHERS[others])
     )
     values = np.random.default_rng(1)
-    _, want = ran(telling, monkeypatch, [], lambda ctx: of_a_norm(ctx, values, OTHERS[others]))
+    _, want = ran(shuffling, monkeypatch, [], lambda ctx: of_a_norm(ctx, values, OTHERS[others]))
     assert "rms_norm" in names
     assert "norm_weighted" not in names
     assert_close(got, want)
 
 
-def test_products_of_floats_and_of_blocks_share_no_norm(telling, monkeypatch, rng):
+def test_products_of_floats_and_of_blocks_share_no_norm(shuffling, monkeypatch, rng):
     """The product in blocks reads the norm until its own rules have done away with that."""
     data = weight_bytes(rng, 64, 64, Q8_0)
     values, x = rng.standard_normal((64, 64), "f4"), rng.standard_normal((2, 64), "f4")
-    monkeypatch.setattr(telling, "rules", fusions(exact=False))
-    with Context(telling) as ctx:
+    monkeypatch.setattr(shuffling, "rules", fusions(exact=False))
+    with Context(shuffling) as ctx:
         weights = kept(ctx, values), ctx.from_bytes(Q8_0, data, 64, 64), kept(ctx, values)
         normed = tensor(ctx, x).rms_norm(tensor(ctx, np.ones(64, "f4")), eps=EPS)
         recorded = ctx.record(*(matrix.mulmat(normed) for matrix in weights))
@@ -324,7 +324,7 @@ def test_products_of_floats_and_of_blocks_share_no_norm(telling, monkeypatch, rn
     assert np.isfinite(first).all()
 
 
-def test_norms_of_other_weights_and_rows_stay(telling, monkeypatch, rng):
+def test_norms_of_other_weights_and_rows_stay(shuffling, monkeypatch, rng):
     def odd(ctx):
         return of_a_norm(ctx, rng, lambda *_: [], cols=48)
 
@@ -336,20 +336,22 @@ def test_norms_of_other_weights_and_rows_stay(telling, monkeypatch, rng):
         return [kept(ctx, np.ones((40, 64))).mulmat(ctx.zeros(2, 64).rms_norm(eps=EPS))]
 
     for build in (odd, blocks, unweighted):
-        names, _ = ran(telling, monkeypatch, RULES, build)
+        names, _ = ran(shuffling, monkeypatch, RULES, build)
         assert names == ["rms_norm", "matmul_strided" if build is odd else "linear"]
 
 
-def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling, monkeypatch, rng):
+def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(
+    shuffling, monkeypatch, rng
+):
     def build(ctx):
         matrix, x = kept(ctx, np.ones((64, 64))), ctx.from_numpy(np.ones((2, 64), "f4"))
         total = matrix.linear(x, x)
         early = total.tanh()
         return [early, matrix.mulmat(total.rms_norm(ctx.from_numpy(np.ones(64, "f4")), eps=EPS))]
 
-    names, got = ran(telling, monkeypatch, RULES, build)
+    names, got = ran(shuffling, monkeypatch, RULES, build)
     assert names == ["linear add", "tanh", "norm_weighted", "linear"]
-    assert_close(got, ran(telling, monkeypatch, [], build)[1])
+    assert_close(got, ran(shuffling, monkeypatch, [], build)[1])
 
 
 def test_a_device_whose_lanes_do_not_shuffle_keeps_the_ops_apart(executors, monkeypatch, rng):

@@ -38,7 +38,7 @@ def assert_same(got, want):
     np.testing.assert_allclose(*squares, rtol=1e-6)
 
 
-def gated(telling, rng, dtype, m, n, activation="silu", eps=None, spoilt=None):
+def gated(shuffling, rng, dtype, m, n, activation="silu", eps=None, spoilt=None):
     """A gated product rounded on its way out, and the same in two steps."""
     data = weight_bytes(rng, 2 * m, 256, dtype, 1 / 16)
     x = rng.standard_normal((n, 256), "f4")
@@ -59,14 +59,14 @@ def gated(telling, rng, dtype, m, n, activation="silu", eps=None, spoilt=None):
             linear(both, rows, prologue=Prologue("q8", eps), epilogue=Epilogue(activation))
         )
 
-    got, want = (values_of(telling, lambda ctx, f=f: build(ctx, f)) for f in (True, False))
+    got, want = (values_of(shuffling, lambda ctx, f=f: build(ctx, f)) for f in (True, False))
     reference = values_of(NumpyExecutor(), lambda ctx: build(ctx, True))
     return got, want, reference
 
 
 @pytest.mark.parametrize(("dtype", "m", "n"), ONE_AND_THREE, ids=str)
-def test_a_gated_product_of_every_format_is_rounded(telling, rng, dtype, m, n):
-    got, want, reference = gated(telling, rng, dtype, m, n)
+def test_a_gated_product_of_every_format_is_rounded(shuffling, rng, dtype, m, n):
+    got, want, reference = gated(shuffling, rng, dtype, m, n)
     assert got.shape == (n, m // 32, 12)
     assert_same(got, want)
     assert nmse(decoded(got), decoded(reference)) <= ROUNDING
@@ -74,26 +74,26 @@ def test_a_gated_product_of_every_format_is_rounded(telling, rng, dtype, m, n):
 
 @pytest.mark.parametrize("n", [2, 33])
 @pytest.mark.parametrize("activation", GATES)
-def test_a_gated_product_of_a_norm_is_rounded(telling, rng, activation, n):
-    got, want, reference = gated(telling, rng, Q8_0, 64, n, activation, EPS)
+def test_a_gated_product_of_a_norm_is_rounded(shuffling, rng, activation, n):
+    got, want, reference = gated(shuffling, rng, Q8_0, 64, n, activation, EPS)
     assert_same(got, want)
     assert nmse(decoded(got), decoded(reference)) <= ROUNDING
 
 
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_a_row_that_is_not_finite_spoils_its_groups_alone(telling, rng, bad):
-    got, _, _ = gated(telling, rng, Q4_0, 64, 5, spoilt=bad)
+def test_a_row_that_is_not_finite_spoils_its_groups_alone(shuffling, rng, bad):
+    got, _, _ = gated(shuffling, rng, Q4_0, 64, 5, spoilt=bad)
     values = np.ascontiguousarray(got[..., 8]).view("f4")
     assert np.isnan(values[2]).all()
     assert np.isfinite(np.delete(values, 2, axis=0)).all()
 
 
-def test_gates_that_are_shut_give_groups_of_zeros(telling, rng):
+def test_gates_that_are_shut_give_groups_of_zeros(shuffling, rng):
     data, x = weight_bytes(rng, 64, 64, Q4_0), np.zeros((3, 64), "f4")
-    with Context(telling) as ctx:
+    with Context(shuffling) as ctx:
         rows = q8_activations(tensor(ctx, x))
         y = linear(
-            weight(telling, 64, 64, Q4_0, data),
+            weight(shuffling, 64, 64, Q4_0, data),
             rows,
             prologue=Q8,
             epilogue=Epilogue("relu", form="q8"),
@@ -101,7 +101,7 @@ def test_gates_that_are_shut_give_groups_of_zeros(telling, rng):
         assert not y.numpy().any()
 
 
-def summed(telling, rng, dtype, m, n, *, residual=True, eps=None, value=1.0):
+def summed(shuffling, rng, dtype, m, n, *, residual=True, eps=None, value=1.0):
     """Sums and their groups from one op, and from two; the second pair is what there has to be."""
     data, x = weight_bytes(rng, m, 256, dtype, 1 / 16), rng.standard_normal((n, 256), "f4")
     addend = value * rng.standard_normal((n, m) if residual else m, "f4")
@@ -122,16 +122,16 @@ def summed(telling, rng, dtype, m, n, *, residual=True, eps=None, value=1.0):
             )
             return y.numpy(), total.numpy()
 
-    with Context(telling) as ctx:
+    with Context(shuffling) as ctx:
         *product, norm = operands(ctx)
         total = linear(*product, prologue=Prologue("q8", eps))
         want = q8_weighted(total, norm).numpy(), total.numpy()
-    return fused(telling), want, fused(NumpyExecutor())
+    return fused(shuffling), want, fused(NumpyExecutor())
 
 
 @pytest.mark.parametrize(("dtype", "m", "n"), ONE_AND_THREE, ids=str)
-def test_sums_of_every_format_leave_twice(telling, rng, dtype, m, n):
-    (got, total), (want, sums), (reference, exact) = summed(telling, rng, dtype, m, n)
+def test_sums_of_every_format_leave_twice(shuffling, rng, dtype, m, n):
+    (got, total), (want, sums), (reference, exact) = summed(shuffling, rng, dtype, m, n)
     np.testing.assert_array_equal(total, sums)
     assert_same(got, want)
     assert nmse(total, exact) <= 1e-10
@@ -140,21 +140,21 @@ def test_sums_of_every_format_leave_twice(telling, rng, dtype, m, n):
 
 @pytest.mark.parametrize("n", [1, 33])
 @pytest.mark.parametrize("residual", [False, True], ids=["bias", "residual"])
-def test_sums_of_a_norm_leave_twice(telling, rng, residual, n):
-    (got, total), (want, sums), _ = summed(telling, rng, Q6_K, 64, n, residual=residual, eps=EPS)
+def test_sums_of_a_norm_leave_twice(shuffling, rng, residual, n):
+    (got, total), (want, sums), _ = summed(shuffling, rng, Q6_K, 64, n, residual=residual, eps=EPS)
     np.testing.assert_array_equal(total, sums)
     assert_same(got, want)
 
 
 @pytest.mark.parametrize("value", [np.inf, 1e30, 1e-30, 0.0])
-def test_sums_of_any_magnitude_leave_as_they_would_apart(telling, rng, value):
-    (got, total), (want, sums), _ = summed(telling, rng, Q4_0, 64, 3, value=value)
+def test_sums_of_any_magnitude_leave_as_they_would_apart(shuffling, rng, value):
+    (got, total), (want, sums), _ = summed(shuffling, rng, Q4_0, 64, 3, value=value)
     np.testing.assert_array_equal(total, sums)
     assert_same(got, want)
 
 
-def test_operands_that_do_not_fit_are_refused(telling, split, rng):
-    with Context(telling) as ctx:
+def test_operands_that_do_not_fit_are_refused(shuffling, split, rng):
+    with Context(shuffling) as ctx:
         w = ctx.from_bytes(Q4_0, weight_bytes(rng, 48, 64, Q4_0), 48, 64)
         rows, row = q8_activations(ctx.zeros(2, 64)), ctx.zeros(48)
         with pytest.raises(ShapeError, match="24 rows of results, needs a multiple of 32"):
@@ -215,11 +215,11 @@ class Layer:
 
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("off", [None, *RULES])
-def test_a_layer_without_one_rule(telling, monkeypatch, rng, off, n):
+def test_a_layer_without_one_rule(shuffling, monkeypatch, rng, off, n):
     layer, x = Layer(rng), rng.standard_normal((n, 64), "f4")
     rules = [name for name in RULES if name != off]
-    names, got = ran(telling, monkeypatch, rules, lambda ctx: layer(ctx, x), exact=False)
-    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
+    names, got = ran(shuffling, monkeypatch, rules, lambda ctx: layer(ctx, x), exact=False)
+    _, want = ran(shuffling, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
     assert off not in names
     if off is None:
         sums = "linear q8 add to_norm to_q8"
@@ -228,27 +228,29 @@ def test_a_layer_without_one_rule(telling, monkeypatch, rng, off, n):
         assert nmse(value, exact) < 1e-3
 
 
-def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(telling, monkeypatch, rng):
+def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(
+    shuffling, monkeypatch, rng
+):
     layer, x = Layer(rng), rng.standard_normal((2, 64), "f4")
     names, got = ran(
-        telling, monkeypatch, RULES, lambda ctx: layer(ctx, x, early=True), exact=False
+        shuffling, monkeypatch, RULES, lambda ctx: layer(ctx, x, early=True), exact=False
     )
-    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x, early=True), exact=False)
+    _, want = ran(shuffling, monkeypatch, [], lambda ctx: layer(ctx, x, early=True), exact=False)
     assert names.count("linear q8 add to_norm to_q8") == 1
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3
 
 
 @pytest.mark.parametrize(("hidden", "inner"), [(96, 32), (256, 96)])
-def test_layers_of_any_size(telling, monkeypatch, rng, hidden, inner):
+def test_layers_of_any_size(shuffling, monkeypatch, rng, hidden, inner):
     layer, x = Layer(rng, hidden, inner, Q4_0), rng.standard_normal((3, hidden), "f4")
-    _, got = ran(telling, monkeypatch, RULES, lambda ctx: layer(ctx, x), exact=False)
-    _, want = ran(telling, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
+    _, got = ran(shuffling, monkeypatch, RULES, lambda ctx: layer(ctx, x), exact=False)
+    _, want = ran(shuffling, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
     for value, exact in zip(got, want, strict=True):
         assert nmse(value, exact) < 1e-3
 
 
-def test_a_gated_product_that_others_read_is_not_rounded(telling, monkeypatch, rng):
+def test_a_gated_product_that_others_read_is_not_rounded(shuffling, monkeypatch, rng):
     both, down = weight_bytes(rng, 64, 64, Q8_0, 1 / 8), weight_bytes(rng, 40, 32, Q8_0, 1 / 8)
     x = rng.standard_normal((2, 64), "f4")
 
@@ -257,7 +259,7 @@ def test_a_gated_product_that_others_read_is_not_rounded(telling, monkeypatch, r
         joined = w.slice(0, 0, 32).mulmat(rows).swiglu(w.slice(0, 32, 64).mulmat(rows))
         return [weight(ctx._executor, 40, 32, Q8_0, down).mulmat(joined), joined]
 
-    names, _ = ran(telling, monkeypatch, RULES, build, exact=False)
+    names, _ = ran(shuffling, monkeypatch, RULES, build, exact=False)
     assert names == ["q8_activations", "linear q8 gated", "q8_activations", "linear q8"]
 
 

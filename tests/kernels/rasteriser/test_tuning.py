@@ -17,10 +17,14 @@ from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
 
 
-def test_what_lies_in_textures_is_measured_there(telling):
-    found = {m.key for m in tune(telling, [Q4_0, F16], TINY).tiles}
-    assert {"mulmat_q8_stream q4_0 many", "mulmat_told q4_0 one", "mulmat_tiled f16 one"} <= found
-    assert not {name for name in found if name.startswith(("mulmat_q8_lanes", "mulmat_told f16"))}
+def test_what_lies_in_textures_is_measured_there(shuffling):
+    found = {m.key for m in tune(shuffling, [Q4_0, F16], TINY).tiles}
+    assert {
+        "matmul_q8_texture q4_0 many",
+        "matmul_shuffled q4_0 one",
+        "matmul_texture f16 one",
+    } <= found
+    assert not {name for name in found if name.startswith(("matmul_q8", "matmul_shuffled f16"))}
 
 
 @pytest.mark.slow
@@ -28,16 +32,16 @@ def test_what_lies_in_textures_is_measured_there(telling):
 def test_kernels_of_lanes_are_measured_and_rounding_is_no_question(executors, kind):
     executor = executors(kind)
     found = tune(executor, [Q4_0], TINY)
-    lanes = "mulmat_told" if shuffles(executor.capabilities) else "mulmat_lanes"
+    lanes = "matmul_shuffled" if shuffles(executor.capabilities) else "matmul"
     assert lanes in {m.key.split(" ")[0] for m in found.tiles}
     assert not found.rounding
 
 
-def test_a_measured_tile_changes_the_kernel(telling):
-    untuned = dataclasses.replace(telling.capabilities, tuned={})
-    assert shader_of_a_product(telling.as_if(untuned)).count("SOURCES=2") == 1
-    measured = dataclasses.replace(untuned, tuned={key("mulmat_told", Q4_0, 1): Tile(4, 1, 8)})
-    assert shader_of_a_product(telling.as_if(measured)).count("SOURCES=4") == 1
+def test_a_measured_tile_changes_the_kernel(shuffling):
+    untuned = dataclasses.replace(shuffling.capabilities, tuned={})
+    assert shader_of_a_product(shuffling.as_if(untuned)).count("SOURCES=2") == 1
+    measured = dataclasses.replace(untuned, tuned={key("matmul_shuffled", Q4_0, 1): Tile(4, 1, 8)})
+    assert shader_of_a_product(shuffling.as_if(measured)).count("SOURCES=4") == 1
 
 
 def shader_of_a_product(executor):

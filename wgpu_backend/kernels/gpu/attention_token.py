@@ -27,8 +27,8 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if not has_eight_lanes(capabilities) or rows.tokens > rows.sequences:
         return None
     scores = launch.attributes
-    halves = isinstance(scores, Scores) and scores.halves
-    return _clusters(launch, rows, launch.count("v_quads"), halves=halves)
+    f16 = isinstance(scores, Scores) and scores.f16
+    return _clusters(launch, rows, launch.count("v_vec4s"), f16=f16)
 
 
 def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -42,15 +42,15 @@ def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None
 
 @paged_attention.fuses("paged_attention", exact=False)
 @paged_attention_splits.fuses("paged_attention_splits", exact=False)
-def in_halves(node: OpNode, graph: Graph) -> Node | None:
+def in_f16(node: OpNode, graph: Graph) -> Node | None:
     """Attention of a token that multiplies pairs of f16, where rounding is allowed."""
     scores: Scores = node.call.kwargs["scores"]
     able = has_eight_lanes(graph.capabilities) and graph.capabilities.f16
     narrow = all(node.operands[n].spec.dtype != F32 for n in "kv")
     rows = rows_of(node.launch)
-    if scores.halves or not able or not narrow or rows.tokens > rows.sequences:
+    if scores.f16 or not able or not narrow or rows.tokens > rows.sequences:
         return None
-    kwargs = {**node.call.kwargs, "scores": replace(scores, halves=True)}
+    kwargs = {**node.call.kwargs, "scores": replace(scores, f16=True)}
     return graph.call(find(node.op), *node.call.args, **kwargs)
 
 
@@ -61,8 +61,8 @@ def _with_prologue(launch: Launch) -> Launch:
     return replace(launch, choices={**launch.choices, "prologue": prologue})
 
 
-def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Launch | None:
-    k_lane, v_lane = (-(-quads // CLUSTER) for quads in (launch.count("k_quads"), v_quads))
+def _clusters(launch: Launch, rows: Rows, v_vec4s: int, *, f16: bool) -> Launch | None:
+    k_lane, v_lane = (-(-vec4s // CLUSTER) for vec4s in (launch.count("k_vec4s"), v_vec4s))
     most = CLUSTER_SUMS // max(k_lane, v_lane)
     if not most:
         return None  # a query alone would leave no registers
@@ -70,13 +70,13 @@ def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Laun
     step = -(-rows.group // -(-rows.group // most))
     choices: dict[str, str | int] = {
         "ROWS": step,
-        "K_QUADS": k_lane,
-        "V_QUADS": v_lane,
-        "K_EVEN": k_lane * CLUSTER == launch.count("k_quads"),
-        "V_EVEN": v_lane * CLUSTER == v_quads and not shared,
+        "K_VEC4S": k_lane,
+        "V_VEC4S": v_lane,
+        "K_EVEN": k_lane * CLUSTER == launch.count("k_vec4s"),
+        "V_EVEN": v_lane * CLUSTER == v_vec4s and not shared,
         "BLOCK": launch.count("block"),
         "WG": THREADS,
-        "KEYS": _keys(launch, halves=halves),
+        "KEYS": _keys(launch, f16=f16),
         "LAST_SLOT": _last_slot(launch),
     }
     return replace(
@@ -88,7 +88,7 @@ def _clusters(launch: Launch, rows: Rows, v_quads: int, *, halves: bool) -> Laun
             launch.count("splits"),
         ),
         params={**launch.params, "step": step},
-        choices={**launch.choices, **choices, **_arithmetic(launch, halves=halves)},
+        choices={**launch.choices, **choices, **_arithmetic(launch, f16=f16)},
     )
 
 
@@ -100,22 +100,22 @@ def _last_slot(launch: Launch) -> int:
     return (1 << 32) // max(nbytes, 1) - 1
 
 
-def _keys(launch: Launch, *, halves: bool) -> int:
+def _keys(launch: Launch, *, f16: bool) -> int:
     """Positions that a cluster takes at once: as many as fit into registers."""
-    return 8 if halves and all(launch.operands[n].spec.dtype == F16 for n in "kv") else 4
+    return 8 if f16 and all(launch.operands[n].spec.dtype == F16 for n in "kv") else 4
 
 
-def _arithmetic(launch: Launch, *, halves: bool) -> dict[str, str]:
+def _arithmetic(launch: Launch, *, f16: bool) -> dict[str, str]:
     """How keys and values are read, and values added up."""
     chosen = {name: str(launch.choices[name]) for name in "kv"}
     found = {
-        name: _cache(path, launch.operands[name].spec.dtype, halves=halves)
+        name: _cache(path, launch.operands[name].spec.dtype, f16=f16)
         for name, path in chosen.items()
     }
-    return {**found, "sums": f"{FOLDER}/lib/sums_{'f16' if halves else 'f32'}"}
+    return {**found, "sums": f"{FOLDER}/lib/sums_{'f16' if f16 else 'f32'}"}
 
 
-def _cache(path: str, dtype: DType, *, halves: bool) -> str:
+def _cache(path: str, dtype: DType, *, f16: bool) -> str:
     """Module that reads a cache, given the portable one: a state's is written, too.
 
     Values that are columns of keys have none of their own.
@@ -125,6 +125,6 @@ def _cache(path: str, dtype: DType, *, halves: bool) -> str:
     written = path.startswith("formats/state/")
     if dtype.quantised and not written:
         return f"{FOLDER}/lib/cache_{dtype}"
-    if dtype == F16 and halves:
+    if dtype == F16 and f16:
         return f"{FOLDER}/lib/cache_f16{'_written' if written else ''}"
     return path

@@ -8,13 +8,13 @@ import numpy as np
 
 from wgpu_backend import dtypes
 from wgpu_backend.kernels.trials import (
-    HALVES_ERROR,
+    F16_ERROR,
     Context,
     Tensor,
     Trial,
     attention_into_product,
+    f16_weight,
     gated_into_product,
-    halves,
     normal,
     normed_sum,
     quantised,
@@ -24,7 +24,7 @@ from wgpu_backend.kernels.trials import (
 def _few_columns(context: Context, rng: np.random.Generator) -> Tensor:
     """Weights in bytes with a sign, in nibbles and in f16."""
     made = [quantised(context, rng, dtype) for dtype in (dtypes.Q8_0, dtypes.Q4_0)]
-    made.append(halves(context, rng, 40, 256))
+    made.append(f16_weight(context, rng, 40, 256))
     first, second, third = (weight.mulmat(normal(context, rng, 1, 256)) for weight in made)
     return first.concat(second, axis=1).concat(third, axis=1)
 
@@ -35,31 +35,31 @@ def _product_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 F16_TRIALS = (
-    Trial("linear_f16_groups", HALVES_ERROR, _few_columns, in_bytes=False),
+    Trial("linear_f16_groups", F16_ERROR, _few_columns, in_bytes=False),
     Trial(
         "f16_weighted",
-        HALVES_ERROR,
+        F16_ERROR,
         _product_of_a_norm,
         before=("linear_f16_groups",),
         in_bytes=False,
     ),
     Trial(
         "attention_merge_f16",
-        HALVES_ERROR,
+        F16_ERROR,
         partial(attention_into_product, splits=2),
         before=("linear_f16_groups",),
         in_bytes=False,
     ),
     Trial(
         "linear_gated_f16",
-        3 * HALVES_ERROR,  # of a gate, of what it multiplies, and of the product behind them
+        3 * F16_ERROR,  # of a gate, of what it multiplies, and of the product behind them
         gated_into_product,
         before=("linear_f16_groups", "linear_gated"),
         in_bytes=False,
     ),
     Trial(
         "linear_add_f16",
-        HALVES_ERROR,
+        F16_ERROR,
         normed_sum,
         before=("linear_f16_groups", "f16_weighted"),
         in_bytes=False,

@@ -37,7 +37,7 @@ TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
 # Forms of x that a kernel takes.
 VALUES: tuple[Form, ...] = ("values",)
 BYTES: tuple[Form, ...] = ("q8", "q8_pair")
-HALVES: tuple[Form, ...] = ("f16", "f16_nibbles")
+F16_FORMS: tuple[Form, ...] = ("f16", "f16_nibbles")
 PLAIN_F16 = {"weights": "kernels/gpu/lib/weights_f16", "rows": "kernels/gpu/lib/tile_rows_f16"}
 
 
@@ -97,7 +97,7 @@ def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in f16, which are rounded by groups."""
     dtype = launch.operands["weights"].spec.dtype
     shares = _shares_in_f16(dtype, attributes_of(launch).prologue)
-    return _few_rounded(launch, HALVES, shares, 8 if launch.count("n") == 1 else 4, capabilities)
+    return _few_rounded(launch, F16_FORMS, shares, 8 if launch.count("n") == 1 else 4, capabilities)
 
 
 def _few_rounded(

@@ -107,7 +107,7 @@ def _merging(x: Node, out: Spec, choices: Mapping[str, str | bool]) -> Launch:
         out,
         {"x": x},
         threads=8 * size,
-        params={"size": size, "splits": splits, "quads": cols // 4},
+        params={"size": size, "splits": splits, "vec4s": cols // 4},
         choices={**choices},
         work=x.spec.nbytes,
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from wgpu_backend import dtypes
 from wgpu_backend.kernels.trials import (
-    HALVES_ERROR,
+    F16_ERROR,
     LARGEST_ERROR,
     ROUNDING_ERROR,
     Context,
@@ -16,7 +16,7 @@ from wgpu_backend.kernels.trials import (
     Trial,
     attention,
     attention_into_product,
-    halves,
+    f16_weight,
     next_token,
     normal,
 )
@@ -26,13 +26,13 @@ from wgpu_backend.sample import SamplingOptions, sampling_params_of
 
 def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
     """A product of many columns."""
-    return halves(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
+    return f16_weight(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
 
 
 def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
     """Two products that are joined, of a norm of one row."""
     x = normal(context, rng, 1, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
-    both = halves(context, rng, 64, 320)
+    both = f16_weight(context, rng, 64, 320)
     gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
     return gate.mulmat(x).swiglu(up.mulmat(x))
 
@@ -48,7 +48,7 @@ def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 TRIALS = (
-    Trial("linear_f16", HALVES_ERROR, _products_in_f16),
+    Trial("linear_f16", F16_ERROR, _products_in_f16),
     Trial("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
     Trial(
         "rope_attention_splits",
@@ -62,7 +62,7 @@ TRIALS = (
         partial(attention_into_product, splits=2),
         ("linear_q8",),
     ),
-    Trial("paged_attention", HALVES_ERROR, partial(attention, tokens=2)),
-    Trial("paged_attention_splits", HALVES_ERROR, partial(attention, tokens=2, splits=3)),
+    Trial("paged_attention", F16_ERROR, partial(attention, tokens=2)),
+    Trial("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
     Trial("top_k_sample_into", 0.0, _sampled),
 )

@@ -37,7 +37,7 @@ ATTENTION = ("paged_attention", "paged_attention_splits")
 
 KERNELS = [
     Kernel("sort_rows", is_rasteriser, lone_threads.sort_rows),
-    Kernel("choose", is_rasteriser, lone_threads.choose),
+    Kernel("select_top_k", is_rasteriser, lone_threads.select_top_k),
     Kernel("route", is_rasteriser, lone_threads.route),
     Kernel("scan", is_rasteriser, lone_threads.scan),
     Kernel("radix_count", is_rasteriser, lone_threads.radix_count),

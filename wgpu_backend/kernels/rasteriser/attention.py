@@ -36,19 +36,19 @@ def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
 def by_lanes(launch: Launch) -> Launch:
     """Launch of the kernel of lanes that shuffle."""
     rows = rows_of(launch)
-    step, choices = lane_tile(rows, launch.count("v_quads"))
+    step, choices = lane_tile(rows, launch.count("v_vec4s"))
     return tiled(replace(launch, shader=f"{FOLDER}/attention"), rows, step, choices)
 
 
-def lane_tile(rows: Rows, v_quads: int) -> tuple[int, dict[str, str | int]]:
+def lane_tile(rows: Rows, v_vec4s: int) -> tuple[int, dict[str, str | int]]:
     """Rows of a tile, and choices, of kernels that build on ``lib/lane_tile`` of the family."""
-    lane_quads = -(-v_quads // LANES)
-    step = rows.step(most(LANE_ROWS, LANE_SUMS // lane_quads))
+    lane_vec4s = -(-v_vec4s // LANES)
+    step = rows.step(most(LANE_ROWS, LANE_SUMS // lane_vec4s))
     return step, {
         "WG": LANES,
         "ROWS": next(n for n in LANE_ROWS if n >= step),
         "POSITIONS": LANE_POSITIONS,
-        "LANE_QUADS": lane_quads,
+        "LANE_VEC4S": lane_vec4s,
     }
 
 
@@ -56,7 +56,7 @@ def _plain(launch: Launch) -> Launch:
     """A row a work group: tiles through workgroup memory take ten seconds to compile."""
     choices: dict[str, str | int] = {
         "WG": LANES,
-        "LANE_QUADS": -(-launch.count("v_quads") // LANES),
+        "LANE_VEC4S": -(-launch.count("v_vec4s") // LANES),
         "Q_SIZE": launch.operands["q"].spec.shape[2],
     }
     plain = replace(launch, shader=f"{FOLDER}/attention_plain")

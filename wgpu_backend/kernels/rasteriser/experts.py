@@ -12,7 +12,7 @@ from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.ops.linear.attributes import VALUES, attributes_of
 from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
 
-SHADER = f"{FOLDER}/mulmat_id"
+SHADER = f"{FOLDER}/matmul_by_expert"
 ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a tile
 
 
@@ -27,7 +27,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
 def _by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
     choices = {**launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
     if shuffles(capabilities):
-        choices["fours"] = f"{LIB}/vec4_shuffled"
+        choices["vec4s"] = f"{LIB}/vec4_shuffled"
         if launch.operands["x"].spec.dtype == F32:
             choices["x"] = f"{LIB}/f32_by_u64"
     return by_rows(replace(launch, shader=SHADER, choices=choices), LANES * rows)

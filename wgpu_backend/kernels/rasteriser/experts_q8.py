@@ -11,8 +11,8 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.experts import TILE_ROWS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
-from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_of_a_turn
-from wgpu_backend.kernels.rasteriser.strips import has_short_rows
+from wgpu_backend.kernels.rasteriser.interleaved_rows import has_short_rows
+from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_per_iteration
 from wgpu_backend.ops.linear.attributes import Q8, VALUES, attributes_of
 from wgpu_backend.ops.moe.expert_tiles import again
 from wgpu_backend.ops.moe.experts import (
@@ -24,7 +24,7 @@ from wgpu_backend.ops.moe.experts import (
 )
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 
-SHADER = f"{FOLDER}/mulmat_id_q8"
+SHADER = f"{FOLDER}/matmul_q8_by_expert"
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
 
 
@@ -41,7 +41,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
         "sums": f"{LIB}/sums_of_pairs",
         "ROWS": TILE_ROWS,
         "COLS": columns,
-        "BLOCK": groups_of_a_turn(launch, columns),
+        "BLOCK": groups_per_iteration(launch, columns),
         "GROUPS": launch.count("groups") if short else 0,
         "TOUCH": not tiles and launch.count("pairs") <= TOUCHED_PAIRS and has_short_rows(launch),
         "WG": LANES,

@@ -16,9 +16,9 @@ def sort_rows(launch: Launch, _: Capabilities) -> Launch:
     return _alone(launch, "sort_rows", launch.out.shape[0])
 
 
-def choose(launch: Launch, _: Capabilities) -> Launch:
+def select_top_k(launch: Launch, _: Capabilities) -> Launch:
     """Choose the largest of a row a thread."""
-    return _alone(launch, "choose", launch.out.shape[0])
+    return _alone(launch, "select_top_k", launch.out.shape[0])
 
 
 def route(launch: Launch, _: Capabilities) -> Launch:

@@ -1,4 +1,4 @@
-"""Products with f32 activations, a lane making rows of its own."""
+"""Products with f32 activations, a lane making whole rows."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
-from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
-from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
+from wgpu_backend.kernels.rasteriser.interleaved_rows import interleave_depth, interleaved_groups
+from wgpu_backend.kernels.rasteriser.textures import in_texture, lies_in_texture
 from wgpu_backend.ops.check import FLOATS, grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
-from wgpu_backend.ops.linear.tiles import FEW, chosen, even_share
+from wgpu_backend.ops.linear.tiles import FEW, even_share, select_tile
 from wgpu_backend.ops.rounding.normed import SQUARED
 
-PLAIN, SHUFFLED = f"{FOLDER}/mulmat", f"{FOLDER}/mulmat_shuffled"
+PLAIN, SHUFFLED = f"{FOLDER}/matmul", f"{FOLDER}/matmul_shuffled"
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
 
 
 def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply with weights, in strips of rows, from buffers or textures."""
+    """Multiply with weights, from interleaved rows in buffers or textures."""
     shuffled = shuffles(capabilities)
     if not _takes(launch, capabilities):
         return None
     require_whole(launch)
     n, joins = launch.count("n"), joined_rows(launch)
-    textured = lies_in_image(launch, "weights", capabilities)
+    textured = lies_in_texture(launch, "weights", capabilities)
     tile = _tile(launch, capabilities, textured=textured)
     columns = even_share(n, tile.columns)
     rows = tile.rows if textured else tile.rows // joins
-    length = strip_length(launch.out.shape[-1], rows) if shuffled and not textured else 1
+    depth = interleave_depth(launch.out.shape[-1], rows) if shuffled and not textured else 1
 
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = grid_for(strip_groups(weight_rows // joins, rows, length))
+        x, y, _ = grid_for(interleaved_groups(weight_rows // joins, rows, depth))
         return (x, y, -(-n // columns))
 
     choices = {**launch.choices, **_attributes(launch)}
@@ -43,7 +43,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if textured:
         choices |= _from_textures(launch, n, tile.rows, columns)
     elif shuffled:
-        choices |= _from_buffers(launch.operands["weights"].spec.dtype, tile.rows, length)
+        choices |= _from_buffers(launch.operands["weights"].spec.dtype, tile.rows, depth)
     return replace(launch, shader=SHUFFLED if shuffled else PLAIN, groups=groups, choices=choices)
 
 
@@ -59,7 +59,7 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
         return False
     if found.epilogue.norm:
         floats = launch.operands["weights"].spec.dtype in FLOATS
-        return floats and lies_in_image(launch, "weights", capabilities)
+        return floats and lies_in_texture(launch, "weights", capabilities)
     return prologue.eps is None or shuffles(capabilities)
 
 
@@ -67,35 +67,40 @@ def _attributes(launch: Launch) -> dict[str, str | int]:
     """Choices that say what comes before and behind the sums."""
     found = attributes_of(launch)
     normed: dict[str, str | int] = {} if found.prologue.eps is None else {"NORMED": True}
-    return normed | ({"ending": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
+    return normed | ({"epilogue": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
 
 
 def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:
     """What a work group makes; as many rows as share squares, if it leaves those."""
-    kernel = "mulmat_told" if shuffles(capabilities) else "mulmat_lanes"
-    kernel = "mulmat_tiled" if textured else kernel
+    kernel = "matmul_shuffled" if shuffles(capabilities) else "matmul"
+    kernel = "matmul_texture" if textured else kernel
     dtype = launch.operands["weights"].spec.dtype
-    tile = chosen(capabilities, kernel, dtype, launch.count("n"))
+    tile = select_tile(capabilities, kernel, dtype, launch.count("n"))
     if not attributes_of(launch).epilogue.norm:
         return tile
     return Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
 
 
 def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str, str | int]:
-    """Choices of lanes that read a weight as `layouts.tiled` lays it out."""
-    # One column wants its weights used at once; several share what a row is told.
-    bunch = 1 if columns == 1 else rows
+    """Choices of lanes that read a weight as `layouts.float_texture` lays it out."""
+    # One column uses its weights at once; several share shuffled values of x among rows.
+    rows_per_load = 1 if columns == 1 else rows
     return {
-        **in_image(launch, "weights", 1 if n <= FEW else 4),
-        "own": f"{LIB}/rows_in_tiles",
-        "BUNCH": bunch,
-        "BUNCHES": rows // bunch,
-        # Halves of a weight lie far apart in the texture: in turns, each is one run through memory.
-        "PASSES": joined_rows(launch),
+        **in_texture(launch, "weights", 1 if n <= FEW else 4),
+        "row_mapping": f"{LIB}/row_mapping_of_tiles",
+        "ROWS_PER_LOAD": rows_per_load,
+        "LOADS": rows // rows_per_load,
+        # Gate and up lie far apart in the texture: read one after the other, each is one run.
+        "X_READS": joined_rows(launch),
     }
 
 
-def _from_buffers(dtype: DType, rows: int, length: int) -> dict[str, str | int]:
-    """Choices of lanes that shuffle rows of a weight in buffers, in strips."""
+def _from_buffers(dtype: DType, rows: int, depth: int) -> dict[str, str | int]:
+    """Choices of lanes that shuffle interleaved rows of a weight in buffers."""
     floats = {"source": f"{FOLDER}/source/{dtype}", "weights": f"{LIB}/vectors_by_u64"}
-    return {"BUNCH": rows, "BUNCHES": 1, "STRIP": length, **(floats if dtype in FLOATS else {})}
+    return {
+        "ROWS_PER_LOAD": rows,
+        "LOADS": 1,
+        "INTERLEAVE": depth,
+        **(floats if dtype in FLOATS else {}),
+    }

@@ -1,4 +1,4 @@
-"""Products of weights in blocks with activations in eight bits, a lane making rows of its own."""
+"""Products of weights in blocks with activations in eight bits, a lane making whole rows."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from wgpu_backend.dtypes import Q4_0, Q4_1, Q4_K, Q5_0, Q5_1
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
-from wgpu_backend.kernels.rasteriser.images import groups_in_image, lies_in_image
-from wgpu_backend.kernels.rasteriser.strips import strip_groups, strip_length
+from wgpu_backend.kernels.rasteriser.interleaved_rows import interleave_depth, interleaved_groups
+from wgpu_backend.kernels.rasteriser.textures import groups_in_texture, lies_in_texture
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
-from wgpu_backend.ops.linear.tiles import chosen, even_share
+from wgpu_backend.ops.linear.tiles import even_share, select_tile
 from wgpu_backend.ops.rounding.q8 import GROUP, ROW
 
-SHADER = f"{FOLDER}/mulmat_q8"
-# Formats of which two groups in one turn of the loop still are short enough for a core's caches,
-# and how many columns leave registers for it.
+SHADER = f"{FOLDER}/matmul_q8"
+# Formats of which two groups in an iteration of the loop still fit the instruction cache, and how
+# many columns leave registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 SHORT_COLUMNS = 2
 BINDINGS = 9  # of the largest kernel: four planes of weights, and five
 
 
 def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply with weights, in strips of rows, from buffers or textures."""
+    """Multiply with weights, from interleaved rows in buffers or textures."""
     if not _takes(launch, capabilities):
         return None
     require_whole(launch)
     n = launch.count("n")
-    stream = lies_in_image(launch, "weights", capabilities)
+    textured = lies_in_texture(launch, "weights", capabilities)
     dtype = launch.operands["weights"].spec.dtype
-    tile = chosen(capabilities, "mulmat_q8_stream" if stream else "mulmat_q8_lanes", dtype, n)
-    whole = stream or attributes_of(launch).epilogue.rounded
+    tile = select_tile(capabilities, "matmul_q8_texture" if textured else "matmul_q8", dtype, n)
+    whole = textured or attributes_of(launch).epilogue.rounded
     rows = GROUP // LANES if whole else tile.rows
-    length = 1 if whole else strip_length(launch.out.shape[-1], rows)
+    depth = 1 if whole else interleave_depth(launch.out.shape[-1], rows)
     sources, parts = joined_rows(launch), attributes_of(launch).prologue.parts
     columns = parts * even_share(n // parts, tile.columns // parts)
 
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = grid_for(strip_groups(weight_rows // sources, rows, length))
+        x, y, _ = grid_for(interleaved_groups(weight_rows // sources, rows, depth))
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
     choices = {**_attributes(launch), **sizes, "sums": f"{LIB}/sums_of_pairs"}
-    choices |= _from_stream(launch) if stream else _from_planes(launch, columns, length)
+    choices |= _from_texture(launch) if textured else _from_planes(launch, columns, depth)
     if shuffles(capabilities):
         if launch.choices["x"] == ROW:
             choices["x"] = f"{LIB}/column_shuffled"
-        choices |= {} if stream else {"words": f"{LIB}/words_u64"}
+        choices |= {} if textured else {"words": f"{LIB}/words_u64"}
     return replace(launch, shader=SHADER, groups=groups, choices=choices)
 
 
@@ -80,32 +80,32 @@ def _attributes(launch: Launch) -> dict[str, str | int | float]:
     if found.epilogue.norm:
         del given["ADDS"]  # as it always does
         vectors = {"addend": "formats/vec4/f32", "scale": "formats/vec4/f32"}
-        return {**given, **vectors, "ending": f"{EPILOGUE}/q8_summed"}
-    return {**given, "ending": f"{EPILOGUE}/q8_rounded"}
+        return {**given, **vectors, "epilogue": f"{EPILOGUE}/q8_summed"}
+    return {**given, "epilogue": f"{EPILOGUE}/q8_rounded"}
 
 
-def _from_stream(launch: Launch) -> dict[str, str | int]:
-    """Choices of a product that reads a weight as `layouts.streams` lays it out."""
-    return {**groups_in_image(launch, "weights"), "GROUPS": launch.count("groups")}
+def _from_texture(launch: Launch) -> dict[str, str | int]:
+    """Choices of a product that reads a weight as `layouts.block_texture` lays it out."""
+    return {**groups_in_texture(launch, "weights"), "GROUPS": launch.count("groups")}
 
 
-def _from_planes(launch: Launch, columns: int, length: int) -> dict[str, str | int]:
-    """Choices of a product that reads a weight's planes, in strips of some rows."""
-    block = groups_of_a_turn(launch, columns)
+def _from_planes(launch: Launch, columns: int, depth: int) -> dict[str, str | int]:
+    """Choices of a product that reads a weight's planes, in interleaved rows."""
+    block = groups_per_iteration(launch, columns)
     known = _known_groups(launch)
     weights = f"{FOLDER}/dot/{launch.operands['weights'].spec.dtype}"
-    sizes = {"BLOCK": block, "AT_ONCE": block, "GROUPS": known, "STRIP": length}
+    sizes = {"BLOCK": block, "AT_ONCE": block, "GROUPS": known, "INTERLEAVE": depth}
     return {"weights": weights, **sizes}
 
 
 def _known_groups(launch: Launch) -> int:
-    """Groups of a row where a kernel that knows them pays for being one more; 0 elsewhere."""
+    """Groups of a row where a kernel compiled for them is faster; 0 elsewhere."""
     short = launch.operands["weights"].spec.dtype in SHORT
     return launch.count("groups") if short else 0
 
 
-def groups_of_a_turn(launch: Launch, columns: int) -> int:
-    """Groups of one turn of the loop, whose scales one load brings; sums of many leave one room."""
+def groups_per_iteration(launch: Launch, columns: int) -> int:
+    """Groups of an iteration, whose scales one load brings; sums of many leave one room."""
     even = launch.count("groups") % 2 == 0
     short = launch.operands["weights"].spec.dtype in SHORT
     return 2 if even and short and columns <= SHORT_COLUMNS else 1

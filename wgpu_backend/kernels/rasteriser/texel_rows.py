@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.kernels.rasteriser.images import in_image, lies_in_image
+from wgpu_backend.kernels.rasteriser.textures import in_texture, lies_in_texture
 from wgpu_backend.ops.rows.launches import GROUP
 
 
 def rows(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Gather rows of a weight from the texture that it lies in, if it does."""
     matrix = launch.shader in ("", "ops/rows_quant") and "weights" in launch.operands
-    if not matrix or not lies_in_image(launch, "weights", capabilities):
+    if not matrix or not lies_in_texture(launch, "weights", capabilities):
         return None
-    choices = {**launch.choices, **in_image(launch, "weights")}
+    choices = {**launch.choices, **in_texture(launch, "weights")}
     if launch.shader == "ops/rows_quant":
         return replace(launch, choices=choices)
     size, cols = launch.count("size"), launch.count("cols")

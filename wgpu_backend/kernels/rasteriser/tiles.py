@@ -24,19 +24,19 @@ def _lane_tiles(
 
 # Rows of lanes are even, since two rows of a weight may be joined.
 _OF_LANES: Mapping[str, Mapping[Class, tuple[Tile, ...]]] = {
-    "mulmat_lanes": _lane_tiles(
+    "matmul": _lane_tiles(
         Tile(2, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
     ),
-    "mulmat_told": _lane_tiles(
+    "matmul_shuffled": _lane_tiles(
         Tile(2, 1, LANES), Tile(2, 8, LANES), Tile(2, 8, LANES), rows=(2, 4), columns=(4, 8)
     ),
-    "mulmat_tiled": _lane_tiles(
+    "matmul_texture": _lane_tiles(
         Tile(8, 1, LANES), Tile(8, 4, LANES), Tile(4, 8, LANES), rows=(2, 4, 8), columns=(4, 8)
     ),
-    "mulmat_q8_lanes": _lane_tiles(
+    "matmul_q8": _lane_tiles(
         Tile(4, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
     ),
-    "mulmat_q8_stream": {
+    "matmul_q8_texture": {
         "one": (Tile(4, 1, LANES),),
         "few": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
         "many": (Tile(4, 8, LANES), Tile(4, 4, LANES)),

@@ -12,7 +12,7 @@ from wgpu_backend.kernels.trials import (
     Trial,
     attention_into_product,
     by_expert,
-    halves,
+    f16_weight,
     normal,
 )
 
@@ -20,19 +20,19 @@ from wgpu_backend.kernels.trials import (
 def _products_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
     """A product, and two that are joined, of one norm."""
     normed = normal(context, rng, 3, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
-    both = halves(context, rng, 64, 320)
+    both = f16_weight(context, rng, 64, 320)
     gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
     joined = gate.mulmat(normed).swiglu(up.mulmat(normed))
-    return halves(context, rng, 40, 320).mulmat(normed).concat(joined, axis=1)
+    return f16_weight(context, rng, 40, 320).mulmat(normed).concat(joined, axis=1)
 
 
 def _weighted_sum(context: Context, rng: np.random.Generator) -> Tensor:
     """A residual that is read, and the product of its norm."""
-    total = halves(context, rng, 96, 64).linear(
+    total = f16_weight(context, rng, 96, 64).linear(
         normal(context, rng, 3, 64), normal(context, rng, 3, 96)
     )
     normed = total.rms_norm(normal(context, rng, 96), eps=1e-5)
-    return halves(context, rng, 40, 96).mulmat(normed).concat(total, axis=1)
+    return f16_weight(context, rng, 40, 96).mulmat(normed).concat(total, axis=1)
 
 
 TRIALS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
-from wgpu_backend.kernels.rasteriser.images import lies_in_image
+from wgpu_backend.kernels.rasteriser.textures import lies_in_texture
 from wgpu_backend.ops.check import FLOATS
 from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, attributes_of
 from wgpu_backend.ops.linear.gates import lies_whole
@@ -39,5 +39,7 @@ def _fits(product: OpNode, capabilities: Capabilities) -> bool:
     """
     weight, found = product.operands["weights"], attributes_of(product.launch)
     sums = adds(product) and found.epilogue == SUMS and found.prologue.form == "values"
-    imaged = weight.spec.dtype in FLOATS and lies_in_image(product.launch, "weights", capabilities)
-    return sums and imaged and lies_whole(weight) and product.launch.count("n") <= FEW
+    textured = weight.spec.dtype in FLOATS and lies_in_texture(
+        product.launch, "weights", capabilities
+    )
+    return sums and textured and lies_whole(weight) and product.launch.count("n") <= FEW

@@ -217,8 +217,8 @@ def _extents(q: Node, kv_heads: int, v_cols: int) -> dict[str, int]:
         "heads": heads,
         "group": group,
         "rows": tokens * group,
-        "k_quads": cols // 4,
-        "v_quads": v_cols // 4,
+        "k_vec4s": cols // 4,
+        "v_vec4s": v_cols // 4,
     }
 
 

@@ -48,7 +48,7 @@ class Rows:
 
 def select_tiles(launch: Launch, _: Capabilities) -> Launch:
     """Choose the tile."""
-    return _tiles(launch, rows_of(launch), launch.count("v_quads"))
+    return _tiles(launch, rows_of(launch), launch.count("v_vec4s"))
 
 
 def rows_of(launch: Launch) -> Rows:
@@ -57,8 +57,8 @@ def rows_of(launch: Launch) -> Rows:
     return Rows(tokens, launch.count("group"), table.shape[0])
 
 
-def _tiles(launch: Launch, rows: Rows, v_quads: int) -> Launch:
-    chunks = -(-v_quads // CHUNK)
+def _tiles(launch: Launch, rows: Rows, v_vec4s: int) -> Launch:
+    chunks = -(-v_vec4s // CHUNK)
     step = rows.step(most(THREAD_ROWS, 4 * THREAD_SUMS // chunks))
     size = next(n for n in THREAD_ROWS if n >= step)
     choices: dict[str, str | int] = {

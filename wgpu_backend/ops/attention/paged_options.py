@@ -48,7 +48,7 @@ class Scores:
     kv_heads : int
     window : int
     softcap : float
-    halves : bool
+    f16 : bool
         Pairs of f16 may be multiplied, a few of which are added up before they go into f32.
     causal : bool
     chunk : int
@@ -64,7 +64,7 @@ class Scores:
     kv_heads: int
     window: int = 0
     softcap: float = 0.0
-    halves: bool = False
+    f16: bool = False
     causal: bool = True
     chunk: int = 0
     symmetric_window: int = 0

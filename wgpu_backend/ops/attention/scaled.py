@@ -134,8 +134,8 @@ def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
         "step": 1,
         "k_cols": cols,
         "v_cols": v_cols,
-        "k_quads": -(-cols // 4),
-        "v_quads": -(-v_cols // 4),
+        "k_vec4s": -(-cols // 4),
+        "v_vec4s": -(-v_cols // 4),
     }
 
 

@@ -22,9 +22,9 @@ def select_tiles(launch: Launch, _: Capabilities) -> Launch:
 def by_queries(launch: Launch, width: int) -> Launch:
     """Launch that takes neighbouring queries of one head together, in groups of so many threads."""
     batch, tokens, heads, cols = launch.operands["q"].spec.shape
-    lane_quads = max(-(-launch.operands["v"].spec.shape[3] // (4 * width)), 1)
-    quads = -(-cols // (4 * QUERY_STEP)) * QUERY_STEP
-    fitting = min(LANE_VECTORS // lane_quads, QUERY_NBYTES // (16 * quads))
+    lane_vec4s = max(-(-launch.operands["v"].spec.shape[3] // (4 * width)), 1)
+    vec4s = -(-cols // (4 * QUERY_STEP)) * QUERY_STEP
+    fitting = min(LANE_VECTORS // lane_vec4s, QUERY_NBYTES // (16 * vec4s))
     queries = 1 if tokens == 1 or fitting < QUERIES else QUERIES
     tiles = max(-(-tokens // queries), 1)
     return replace(
@@ -34,8 +34,8 @@ def by_queries(launch: Launch, width: int) -> Launch:
             **launch.choices,
             "WG": width,
             "QUERIES": queries,
-            "LANE_QUADS": lane_quads,
-            "K_QUADS": quads,
+            "LANE_VEC4S": lane_vec4s,
+            "K_VEC4S": vec4s,
             "TAIL": cols % 4 != 0,
             **_reading(launch, "k"),
             **_reading(launch, "v"),

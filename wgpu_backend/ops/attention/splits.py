@@ -42,6 +42,6 @@ def attention_merge(x: Node) -> Launch:
         out,
         {"x": x},
         threads=out.size // 4,
-        params={"size": out.size // 4, "splits": splits, "quads": (width - 4) // 4},
+        params={"size": out.size // 4, "splits": splits, "vec4s": (width - 4) // 4},
         work=x.spec.nbytes,
     )

@@ -104,7 +104,7 @@ def _by_vectors(launch: Launch, groups: int) -> Launch:
     params = {
         "pixels": math.prod(launch.out.shape[:4]),
         "blocks": groups * -(-outputs // groups // 4),
-        "quads": launch.operands["weight"].spec.shape[4] // 4,
+        "vec4s": launch.operands["weight"].spec.shape[4] // 4,
     }
     return in_groups_of(replace(launch, params={**launch.params, **params}), WIDTH)
 

@@ -7,7 +7,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.elementwise.arithmetic import binary, in_registers
 from wgpu_backend.ops.op import Replace, op
 
@@ -25,7 +25,7 @@ def unary(name: str, x: Node, allowed: tuple[DType, ...] = FLOATS) -> Launch:
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params=params,
         choices={**in_registers(x.spec.dtype), "DENSE": x.spec.is_dense},
         in_place=("x",),
@@ -253,7 +253,7 @@ def silu_alpha_limit(x: Node, up: Node, alpha: float, limit: float) -> Launch:
     return Launch(
         out,
         {"x": x, "up": up},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={"size": out.size, "alpha": alpha, "limit": limit},
         in_place=("x", "up"),
         work=3 * out.nbytes,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from wgpu_backend.dtypes import I32, U32, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
-from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.op import op
 
 NUMBERS = (*FLOATS, I32, U32)
@@ -57,7 +57,7 @@ def binary(
     return Launch(
         out,
         {"a": a, "b": b},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params=params,
         choices=choices,
         in_place=("a", "b"),
@@ -164,7 +164,7 @@ def scale(x: Node, *, factor: float, bias: float = 0.0) -> Launch:
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params=params,
         in_place=("x",),
         work=2 * out.nbytes,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from wgpu_backend.dtypes import BOOL, I8, I16, U8, U16, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
-from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary
 from wgpu_backend.ops.op import op
@@ -152,7 +152,7 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
     return Launch(
         out,
         operands,
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={
             "size": out.size,
             "shape": pad_to_4d(out.shape, 1),

@@ -20,7 +20,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.check import quads
+from wgpu_backend.ops.check import vec4s
 from wgpu_backend.ops.elementwise.arithmetic import wraps
 from wgpu_backend.ops.op import REGISTRY, op
 from wgpu_backend.wgsl_source import Inline, Source, read
@@ -39,14 +39,14 @@ _FRAMES = {"// @import lib/elementwise/unary", "// @import lib/elementwise/binar
 _KERNEL = Template("""\
 $imports
 const WG: u32 = 64u;
-const TURNS: u32 = 1u;
+const ITEMS_PER_THREAD: u32 = 1u;
 struct Params { size: u32, $offsets }
 @group(0) @binding(0) var<uniform> params: Params;
 $bodies
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    for (var turn = 0u; turn < TURNS; turn++) {
-        let i = 4u * turn_index(id, groups, WG, TURNS, turn);
+    for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
+        let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
             $values
             y_store4(i, $last);
@@ -92,7 +92,7 @@ def chain(steps: tuple[Step, ...], *operands: Node) -> Launch:
     return Launch(
         out,
         dict(zip(names, operands, strict=True)),
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={"size": out.size},
         shader=_wgsl(steps, repeats),
         in_place=tuple(n for n, every in zip(names, repeats, strict=True) if not every),

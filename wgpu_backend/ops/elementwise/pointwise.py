@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import BF16, BOOL, F32, I32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, quads, require, require_dtype, require_number
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_number, vec4s
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
@@ -193,7 +193,7 @@ def clamp(x: Node, low: float, high: float) -> Launch:
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={"size": out.size, "low": low, "high": high},
         in_place=("x",),
         work=2 * out.nbytes,
@@ -227,7 +227,7 @@ def fill(x: Node, value: float) -> Launch:
     return Launch(
         out,
         {},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={"size": out.size, "low": low, "high": high},
         choices=moving(out.dtype),
         work=out.nbytes,

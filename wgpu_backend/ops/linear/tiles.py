@@ -1,7 +1,7 @@
 """Tiles that kernels of products may have: a default each, and what tuning may choose instead.
 
-Which is the fastest hangs on the device, the format and the number of columns. `chosen` is how a
-product asks; `wgpu-backend tune` measures the candidates and puts the best into Capabilities.
+Which is the fastest depends on the device, the format and the number of columns. `select_tile` is
+how a product asks; `wgpu-backend tune` measures the candidates and puts the best into Capabilities.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: i
     return capabilities.tuned.get(key(shader, dtype, columns))
 
 
-def chosen(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
+def select_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
     """Tile of a product: what was measured to be the fastest, or the default."""
     measured = tuned_tile(capabilities, shader, dtype, columns)
     return measured or TILES[shader].by_class[class_of(columns)][0]

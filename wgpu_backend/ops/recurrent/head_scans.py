@@ -26,7 +26,7 @@ from wgpu_backend.ops.recurrent.runs import require_runs, require_state
 
 MAX_KEYS = 512  # states of a column
 THREADS = 128
-_OWN_QUADS = 8  # vectors of four states that suit the registers of a thread
+_OWN_VEC4S = 8  # vectors of four states that suit the registers of a thread
 
 
 @op(dense=("runs",), trusted=True)
@@ -310,15 +310,15 @@ def _sizes(rows: int, staged: int) -> dict[str, int]:
     each.
     """
     parts = 1
-    while parts * _OWN_QUADS * 4 < rows:
+    while parts * _OWN_VEC4S * 4 < rows:
         parts *= 2
-    quads = ceil_div(ceil_div(rows, 4), parts)
-    length = parts * quads
+    vec4s = ceil_div(ceil_div(rows, 4), parts)
+    length = parts * vec4s
     return {
         "WG": THREADS,
         "COLS": THREADS // parts,
         "PARTS": parts,
-        "QUADS": quads,
+        "VEC4S": vec4s,
         "LENGTH": length,
         "STAGED": staged,
         "WORK": staged * length,

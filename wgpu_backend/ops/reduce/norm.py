@@ -41,7 +41,7 @@ def reducing_rows(launch: Launch, way: str) -> Launch:
     return replace(launch, choices={**launch.choices, "row_reduce": way})
 
 
-def in_quads(cols: int, *operands: Node) -> bool:
+def in_vec4s(cols: int, *operands: Node) -> bool:
     """Whether rows, and vectors as long as they are, consist of whole vectors of four."""
     return cols % 4 == 0 and all(node.spec.offset % 4 == 0 for node in operands)
 
@@ -81,7 +81,7 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x, "weight": scale},
         groups=grid_for(rows),
-        shader="ops/rms_norm_quads" if aligned and in_quads(x.spec.shape[-1], x, scale) else "",
+        shader="ops/rms_norm_vec4" if aligned and in_vec4s(x.spec.shape[-1], x, scale) else "",
         params={
             "rows": rows,
             "cols": x.spec.shape[-1],
@@ -126,7 +126,7 @@ def layer_norm(
         Spec.dense(x.spec.shape, F32),
         operands,
         groups=grid_for(rows),
-        shader="ops/layer_norm_quads" if in_quads(cols, *operands.values()) else "",
+        shader="ops/layer_norm_vec4" if in_vec4s(cols, *operands.values()) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         choices={"WEIGHTED": weight is not None, "BIASED": bias is not None},
         work=2 * x.spec.nbytes,
@@ -151,7 +151,7 @@ def softmax(x: Node) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=grid_for(rows),
-        shader="ops/softmax_quads" if in_quads(cols, x) else "",
+        shader="ops/softmax_vec4" if in_vec4s(cols, x) else "",
         params={"rows": rows, "cols": cols},
         work=2 * x.spec.nbytes,
     )

@@ -25,7 +25,7 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.elementwise.pointwise import sqrt
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.norm import in_quads
+from wgpu_backend.ops.reduce.norm import in_vec4s
 from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped
 
@@ -77,62 +77,62 @@ def reduce(
         Outputs in the order of the axes kept.
     """
     number = I32 if x.spec.dtype == I32 else F32
-    kept, line = _split(x.spec, axes)
-    parts = _parts(line.size, part)
+    kept, reduced = _split(x.spec, axes)
+    parts = _parts(reduced.size, part)
     launch = Launch(
         Spec.dense((kept.size, parts), number),
         {"x": x, "centre": x if centre is None else centre},
         threads=kept.size * parts,
-        params={**_layout(kept, line), "part": part, "parts": parts, "divisor": divisor},
+        params={**_layout(kept, reduced), "part": part, "parts": parts, "divisor": divisor},
         choices={
             **FOLDS[kind, number],
             "CENTRED": kind == "squares",
-            "LINE": len(line.shape) < 2,
-            "KEPT_LINE": len(kept.shape) < 2,
+            "ONE_REDUCED_AXIS": len(reduced.shape) < 2,
+            "ONE_KEPT_AXIS": len(kept.shape) < 2,
         },
         work=x.spec.nbytes,
     )
-    if _in_column_quads(kept, line, x.spec.offset):
-        return replace(launch, threads=launch.out.size // 4, shader="ops/reduce_column_quads")
-    return _along_lines(launch, kept, line, part)
+    if _in_column_vec4s(kept, reduced, x.spec.offset):
+        return replace(launch, threads=launch.out.size // 4, shader="ops/reduce_column_vec4")
+    return _along_reduced(launch, kept, reduced, part)
 
 
-def _along_lines(launch: Launch, kept: Spec, line: Spec, part: int) -> Launch:
+def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Launch:
     """Launch of a work group, or of a thread that folds alone, for each part of an output."""
     x, centre = launch.operands["x"], launch.operands["centre"]
-    choices = {**launch.choices, **_by_quads(kept, line, part, x.spec.offset)}
-    launch = replace(launch, operands={"x": x, "quads": x, "centre": centre}, choices=choices)
-    if not _threads_alone(kept, line, part):
+    choices = {**launch.choices, **_by_vec4s(kept, reduced, part, x.spec.offset)}
+    launch = replace(launch, operands={"x": x, "vec4s": x, "centre": centre}, choices=choices)
+    if not _threads_alone(kept, reduced, part):
         return replace(launch, groups=grid_for(launch.out.size))
-    by_parts = line.strides[-1:] == (1,)
+    by_parts = reduced.strides[-1:] == (1,)
     return replace(launch, shader="ops/reduce_columns", choices={**choices, "BY_PARTS": by_parts})
 
 
-def _in_column_quads(kept: Spec, line: Spec, offset: int) -> bool:
+def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:
     """Whether values of four neighbouring outputs always are a whole vector in storage."""
-    if line.dtype == I32 or kept.strides[-1:] != (1,) or kept.shape[-1] % 4:
+    if reduced.dtype == I32 or kept.strides[-1:] != (1,) or kept.shape[-1] % 4:
         return False
-    return all(n % 4 == 0 for n in (offset, *kept.strides[:-1], *line.strides))
+    return all(n % 4 == 0 for n in (offset, *kept.strides[:-1], *reduced.strides))
 
 
-def _by_quads(kept: Spec, line: Spec, part: int, offset: int) -> dict[str, str | bool]:
+def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, str | bool]:
     """Choices that make a kernel read whole vectors of four, where all it folds lies in such."""
-    if line.dtype == I32:
-        return {"quads": "formats/vec4/f32"}  # declared, and left alone
-    neighbours = len(line.shape) == 1 and line.strides == (1,)
-    whole = all(n % 4 == 0 for n in (line.size, part, offset, *kept.strides))
-    return {"QUADS": neighbours and whole}
+    if reduced.dtype == I32:
+        return {"vec4s": "formats/vec4/f32"}  # declared, and left alone
+    neighbours = len(reduced.shape) == 1 and reduced.strides == (1,)
+    whole = all(n % 4 == 0 for n in (reduced.size, part, offset, *kept.strides))
+    return {"VEC4S": neighbours and whole}
 
 
-def _layout(kept: Spec, line: Spec) -> dict[str, ParamValue]:
+def _layout(kept: Spec, reduced: Spec) -> dict[str, ParamValue]:
     """Params that tell where outputs begin and how the values of one lie."""
     return {
         "outputs": kept.size,
-        "length": line.size,
+        "length": reduced.size,
         "kept_shape": pad_to_4d(kept.shape, 1),
         "kept_strides": pad_to_4d(kept.strides, 0),
-        "line_shape": pad_to_4d(line.shape, 1),
-        "line_strides": pad_to_4d(line.strides, 0),
+        "reduced_shape": pad_to_4d(reduced.shape, 1),
+        "reduced_strides": pad_to_4d(reduced.strides, 0),
     }
 
 
@@ -148,11 +148,11 @@ def _split(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
     return groups[0], groups[1]
 
 
-def _threads_alone(kept: Spec, line: Spec, part: int) -> bool:
+def _threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
     """Whether threads fold values of their own: few, or neighbours in storage are other outputs."""
-    if line.size < FEW or part < FEW:
+    if reduced.size < FEW or part < FEW:
         return True
-    return line.strides[-1] != 1 and kept.strides[-1:] == (1,)
+    return reduced.strides[-1] != 1 and kept.strides[-1:] == (1,)
 
 
 def _parts(length: int, part: int) -> int:
@@ -183,10 +183,10 @@ def _folded(
     x: Node, kind: str, axes: Sequence[int], divisor: float = 1.0, centre: Node | None = None
 ) -> Node:
     """Fold in as many stages as it takes; the result is (outputs, 1)."""
-    kept, line = _split(x.spec, axes)
-    part = THREAD_PART if _threads_alone(kept, line, GROUP_PART) else GROUP_PART
-    if line.size <= 2 * part:
-        whole = line.size or 1
+    kept, reduced = _split(x.spec, axes)
+    part = THREAD_PART if _threads_alone(kept, reduced, GROUP_PART) else GROUP_PART
+    if reduced.size <= 2 * part:
+        whole = reduced.size or 1
         return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
     parts = reduce(x, centre, kind=kind, axes=axes, part=part)
     return _folded(parts, "sum" if kind == "squares" else kind, (1,), divisor)
@@ -365,7 +365,7 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=grid_for(rows),
-        shader="ops/l2_norm_quads" if in_quads(cols, x) else "",
+        shader="ops/l2_norm_vec4" if in_vec4s(cols, x) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         work=2 * x.spec.nbytes,
     )

@@ -11,7 +11,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
-from wgpu_backend.ops.check import pad_to_4d, quads, require, require_dtype
+from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, vec4s
 from wgpu_backend.ops.rows.bits import PLAIN, putting
 from wgpu_backend.ops.shape.views import viewed
 
@@ -150,7 +150,7 @@ def set_rows_converted(dst: Node, x: Node, ids: Node) -> Launch:
     return Launch(
         dst.spec,
         {"x": x, "ids": ids},
-        threads=quads(x.spec.size),
+        threads=vec4s(x.spec.size),
         params={
             "size": x.spec.size,
             "rows": n,

@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.check import quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import moving, require_plain
 
@@ -88,7 +88,7 @@ def _taken(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launc
     return Launch(
         out,
         {"x": x, "ids": ids},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={
             "size": out.size,
             "count": ids.spec.shape[axis] if along else ids.spec.size,

@@ -17,11 +17,11 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (
     pad_to_4d,
-    quads,
     require,
     require_dtype,
     require_rank,
     require_tensor,
+    vec4s,
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import moving, putting, require_plain
@@ -60,7 +60,7 @@ def fresh(x: Node) -> Launch:
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params=params,
         choices=moving(out.dtype, "x"),
         in_place=("x",),

@@ -148,7 +148,7 @@ def _chosen(x: Node, k: int) -> Node:
     """
     cols = x.spec.shape[1]
     if cols < LONG_FOR_K * k:
-        return choose(x, k=k)
+        return select_top_k(x, k=k)
     # As many blocks as there are values in k of them, so that both cost the same.
     length = 1 << min(round(math.log2(cols / k) / 2), LONGEST_BLOCK)
     blocks = _chosen(reduce(x, kind="max", axes=(1,), part=length), k)
@@ -157,7 +157,7 @@ def _chosen(x: Node, k: int) -> Node:
 
 
 @op(dense=("x",), trusted=True)
-def choose(x: Node, *, k: int) -> Launch:
+def select_top_k(x: Node, *, k: int) -> Launch:
     """Columns of the largest values of each row, in the order of columns.
 
     Parameters
@@ -172,7 +172,7 @@ def choose(x: Node, *, k: int) -> Launch:
         Of equal values the first are taken; NaN counts as larger than any number.
     """
     rows, cols = x.spec.shape
-    require(1 <= k <= cols, ShapeError, f"choose: k is {k}, needs 1 to {cols}")
+    require(1 <= k <= cols, ShapeError, f"select_top_k: k is {k}, needs 1 to {cols}")
     return Launch(
         Spec.dense((rows, k), I32),
         {"x": x},

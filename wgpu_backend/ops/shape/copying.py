@@ -12,7 +12,7 @@ from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import pad_to_4d, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import PLAIN, moving, require_plain
 from wgpu_backend.ops.rows.quantisation import dequantised, quantised
@@ -38,7 +38,7 @@ def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) 
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params=params,
         choices=choices,
         work=x.spec.nbytes + out.nbytes,
@@ -163,7 +163,7 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
     return Launch(
         out,
         {"a": a, "b": b},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params=params,
         choices=moving(out.dtype, "a", "b"),
         work=2 * out.nbytes,

@@ -11,7 +11,7 @@ from wgpu_backend.dtypes import BF16, F32, I32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, is_finite, quads, require
+from wgpu_backend.ops.check import FLOATS, is_finite, require, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import bits_of
 
@@ -56,7 +56,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
     return Launch(
         Spec.dense((count,), dtype),
         {},
-        threads=quads(count),
+        threads=vec4s(count),
         params={
             "size": count,
             "start": _bits(start, number) if count else 0,
@@ -101,7 +101,7 @@ def random_normal(
     return Launch(
         out,
         {},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={
             "size": out.size,
             "key_low": key & 0xFFFFFFFF,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
-from wgpu_backend.ops.check import pad_to_4d, quads, require, require_rank
+from wgpu_backend.ops.check import pad_to_4d, require, require_rank, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import moving, require_plain
 from wgpu_backend.ops.shape.copying import concat
@@ -37,7 +37,7 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={
             "size": out.size,
             "shape": pad_to_4d(out.shape, 1),

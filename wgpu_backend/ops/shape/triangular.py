@@ -6,7 +6,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
-from wgpu_backend.ops.check import FLOATS, pad_to_4d, quads, require, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import moving, require_plain
 from wgpu_backend.ops.shape.shapes import swapped
@@ -45,7 +45,7 @@ def tri(x: Node, kind: int) -> Launch:
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={
             "size": out.size,
             "rows": rows,
@@ -76,7 +76,7 @@ def diag(x: Node) -> Launch:
     return Launch(
         out,
         {"x": x},
-        threads=quads(out.size),
+        threads=vec4s(out.size),
         params={"size": out.size, "n": x.spec.shape[-1]},
         choices=moving(out.dtype, "x"),
         work=2 * out.nbytes,

@@ -1,4 +1,4 @@
-// f16 values of a cache in fours: `i` counts vectors.
+// f16 values of a cache in vec4s: `i` counts vectors.
 
 @group(0) @binding(0) var<storage, read> buf: array<vec4<f16>>;
 

@@ -1,4 +1,4 @@
-// f16 values of a cache in fours, read and written: `i` counts vectors.
+// f16 values of a cache in vec4s, read and written: `i` counts vectors.
 
 @group(0) @binding(0) var<storage, read_write> buf: array<vec4<f16>>;
 

@@ -1,4 +1,4 @@
-// Q4_0 in fours, as formats/vec4/q4_0.wgsl, with the offset taken with the scale: nothing is rounded, as scales
+// Q4_0 in vec4s, as formats/vec4/q4_0.wgsl, with the offset taken with the scale: nothing is rounded, as scales
 // have eleven bits.
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<u32>;

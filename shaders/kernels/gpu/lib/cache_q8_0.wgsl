@@ -1,4 +1,4 @@
-// Q8_0 in fours, as formats/vec4/q8_0.wgsl: for hardware, which makes floats of bytes without a sign in one
+// Q8_0 in vec4s, as formats/vec4/q8_0.wgsl: for hardware, which makes floats of bytes without a sign in one
 // instruction, and takes the offset with the scale. Nothing is rounded, as scales have eleven bits.
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<u32>;

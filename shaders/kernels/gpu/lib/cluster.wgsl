@@ -27,16 +27,16 @@ fn halved(clear: f32, full: f32, lane: u32, bit: u32, partner: u32) -> f32 {
 
 // The whole of what the lanes have parts of, for row `r` and the lane's own key, lane % KEYS.
 fn own_score(parts: ptr<function, array<f32, ROWS * KEYS>>, r: u32, lane: u32) -> f32 {
-    var fours: array<f32, 4>;
+    var vec4s: array<f32, 4>;
     // @unroll
     for (var p = 0u; p < 4u; p++) {
-        fours[p] = (*parts)[r * KEYS + p];
+        vec4s[p] = (*parts)[r * KEYS + p];
         if KEYS == 8u {
-            fours[p] = halved((*parts)[r * KEYS + p], (*parts)[r * KEYS + (p + 4u) % KEYS], lane, 4u, 7u);
+            vec4s[p] = halved((*parts)[r * KEYS + p], (*parts)[r * KEYS + (p + 4u) % KEYS], lane, 4u, 7u);
         }
     }
-    let even = halved(fours[0], fours[2], lane, 2u, 2u);
-    let odd = halved(fours[1], fours[3], lane, 2u, 2u);
+    let even = halved(vec4s[0], vec4s[2], lane, 2u, 2u);
+    let odd = halved(vec4s[1], vec4s[3], lane, 2u, 2u);
     let own = halved(even, odd, lane, 1u, 1u);
     return own + select(subgroupShuffleXor(own, 4u), 0.0, KEYS == 8u);
 }

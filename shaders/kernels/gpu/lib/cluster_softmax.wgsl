@@ -1,5 +1,5 @@
 // Softmax of clusters of lanes, each of which has seen other keys: a running maximum, and sums that are
-// rescaled when it moves. The importing file has ROWS, KEYS, V_QUADS, CLUSTERS, LOG2_E, what lib/attention/paged and
+// rescaled when it moves. The importing file has ROWS, KEYS, V_VEC4S, CLUSTERS, LOG2_E, what lib/attention/paged and
 // lib/cluster have, and as `sums` how values are added up.
 
 // A maximum starts above what positions score that are not there, so that these weigh nothing.
@@ -16,7 +16,7 @@ var<workgroup> weights: array<sums_Number, 2u * WEIGHTS>;
 struct Sums {
     largest: array<f32, ROWS>,
     total: array<f32, ROWS>,
-    sums: array<vec4<f32>, ROWS * V_QUADS>,
+    sums: array<vec4<f32>, ROWS * V_VEC4S>,
 }
 
 // Makes the weights of a lane's key for all rows, and raises the maxima that its cluster exceeds.
@@ -64,8 +64,8 @@ fn raise(state: ptr<function, Sums>, r: u32, highest: f32) {
     (*state).largest[r] = larger;
     (*state).total[r] *= shrink;
     // @unroll
-    for (var i = 0u; i < V_QUADS; i++) {
-        (*state).sums[r * V_QUADS + i] *= shrink;
+    for (var i = 0u; i < V_VEC4S; i++) {
+        (*state).sums[r * V_VEC4S + i] *= shrink;
     }
 }
 
@@ -92,8 +92,8 @@ fn join_clusters(state: ptr<function, Sums>, lane: u32, cluster: u32) {
             total_r += totals[r * CLUSTERS + t] * exp2(largest[r * CLUSTERS + t] - highest_r);
         }
         // @unroll
-        for (var i = 0u; i < V_QUADS; i++) {
-            (*state).sums[r * V_QUADS + i] *= shrink_r;
+        for (var i = 0u; i < V_VEC4S; i++) {
+            (*state).sums[r * V_VEC4S + i] *= shrink_r;
         }
         (*state).largest[r] = highest_r;
         (*state).total[r] = total_r;

@@ -11,31 +11,31 @@ const V_COLS: u32 = 8u;
 const PAIRS: u32 = 4u;
 const KEY_AT: u32 = 0u;          // where the token's keys begin, and its values
 const VALUE_AT: u32 = 0u;
-const HALF_QUADS: u32 = PAIRS / 4u;
+const HALF_VEC4S: u32 = PAIRS / 4u;
 const WHOLE: bool = 2u * PAIRS == COLS;  // no value stays as it is
 
 @group(0) @binding(0) var<storage, read> slot: array<i32>;
 
 // The vector that holds the other half of this one's pairs; itself where there is none.
-fn partner_of(quad: u32) -> u32 {
-    if INTERLEAVED || (!WHOLE && quad >= 2u * HALF_QUADS) {
-        return quad;
+fn partner_of(vec4_index: u32) -> u32 {
+    if INTERLEAVED || (!WHOLE && vec4_index >= 2u * HALF_VEC4S) {
+        return vec4_index;
     }
-    return select(quad - HALF_QUADS, quad + HALF_QUADS, quad < HALF_QUADS);
+    return select(vec4_index - HALF_VEC4S, vec4_index + HALF_VEC4S, vec4_index < HALF_VEC4S);
 }
 
-fn turned4(quad: u32, own: vec4<f32>, partner: vec4<f32>) -> vec4<f32> {
-    if !WHOLE && quad >= 2u * HALF_QUADS {
+fn turned4(vec4_index: u32, own: vec4<f32>, partner: vec4<f32>) -> vec4<f32> {
+    if !WHOLE && vec4_index >= 2u * HALF_VEC4S {
         return own;
     }
     if INTERLEAVED {
-        let both = angles_load4(quad);
+        let both = angles_load4(vec4_index);
         let real = own.xz * both.xz - own.yw * both.yw;
         let imaginary = own.xz * both.yw + own.yw * both.xz;
         return vec4<f32>(real.x, imaginary.x, real.y, imaginary.y);
     }
-    let is_first = quad < HALF_QUADS;
-    let at = 2u * select(quad - HALF_QUADS, quad, is_first);
+    let is_first = vec4_index < HALF_VEC4S;
+    let at = 2u * select(vec4_index - HALF_VEC4S, vec4_index, is_first);
     let early = angles_load4(at);
     let late = angles_load4(at + 1u);
     let cosine = vec4<f32>(early.xz, late.xz);
@@ -44,8 +44,8 @@ fn turned4(quad: u32, own: vec4<f32>, partner: vec4<f32>) -> vec4<f32> {
 }
 
 fn put_value(row: u32, kv_head: u32, thread: u32) {
-    let at = (row * params.kv_heads + kv_head) * params.v_quads;
-    for (var quad = thread; quad < V_COLS / 4u; quad += WG) {
-        v_put4(at + quad, new_value_load4(VALUE_AT + kv_head * V_COLS + quad * 4u));
+    let at = (row * params.kv_heads + kv_head) * params.v_vec4s;
+    for (var vec4_index = thread; vec4_index < V_COLS / 4u; vec4_index += WG) {
+        v_put4(at + vec4_index, new_value_load4(VALUE_AT + kv_head * V_COLS + vec4_index * 4u));
     }
 }

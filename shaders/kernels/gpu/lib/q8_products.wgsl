@@ -18,11 +18,11 @@ fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
             var dots: array<i32, DOTS>;
             begin_dots(&dots);
             add_dots(x_at, w_at, &dots);
-            if weights_HALVES {
+            if weights_TWO_SCALES {
                 var second: array<i32, DOTS>;
                 begin_dots(&second);
                 add_dots(x_at + TILE_N, w_at + TILE_M, &second);
-                add_halves(s, step, row, col, &dots, &second, sums);
+                add_two_scales(s, step, row, col, &dots, &second, sums);
             } else {
                 add_dots(x_at + TILE_N, w_at + TILE_M, &dots);
                 add_products(s, step, row, col, &dots, sums);
@@ -30,7 +30,7 @@ fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
         }
         if MINIMA {
             add_minima(s, 1u, 2u, row, col, sums);
-            if weights_HALVES {
+            if weights_TWO_SCALES {
                 add_minima(s, TAILS - 1u, 3u, row, col, sums);
             }
         }
@@ -95,7 +95,7 @@ fn add_products(
 
 // Adds those of halves, each with a scale. Where dot products are some thousands, ZERO's multiples are taken
 // off at once: what is lost of them is about half of the larger scale.
-fn add_halves(
+fn add_two_scales(
     s: u32, step: u32, row: u32, col: u32, dots: ptr<function, array<i32, DOTS>>,
     second: ptr<function, array<i32, DOTS>>, sums: ptr<function, array<f32, SUMS>>,
 ) {

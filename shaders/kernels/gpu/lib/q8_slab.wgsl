@@ -80,7 +80,7 @@ fn put_weights(w: Group, i: u32) {
     if MINIMA {
         scales[place + 2u % SCALES * TILE_M] = -w.minimum.x;
     }
-    if weights_HALVES {
+    if weights_TWO_SCALES {
         scales[place + TILE_M] = -ZERO * (w.scale.x + w.scale.y);
         scales[place + (SCALES - 1u) * TILE_M] = w.scale.y;
         if MINIMA {
@@ -105,7 +105,7 @@ fn put_column(x: Column, i: u32) {
     let place = i % SLAB * TAILS * TILE_N + col;
     tails[place] = x.scale;
     if MINIMA {
-        if weights_HALVES {
+        if weights_TWO_SCALES {
             tails[place + TILE_N] = x.first;
             tails[place + (TAILS - 1u) * TILE_N] = x.sum - x.first;
         } else {

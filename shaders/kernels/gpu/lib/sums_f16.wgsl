@@ -13,13 +13,13 @@ fn buf_power(largest: f32) -> f32 {
 
 // The products of a lane's share of a key with that of query `r`.
 fn buf_part(
-    key: ptr<function, array<buf_Vector, K_QUADS>>,
-    query: ptr<function, array<buf_Vector, ROWS * K_QUADS>>, r: u32,
+    key: ptr<function, array<buf_Vector, K_VEC4S>>,
+    query: ptr<function, array<buf_Vector, ROWS * K_VEC4S>>, r: u32,
 ) -> f32 {
-    var products = (*key)[0] * (*query)[r * K_QUADS];
+    var products = (*key)[0] * (*query)[r * K_VEC4S];
     // @unroll
-    for (var i = 1u; i < K_QUADS; i++) {
-        products = fma((*key)[i], (*query)[r * K_QUADS + i], products);
+    for (var i = 1u; i < K_VEC4S; i++) {
+        products = fma((*key)[i], (*query)[r * K_VEC4S + i], products);
     }
     let pair = products.xy + products.zw;
     return f32(pair.x) + f32(pair.y);

@@ -10,15 +10,15 @@ fn buf_power(largest: f32) -> f32 {
 
 // The products of a lane's share of a key with that of query `r`.
 fn buf_part(
-    key: ptr<function, array<buf_Vector, K_QUADS>>,
-    query: ptr<function, array<buf_Vector, ROWS * K_QUADS>>, r: u32,
+    key: ptr<function, array<buf_Vector, K_VEC4S>>,
+    query: ptr<function, array<buf_Vector, ROWS * K_VEC4S>>, r: u32,
 ) -> f32 {
     var sum = 0.0;
     // @unroll
-    for (var i = 0u; i < K_QUADS; i++) {
+    for (var i = 0u; i < K_VEC4S; i++) {
         // @unroll
         for (var d = 0u; d < 4u; d++) {
-            sum = fma((*key)[i][d], (*query)[r * K_QUADS + i][d], sum);
+            sum = fma((*key)[i][d], (*query)[r * K_VEC4S + i][d], sum);
         }
     }
     return sum;

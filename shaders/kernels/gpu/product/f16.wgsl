@@ -7,7 +7,7 @@ const ZERO: f32 = 0.0;           // quant that is 0, where all groups have the s
 fn buf_product(w: Group, x: F16Column) -> f32 {
     let low = buf_half(w.low, x.values[0], x.values[1], x.values[2], x.values[3]);
     let high = buf_half(w.high, x.values[4], x.values[5], x.values[6], x.values[7]);
-    if weights_HALVES {
+    if weights_TWO_SCALES {
         let both = vec2<f32>(f32(low.x + low.y), f32(high.x + high.y));
         let halves = vec2<f32>(x.first, x.sum - x.first);
         if ZERO > 0.0 {

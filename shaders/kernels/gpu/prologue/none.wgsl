@@ -9,7 +9,7 @@ fn buf_factor(squares: f32) -> f32 {
     return 1.0;
 }
 
-// Vector `quad` of the query that begins at `start`; `factor` is of a norm.
-fn buf_query4(start: u32, quad: u32, factor: f32) -> vec4<f32> {
-    return q_load4(start + 4u * quad);
+// Vector `vec4_index` of the query that begins at `start`; `factor` is of a norm.
+fn buf_query4(start: u32, vec4_index: u32, factor: f32) -> vec4<f32> {
+    return q_load4(start + 4u * vec4_index);
 }

@@ -9,26 +9,26 @@ const buf_NORMED: bool = true;
 fn buf_put(kv_head: u32, thread: u32, lane: u32) {
     let start = KEY_AT + kv_head * COLS;
     var squares = 0.0;
-    for (var quad = lane; quad < COLS / 4u; quad += LANES) {
-        let values = new_key_load4(start + 4u * quad);
+    for (var vec4_index = lane; vec4_index < COLS / 4u; vec4_index += LANES) {
+        let values = new_key_load4(start + 4u * vec4_index);
         squares += dot(values, values);
     }
     let factor = buf_factor(across_lanes(squares));
     // A slot outside the cache writes nothing.
     let row = u32(slot[0]);
     if row < params.k_rows {
-        for (var quad = thread; quad < COLS / 4u; quad += WG) {
-            let own = normed_key4(start, quad, factor);
-            let key = turned4(quad, own, normed_key4(start, partner_of(quad), factor));
-            k_put4((row * params.kv_heads + kv_head) * params.k_quads + quad, key);
+        for (var vec4_index = thread; vec4_index < COLS / 4u; vec4_index += WG) {
+            let own = normed_key4(start, vec4_index, factor);
+            let key = turned4(vec4_index, own, normed_key4(start, partner_of(vec4_index), factor));
+            k_put4((row * params.kv_heads + kv_head) * params.k_vec4s + vec4_index, key);
         }
         put_value(row, kv_head, thread);
     }
     storageBarrier();
 }
 
-fn normed_key4(start: u32, quad: u32, factor: f32) -> vec4<f32> {
-    return new_key_load4(start + 4u * quad) * factor * key_norm_load4(quad);
+fn normed_key4(start: u32, vec4_index: u32, factor: f32) -> vec4<f32> {
+    return new_key_load4(start + 4u * vec4_index) * factor * key_norm_load4(vec4_index);
 }
 
 // What values are multiplied with whose squares have this sum.
@@ -36,12 +36,12 @@ fn buf_factor(squares: f32) -> f32 {
     return 1.0 / sqrt(squares / f32(COLS) + params.eps);
 }
 
-// Vector `quad` of the query that begins at `start`, behind a norm that has this factor.
-fn buf_query4(start: u32, quad: u32, factor: f32) -> vec4<f32> {
-    let own = normed_query4(start, quad, factor);
-    return turned4(quad, own, normed_query4(start, partner_of(quad), factor));
+// Vector `vec4_index` of the query that begins at `start`, behind a norm that has this factor.
+fn buf_query4(start: u32, vec4_index: u32, factor: f32) -> vec4<f32> {
+    let own = normed_query4(start, vec4_index, factor);
+    return turned4(vec4_index, own, normed_query4(start, partner_of(vec4_index), factor));
 }
 
-fn normed_query4(start: u32, quad: u32, factor: f32) -> vec4<f32> {
-    return q_load4(start + 4u * quad) * factor * query_norm_load4(quad);
+fn normed_query4(start: u32, vec4_index: u32, factor: f32) -> vec4<f32> {
+    return q_load4(start + 4u * vec4_index) * factor * query_norm_load4(vec4_index);
 }

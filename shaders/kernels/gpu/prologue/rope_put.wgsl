@@ -11,10 +11,10 @@ fn buf_put(kv_head: u32, thread: u32, lane: u32) {
     // A slot outside the cache writes nothing.
     let row = u32(slot[0]);
     if row < params.k_rows {
-        for (var quad = thread; quad < COLS / 4u; quad += WG) {
-            let partner = partner_of(quad);
-            let key = turned4(quad, new_key_load4(start + 4u * quad), new_key_load4(start + 4u * partner));
-            k_put4((row * params.kv_heads + kv_head) * params.k_quads + quad, key);
+        for (var vec4_index = thread; vec4_index < COLS / 4u; vec4_index += WG) {
+            let partner = partner_of(vec4_index);
+            let key = turned4(vec4_index, new_key_load4(start + 4u * vec4_index), new_key_load4(start + 4u * partner));
+            k_put4((row * params.kv_heads + kv_head) * params.k_vec4s + vec4_index, key);
         }
         put_value(row, kv_head, thread);
     }
@@ -25,7 +25,7 @@ fn buf_factor(squares: f32) -> f32 {
     return 1.0;
 }
 
-// Vector `quad` of the query that begins at `start`; `factor` is of a norm.
-fn buf_query4(start: u32, quad: u32, factor: f32) -> vec4<f32> {
-    return turned4(quad, q_load4(start + 4u * quad), q_load4(start + 4u * partner_of(quad)));
+// Vector `vec4_index` of the query that begins at `start`; `factor` is of a norm.
+fn buf_query4(start: u32, vec4_index: u32, factor: f32) -> vec4<f32> {
+    return turned4(vec4_index, q_load4(start + 4u * vec4_index), q_load4(start + 4u * partner_of(vec4_index)));
 }

@@ -22,7 +22,7 @@ fn buf_column(at: u32, first: u32) -> buf_Column {
 
 fn buf_product(words: weights_Words, i: u32, lane: u32, x: buf_Column, sum: f32) -> f32 {
     let w = weights_group(words, i, weights_place(lane));
-    if weights_HALVES {
+    if weights_TWO_SCALES {
         let low = buf_half(w.low, x.values[0], x.values[1], x.values[2], x.values[3], 0.0);
         let high = buf_half(w.high, x.values[4], x.values[5], x.values[6], x.values[7], 0.0);
         return sum + low * w.scale.x + high * w.scale.y - dot(w.minimum, x.sums);

@@ -7,8 +7,8 @@
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 0u;
-const buf_LINE: u32 = 4u;
-const buf_HALVES: bool = false;
+const buf_CACHE_LINE: u32 = 4u;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Head { scales: u32 }
 

@@ -5,8 +5,8 @@
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
-const buf_LINE: u32 = 8u;
-const buf_HALVES: bool = true;
+const buf_CACHE_LINE: u32 = 8u;
+const buf_TWO_SCALES: bool = true;
 
 struct buf_Head { scales: vec4<u32>, supers: vec2<f32> }
 

@@ -6,8 +6,8 @@
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
-const buf_LINE: u32 = 8u;
-const buf_HALVES: bool = true;
+const buf_CACHE_LINE: u32 = 8u;
+const buf_TWO_SCALES: bool = true;
 
 struct buf_Head { scales: vec3<u32>, scale: f32 }
 

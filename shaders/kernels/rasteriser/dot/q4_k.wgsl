@@ -5,8 +5,8 @@
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 8u;
-const buf_LINE: u32 = 4u;
-const buf_HALVES: bool = false;
+const buf_CACHE_LINE: u32 = 4u;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Head { scales: vec4<u32> }
 

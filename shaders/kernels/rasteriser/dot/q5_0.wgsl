@@ -6,8 +6,8 @@
 
 const buf_SPAN: u32 = 2u;
 const buf_PAIRS: u32 = 4u;
-const buf_LINE: u32 = 4u;
-const buf_HALVES: bool = false;
+const buf_CACHE_LINE: u32 = 4u;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Head { scales: u32, high: vec2<u32> }
 
@@ -26,5 +26,5 @@ fn buf_head(group: u32) -> buf_Head {
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
     let scale = half_at(head.scales, place);
     let high = select(head.high.x, head.high.y, (place & 1u) == 1u);
-    return with_fifths(nibble_group(sixteen_words(buf_quants[group]), scale, 16.0 * scale), high);
+    return with_high_bits(nibble_group(sixteen_words(buf_quants[group]), scale, 16.0 * scale), high);
 }

@@ -6,8 +6,8 @@
 
 const buf_SPAN: u32 = 8u;
 const buf_PAIRS: u32 = 4u;
-const buf_LINE: u32 = 4u;
-const buf_HALVES: bool = false;
+const buf_CACHE_LINE: u32 = 4u;
+const buf_TWO_SCALES: bool = false;
 
 struct buf_Head { scales: vec4<u32> }
 
@@ -26,5 +26,5 @@ fn buf_head(group: u32) -> buf_Head {
 fn buf_group(group: u32, head: buf_Head, place: u32) -> Group {
     let scale = k_scale_min(head.scales, place);
     let low = nibble_group(sixteen_words(buf_quants[group]), scale.x, scale.y);
-    return with_fifths(low, buf_high[group]);
+    return with_high_bits(low, buf_high[group]);
 }

@@ -7,12 +7,12 @@
 @group(0) @binding(0) var<storage, read_write> total: array<f32>;
 
 fn buf_put(col: u32, group: u32, lane: u32, values: array<f32, ROWS>) {
-    let tail = square_quads(params.m) * 4u;
+    let tail = square_vec4s(params.m) * 4u;
     let start = col * (params.m + tail);
     var squares = 0.0;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        let row_r = own_row(group, lane, r);
+        let row_r = row_mapping_row(group, lane, r);
         if row_r < params.m {
             let sum_r = added(col, row_r, values[r]);
             squares += sum_r * sum_r;

@@ -1,4 +1,4 @@
-// f32 values in fours, as formats/vec4/f32, but loaded as two words of 64 bits.
+// f32 values in vec4s, as formats/vec4/f32, but loaded as two words of 64 bits.
 
 @group(0) @binding(0) var<storage, read> buf: array<vec2<u64>>;
 

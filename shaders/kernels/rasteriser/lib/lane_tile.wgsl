@@ -5,25 +5,25 @@
 //
 // Where a subgroup is smaller than the work group, each does the work of all lanes by itself: `lane`
 // and `width` are of the subgroup, `column` is of the work group. The importing file has `LOWEST`,
-// `q_load4`, `k_load4`, `v_load4`, and `params` with `k_quads` and `v_quads`.
+// `q_load4`, `k_load4`, `v_load4`, and `params` with `k_vec4s` and `v_vec4s`.
 
 const WG: u32 = 8u;
 const ROWS: u32 = 8u;
 const POSITIONS: u32 = 4u;
-const LANE_QUADS: u32 = 2u;      // vec4 of each result that one lane owns
+const LANE_VEC4S: u32 = 2u;      // vec4 of each result that one lane owns
 
 struct Tile {
     largest: array<f32, ROWS>,
     total: array<f32, ROWS>,     // a lane's part
-    sums: array<array<vec4<f32>, LANE_QUADS>, ROWS>,
+    sums: array<array<vec4<f32>, LANE_VEC4S>, ROWS>,
 }
 
 // Query times key for each row and each of a lane's keys, given where they begin; lane r has the
 // query of row r, or of row r + width.
 fn products(keys: array<u32, POSITIONS>, queries: vec2<u32>, lane: u32, width: u32) -> array<f32, ROWS * POSITIONS> {
     var sums = array<f32, ROWS * POSITIONS>();
-    for (var first = 0u; first < params.k_quads; first += width) {
-        let count = min(width, params.k_quads - first);
+    for (var first = 0u; first < params.k_vec4s; first += width) {
+        let count = min(width, params.k_vec4s - first);
         var parts: array<vec4<f32>, ROWS>;
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
@@ -77,7 +77,7 @@ fn add_values(
         (*tile).largest[r] = highest[r];
         (*tile).total[r] *= shrink_r;
         // @unroll
-        for (var n = 0u; n < LANE_QUADS; n++) {
+        for (var n = 0u; n < LANE_VEC4S; n++) {
             (*tile).sums[r][n] *= shrink_r;
         }
         // @unroll
@@ -93,8 +93,8 @@ fn add_values(
         for (var i = 0u; i < width; i++) {
             let first_p = subgroupShuffle(values[p], i);
             // @unroll
-            for (var n = 0u; n < LANE_QUADS; n++) {
-                let value_pn = v_load4(first_p + min(n * WG + column, params.v_quads - 1u));
+            for (var n = 0u; n < LANE_VEC4S; n++) {
+                let value_pn = v_load4(first_p + min(n * WG + column, params.v_vec4s - 1u));
                 // @unroll
                 for (var r = 0u; r < ROWS; r++) {
                     let weight_rp = subgroupShuffle((*scores)[r * POSITIONS + p], i);

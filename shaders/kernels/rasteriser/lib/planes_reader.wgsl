@@ -1,22 +1,22 @@
-// Weights of a lane's rows that lie in planes, for mulmat_q8_lanes.
+// Weights of a lane's rows that lie in planes, for matmul_q8.
 // @import kernels/rasteriser/dot/q4_0 as weights
-// @import kernels/rasteriser/lib/turns
-// @import kernels/rasteriser/lib/strip
+// @import kernels/rasteriser/lib/block_groups
+// @import kernels/rasteriser/lib/interleaved_rows
 
 struct buf_Rows { starts: array<u32, ROWS> }
 struct buf_Heads { rows: array<weights_Head, ROWS> }
 
 // First row of a lane.
 fn buf_first(group: u32, lane: u32) -> u32 {
-    return strip_row(group, lane);
+    return interleaved_row(group, lane);
 }
 
-fn buf_rows(first_row: u32, source: u32, turns: u32) -> buf_Rows {
+fn buf_rows(first_row: u32, source: u32, row_length: u32) -> buf_Rows {
     var rows: buf_Rows;
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        let row_r = source_row(first_row + r * STRIP, source);
-        rows.starts[r] = params.weights_group + row_r * turns;
+        let row_r = source_row(first_row + r * INTERLEAVE, source);
+        rows.starts[r] = params.weights_group + row_r * row_length;
     }
     return rows;
 }

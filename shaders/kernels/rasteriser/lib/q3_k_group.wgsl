@@ -10,8 +10,8 @@ fn q3_k_group(quants: vec2<u32>, bits: u32, scales: vec3<u32>, d: f32, place: u3
         | ((vec2<u32>(high, high >> 2u) & vec2<u32>(3u)) << vec2<u32>(4u));
     let scale = (vec2<f32>(both) - 32.0) * d;
     return Group(
-        packed_bits2(quants.x) | (sixteen_fifths(bits) >> vec4<u32>(2u)),
-        packed_bits2(quants.y) | (sixteen_fifths(bits >> 16u) >> vec4<u32>(2u)),
+        packed_bits2(quants.x) | (sixteen_high_bits(bits) >> vec4<u32>(2u)),
+        packed_bits2(quants.y) | (sixteen_high_bits(bits >> 16u) >> vec4<u32>(2u)),
         scale,
         4.0 * scale,
     );

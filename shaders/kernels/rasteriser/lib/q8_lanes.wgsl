@@ -18,7 +18,7 @@ fn q8_put(group: u32, values: vec4<f32>, squares: f32, lane: u32) {
     }
 }
 
-// A rasteriser permutes lanes in one instruction, but folds them one by one.
+// A rasteriser permutes lanes in one instruction, but reduces them one by one.
 fn lanes_max(value: u32) -> u32 {
     var result = value;
     // @unroll

@@ -6,7 +6,7 @@ fn byte_mask(quants: u32, bit: u32) -> u32 {
     return ((quants >> bit) & 0x01010101u) * 255u;
 }
 
-fn chosen(mask: u32, clear: u32, full: u32) -> u32 {
+fn selected(mask: u32, clear: u32, full: u32) -> u32 {
     return clear ^ (mask & (clear ^ full));
 }
 
@@ -18,15 +18,15 @@ fn everywhere(numbers: vec4<u32>, i: u32) -> u32 {
 fn sixteen_bytes(numbers: vec4<u32>, quants: u32) -> u32 {
     let first = byte_mask(quants, 0u);
     let second = byte_mask(quants, 1u);
-    var fours: array<u32, 4>;
+    var parts: array<u32, 4>;
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        let low_i = chosen(first, everywhere(numbers, 4u * i), everywhere(numbers, 4u * i + 1u));
-        let high_i = chosen(first, everywhere(numbers, 4u * i + 2u), everywhere(numbers, 4u * i + 3u));
-        fours[i] = chosen(second, low_i, high_i);
+        let low_i = selected(first, everywhere(numbers, 4u * i), everywhere(numbers, 4u * i + 1u));
+        let high_i = selected(first, everywhere(numbers, 4u * i + 2u), everywhere(numbers, 4u * i + 3u));
+        parts[i] = selected(second, low_i, high_i);
     }
     let third = byte_mask(quants, 2u);
-    return chosen(
-        byte_mask(quants, 3u), chosen(third, fours[0], fours[1]), chosen(third, fours[2], fours[3]),
+    return selected(
+        byte_mask(quants, 3u), selected(third, parts[0], parts[1]), selected(third, parts[2], parts[3]),
     );
 }

@@ -1,4 +1,4 @@
-// The eight fours of 32 values of x, of which every lane loads all.
+// The eight vec4s of 32 values of x, of which every lane loads all.
 
 fn buf_at(at: u32, lane: u32) -> array<vec4<f32>, 8> {
     return array<vec4<f32>, 8>(

@@ -1,5 +1,5 @@
-// The eight fours of 32 values of x, of which each lane of a subgroup of eight loads one and is told
-// the others: a rasteriser makes a load of eight lanes eight loads.
+// The eight vec4s of 32 values of x, of which each lane of a subgroup of eight loads one and gets
+// the others by subgroup shuffles: a rasteriser makes a load of eight lanes eight loads.
 
 fn buf_at(at: u32, lane: u32) -> array<vec4<f32>, 8> {
     let own = x_load4(at + lane);

@@ -2,7 +2,7 @@
 // @import kernels/rasteriser/lib/vectors_by_u64 as weights
 // @import lib/index/in_a_line
 
-const buf_QUADS: u32 = 4u;
+const buf_VEC4S: u32 = 4u;
 const buf_PARTS: u32 = 2u;
 
 fn buf_spread(word: u64) -> vec4<f32> {

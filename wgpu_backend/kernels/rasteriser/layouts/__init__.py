@@ -5,12 +5,12 @@ from __future__ import annotations
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
-from wgpu_backend.kernels.rasteriser.layouts import streams, tiled
+from wgpu_backend.kernels.rasteriser.layouts import block_texture, float_texture
 from wgpu_backend.layouts.layout import WeightLayout
 
 
 def in_textures(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> WeightLayout | None:
-    """Layout of a matrix with rows of whole groups: tiles of floats, or a stream of blocks.
+    """Layout of a matrix with rows of whole groups: of floats, or of blocks.
 
     Parameters
     ----------
@@ -23,9 +23,9 @@ def in_textures(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> Wei
     if not shuffles(capabilities) or len(spec.shape) != 2 or not spec.size:
         return None
     cols = spec.shape[-1]
-    found = tiled.layout(spec.dtype, cols)
+    found = float_texture.layout(spec.dtype, cols)
     if found is None and rounded:
-        found = streams.layout(spec.dtype, cols)
+        found = block_texture.layout(spec.dtype, cols)
     if found is None or not found.most_rows(capabilities):
         return None
     # Parts of a weight begin where slices may, and are no larger than those in buffers.

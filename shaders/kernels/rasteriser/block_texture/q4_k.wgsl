@@ -1,0 +1,11 @@
+// Q4_K: quants of four bits, a scale and a minimum per 32. As in dot/q4_k.
+// @import kernels/rasteriser/lib/block_texture
+// @import lib/blocks/k_scales
+
+const buf_PAIRS: u32 = 8u;
+const buf_TWO_SCALES: bool = false;
+
+fn buf_group(row: Row, i: u32) -> Group {
+    let scale = k_scale_min(row.scales, i);
+    return nibble_group(row.quants, scale.x, scale.y);
+}

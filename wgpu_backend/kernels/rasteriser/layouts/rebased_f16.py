@@ -1,0 +1,60 @@
+"""F16 weights as textures hold them: a shift and a mask turn their bits into f32.
+
+A rasteriser converts an f16 to f32 in ten instructions, most of them on narrow vectors. Sign,
+exponent and fraction of an f16, moved to where an f32 has them, are an f32 that is too small by a
+power of two, which products correct at their ends (`shaders/lib/numeric/raised.wgsl`). Subnormals
+would become subnormal f32, which devices may flush to zero. So exponents are rebased here: counted
+from the smallest f16, 2^-24, as 1 to 31 they reach below 128, and every such value is a normal f32
+or zero. Weights with values of 128 or more stay as they are, in buffers.
+
+Half of the power of two goes to what weights are multiplied with, half to the sum, which leaves
+room at both ends of f32: products below 2^-75 count as zero, factors from 2^76 on as infinite.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.layouts.super_blocks import Bytes
+
+RAISED = 51  # half of the power of two that such a value lacks, see shaders/lib/numeric/raised
+LEAST = 2 * RAISED - 126  # exponent of the smallest f16, which reads as 2^-126
+BELOW = np.float16(128).view(np.uint16)  # bits of an f16 grow with its magnitude
+_MAGNITUDE, _EXPONENT = np.uint16(0x7FFF), np.uint16(0x7C00)
+_NORMAL = np.uint16((-14 - LEAST) << 10)  # from a normal value's exponent to its new one
+_AT_ONCE = 1 << 20
+
+
+def fit(rows: Bytes) -> bool:
+    """Whether all values of (n, row bytes) are below 128, and none NaN."""
+    values = rows.reshape(-1).view(np.uint16)
+    starts = range(0, len(values), _AT_ONCE)
+    return all((values[i : i + _AT_ONCE] & _MAGNITUDE).max() < BELOW for i in starts)
+
+
+def rebased(rows: Bytes) -> Bytes:
+    """F16 that `fit` accepts, with exponents counted from 2^-24.
+
+    Parameters
+    ----------
+    rows : (n, row_nbytes), uint8
+
+    Returns
+    -------
+    (n, row_nbytes), uint8
+    """
+    values = rows.view(np.uint16).reshape(-1)
+    codes = values + _NORMAL
+    small = np.flatnonzero((values & _EXPONENT) == 0)
+    codes[small] = _of_small(values[small])
+    return codes.view(np.uint8).reshape(rows.shape)
+
+
+def _of_small(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Zeros and subnormals: fractions shifted until their first bit is the one in front."""
+    fraction = (values & _MAGNITUDE).astype(np.float32)  # times 2^-24
+    bits = fraction.view(np.uint32)
+    exponent = (bits >> 23) - 126  # 1 for 2^-24
+    code = (exponent << 10) | ((bits >> 13) & 0x3FF)
+    return np.where(fraction > 0, code, 0).astype(np.uint16) | (values & ~_MAGNITUDE)

@@ -1,0 +1,61 @@
+"""Operands that lie in textures: which kernels may read them there, and by what WGSL."""
+
+from __future__ import annotations
+
+from wgpu_backend.device.buffers import TEXEL_NBYTES
+from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.node import Launch
+from wgpu_backend.kernels.rasteriser.capabilities import shuffles
+from wgpu_backend.kernels.rasteriser.layouts.float_texture import GROUP
+from wgpu_backend.layouts.layout import WeightLayout, layout_of
+from wgpu_backend.ops.linear.gates import joined_rows
+
+VECTOR = 4  # values
+
+
+def lies_in_texture(launch: Launch, operand: str, capabilities: Capabilities) -> bool:
+    """Whether an operand is whole rows of a weight that lies in a texture."""
+    node = launch.operands[operand]
+    layout = layout_of(node)
+    if layout is None or layout.home != "texture" or not shuffles(capabilities):
+        return False
+    # Rows that are joined are so many apart, and both have to be found.
+    apart = joined_rows(launch) == 1 or launch.count("m") % layout.slice_rows == 0
+    return layout.shows(node.spec) and apart
+
+
+def in_texture(launch: Launch, operand: str, texels: int = 1) -> dict[str, str | int]:
+    """Choices of a kernel whose imports can read values of an operand from a texture.
+
+    Parameters
+    ----------
+    launch : Launch
+    operand : str
+    texels : int
+        Taken at once: one leaves room in registers, all four of 32 values in f16 are the faster
+        the longer those who load them compute with them.
+    """
+    layout, dtype = _layout(launch, operand), launch.operands[operand].spec.dtype
+    choices = read_by(layout, operand, "source")
+    if dtype.quantised:
+        return choices
+    vectors = TEXEL_NBYTES // (VECTOR * dtype.block_nbytes) * texels
+    parts = GROUP // (VECTOR * vectors)
+    return {**choices, "TEXELS": texels, "source_VEC4S": vectors, "source_PARTS": parts}
+
+
+def groups_in_texture(launch: Launch, operand: str) -> dict[str, str | int]:
+    """Choices of a kernel whose imports can read groups in eight bits from a texture."""
+    return read_by(_layout(launch, operand), operand, "reader")
+
+
+def read_by(layout: WeightLayout, operand: str, module: str) -> dict[str, str | int]:
+    """Modules and constants by which a kernel that imports `module` reads an operand."""
+    modules = {module: layout.modules[module], operand: layout.modules["weights"]}
+    return {**modules, **layout.constants}
+
+
+def _layout(launch: Launch, operand: str) -> WeightLayout:
+    layout = layout_of(launch.operands[operand])
+    assert layout is not None, f"{operand} of {launch.shader} is in planes, needs a texture"
+    return layout
