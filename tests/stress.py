@@ -116,7 +116,7 @@ def _watched(words: list[str], outcomes: Outcomes) -> None:
             except queue.Empty:
                 child.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
                 child.wait()
-                _told(outcomes, about, "hang", log)
+                _report(outcomes, about, "hang", log)
                 return
             if not line:
                 break
@@ -136,14 +136,14 @@ def _judge(command: str, code: int, about: str, outcomes: Outcomes, log: TextIO,
         if code == EXIT_CODE:
             outcomes.take({"what": about, "ended": "exit code as asked"})
         else:
-            _told(outcomes, about, f"ended with {code}", log)
+            _report(outcomes, about, f"ended with {code}", log)
     elif code < 0:
-        _told(outcomes, about, f"signal {-code}", log)
+        _report(outcomes, about, f"signal {-code}", log)
     elif code or not said:
-        _told(outcomes, about, f"exit code {code}", log)
+        _report(outcomes, about, f"exit code {code}", log)
 
 
-def _told(outcomes: Outcomes, about: str, ended: str, log: TextIO) -> None:
+def _report(outcomes: Outcomes, about: str, ended: str, log: TextIO) -> None:
     log.seek(0)
     outcomes.take({"what": about, "ended": ended, "detail": log.read()[-3000:]})
 
@@ -226,7 +226,7 @@ def interrupts(path: Path, count: int, rng: random.Random) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     acts: dict[str, Act] = {"load": lambda _: load(path).close(), **ACTS}
     lost: list[str] = []  # where Python could only print an exception: in finalisers
-    sys.unraisablehook = lambda told: lost.append(f"{told.exc_value!r} in {told.object!r}")
+    sys.unraisablehook = lambda found: lost.append(f"{found.exc_value!r} in {found.object!r}")
     with load(path) as model:
         right = {name: act(model) for name, act in ACTS.items()}
         lasts = {name: _timed(lambda act=act: act(model)) for name, act in acts.items()}
@@ -280,7 +280,7 @@ def _until_lost(act: Callable[[], object]) -> str:
             return "DeviceLost"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-    return "never told"
+    return "not reported"
 
 
 def exits(path: Path, _count: int, rng: random.Random) -> None:

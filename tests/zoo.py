@@ -133,7 +133,7 @@ def after_copy(model: Running, case: Case) -> float:
 
 
 def after_cut(model: Running, case: Case) -> float | None:
-    """The end of a sequence taken back, and told again."""
+    """The end of a sequence taken back, and read again."""
     half = len(case.tokens) // 2
     begun = model.anew(case.tokens)
     if not model.cache.can_resume(0, half):
@@ -252,7 +252,7 @@ def main(given: Sequence[str] | None = None) -> int:
             missed.append(case.name)
     console.print(table)
     unknown = [case.name for case in cases if case not in runnable]
-    told(console, names, cases, unknown, missed)
+    report(console, names, cases, unknown, missed)
     return bool(missed)
 
 
@@ -261,7 +261,7 @@ def architecture_of(case: Case) -> str:
         return file.config.architecture
 
 
-def told(
+def report(
     console: Console,
     names: Sequence[str],
     cases: Sequence[Case],

@@ -149,13 +149,13 @@ def execute(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         if not isinstance(error, Exception):
             raise
-        raise _told(path, error) from (None if isinstance(error, SyntaxError) else error)
+        raise _explained(path, error) from (None if isinstance(error, SyntaxError) else error)
     finally:
         sys.path.remove(str(path.parent.resolve()))
     return module
 
 
-def _told(path: Path, error: Exception) -> PluginError:
+def _explained(path: Path, error: Exception) -> PluginError:
     """What a file raised when it was run, at the line."""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         text = (error.text or "").rstrip("\n")

@@ -97,9 +97,9 @@ def collected(options: argparse.Namespace, family: str) -> tuple[str, list[Row]]
         work = Path(name)
         out = work / "rows.json"
         words = ["benchmarks.gpu_costs.collect", json.dumps(wanted), str(out)]
-        told = tools.run(words, work, family)
-        if told:
-            print(told, file=sys.stderr)
+        message = tools.run(words, work, family)
+        if message:
+            print(message, file=sys.stderr)
         found = json.loads(out.read_text("utf-8"))
         return found["driver"], found["rows"]
 
@@ -197,8 +197,8 @@ def checked(rows: Sequence[Row], driver: str) -> int:
     baseline = compare.read(compare.BASELINE)
     known = baseline.kernels
     if baseline.mesa != compare.version(driver):
-        told = f"the baseline is of Mesa {baseline.mesa}, this is {driver}"
-        print(f"\n{told}: only spills and scratch are looked at")
+        message = f"the baseline is of Mesa {baseline.mesa}, this is {driver}"
+        print(f"\n{message}: only spills and scratch are looked at")
         known = {}
     lines = compare.worse(rows, known)
     new = compare.unknown(rows, known) if known else 0

@@ -70,7 +70,7 @@ def read(path: Path) -> Baseline:
 def worse(rows: Iterable[Row], baseline: Mapping[Key, Figures]) -> list[str]:
     """Lines about kernels that spill, or cost more than they did.
 
-    Spills and scratch are told of any kernel, all else of those that the baseline has.
+    Spills and scratch are reported for any kernel, all else for those that the baseline has.
     """
     rows = list(rows)
     lines = [
@@ -82,8 +82,8 @@ def worse(rows: Iterable[Row], baseline: Mapping[Key, Figures]) -> list[str]:
     for key, now in figures(rows).items():
         before = baseline.get(key)
         if before is not None:
-            told = "; ".join(_growth(before, now))
-            lines += [f"{' '.join(key)}: {told}"] if told else []
+            growth = "; ".join(_growth(before, now))
+            lines += [f"{' '.join(key)}: {growth}"] if growth else []
     return list(dict.fromkeys(lines))
 
 

@@ -170,13 +170,13 @@ def environment(work: Path, family: str) -> dict[str, str]:
 
 def _shimmed(cc: str, work: Path, gpu: IntelGpu) -> dict[str, str]:
     """Environment in which the kernel seems to have an Intel GPU."""
-    told = {
+    macros = {
         "DEVICE_ID": gpu.device_id,
         "SUBSLICES": gpu.subslices,
         "UNITS": gpu.units,
         "LOCAL_MEMORY": int(gpu.local_memory),
     }
-    shim = _built(cc, work, "drm_shim", *(f"-D{name}={value}" for name, value in told.items()))
+    shim = _built(cc, work, "drm_shim", *(f"-D{name}={value}" for name, value in macros.items()))
     card = work / "card"
     with card.open("wb") as file:
         file.truncate(CARD_NBYTES)
@@ -198,12 +198,12 @@ def _built(cc: str, work: Path, name: str, *more: str) -> Path:
 
 
 def _icd(driver: Mesa) -> object:
-    told = {"library_path": driver.library, "api_version": driver.api_version}
-    return {"file_format_version": "1.0.0", "ICD": told}
+    driver_file = {"library_path": driver.library, "api_version": driver.api_version}
+    return {"file_format_version": "1.0.0", "ICD": driver_file}
 
 
 def _layer(library: Path) -> object:
-    told = {
+    layer = {
         "name": LAYER,
         "type": "GLOBAL",
         "library_path": str(library),
@@ -211,7 +211,7 @@ def _layer(library: Path) -> object:
         "implementation_version": "1",
         "description": "memory for RADV's null device, and what its compiler says",
     }
-    return {"file_format_version": "1.1.2", "layer": told}
+    return {"file_format_version": "1.1.2", "layer": layer}
 
 
 def _written(path: Path, what: object) -> Path:
@@ -235,12 +235,12 @@ def run(words: list[str], work: Path, family: str) -> str:
     done = subprocess.run(words, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
     # Mesa tells of the card that is not there.
     lines = (line for line in done.stderr.splitlines() if not line.startswith("ac_"))
-    told = "\n".join(dict.fromkeys(lines))
+    output = "\n".join(dict.fromkeys(lines))
     if done.returncode == MISSING:
-        raise Missing(told)
+        raise Missing(output)
     if done.returncode:
-        raise RuntimeError(told or f"{family}: the process ended with {done.returncode}")
-    return told
+        raise RuntimeError(output or f"{family}: the process ended with {done.returncode}")
+    return output
 
 
 MISSING = 77  # exit status of a process that found a tool missing

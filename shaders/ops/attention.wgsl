@@ -1,7 +1,7 @@
 // Attention over a paged cache. A work group takes ROWS rows, a row being a query head of one
 // token, that share a head of the cache, and one range of positions (a split). Keys come through
 // workgroup memory KEYS at a time and CHUNK vectors of each, then the values of the same positions.
-// Softmax is online: a running maximum, and sums rescaled when it moves. Loops have as many turns for
+// Softmax is online: a running maximum, and sums rescaled when it moves. Loops have as many iterations for
 // all threads, without which D3D12's compiler refuses the barriers behind them.
 // @import formats/load/f32 as q
 // @import formats/vec4/f32 as k

@@ -54,7 +54,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 
-// D3D12's compiler cannot write one component of a vector that is told at run time.
+// D3D12's compiler cannot write one component of a vector by an index known at run time only.
 fn with_start(start: vec4<u32>, axis: u32, id: i32) -> vec4<u32> {
     let along = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(axis);
     return select(start, vec4<u32>(wrapped(id, params.y_shape[axis])), along);

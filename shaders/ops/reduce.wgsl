@@ -1,4 +1,4 @@
-// y[output, part] = fold of the values of one part of one output: a work group for each.
+// y[output, part] = reduction of the values of one part of one output: a work group for each.
 // @import lib/reduce/reduced
 // @import lib/index/grid
 

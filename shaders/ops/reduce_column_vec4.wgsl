@@ -1,5 +1,5 @@
 // As reduce_columns.wgsl, for outputs whose values lie side by side in whole vectors of four: a thread
-// folds those of four outputs.
+// reduces those of four outputs.
 // @import formats/vec4/f32 as x
 // @import formats/load/f32 as centre
 // @import lib/reduce_op/sum as reduce_op
@@ -8,7 +8,7 @@
 
 const WG: u32 = 64u;
 const CENTRED: bool = false;
-// The axes that are folded step through storage as one, and so do those that are kept.
+// The axes that are reduced step through storage as one, and so do those that are kept.
 const ONE_REDUCED_AXIS: bool = true;
 const ONE_KEPT_AXIS: bool = false;
 

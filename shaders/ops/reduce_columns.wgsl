@@ -1,4 +1,4 @@
-// y[output, part] = fold of the values of one part of one output: a thread for each, so that
+// y[output, part] = reduction of the values of one part of one output: a thread for each, so that
 // neighbouring threads read neighbours: values of other outputs, or other parts of the same.
 // @import lib/reduce/reduced
 // @import lib/index/grid

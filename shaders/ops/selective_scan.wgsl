@@ -11,7 +11,7 @@
 const OWN_DECAY: bool = false;
 
 struct Params {
-    groups: u32, strips: u32, sequences: u32, tokens: u32, heads: u32, rows: u32, cols: u32,
+    groups: u32, column_tiles: u32, sequences: u32, tokens: u32, heads: u32, rows: u32, cols: u32,
     slots: u32, group: u32, state_offset: u32, runs_offset: u32,
     x_offset: u32, dt_offset: u32, a_offset: u32, b_offset: u32, c_offset: u32,
     x_strides: vec4<u32>, dt_strides: vec4<u32>, a_strides: vec4<u32>, b_strides: vec4<u32>,

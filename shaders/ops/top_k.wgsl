@@ -150,7 +150,7 @@ fn comes_before(i: u32, j: u32) -> bool {
 }
 
 // Bitonic sort (Batcher 1968) of what was collected, filled up to a power of two with empty places: in
-// as many turns for all threads, without which D3D12's compiler refuses the barriers that follow.
+// as many iterations for all threads, without which D3D12's compiler refuses the barriers that follow.
 fn sort(count: u32, lane: u32) {
     var span = 1u;
     while span < count {

@@ -8,7 +8,7 @@
 // @import lib/recurrent/shared_decay
 
 struct Params {
-    groups: u32, strips: u32, sequences: u32, tokens: u32, heads: u32, rows: u32, cols: u32,
+    groups: u32, column_tiles: u32, sequences: u32, tokens: u32, heads: u32, rows: u32, cols: u32,
     slots: u32, state_offset: u32, runs_offset: u32,
     r_offset: u32, k_offset: u32, v_offset: u32, decay_offset: u32, delta_offset: u32,
     r_strides: vec4<u32>, k_strides: vec4<u32>, v_strides: vec4<u32>, decay_strides: vec4<u32>,

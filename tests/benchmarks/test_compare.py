@@ -1,4 +1,4 @@
-"""Sides take turns, failures are told, and ratios are taken within a round. The sides are fakes."""
+"""Sides alternate, failures are reported, ratios are taken within a round. The sides are fakes."""
 
 import json
 import sys
@@ -63,7 +63,7 @@ def test_a_side_that_hangs_is_killed_and_left_out_from_then_on():
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         (
             "import sys; print('ggml: no memory', file=sys.stderr); sys.exit(3)",
@@ -73,8 +73,8 @@ def test_a_side_that_hangs_is_killed_and_left_out_from_then_on():
         ("print('[{}]')", "JSON was not understood"),
     ],
 )
-def test_a_side_that_fails_says_why(code, told):
-    with pytest.raises(SideError, match=told):
+def test_a_side_that_fails_says_why(code, message):
+    with pytest.raises(SideError, match=message):
         fake(VULKAN, code).measure(MODEL, 60)
 
 

@@ -192,12 +192,12 @@ def test_debug_shows_the_traceback_before_the_line(cli: Cli, folder: Path, comma
 def test_an_error_nobody_foresaw_is_a_line_too(
     capsys: pytest.CaptureFixture[str], error: Exception, code: int, line: str
 ) -> None:
-    assert failures.told(error) == code
+    assert failures.report(error) == code
     assert capsys.readouterr().err == f"wgpu-backend: {line}\n"
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failures.told(failures.UsageError("a\x1b]0;title\x07b\x9b2J"))
+    failures.report(failures.UsageError("a\x1b]0;title\x07b\x9b2J"))
     assert capsys.readouterr().err == "wgpu-backend: a]0;titleb2J\n"

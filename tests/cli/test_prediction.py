@@ -51,14 +51,15 @@ def test_a_card_is_known_by_its_adapters_name(device, rate, test):
 
 
 def test_it_says_that_nobody_measured_and_what_bounds_it():
-    told = predicted(config(), "Q4_K", "NVIDIA H200", "pp128").told
+    summary = predicted(config(), "Q4_K", "NVIDIA H200", "pp128").summary
     assert (
-        told == "2000 tokens/s predicted, not measured by anybody; bound by gaps between dispatches"
+        summary
+        == "2000 tokens/s predicted, not measured by anybody; bound by gaps between dispatches"
     )
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"device": "NVIDIA GeForce RTX 4090 D"}, "RTX 4090 D is not among RTX 4090, H200"),
         ({"device": "NVIDIA GeForce RTX 4090 Laptop GPU"}, "Laptop GPU is not among"),
@@ -69,11 +70,11 @@ def test_it_says_that_nobody_measured_and_what_bounds_it():
         ({"test": "pp64"}, "nothing was worked out for this length"),
     ],
 )
-def test_it_says_what_it_knows_nothing_of(change, told):
+def test_it_says_what_it_knows_nothing_of(change, message):
     wanted = {"config": config(), "dtype": "Q4_K", "device": "NVIDIA H200", "test": "tg32"}
     found = predicted(**(wanted | change))
     assert isinstance(found, str)
-    assert told in found
+    assert message in found
 
 
 def test_the_package_has_data_for_all_cards_models_and_formats(monkeypatch):

@@ -104,7 +104,7 @@ class Budget:
         """Refuse a text that would be too long."""
         if chars > self._limits.output_chars:
             raise TemplateError(
-                f"chat template: makes a text of {_told(chars)} characters, needs at most "
+                f"chat template: makes a text of {_size(chars)} characters, needs at most "
                 f"{self._limits.output_chars}"
             )
 
@@ -119,7 +119,7 @@ class Budget:
         """Refuse a whole number that would be too large."""
         if bits > _MAX_INTEGER_BITS:
             raise TemplateError(
-                f"chat template: makes a number of {_told(bits)} bits, "
+                f"chat template: makes a number of {_size(bits)} bits, "
                 f"needs at most {_MAX_INTEGER_BITS}"
             )
 
@@ -128,7 +128,7 @@ class Budget:
         most = self._limits.output_chars << 6
         if steps > most:
             raise TemplateError(
-                f"chat template: {what} compares {_told(steps)} characters, needs at most {most}"
+                f"chat template: {what} compares {_size(steps)} characters, needs at most {most}"
             )
 
     def reserve(self, nbytes: int) -> None:
@@ -136,7 +136,7 @@ class Budget:
         if nbytes > self._bytes_left:
             raise TemplateError(
                 f"chat template: makes more than {self._limits.memory_bytes} bytes of values, "
-                f"needs fewer: a step takes {_told(nbytes)} of the {max(0, self._bytes_left)} left"
+                f"needs fewer: a step takes {_size(nbytes)} of the {max(0, self._bytes_left)} left"
             )
 
     def reserve_items(self, value: object) -> None:
@@ -209,7 +209,7 @@ class Budget:
                 )
 
 
-def _told(count: int) -> str:
+def _size(count: int) -> str:
     """A count for a message; a template may ask for one of thousands of digits."""
     return str(count) if count < 10**18 else "more than 10**18"
 

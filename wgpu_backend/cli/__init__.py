@@ -23,7 +23,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from wgpu_backend.cli.console import note
-from wgpu_backend.cli.failures import BROKEN_PIPE, INTERRUPTED, Debugging, one_line, told
+from wgpu_backend.cli.failures import BROKEN_PIPE, INTERRUPTED, Debugging, one_line, report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence_stdout()
         return BROKEN_PIPE
     except Exception as error:  # the last line of defence: no traceback reaches a user unasked
-        return told(error, traceback=debugging.on)
+        return report(error, traceback=debugging.on)
     return code if isinstance(code, int) else 0
 
 

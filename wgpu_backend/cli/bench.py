@@ -157,7 +157,7 @@ def bench(
     """
     if not plan.longest:
         raise UsageError("bench: -p 0 and -n 0 leave nothing to measure")
-    paths = [model_path(name) for name in names]  # a wrong name is told before minutes of work
+    paths = [model_path(name) for name in names]  # a wrong name is reported before minutes of work
     results: list[Result] = []
     for name, path in zip(names, paths, strict=True):
         room = replace(settings, num_ctx=settings.num_ctx or plan.longest)
@@ -179,7 +179,7 @@ def with_predictions(model: LanguageModel, results: Sequence[Result]) -> Iterato
             note(f"{result.test}: no prediction: {found}")
             yield result
         else:
-            note(f"{result.test}: {found.told}")
+            note(f"{result.test}: {found.summary}")
             yield replace(result, predicted_tokens_per_second=found.tokens_per_second)
 
 

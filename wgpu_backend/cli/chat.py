@@ -39,7 +39,7 @@ class Chat:
         Write answers to stdout.
     reopen : callable
         Loads the model again with a context of so many positions.
-    told : bool
+    warned : bool
         Whether it was said that the oldest messages are left out.
     """
 
@@ -53,7 +53,7 @@ class Chat:
     messages: list[Message] = field(default_factory=list[Message])
     echo: bool = True
     reopen: Callable[[int], LanguageModel] = field(default=lambda num_ctx: _fixed(num_ctx))
-    told: bool = False
+    warned: bool = False
 
     @property
     def templated(self) -> bool:
@@ -73,11 +73,11 @@ class Chat:
     def _replied(self, prompt: str) -> Reply:
         asked: Message = {"role": "user", "content": prompt}
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
-        self.told = self.told and bool(self.messages)
+        self.warned = self.warned and bool(self.messages)
         pieces = self._answered([*system, *self.messages, asked])
         dropped = self.model.stats.dropped_messages
-        if dropped and not self.told:
-            self.told = True
+        if dropped and not self.warned:
+            self.warned = True
             note(
                 f"the conversation is longer than the context of {self.model.num_ctx} tokens: its "
                 "oldest messages are left out from here on"

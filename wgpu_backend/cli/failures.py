@@ -28,7 +28,7 @@ class UsageError(Exception):
     """The command line names something that cannot be used: a file, a device, a token."""
 
 
-def told(error: Exception, *, traceback: bool = False) -> int:
+def report(error: Exception, *, traceback: bool = False) -> int:
     """Say on stderr what went wrong.
 
     Parameters

@@ -33,7 +33,7 @@ class Prediction:
     bound: str
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The prediction in words."""
         rate = f"{self.tokens_per_second:g} tokens/s predicted, not measured by anybody"
         return f"{rate}; bound by {_BOUNDS.get(self.bound, self.bound)}"

@@ -9,7 +9,7 @@ import numpy as np
 from wgpu_backend.cpu.twin import Array, twin
 
 # Sums of floats are in f64 here, so that they tell how exact a device's are.
-FOLDS: dict[str, Callable[..., Array]] = {
+REDUCTIONS: dict[str, Callable[..., Array]] = {
     "sum": np.add.reduce,
     "squares": np.add.reduce,
     "max": np.maximum.reduce,
@@ -40,9 +40,9 @@ def reduce(
     starts = range(0, max(lines.shape[1], 1), part)
     if not len(lines):
         return np.empty((0, len(starts)), lines.dtype)  # a maximum has no value for no values
-    folds = [FOLDS[kind](lines[:, s : s + part], axis=1) for s in starts]
-    folded = np.stack(folds, axis=1).astype(lines.dtype)
-    return folded if folded.dtype.kind in "iu" else folded / divisor
+    reduced = [REDUCTIONS[kind](lines[:, s : s + part], axis=1) for s in starts]
+    results = np.stack(reduced, axis=1).astype(lines.dtype)
+    return results if results.dtype.kind in "iu" else results / divisor
 
 
 @twin

@@ -18,8 +18,8 @@ _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
 _VARIABLE = r"var<(?:storage|uniform)[^>]*>\s*(\w+)"
 _COMMENT = re.compile(r"//.*$", re.MULTILINE)
 # Fields that an operand tells of itself, and those that the result does.
-TOLD = re.compile(r"(?P<operand>\w+)_(?P<what>offset|size|shape|strides|rows|group)$")
-TOLD_OF_RESULT = frozenset({"first_row", "size", "shape"})
+FIELD_OF_OPERAND = re.compile(r"(?P<operand>\w+)_(?P<what>offset|size|shape|strides|rows|group)$")
+FIELDS_OF_RESULT = frozenset({"first_row", "size", "shape"})
 
 
 def check_interface(op: str, launch: Launch, shader: Shader) -> None:
@@ -90,8 +90,8 @@ def _suffixes(node: Node) -> list[str]:
 def _check_params(op: str, launch: Launch, shader: Shader) -> None:
     fields = {f.name for f in shader.params}
     operands = [*launch.operands, *(name for name, file in launch.choices.items() if file == "=y")]
-    for name in sorted(fields - set(launch.params) - TOLD_OF_RESULT):
-        found = TOLD.match(name)
+    for name in sorted(fields - set(launch.params) - FIELDS_OF_RESULT):
+        found = FIELD_OF_OPERAND.match(name)
         if not found or found["operand"] not in (*operands, "y"):
             raise shader.pointed_at(
                 rf"\b({name})\s*:",

@@ -10,7 +10,7 @@ from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 from wgpu_backend.kernels import select
-from wgpu_backend.ml.interface import TOLD, check_interface
+from wgpu_backend.ml.interface import FIELD_OF_OPERAND, check_interface
 from wgpu_backend.ml.wgpu_storage import Part, looked_at
 from wgpu_backend.ops.check import grid_for, pad_to_4d
 from wgpu_backend.shader import Choice, Shader, imports, load
@@ -167,18 +167,18 @@ def _params(
         elif field.name == "first_row":
             values[field.name] = part.first_row if part else 0
         else:
-            values[field.name] = _told(op, field.name, specs, launch, part)
+            values[field.name] = _field(op, field.name, specs, launch, part)
     return values
 
 
-def _told(
+def _field(
     op: Operation, field: str, specs: Mapping[str, Spec], launch: Launch, part: Part | None
 ) -> ParamValue:
     if field == "size":
         return launch.out.size
     if field == "shape":
         return pad_to_4d(launch.out.shape, 1)
-    found = TOLD.match(field)
+    found = FIELD_OF_OPERAND.match(field)
     if not found:
         raise ShaderError(f"{op.name}: Params has {field}, the op gives {sorted(launch.params)}")
     name, what = found["operand"], found["what"]

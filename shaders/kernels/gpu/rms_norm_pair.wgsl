@@ -20,7 +20,7 @@ fn compute_row(row: u32, lane: u32, width: u32) {
         sum += dot(values, values);
     }
     let inverse = 1.0 / sqrt(row_reduce_sum(sum, lane) / f32(vec4s * 4u) + params.eps);
-    // All lanes take as many turns, as they exchange values. Eight that share a group are in it together.
+    // All lanes take as many iterations, as they exchange values. Eight that share a group are in it together.
     for (var begin = 0u; begin < vec4s; begin += width) {
         let i = begin + lane;
         let at = min(i, vec4s - 1u);

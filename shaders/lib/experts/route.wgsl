@@ -50,9 +50,9 @@ fn sum_of_exp(row: Row, first: u32, step: u32) -> f32 {
     return sum;
 }
 
-// NaN where the number in whose terms others are told is infinite or NaN itself. By bits, as drivers
+// NaN where the number that others are relative to is infinite or NaN itself. By bits, as drivers
 // make numbers of NaN.
-fn told(value: f32, reference: f32) -> f32 {
+fn nan_unless_finite(value: f32, reference: f32) -> f32 {
     let bits = bitcast<u32>(reference);
     let lost = (bits & 0x7f800000u) == 0x7f800000u;
     return bitcast<f32>(select(bitcast<u32>(value), bits | 0x400000u, lost));
@@ -61,7 +61,7 @@ fn told(value: f32, reference: f32) -> f32 {
 fn score(row: Row, expert: u32) -> f32 {
     let value = logit(row, expert);
     if SCORES == BY_SOFTMAX {
-        return told(exp(value - row.shift) * row.inverse, row.shift);
+        return nan_unless_finite(exp(value - row.shift) * row.inverse, row.shift);
     }
     if SCORES == BY_SIGMOID {
         let is_nan = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
@@ -85,7 +85,7 @@ fn raised(score: f32, first: f32) -> f32 {
 
 fn weight(raised: f32, first: f32, total: f32) -> f32 {
     if WEIGHTS == BY_SOFTMAX {
-        return told(raised / total, first) * params.factor;
+        return nan_unless_finite(raised / total, first) * params.factor;
     }
     return select(raised, raised / total, WEIGHTS == BY_SUM) * params.factor;
 }

@@ -2,6 +2,6 @@
 
 const PART_STEP: u32 = 1u;
 
-fn weight_start(row: u32, turns: u32, parts: u32) -> u32 {
-    return (params.weights_group + row * turns) * parts;
+fn weight_start(row: u32, row_length: u32, parts: u32) -> u32 {
+    return (params.weights_group + row * row_length) * parts;
 }

@@ -1,4 +1,4 @@
-// Scan of a matrix of states for each head, token by token. A work group takes a strip of columns of a
+// Scan of a matrix of states for each head, token by token. A work group takes a tile of columns of a
 // head for one run of tokens; PARTS threads share a column, and each keeps VEC4S
 // vectors of its states in registers over all tokens. What a token brings for all columns, STAGED
 // vectors as long as a column, comes through workgroup memory, the next token's while this one's
@@ -41,9 +41,9 @@ fn main(
     if index >= params.groups {
         return;
     }
-    let head = (index / params.strips) % params.heads;
-    let run = run_at(index / params.strips / params.heads);
-    let column = (index % params.strips) * COLS + lane % COLS;
+    let head = (index / params.column_tiles) % params.heads;
+    let run = run_at(index / params.column_tiles / params.heads);
+    let column = (index % params.column_tiles) * COLS + lane % COLS;
     let inside = column < params.cols;
     let row = (lane / COLS) * VEC4S * 4u;
     begin(head, min(column, params.cols - 1u), row);
@@ -60,7 +60,7 @@ fn main(
             let next_own = fetch_own(next, head, min(column, params.cols - 1u));
             let part = advance(turn * WORK, own, lane);
             put_all(1u - turn, lane);
-            // In turns: some may still add up what they had of the token before.
+            // After a barrier: some may still add up what they had of the token before.
             let sum = column_sum(part, turn, lane);
             if inside && lane < COLS {
                 y[(token * params.heads + head) * params.cols + column] = sum;

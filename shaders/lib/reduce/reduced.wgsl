@@ -28,7 +28,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// Values `first`, `first + step` … of a part of an output, folded.
+// Values `first`, `first + step` … of a part of an output, reduced.
 fn reduced(output: u32, part: u32, first: u32, step: u32) -> reduce_op_Total {
     var start = params.x_offset + output * params.kept_strides.w;
     if !ONE_KEPT_AXIS {

@@ -243,7 +243,7 @@ def normed_products(rng, n, dtype=F16, gains=(0, 0)):
     return build
 
 
-FOLDED = ("linear_add", "linear_gated", "linear_norm")
+INTO_PRODUCTS = ("linear_add", "linear_gated", "linear_norm")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_rules_fold_norms_into_products_of_floats(
     executors, monkeypatch, rng, n, dtype, gains, wanted
 ):
     build = normed_products(rng, n, dtype, gains)
-    names, got = ran(executors("wide"), monkeypatch, FOLDED, build)
+    names, got = ran(executors("wide"), monkeypatch, INTO_PRODUCTS, build)
     assert names == wanted
     with Context(NumpyExecutor()) as ctx:
         for value, node in zip(got, build(ctx), strict=True):
@@ -276,7 +276,7 @@ def test_a_norm_that_others_read_stays(executors, monkeypatch, rng):
         matrix = weight(ctx._executor, 64, 64, F16, data)
         return [matrix.linear(rows, rows)]
 
-    names, _ = ran(executors("wide"), monkeypatch, FOLDED, build)
+    names, _ = ran(executors("wide"), monkeypatch, INTO_PRODUCTS, build)
     assert names == ["rms_norm", "linear add"]
 
 

@@ -280,11 +280,11 @@ def _launch(
     sequences = require_runs(name, runs)
     slots = require_state(name, state, (heads, rows, cols))
     sizes = _sizes(rows, staged)
-    strips = ceil_div(cols, sizes["COLS"])
+    column_tiles = ceil_div(cols, sizes["COLS"])
     strides = {f"{n}_strides": pad_to_4d(node.spec.strides, 0) for n, node in operands.items()}
     counts = {
-        "groups": sequences * heads * strips,
-        "strips": strips,
+        "groups": sequences * heads * column_tiles,
+        "column_tiles": column_tiles,
         "sequences": sequences,
         "tokens": tokens,
         "heads": heads,
@@ -295,7 +295,7 @@ def _launch(
     return Launch(
         Spec.dense((tokens, heads, cols), F32),
         {**operands, "state": state, "runs": runs},
-        groups=grid_for(sequences * heads * strips),
+        groups=grid_for(sequences * heads * column_tiles),
         params={**strides, **counts, **params},
         choices={**sizes, **choices},
         writes=("state",),

@@ -1,4 +1,4 @@
-"""Ops that fold axes away: sum, mean, variance, stddev, max, min, sum_rows; and l2_norm.
+"""Ops that reduce axes: sum, mean, variance, stddev, max, min, sum_rows; and l2_norm.
 
 Each is `reduce`, in as many stages as the number of values asks for: first parts of every output,
 then their results. Sums are in f32, by many partial sums.
@@ -30,11 +30,11 @@ from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped
 
 Axes = int | Sequence[int] | None
-# Values that one work group, or one thread where threads work alone, folds.
+# Values that one work group, or one thread where threads work alone, reduces.
 GROUP_PART, THREAD_PART = 4096, 256
 FEW = 32  # values that are too few for a work group
-# Choices of the shader that make a fold.
-FOLDS = {
+# Choices of the shader that make a reduction.
+REDUCTIONS = {
     ("sum", F32): {"reduce_op": "lib/reduce_op/sum"},
     ("sum", I32): {"reduce_op": "lib/reduce_op/sum_i32"},
     ("squares", F32): {"reduce_op": "lib/reduce_op/squares"},
@@ -85,7 +85,7 @@ def reduce(
         threads=kept.size * parts,
         params={**_layout(kept, reduced), "part": part, "parts": parts, "divisor": divisor},
         choices={
-            **FOLDS[kind, number],
+            **REDUCTIONS[kind, number],
             "CENTRED": kind == "squares",
             "ONE_REDUCED_AXIS": len(reduced.shape) < 2,
             "ONE_KEPT_AXIS": len(kept.shape) < 2,
@@ -98,7 +98,7 @@ def reduce(
 
 
 def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Launch:
-    """Launch of a work group, or of a thread that folds alone, for each part of an output."""
+    """Launch of a work group, or of a thread that reduces alone, for each part of an output."""
     x, centre = launch.operands["x"], launch.operands["centre"]
     choices = {**launch.choices, **_by_vec4s(kept, reduced, part, x.spec.offset)}
     launch = replace(launch, operands={"x": x, "vec4s": x, "centre": centre}, choices=choices)
@@ -116,7 +116,7 @@ def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:
 
 
 def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, str | bool]:
-    """Choices that make a kernel read whole vectors of four, where all it folds lies in such."""
+    """Choices that make a kernel read whole vectors of four, where all it reduces lies in such."""
     if reduced.dtype == I32:
         return {"vec4s": "formats/vec4/f32"}  # declared, and left alone
     neighbours = len(reduced.shape) == 1 and reduced.strides == (1,)
@@ -137,7 +137,7 @@ def _layout(kept: Spec, reduced: Spec) -> dict[str, ParamValue]:
 
 
 def _split(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
-    """Axes kept and axes folded away, each with neighbours merged that step as one."""
+    """Axes kept and axes reduced, each with neighbours merged that step as one."""
     groups: list[Spec] = []
     for wanted in (False, True):
         chosen = [a for a in range(len(spec.shape)) if (a in axes) == wanted]
@@ -149,7 +149,7 @@ def _split(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
 
 
 def _threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
-    """Whether threads fold values of their own: few, or neighbours in storage are other outputs."""
+    """Whether threads reduce by themselves: few values, or neighbours are of other outputs."""
     if reduced.size < FEW or part < FEW:
         return True
     return reduced.strides[-1] != 1 and kept.strides[-1:] == (1,)
@@ -179,7 +179,7 @@ def _kept(shape: Shape, axes: Sequence[int], keep_dims: bool) -> Shape:
     return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
-def _folded(
+def _reduced(
     x: Node, kind: str, axes: Sequence[int], divisor: float = 1.0, centre: Node | None = None
 ) -> Node:
     """Fold in as many stages as it takes; the result is (outputs, 1)."""
@@ -189,7 +189,7 @@ def _folded(
         whole = reduced.size or 1
         return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
     parts = reduce(x, centre, kind=kind, axes=axes, part=part)
-    return _folded(parts, "sum" if kind == "squares" else kind, (1,), divisor)
+    return _reduced(parts, "sum" if kind == "squares" else kind, (1,), divisor)
 
 
 def _checked(name: str, x: Node, *, integers: bool = False) -> None:
@@ -220,7 +220,7 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     """
     _checked("sum", x, integers=True)
     found = _axes("sum", x.spec, axes)
-    return reshaped(_folded(x, "sum", found), _kept(x.spec.shape, found, keep_dims))
+    return reshaped(_reduced(x, "sum", found), _kept(x.spec.shape, found, keep_dims))
 
 
 def sum_rows(x: Node) -> Node:
@@ -251,7 +251,7 @@ def _count(x: Node, axes: Sequence[int]) -> int:
 
 
 def _mean(x: Node, axes: Sequence[int]) -> Node:
-    return _folded(x, "sum", axes, float(_count(x, axes)))
+    return _reduced(x, "sum", axes, float(_count(x, axes)))
 
 
 def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
@@ -274,7 +274,7 @@ def _variance(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
     _checked(name, x)
     found = _axes(name, x.spec, axes)
     centre = reshaped(_mean(x, found), (-1,)) if x.spec.size else None
-    squares = _folded(x, "squares", found, float(_count(x, found)), centre)
+    squares = _reduced(x, "squares", found, float(_count(x, found)), centre)
     return reshaped(squares, _kept(x.spec.shape, found, keep_dims))
 
 
@@ -303,7 +303,7 @@ def _extreme(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
         ShapeError,
         f"{name}: x is {x.spec.shape}, axes {found} have 0 values, need at least 1",
     )
-    result = reshaped(_folded(x, name, found), shape)
+    result = reshaped(_reduced(x, name, found), shape)
     return result if result.spec.dtype == x.spec.dtype else cast(result, dtype=x.spec.dtype)
 
 

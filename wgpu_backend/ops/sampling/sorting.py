@@ -36,7 +36,7 @@ SHORT_ROW = 1024  # values that one kernel sorts; the shaders have their place f
 LONG_FOR_K = 8
 # From this many values on, reading them once for all costs less than twice for a few.
 LONG_FOR_FEW = 1 << 20
-LONGEST_BLOCK = 4  # 2⁴ values: threads that work alone fold so many fast
+LONGEST_BLOCK = 4  # 2⁴ values: threads that work alone merge so many fast
 LOWEST = {F32: 0xFF800000, I32: 0x80000000}  # bits of the lowest number
 
 

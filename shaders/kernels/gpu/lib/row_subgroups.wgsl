@@ -1,5 +1,5 @@
-// As `lib/reduce/row_workgroup.wgsl` with two barriers in place of many: subgroups fold their own values, and each then
-// folds what all made of theirs. It holds for any order of a work group's threads in its subgroups.
+// As `lib/reduce/row_workgroup.wgsl` with two barriers in place of many: subgroups reduce their own values, and each then
+// reduces what all made of theirs. It holds for any order of a work group's threads in its subgroups.
 // The importing file declares `WG`.
 
 var<workgroup> subgroup_slots: array<f32, WG>;
