@@ -38,10 +38,10 @@ HERE = Path(__file__).parent
 EXPERTS, USED, EXPERT = 32, 4, (2880, 2880)  # of gpt-oss 20b: all, chosen by a token, rows of one
 TOKENS = (1, 16, 64, 256)
 FFN, DOWN, HEAD = (4864, 1024), (1024, 4864), (151936, 896)
-ROOF_THREADS, ROOF_TURNS = 8192, 256
+ROOF_THREADS, ROOF_ITERATIONS = 8192, 256
 READ_NBYTES, READ_VECTORS = 64 << 20, 32  # vectors a thread
 # Multiply-adds of a turn of each roof's loop.
-FMA_TURN, DOT_TURN = 64, 256
+FMA_ITERATION, DOT_ITERATION = 64, 256
 
 
 def roof_launch(x: Node, turns: int, dtype: DType) -> Launch:
@@ -51,20 +51,20 @@ def roof_launch(x: Node, turns: int, dtype: DType) -> Launch:
         {"x": x},
         threads=threads,
         params={"threads": threads, "turns": turns},
-        work=threads * turns * DOT_TURN,
+        work=threads * turns * DOT_ITERATION,
     )
 
 
 @op(shader=HERE / "fma_roof.wgsl", trusted=True)
 def fma_roof(x: Node) -> Launch:
     """Multiply and add f32 vectors in registers."""
-    return roof_launch(x, ROOF_TURNS, F32)
+    return roof_launch(x, ROOF_ITERATIONS, F32)
 
 
 @op(shader=HERE / "dot_roof.wgsl", trusted=True)
 def dot_roof(x: Node) -> Launch:
     """Multiply and add packed bytes in registers."""
-    return roof_launch(x, ROOF_TURNS, U32)
+    return roof_launch(x, ROOF_ITERATIONS, U32)
 
 
 @op(shader="roof_read", trusted=True)
@@ -209,11 +209,11 @@ Roofs = dict[str, Roof]
 def roofs_of(bench: Bench) -> Roofs:
     """What the device reads, and multiplies and adds in f32 and in packed bytes."""
     floats = np.zeros((ROOF_THREADS, 4), np.float32)
-    macs = ROOF_THREADS * ROOF_TURNS
+    macs = ROOF_THREADS * ROOF_ITERATIONS
     return {
         "read GB/s": bench.roof(read_roof, np.zeros(READ_NBYTES // 4, np.float32), READ_NBYTES),
-        "f32 GMAC/s": bench.roof(fma_roof, floats, FMA_TURN * macs),
-        "packed bytes GMAC/s": bench.roof(dot_roof, floats.view(np.uint32), DOT_TURN * macs),
+        "f32 GMAC/s": bench.roof(fma_roof, floats, FMA_ITERATION * macs),
+        "packed bytes GMAC/s": bench.roof(dot_roof, floats.view(np.uint32), DOT_ITERATION * macs),
     }
 
 

@@ -120,13 +120,16 @@ CASES += [
     for w in ("byte", "half", "wide")
 ]
 CASES += [
-    ("ops/attention", {**PREPARED, "k": f"formats/state/{k}", "v": f"formats/state/{v}"})
+    (
+        "ops/attention",
+        {**PREPARED, "k": f"lib/attention/cache_{k}", "v": f"lib/attention/cache_{v}"},
+    )
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
     (
         "ops/attention",
-        {**PREPARED, "k": "formats/state/f16", "v": "formats/state/f16", **NORMED},
+        {**PREPARED, "k": "lib/attention/cache_f16", "v": "lib/attention/cache_f16", **NORMED},
     )
 ]
 

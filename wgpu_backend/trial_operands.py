@@ -24,7 +24,7 @@ FLOATS = (F32, F16, BF16)
 # One, odd, a whole number of vectors, and just beyond one and many work groups.
 EXTENTS = (1, 3, 16, 33, 257)
 BLOCKS = (1, 2, 3, 1, 5)  # where a name counts the blocks of a quantised operand's rows
-BROADCAST_TURNS = (1, 4)  # where the first two names have several values each: enough of them
+BROADCAST_ROUNDS = (1, 4)  # where the first two names have several values each: enough of them
 PLAIN_TURN = 4  # extents of what is special in another way
 MANY = 70_000  # more rows than one dimension of a grid takes work groups, which is 65,535
 FEW = 3  # of everything else then
@@ -51,7 +51,7 @@ def cases(shapes: Sequence[str], broadcast: bool) -> Iterator[tuple[Shapes, str]
         whole = _filled(shapes, turn)
         for layout in (name for name in LAYOUTS if name not in VALUES):
             yield whole, layout
-            if broadcast and turn in BROADCAST_TURNS:
+            if broadcast and turn in BROADCAST_ROUNDS:
                 yield from ((narrow, layout) for narrow in _narrowed(whole))
     for layout in VALUES:
         yield _filled(shapes, PLAIN_TURN), layout

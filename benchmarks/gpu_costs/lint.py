@@ -7,7 +7,7 @@ Accesses of 8 and 16 bytes are served by halves and quarters of the lanes. The c
 know neither.
 
 Addresses are computed, not recorded: `nir_run.Run` evaluates the index expressions of one work
-group with the launch's own parameters. The first turns of a loop stand for all of them.
+group with the launch's own parameters. The first iterations of a loop stand for all of them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from benchmarks.gpu_costs.nir import Program
 from benchmarks.gpu_costs.nir_memory import Access
 from benchmarks.gpu_costs.nir_run import Run, Setting, Trips
 
-LANES, LINE_NBYTES, BANKS, BANK_NBYTES = 32, 128, 32, 4
-TURNS = 8  # of each loop that are looked at
+LANES, CACHE_LINE_NBYTES, BANKS, BANK_NBYTES = 32, 128, 32, 4
+ITERATIONS = 8  # of each loop that are looked at
 
 Addresses = NDArray[np.int64]
 
 
 def lines(addresses: Addresses, nbytes: int) -> int:
     """Lines of memory that accesses of some lanes touch together."""
-    first, last = addresses // LINE_NBYTES, (addresses + nbytes - 1) // LINE_NBYTES
+    first, last = addresses // CACHE_LINE_NBYTES, (addresses + nbytes - 1) // CACHE_LINE_NBYTES
     return len(set(first.tolist()) | set(last.tolist()))
 
 
@@ -52,7 +52,7 @@ def _one_pass(first: Addresses, words: int) -> int:
 
 def least_lines(addresses: Addresses, nbytes: int) -> int:
     """Lines that as many different bytes need when they lie side by side."""
-    return -(-len(set(addresses.tolist())) * nbytes // LINE_NBYTES)
+    return -(-len(set(addresses.tolist())) * nbytes // CACHE_LINE_NBYTES)
 
 
 def least_cycles(addresses: Addresses, nbytes: int) -> int:
@@ -121,7 +121,7 @@ class Lint:
         trips : Trips
             Of whole loops.
         """
-        some = Run(program, setting, self.note, TURNS).run()
+        some = Run(program, setting, self.note, ITERATIONS).run()
         for seen in self._seen.values():
             if seen.loop is not None:
                 all_, looked_at = trips.entered[seen.loop].max(), some.entered[seen.loop].max()

@@ -41,7 +41,7 @@ POSITIONS = 256  # that a decode step looks at
 OF_BANDWIDTH, OF_ISSUE = 0.85, 0.80
 GAP = 3.0  # microseconds, of every card: an estimate, see `GAPS`
 CYCLES_ALONE = 4  # between instructions of a wave that has nobody to take turns with
-TURNS_UNKNOWN = 10
+ITERATIONS_UNKNOWN = 10
 LANES = 32
 
 Row = dict[str, Any]
@@ -148,7 +148,7 @@ def dispatch_times(row: Row, card: Card) -> dict[str, float]:
     """Microseconds of one dispatch by each roof."""
     groups, threads = math.prod(row["groups"]), row["threads"]
     # Loops that depend on data have no count: there each instruction is taken to run a few times.
-    alone = (row["instructions"] or row["static_instructions"] * TURNS_UNKNOWN) * CYCLES_ALONE
+    alone = (row["instructions"] or row["static_instructions"] * ITERATIONS_UNKNOWN) * CYCLES_ALONE
     issued = groups * threads * alone / CYCLES_ALONE
     a_group = -(-threads // LANES) * sum(e["times"] * (e["took"] or 0.0) for e in row["lint"])
     cycles = {

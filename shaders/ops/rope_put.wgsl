@@ -4,8 +4,8 @@
 // @import formats/vec4/f32 as q
 // @import formats/vec4/f32 as k
 // @import formats/vec4/f32 as v
-// @import formats/state/f32 as keys
-// @import formats/state/f32 as values
+// @import lib/attention/cache_f32 as keys
+// @import lib/attention/cache_f32 as values
 // @import lib/rope/turned
 // @import lib/index/grid
 

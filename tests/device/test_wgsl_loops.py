@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wgpu_backend.device.wgsl_loops import MAX_TURNS, counted_loops
+from wgpu_backend.device.wgsl_loops import MAX_ITERATIONS, counted_loops
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.node import Launch, Node
@@ -94,7 +94,7 @@ def test_a_loop_that_does_not_end_is_an_error_with_its_line(summed, how):
         summed(f"    var n = 0u;\n    {body}\n    y[id.x] = f32(n);\n}}\n")
     assert time.monotonic() - began < 20
     what, shown, caret = str(found.value).split("\n")
-    assert what.endswith(f"loop ran more than {MAX_TURNS} iterations")
+    assert what.endswith(f"loop ran more than {MAX_ITERATIONS} iterations")
     assert "checked_loops" not in shown
     assert caret.index("^") == len(f"{line} │ ") + column - 1
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.shader import BindingDecl, Shader
 
-MAX_TURNS = 1 << 22  # of all loops of one thread; far above what a test's sizes need
+MAX_ITERATIONS = 1 << 22  # of all loops of one thread; far above what a test's sizes need
 COUNTS = "checked_loops"
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -22,15 +22,15 @@ _LOOP = re.compile(r"\b(?:for|while|loop)\b")
 # look at that word now and then, so that not each of them has to make that many.
 _COUNTING = f"""
 @group(0) @binding({{binding}}) var<storage, read_write> {COUNTS}: array<atomic<u32>, {{words}}>;
-var<private> {COUNTS}_turns: u32;
+var<private> {COUNTS}_iterations: u32;
 var<private> {COUNTS}_over: bool;
 fn {COUNTS}_end(index: u32, turns: ptr<function, u32>) -> bool {{{{
-    {COUNTS}_turns += 1u;
+    {COUNTS}_iterations += 1u;
     *turns += 1u;
-    if {COUNTS}_turns > {MAX_TURNS}u {{{{
+    if {COUNTS}_iterations > {MAX_ITERATIONS}u {{{{
         atomicStore(&{COUNTS}[0], 1u);
         {COUNTS}_over = true;
-    }}}} else if {COUNTS}_turns % 4096u == 0u && atomicLoad(&{COUNTS}[0]) != 0u {{{{
+    }}}} else if {COUNTS}_iterations % 4096u == 0u && atomicLoad(&{COUNTS}[0]) != 0u {{{{
         {COUNTS}_over = true;
     }}}}
     if {COUNTS}_over {{{{
@@ -71,7 +71,7 @@ class CountedLoops:
         if not counts[0]:
             return None
         longest = max(range(len(self.places)), key=lambda k: counts[1 + k])
-        what = f"loop ran more than {MAX_TURNS} iterations"
+        what = f"loop ran more than {MAX_ITERATIONS} iterations"
         return self.source.pointed(*self.places[longest], what)
 
 

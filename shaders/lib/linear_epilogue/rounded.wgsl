@@ -1,5 +1,5 @@
 // Rows of a product, rounded by a lane for each group of 32. There are whole groups of rows.
-// @import lib/linear_rounding/in_bytes as rounding
+// @import lib/linear/rounding_in_bytes as rounding
 
 fn buf_put(col: u32, first_row: u32, lane: u32) {
     let row = first_row + lane * 32u;

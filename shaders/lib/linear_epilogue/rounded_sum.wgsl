@@ -1,7 +1,7 @@
 // Sums of a product, stored as they are, and these times the weight of a norm, rounded by groups, with
 // the squares of which the product that follows makes the norm.
 // @import formats/load/f32 as scale
-// @import lib/linear_rounding/in_bytes as rounding
+// @import lib/linear/rounding_in_bytes as rounding
 
 @group(0) @binding(0) var<storage, read_write> total: array<f32>;
 

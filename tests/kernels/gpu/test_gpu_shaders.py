@@ -9,15 +9,18 @@ GPU = "kernels/gpu"
 TOKEN = "kernels/gpu/attention_token"
 TYPES = [("f16", "f32"), ("f32", "f16")]
 ROPE = {**PREPARED, "prologue": "kernels/gpu/prologue/rope_put"}
-CASES = [(TOKEN, {**ROPE, "k": f"formats/state/{k}", "v": f"formats/state/{v}"}) for k, v in TYPES]
+CASES = [
+    (TOKEN, {**ROPE, "k": f"lib/attention/cache_{k}", "v": f"lib/attention/cache_{v}"})
+    for k, v in TYPES
+]
 CASES += [
     (
         TOKEN,
         {
             **PREPARED,
             "prologue": "kernels/gpu/prologue/norm_rope_put",
-            "k": "formats/state/f16",
-            "v": "formats/state/f16",
+            "k": "lib/attention/cache_f16",
+            "v": "lib/attention/cache_f16",
         },
     )
 ]

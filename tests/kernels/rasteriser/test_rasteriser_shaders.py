@@ -31,7 +31,7 @@ CASES += [
 CASES += [(ATTENTION, {**MISSING, "LANE_VEC4S": 8})]
 CASES += [(f"{FOLDER}/scaled_attention", {"LANE_VEC4S": 8})]
 CASES += [
-    (ATTENTION, {**PREPARED, "k": f"formats/state/{k}", "v": f"formats/state/{v}"})
+    (ATTENTION, {**PREPARED, "k": f"lib/attention/cache_{k}", "v": f"lib/attention/cache_{v}"})
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
@@ -39,8 +39,8 @@ CASES += [
         ATTENTION,
         {
             **PREPARED,
-            "k": "formats/state/f16",
-            "v": "formats/state/f16",
+            "k": "lib/attention/cache_f16",
+            "v": "lib/attention/cache_f16",
             **NORMED,
             "row_reduce": REDUCED,
         },

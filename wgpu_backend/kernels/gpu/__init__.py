@@ -20,7 +20,6 @@ from wgpu_backend.kernels.gpu import (
 from wgpu_backend.kernels.gpu import f16_columns as f16_columns  # rules
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
 from wgpu_backend.kernels.gpu import norms_in_rows as norms_in_rows  # a rule
-from wgpu_backend.kernels.gpu.f16_trials import F16_TRIALS
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
 from wgpu_backend.kernels.gpu.trials import TRIALS
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
@@ -57,4 +56,4 @@ KERNELS = [
     Kernel("linear_by_expert", is_hardware, linear_by_expert.matmul_tiled),
 ]
 
-FAMILY = Family("gpu", KERNELS, trials=(*TRIALS, *F16_TRIALS))
+FAMILY = Family("gpu", KERNELS, trials=TRIALS)

@@ -122,7 +122,7 @@ def _cache(path: str, dtype: DType, *, f16: bool) -> str:
     """
     if path.startswith("="):
         return path
-    written = path.startswith("formats/state/")
+    written = path.startswith("lib/attention/cache_")
     if dtype.quantised and not written:
         return f"{FOLDER}/lib/cache_{dtype}"
     if dtype == F16 and f16:

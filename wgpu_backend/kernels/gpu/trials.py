@@ -17,8 +17,11 @@ from wgpu_backend.kernels.trials import (
     attention,
     attention_into_product,
     f16_weight,
+    gated_into_product,
     next_token,
     normal,
+    normed_sum,
+    quantised,
 )
 from wgpu_backend.ops.sampling.sampling import sample_into
 from wgpu_backend.sample import SamplingOptions, sampling_params_of
@@ -47,6 +50,51 @@ def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
     return sample_into(token_slots, logits, logits.top_k(k=40), *rest)
 
 
+def _few_columns(context: Context, rng: np.random.Generator) -> Tensor:
+    """Weights in bytes with a sign, in nibbles and in f16."""
+    made = [quantised(context, rng, dtype) for dtype in (dtypes.Q8_0, dtypes.Q4_0)]
+    made.append(f16_weight(context, rng, 40, 256))
+    first, second, third = (weight.mulmat(normal(context, rng, 1, 256)) for weight in made)
+    return first.concat(second, axis=1).concat(third, axis=1)
+
+
+def _product_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+    weight, scale = quantised(context, rng, dtypes.Q4_0), normal(context, rng, 256)
+    return weight.mulmat(normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
+
+
+# Rules that round few columns to f16, where products do not round to bytes.
+F16_TRIALS = (
+    Trial("linear_f16_groups", F16_ERROR, _few_columns, in_bytes=False),
+    Trial(
+        "f16_weighted",
+        F16_ERROR,
+        _product_of_a_norm,
+        before=("linear_f16_groups",),
+        in_bytes=False,
+    ),
+    Trial(
+        "attention_merge_f16",
+        F16_ERROR,
+        partial(attention_into_product, splits=2),
+        before=("linear_f16_groups",),
+        in_bytes=False,
+    ),
+    Trial(
+        "linear_gated_f16",
+        3 * F16_ERROR,  # of a gate, of what it multiplies, and of the product behind them
+        gated_into_product,
+        before=("linear_f16_groups", "linear_gated"),
+        in_bytes=False,
+    ),
+    Trial(
+        "linear_add_f16",
+        F16_ERROR,
+        normed_sum,
+        before=("linear_f16_groups", "f16_weighted"),
+        in_bytes=False,
+    ),
+)
 TRIALS = (
     Trial("linear_f16", F16_ERROR, _products_in_f16),
     Trial("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
@@ -65,4 +113,5 @@ TRIALS = (
     Trial("paged_attention", F16_ERROR, partial(attention, tokens=2)),
     Trial("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
     Trial("top_k_sample_into", 0.0, _sampled),
+    *F16_TRIALS,
 )

@@ -233,7 +233,7 @@ def weight_fits(weight: Node, q: Node) -> bool:
 def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
     """Choices of attention that turns and writes first; its cache and queries may be written."""
     apart = _lies_apart(launch.operands["q"], new["new_value"])
-    states = {name: f"formats/state/{launch.operands[name].spec.dtype}" for name in "kv"}
+    states = {name: f"lib/attention/cache_{launch.operands[name].spec.dtype}" for name in "kv"}
     return {
         **states,
         "q": "formats/store/f32",

@@ -127,4 +127,4 @@ def _rounding(epilogue: Epilogue) -> Choices:
     if epilogue.form == "q8":
         return planar
     nibbles = {"rounding_NIBBLES": epilogue.form == "f16_nibbles"}
-    return {**planar, **nibbles, "rounding": "lib/linear_rounding/in_f16"}
+    return {**planar, **nibbles, "rounding": "lib/linear/rounding_in_f16"}

@@ -70,7 +70,11 @@ def rope_put(
                 for n, x in (("q", q), ("k", k), ("v", v))
             },
         },
-        choices={"INTERLEAVED": interleaved},
+        choices={
+            "INTERLEAVED": interleaved,
+            "keys": f"lib/attention/cache_{keys.spec.dtype}",
+            "values": f"lib/attention/cache_{values.spec.dtype}",
+        },
         writes=("keys", "values"),
         work=2 * (q.spec.nbytes + k.spec.nbytes + v.spec.nbytes),
     )

@@ -1,4 +1,4 @@
-// f32 values of a state as vec4, read and written: `i` counts vectors.
+// f32 values of a cache as vec4, read and written: `i` counts vectors.
 
 @group(0) @binding(0) var<storage, read_write> buf: array<vec4<f32>>;
 

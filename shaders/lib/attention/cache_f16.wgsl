@@ -1,4 +1,4 @@
-// f16 values of a state as vec4, read and written: `i` counts vectors.
+// f16 values of a cache as vec4, read and written: `i` counts vectors.
 // @import lib/blocks/packed_f16
 
 @group(0) @binding(0) var<storage, read_write> buf: array<vec2<u32>>;
