@@ -10,7 +10,7 @@
 // @import lib/q8/normed
 // @import lib/q8/parts
 // @import lib/index/grid
-// @import kernels/rasteriser/epilogue/q8_values as epilogue
+// @import kernels/rasteriser/epilogue/q8_values as lane_epilogue
 
 const WG: u32 = 8u;
 const ROWS: u32 = 4u;
@@ -85,7 +85,7 @@ fn main(
                 let last_r = sums[((SOURCES - 1u) * ROWS + r) * COLS + c / PARTS] * factor_c;
                 values[r] = joined(sums[r * COLS + c / PARTS] * factor_c, last_r);
             }
-            epilogue_put((first_col + c) / PARTS, first_row, values, lane);
+            lane_epilogue_put((first_col + c) / PARTS, first_row, values, lane);
         }
     }
 }

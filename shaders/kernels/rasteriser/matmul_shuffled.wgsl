@@ -13,7 +13,7 @@
 // @import lib/numeric/raised
 // @import lib/linear/squares
 // @import kernels/rasteriser/lib/row_mapping_interleaved as row_mapping
-// @import kernels/rasteriser/epilogue/f32_values as epilogue
+// @import kernels/rasteriser/epilogue/f32_values as lane_epilogue
 
 const WG: u32 = 8u;
 const ROWS: u32 = 2u;
@@ -102,7 +102,7 @@ fn main(
                 let last_r = raised(sums[(r + X_READS * SOURCES - ROWS) * COLS + c]);
                 values[r] = joined(raised(sums[r * COLS + c]) * factor_c, last_r * factor_c);
             }
-            epilogue_put(first_col + c, index, lane, values);
+            lane_epilogue_put(first_col + c, index, lane, values);
         }
     }
 }

@@ -21,7 +21,7 @@ SOURCES = [{"source": f"{FOLDER}/source/{dtype}"} for dtype in FLOATS]
 CASES += [(SHUFFLED, {**source, "weights": f"{LIB}/vectors_by_u64"}) for source in SOURCES]
 IN_TILES = {"row_mapping": f"{LIB}/row_mapping_of_tiles"}
 CASES += [(SHUFFLED, {**IN_TILES, **choices}) for choices in FLOAT_TEXTURES]
-WEIGHTED = {"epilogue": f"{EPILOGUE}/f32_weighted", "ROWS": 8, "SOURCES": 8}
+WEIGHTED = {"lane_epilogue": f"{EPILOGUE}/f32_weighted", "ROWS": 8, "SOURCES": 8}
 CASES += [(SHUFFLED, {**IN_TILES, **WEIGHTED})]
 CASES += [("ops/rows_quant", choices) for choices in FLOAT_TEXTURES]
 CASES += [("ops/rows_quant", read_by(layout, "weights", "source")) for layout in BLOCK_TEXTURES]
@@ -51,7 +51,7 @@ CASES += [(f"ops/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
 PAIRS = {"sums": f"{LIB}/sums_of_pairs"}
 CASES += [(f"{FOLDER}/{product}", PAIRS) for product in ("matmul_q8", "matmul_q8_by_expert")]
 ROUNDING = ("q8_rounded", "q8_summed")
-CASES += [(f"{FOLDER}/matmul_q8", {"epilogue": f"{EPILOGUE}/{end}"}) for end in ROUNDING]
+CASES += [(f"{FOLDER}/matmul_q8", {"lane_epilogue": f"{EPILOGUE}/{end}"}) for end in ROUNDING]
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)

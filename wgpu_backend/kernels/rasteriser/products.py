@@ -67,7 +67,7 @@ def _attributes(launch: Launch) -> dict[str, str | int]:
     """Choices that say what comes before and behind the sums."""
     found = attributes_of(launch)
     normed: dict[str, str | int] = {} if found.prologue.eps is None else {"NORMED": True}
-    return normed | ({"epilogue": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
+    return normed | ({"lane_epilogue": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
 
 
 def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:

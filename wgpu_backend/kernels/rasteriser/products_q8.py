@@ -80,8 +80,8 @@ def _attributes(launch: Launch) -> dict[str, str | int | float]:
     if found.epilogue.norm:
         del given["ADDS"]  # as it always does
         vectors = {"addend": "formats/vec4/f32", "scale": "formats/vec4/f32"}
-        return {**given, **vectors, "epilogue": f"{EPILOGUE}/q8_summed"}
-    return {**given, "epilogue": f"{EPILOGUE}/q8_rounded"}
+        return {**given, **vectors, "lane_epilogue": f"{EPILOGUE}/q8_summed"}
+    return {**given, "lane_epilogue": f"{EPILOGUE}/q8_rounded"}
 
 
 def _from_texture(launch: Launch) -> dict[str, str | int]:
