@@ -133,6 +133,7 @@ def sparse_gelu(scale: float) -> Callable[[Tensor], Tensor]:
 class Gemma3n(Gemma3):
     """The first state is the embedding; the others are projections of it, of its magnitude."""
 
+    steerable = True
     split: Tensor = nn.weight("altup_proj.weight", "others", "width", "width")
     merge: Tensor = nn.weight("altup_unembd_proj.weight", "others", "width", "width")
 
@@ -152,8 +153,9 @@ class Gemma3n(Gemma3):
         x = self.embed(batch)
         inputs = self.inputs_of_layers(x, batch.tokens)
         x = self.states_of(x)
-        for layer, given in zip(cast("Sequence[Gemma3nLayer]", self.layers), inputs, strict=True):
-            x = layer.forward(x, batch, given)
+        layers = cast("Sequence[Gemma3nLayer]", self.layers)
+        for i, (layer, given) in enumerate(zip(layers, inputs, strict=True)):
+            x = self.steered(i, layer.forward(x, batch, given))
         return self.normed(self.state_of(x))
 
     def states_of(self, x: Tensor) -> Tensor:

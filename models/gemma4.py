@@ -162,7 +162,7 @@ class Router(nn.Linear):
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (tokens, cols) to (tokens, experts)."""
         x = x.rms_norm(self.scale, eps=self.eps).scale(factor=self.cols**-0.5)
-        return self.weight.linear(x, residual)
+        return self.changed(self.weight.linear(x, residual), x)
 
 
 class MLPAndExperts(nn.Module):
@@ -217,6 +217,7 @@ class Gemma4Layer(nn.Layer):
 class Gemma4(Gemma):
     """Layers are given something, or there are experts in them."""
 
+    steerable = True
     inputs_of_layers: LayerInputs | None = None
 
     def __init__(self, backend: Backend) -> None:
@@ -242,6 +243,6 @@ class Gemma4(Gemma):
         layers = cast("Sequence[Gemma4Layer]", self.layers)
         inputs = self.inputs_of_layers
         given = [None] * len(layers) if inputs is None else inputs(x, batch.tokens)
-        for layer, own in zip(layers, given, strict=True):
-            x = layer.forward(x, batch, own)
+        for i, (layer, own) in enumerate(zip(layers, given, strict=True)):
+            x = self.steered(i, layer.forward(x, batch, own))
         return self.normed(x)

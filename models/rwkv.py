@@ -218,6 +218,7 @@ class RwkvLayer(nn.DecoderLayer):
 class Rwkv(Decoder):
     """Embeddings behind a norm, and layers that pass on what the first one's values were."""
 
+    steerable = True
     norm = nn.LayerNorm
     embedding_norm: nn.Norm
 
@@ -237,6 +238,7 @@ class Rwkv(Decoder):
             x, first = cast("RwkvLayer", layer).step(x, batch, first)
             if rescaled and (i + 1) % rescaled == 0:
                 x = x.scale(factor=0.5)
+            x = self.steered(i, x)
         return self.normed(x)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Protocol, TypeVar
@@ -21,7 +21,9 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.fused_weights import FusedWeights
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.module import Module, populate
+from wgpu_backend.nn.layers import Embedding, Linear
+from wgpu_backend.nn.low_rank import LowRank
+from wgpu_backend.nn.module import Module, modules, populate
 
 
 class Reader(Protocol):
@@ -62,6 +64,13 @@ class Model(Module, ABC):
     scored_pooling : str
         Which state of a text `score` takes: the first token's (``"cls"``), the ``"last"`` one's, or
         the ``"mean"``.
+    steerable : bool
+        Whether `hidden` takes `directions`.
+    directions : mapping of int to Tensor
+        What is added to states behind a layer: (width,), f32.
+    variant : hashable
+        Tells apart what was done to the model since it was made: graphs that were recorded for
+        another variant are not this model's.
 
     Raises
     ------
@@ -73,9 +82,12 @@ class Model(Module, ABC):
     architectures: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = True
     scored_pooling: str = "cls"
+    steerable: ClassVar[bool] = False
+    variant: Hashable = ()
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+        self.directions: Mapping[int, Tensor] = {}
         self._used: set[str] = set()
         self.fill(self)
 
@@ -100,6 +112,29 @@ class Model(Module, ABC):
     def _take(self, name: str) -> Tensor | None:
         self._used.add(name)
         return self.backend.get(name)
+
+    def adaptable(self) -> dict[str, list[Linear | Embedding]]:
+        """What adapters may change, by the name of its weight in the file.
+
+        Where embeddings also score tokens, the name means the embeddings: scores stay as they are.
+        """
+        found: dict[str, list[Linear | Embedding]] = {}
+        for kind in (Embedding, Linear):
+            names = set(found)
+            for module in modules(self):
+                name = f"{module.full_name}weight"
+                if isinstance(module, kind) and name not in names:
+                    found.setdefault(name, []).append(module)
+        return found
+
+    def adapt(self, changes: Mapping[str, Sequence[LowRank]]) -> None:
+        """Have weights changed by these, by the names of `adaptable`; others as the file has them.
+
+        Graphs have it from then on: `variant` has to tell them from those before.
+        """
+        for name, those in self.adaptable().items():
+            for module in those:
+                module.changes = tuple(changes.get(name, ()))
 
     def require_all_used(self, layers: int, elsewhere: tuple[str, ...] = ()) -> None:
         """Refuse a file that has weights which no field took: without them answers are others.

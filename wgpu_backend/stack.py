@@ -52,12 +52,15 @@ class Stack(Model):
         others.
     embedding_scale : float
         Factor; 1 where a model does not set it.
+    steerable : bool
+        A subclass with a `hidden` of its own that calls `steered` says so.
     """
 
     norm: ClassVar[type[nn.Norm]] = nn.RMSNorm
     output_norm_name: ClassVar[str | None] = "output_norm"
     prefix: ClassVar[str] = ""
     elsewhere: ClassVar[tuple[str, ...]] = ()
+    steerable = True
     rope_interleaved: ClassVar[bool] = False
     sectioning: ClassVar[Sectioning | None] = None
     local_base: ClassVar[float] = 0.0
@@ -73,6 +76,12 @@ class Stack(Model):
     rope_factors: Tensor | None = nn.weight("rope_freqs.weight")
     rope_long: Tensor | None = nn.weight("rope_factors_long.weight")
     rope_short: Tensor | None = nn.weight("rope_factors_short.weight")
+
+    def __init_subclass__(cls) -> None:
+        """Take it that a `hidden` of one's own knows no directions, unless the class says so."""
+        super().__init_subclass__()
+        if "hidden" in vars(cls) and "steerable" not in vars(cls):
+            cls.steerable = False
 
     def __init__(self, backend: Backend) -> None:
         keys = backend.config
@@ -188,9 +197,16 @@ class Stack(Model):
     def hidden(self, batch: Batch) -> Tensor:
         """States of the wanted rows after the last norm."""
         x = self.embed(batch)
-        for layer in self.layers:
-            x = layer.forward(x, batch)
+        for i, layer in enumerate(self.layers):
+            x = self.steered(i, layer.forward(x, batch))
         return self.normed(x)
+
+    def steered(self, layer: int, x: Tensor) -> Tensor:
+        """States behind a layer, (rows, width) or several side by side, with its direction."""
+        direction = self.directions.get(layer)
+        if direction is None:
+            return x
+        return x.reshape(-1, self.width).add(direction).reshape(*x.shape)
 
     def normed(self, x: Tensor) -> Tensor:
         """States after the last norm, where there is one."""

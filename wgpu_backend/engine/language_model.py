@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import DType
+from wgpu_backend.engine.adapters import Adapters, Given, scaled_files
 from wgpu_backend.engine.answers import Answers
 from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
@@ -82,6 +83,7 @@ class LanguageModel(Shown, Answers):
         self._session = self._sessions.main
         model = self.model  # not `self`, which would then live until a collection
         self._logits = Head("logits", lambda _, hidden: [model.logits(hidden)])
+        self._adapters = Adapters(model)
         self._unclosed = Unclosed(f"model {backend.file.path}", backend)
 
     def __enter__(self) -> LanguageModel:
@@ -145,6 +147,75 @@ class LanguageModel(Shown, Answers):
             The model was closed, or has no place for another one.
         """
         return Conversation(self, self._sessions)
+
+    @property
+    def adapters(self) -> Adapters:
+        """LoRA adapters and control vectors that are set, see `set_adapters`."""
+        return self._adapters
+
+    def set_adapters(self, adapters: Given | Sequence[Given] = ()) -> None:
+        """Have these LoRA adapters change the model from now on, and no others.
+
+        The model's weights stay as they are; files that were set before are not read again, and
+        another scale needs no new graphs. Conversations are read again where they go on, since what
+        the cache has of them was made by another model.
+
+        Parameters
+        ----------
+        adapters : sequence of path, or of (path, scale)
+            GGUF files, several at once if need be; with a scale, so many times ``alpha / rank``.
+
+        Raises
+        ------
+        GGUFError, ModelError
+            A file is damaged, or does not fit the model; the adapters before are still set.
+        OutOfMemory
+            One does not fit on the device; likewise. `unload_adapters` may help.
+        OptionError
+            `adapters` is no such sequence.
+        BackendError
+            A stream is under way.
+        """
+        given = scaled_files("adapters", adapters)
+        self._sessions.change("set_adapters", lambda: self._adapters.set_loras(given))
+
+    def set_control_vectors(
+        self,
+        control_vectors: Given | Sequence[Given] = (),
+        layers: tuple[int, int] | None = None,
+    ) -> None:
+        """Have these control vectors steer the model from now on, and no others.
+
+        Their sum is added to the states behind each layer that they have a direction for.
+
+        Parameters
+        ----------
+        control_vectors : sequence of path, or of (path, scale)
+            GGUF files.
+        layers : pair of int or None
+            First and last layer to steer, counted from 0, without layer 0; None for all.
+
+        Raises
+        ------
+        GGUFError, ModelError
+            A file is damaged, or does not fit the model, which is steered as before.
+        OptionError
+            `control_vectors` is no such sequence, or there are no such layers.
+        BackendError
+            A stream is under way.
+        """
+        given = scaled_files("control_vectors", control_vectors)
+        self._sessions.change(
+            "set_control_vectors", lambda: self._adapters.set_control_vectors(given, layers)
+        )
+
+    def unload_adapters(self) -> None:
+        """Release LoRA adapters that are loaded and not set, and graphs that were made for them."""
+        self._sessions.alone(self._session, self._unload_adapters)
+
+    def _unload_adapters(self) -> None:
+        self.runner.forget_variants()
+        self._adapters.unload()
 
     def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Scores of every vocabulary entry after each token: (tokens, vocabulary).
@@ -305,5 +376,6 @@ class LanguageModel(Shown, Answers):
     def _release(self) -> None:
         self._unclosed.silence()
         self.runner.close()
+        self._adapters.close()
         self.cache.close()
         self.backend.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import F16, DType, named
+from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_files
 from wgpu_backend.engine.arguments import shown, texts
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.warm_up import warm_up
@@ -44,6 +45,9 @@ def load(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
     self_test: bool = True,
+    adapters: Given | Sequence[Given] = (),
+    control_vectors: Given | Sequence[Given] = (),
+    control_layers: tuple[int, int] | None = None,
 ) -> LanguageModel:
     """Load a model.
 
@@ -76,6 +80,8 @@ def load(
     self_test : bool
         Test an adapter that was never used. Without, what is known of it from before counts alone:
         for graphs that are looked at, not run.
+    adapters, control_vectors, control_layers
+        See `LanguageModel.set_adapters` and `LanguageModel.set_control_vectors`.
 
     Returns
     -------
@@ -92,6 +98,8 @@ def load(
         Another argument is not what it has to be.
     """
     file, rules, dtype = _file(path), _rules(fusion), _dtype(kv_dtype)
+    loras = scaled_files("adapters", adapters)
+    vectors = scaled_files("control_vectors", control_vectors)
     positions = None if num_ctx is None else whole_number("num_ctx", num_ctx)
     if profile not in ("full", "baseline"):
         raise OptionError(f"profile: {shown(profile)}, needs 'full' or 'baseline'")
@@ -104,7 +112,9 @@ def load(
         )
         backend = new_backend(file, params, name=name)
         try:
+            require_fitting(backend.file, loras, vectors, control_layers)
             model = _loaded(backend, positions, dtype, shares.loaded, cancelled)
+            _change(model, loras, vectors, control_layers)
             deliver()
             return model
         except BaseException:
@@ -150,6 +160,21 @@ def _loaded(
     with warm_up(backend, kind, dtype):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
     return LanguageModel(backend, num_ctx, dtype)
+
+
+def _change(
+    model: LanguageModel,
+    loras: Sequence[Scaled],
+    vectors: Sequence[Scaled],
+    layers: tuple[int, int] | None,
+) -> None:
+    """Set adapters and control vectors; where that fails, no model is left."""
+    try:
+        model.set_adapters(loras)
+        model.set_control_vectors(vectors, layers)
+    except BaseException:
+        model.close()
+        raise
 
 
 def _file(path: object) -> Path:

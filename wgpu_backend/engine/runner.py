@@ -10,7 +10,7 @@ can be submitted before the tokens they go on from are known on the host, severa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -70,6 +70,11 @@ class Pass(NamedTuple):
     context: Context
     recorded: Recorded
     steps: list[StepInputs]
+
+    def close(self) -> None:
+        """Release what the graph holds."""
+        self.recorded.close()
+        self.context.close()
 
 
 class StepInputs(NamedTuple):
@@ -144,7 +149,7 @@ class Runner:
         self._executor = model.backend.executor
         spec = Spec.dense((TOKEN_SLOTS,), I32)
         self.token_slots = leaf(spec, self._executor.state(spec, "chosen tokens"))
-        self._passes: dict[tuple[BatchShape, Build, int], Pass] = {}
+        self._passes: dict[tuple[Hashable, BatchShape, Build, int], Pass] = {}
 
     def prefill(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
@@ -236,7 +241,7 @@ class Runner:
         return self._pass(shape, head)
 
     def _pass(self, shape: BatchShape, head: Head) -> Pass:
-        key = (shape, head.build, head.times)
+        key = (self.model.variant, shape, head.build, head.times)
         found = self._passes.get(key)
         if found is None:
             self.clock.recorded += 1
@@ -274,11 +279,16 @@ class Runner:
         return Batch(context, shape, tokens, inputs, self.cache)
 
     @uninterrupted
+    def forget_variants(self) -> None:
+        """Release graphs that were recorded for other variants of the model than the present."""
+        for key in [key for key in self._passes if key[0] != self.model.variant]:
+            self._passes.pop(key).close()
+
+    @uninterrupted
     def close(self) -> None:
         """Release what recorded graphs hold; again is harmless."""
         for made in self._passes.values():
-            made.recorded.close()
-            made.context.close()
+            made.close()
         self._passes.clear()
         self._executor.free(self.token_slots.storage)
 

@@ -103,6 +103,32 @@ class Sessions:
 
         return self.turns.take(tidied)
 
+    def change(self, asked: str, act: Callable[[], bool]) -> None:
+        """Run something that may change the model, while no stream is under way.
+
+        Keys, values and states in the cache belong to the model as it was: where `act` says that it
+        changed, sessions read their texts again.
+
+        Raises
+        ------
+        BackendError
+            A stream is under way; nothing was run.
+        """
+
+        def changed() -> None:
+            active = [each for each in self._open if each.active]
+            if active:
+                raise BackendError(
+                    f"{asked}: {self._serving.name}: {len(active)} of {len(self._open)} sessions "
+                    "have a stream under way, which would go on with another model; end it first"
+                )
+            if act():
+                for session in self._open:
+                    session.tokens.clear()
+                    self._runner.cache.remove(session.sequence)
+
+        self.alone(self.main, changed)
+
     def open(self, owner: object) -> Session:
         """Add a session, which goes with its owner.
 

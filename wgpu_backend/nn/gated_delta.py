@@ -10,7 +10,7 @@ from wgpu_backend.batch import Batch
 from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import Linear
+from wgpu_backend.nn.layers import Filter, Linear
 from wgpu_backend.nn.module import Module, weight
 
 
@@ -34,7 +34,7 @@ class GatedDelta(Module):
 
     mixed: Linear = weight("attn_qkv", "channels", "width")
     gate: Linear = weight("attn_gate", "inner", "width")
-    conv: Linear = weight("ssm_conv1d", "channels", "taps")
+    conv: Filter = weight("ssm_conv1d", "channels", "taps")
     both: Linear | None = None
     beta: Linear
     alpha: Linear

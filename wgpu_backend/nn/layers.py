@@ -9,13 +9,21 @@ from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.low_rank import LowRank
 from wgpu_backend.nn.module import Module, Shape
 from wgpu_backend.nn.module import weight as tagged
 
 
 class Linear(Module):
-    """``x @ weight.T + bias``; what is added goes into the product's own kernel."""
+    """``x @ weight.T + bias``; what is added goes into the product's own kernel.
 
+    Attributes
+    ----------
+    changes : tuple of LowRank
+        What adapters add to the product.
+    """
+
+    changes: tuple[LowRank, ...] = ()
     weight: Tensor = tagged("weight", "shape")
     bias: Tensor | None = tagged("bias", "bias_shape")
     scale: Tensor | None = tagged("scale", 1)
@@ -27,6 +35,15 @@ class Linear(Module):
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (..., k) to (..., m), and add `residual` of that shape."""
+        return self.changed(self._product(x, residual), x)
+
+    def changed(self, y: Tensor, x: Tensor) -> Tensor:
+        """Product `y` of the weight with `x`, and what adapters add to it."""
+        for change in self.changes:
+            y = change.linear(y, x)
+        return y
+
+    def _product(self, x: Tensor, residual: Tensor | None) -> Tensor:
         if self.scale is not None:
             return self._scaled(self.weight.linear(x, None), self.scale, residual)
         if self.bias is None:
@@ -44,8 +61,10 @@ class Linear(Module):
         """Map (..., k) to (..., m) as precisely as the device can: for logits."""
         y = self.weight.mulmat_full_prec(x)
         if self.scale is not None:
-            return self._scaled(y, self.scale, None)
-        return y if self.bias is None else y.add(self.bias)
+            y = self._scaled(y, self.scale, None)
+        elif self.bias is not None:
+            y = y.add(self.bias)
+        return self.changed(y, x)
 
 
 def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
@@ -72,7 +91,7 @@ def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
         y, start = weight.linear(x, bias), 0
         for layer in run:
             stop = start + layer.weight.shape[0]
-            results.append(y.slice(-1, start, stop))
+            results.append(layer.changed(y.slice(-1, start, stop), x))
             start = stop
     return results
 
@@ -120,17 +139,42 @@ class ExpertLinear(Linear):
         y = self.weight.mulmat_id(x, ids)
         if self.scale is not None:
             y = y.mul(self.scale.reshape(-1, 1).rows(ids.reshape(-1)).reshape(*ids.shape, 1))
-        return y if self.bias is None else y.add_id(self.bias, ids)
+        y = y if self.bias is None else y.add_id(self.bias, ids)
+        for change in self.changes:
+            y = change.by(y, ids, x)
+        return y
+
+
+class Filter(Module):
+    """Taps of a convolution, a row of them for each channel, and its bias; adapters leave it."""
+
+    weight: Tensor = tagged("weight", "shape")
+    bias: Tensor | None = tagged("bias", "channels")
+
+    @property
+    def channels(self) -> int | None:
+        """How many channels there are."""
+        return None if self.shape is None else self.shape[0]
 
 
 class Embedding(Module):
-    """Rows of a matrix."""
+    """Rows of a matrix.
 
+    Attributes
+    ----------
+    changes : tuple of LowRank
+        What adapters add to the rows.
+    """
+
+    changes: tuple[LowRank, ...] = ()
     weight: Tensor = tagged("weight", "shape")
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Rows for (tokens,) i32 ids: (tokens, cols), f32."""
-        return self.weight.rows(ids)
+        y = self.weight.rows(ids)
+        for change in self.changes:
+            y = change.rows(y, ids)
+        return y
 
 
 class Norm(Module):

@@ -6,7 +6,7 @@ from wgpu_backend.batch import Batch
 from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import Linear
+from wgpu_backend.nn.layers import Filter, Linear
 from wgpu_backend.nn.module import Module, weight
 
 
@@ -22,7 +22,7 @@ class Mamba(Module):
     """
 
     expand: Linear = weight("ssm_in", "expanded", "width")
-    conv: Linear = weight("ssm_conv1d", "inner", "taps")
+    conv: Filter = weight("ssm_conv1d", "inner", "taps")
     select: Linear = weight("ssm_x", "selected", "inner")
     step: Linear = weight("ssm_dt", "inner", "rank")
     decay: Tensor = weight("ssm_a", "inner", "states")
@@ -97,7 +97,7 @@ class Mamba2(Module):
     """
 
     expand: Linear = weight("ssm_in", "expanded", "width")
-    conv: Linear = weight("ssm_conv1d", "channels", "taps")
+    conv: Filter = weight("ssm_conv1d", "channels", "taps")
     step_bias: Tensor = weight("ssm_dt.bias", "heads")
     decay: Tensor = weight("ssm_a", "heads", 1)
     skip: Tensor = weight("ssm_d", "heads", 1)

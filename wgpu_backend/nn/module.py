@@ -27,7 +27,7 @@ be tagged, or put in a field ready made, when they are constructed::
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
@@ -95,9 +95,13 @@ class Module:
     ----------
     shape : tuple of int, or None
         What the enclosing module says of the shape of its weight; None for any.
+    full_name : str
+        What names of its weights in the file begin with, once it is filled; with a dot at its end,
+        or empty.
     """
 
     shape: Shape | None = None
+    full_name: str = ""
 
     def declare(self, has: Callable[[str], bool]) -> None:
         """Tag fields by which weights there are; called before they are filled.
@@ -152,7 +156,22 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
         raise ModelError(missing[0])
     for name, value in values.items():
         setattr(module, name, value)
+    module.full_name = prefix
     return not tags or any(value is not None for value in values.values())
+
+
+def modules(root: object) -> Iterator[Module]:
+    """A module and all that its fields and lists of them lead to, each once."""
+    seen: set[int] = set()
+    left = [root]
+    while left:
+        one = left.pop()
+        if isinstance(one, list | tuple):
+            left += cast("Sequence[object]", one)
+        elif isinstance(one, Module) and id(one) not in seen:
+            seen.add(id(one))
+            left += vars(one).values()
+            yield one
 
 
 @cache

@@ -6,7 +6,7 @@ from wgpu_backend.batch import Batch
 from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import Linear
+from wgpu_backend.nn.layers import Filter, Linear
 from wgpu_backend.nn.module import Module, weight
 
 
@@ -19,7 +19,7 @@ class ShortConv(Module):
     """
 
     expand: Linear = weight("shortconv.in_proj", "expanded", "width")
-    conv: Linear = weight("shortconv.conv", "width", "taps")
+    conv: Filter = weight("shortconv.conv", "width", "taps")
     output: Linear = weight("shortconv.out_proj", "width", "width")
 
     def __init__(self, config: LayerConfig) -> None:

@@ -1,0 +1,228 @@
+"""What changes a model without loading it again: LoRA adapters and control vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.engine.arguments import shown
+from wgpu_backend.engine.control_vectors import Directions, directions_of
+from wgpu_backend.engine.lora import Lora, checked
+from wgpu_backend.errors import ModelError, OptionError
+from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.model import Model
+from wgpu_backend.nn.low_rank import LowRank
+
+Scaled = tuple[Path, float]
+Given = str | PathLike[str] | tuple[str | PathLike[str], float]
+
+
+def scaled_files(name: str, given: object) -> list[Scaled]:
+    """Files with their scales, of an argument: paths, or pairs of a path and a scale.
+
+    Raises
+    ------
+    OptionError
+        It is something else, or a scale is not finite.
+    """
+    if isinstance(given, str | PathLike):
+        return [(Path(cast("str", given)), 1.0)]
+    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
+        raise OptionError(f"{name}: {shown(cast('object', given))}, needs a list of files")
+    return [_scaled(f"{name}[{i}]", one) for i, one in enumerate(cast("Iterable[object]", given))]
+
+
+def _scaled(name: str, given: object) -> Scaled:
+    pair = cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given, 1.0)
+    if len(pair) != 2 or not isinstance(pair[0], str | PathLike):
+        raise OptionError(f"{name}: {shown(given)}, needs a path, or a path and a scale")
+    path, scale = cast("tuple[str, object]", pair)
+    is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    if not is_number or not math.isfinite(cast("float", scale)):
+        raise OptionError(f"{name}: scale {shown(scale)}, needs a finite number")
+    return Path(path), float(cast("float", scale))
+
+
+def require_fitting(
+    base: GGUFFile,
+    loras: Sequence[Scaled],
+    control_vectors: Sequence[Scaled],
+    layers: tuple[int, int] | None,
+) -> None:
+    """Compare headers of files with that of a model, before its weights are loaded.
+
+    Raises
+    ------
+    GGUFError, ModelError, OptionError
+        One does not fit.
+    """
+    for path, _ in loras:
+        with open_gguf(path) as file:
+            checked(file, base)
+    directions_of(control_vectors, layers, base)
+
+
+class FileVersion(NamedTuple):
+    """A file as it is now: another one under the same name is another version."""
+
+    path: Path
+    nbytes: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileVersion:
+        """Version of a file; of one that is not there, which opening it will say, nothing."""
+        whole = path.resolve()
+        try:
+            found = whole.stat()
+        except OSError:
+            return cls(whole, 0, 0)
+        return cls(whole, found.st_size, found.st_mtime_ns)
+
+
+class Adapters:
+    """Adapters and control vectors of one model.
+
+    Files that were set stay on the device for the next time, until `unload`.
+
+    Parameters
+    ----------
+    model : Model
+
+    Attributes
+    ----------
+    loras, control_vectors : sequence of (Path, float)
+        What is set, with scales.
+    layers : pair of int or None
+        First and last layer that is steered; None for all.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.loras: Sequence[Scaled] = ()
+        self.control_vectors: Sequence[Scaled] = ()
+        self.layers: tuple[int, int] | None = None
+        self._model = model
+        self._loaded: dict[FileVersion, Lora] = {}
+        self._active: dict[FileVersion, float] = {}
+        self._directions: Directions = {}
+        self._rows: Tensor | None = None  # for directions, a row a layer
+
+    @uninterrupted
+    def set_loras(self, given: Sequence[Scaled]) -> bool:
+        """Have these change the model, and no others; all of them, or after an error none anew.
+
+        Returns
+        -------
+        bool
+            Whether the model is another one now.
+        """
+        active = self._versions(given)
+        changed = active != self._active
+        if changed:
+            for version, scale in active.items():
+                self._loaded[version].rescale(scale)
+            self._model.adapt(self._changes(active))
+            self._active = active
+            self._name_variant()
+        self.loras = tuple(given)
+        return changed
+
+    def _versions(self, given: Sequence[Scaled]) -> dict[FileVersion, float]:
+        """Scales of the files that take part, which are loaded; all of them or none."""
+        active: dict[FileVersion, float] = {}
+        new: list[FileVersion] = []
+        try:
+            for path, scale in given:
+                version = FileVersion.of(path)
+                if version not in self._loaded:
+                    self._loaded[version] = self._load(path)
+                    new.append(version)
+                active[version] = active.get(version, 0.0) + scale
+        except BaseException:
+            for version in new:
+                self._loaded.pop(version).close()
+            raise
+        return {version: scale for version, scale in sorted(active.items()) if scale}
+
+    def _load(self, path: Path) -> Lora:
+        backend = self._model.backend
+        lora = Lora(open_gguf(path), backend.file, backend.executor)
+        unknown = sorted(lora.changes.keys() - self._model.adaptable().keys())
+        if unknown:
+            lora.close()
+            raise ModelError(
+                f"{path}: tensor {unknown[0]}.lora_a: {unknown[0]} takes part in no product or "
+                f"lookup of {backend.config.architecture!r} that an adapter could change"
+            )
+        return lora
+
+    def _changes(self, active: Mapping[FileVersion, float]) -> dict[str, list[LowRank]]:
+        """What is added to each weight, by its name."""
+        changes: dict[str, list[LowRank]] = {}
+        for version in active:
+            for name, change in self._loaded[version].changes.items():
+                changes.setdefault(name, []).append(change)
+        return changes
+
+    @uninterrupted
+    def set_control_vectors(
+        self, given: Sequence[Scaled], layers: tuple[int, int] | None = None
+    ) -> bool:
+        """Have these steer the model, and no others; after an error it is as before.
+
+        Returns
+        -------
+        bool
+            Whether the model is another one now.
+        """
+        model = self._model
+        if given and not model.steerable:
+            name = model.config.architecture
+            raise model.fail(f"architecture {name!r} takes no control vectors")
+        found = directions_of(given, layers, model.backend.file)
+        changed = found.keys() != self._directions.keys() or any(
+            (found[layer] != values).any() for layer, values in self._directions.items()
+        )
+        if changed:
+            model.directions = {layer: self._written(layer, found[layer]) for layer in found}
+            self._directions = found
+            self._name_variant()
+        self.control_vectors, self.layers = tuple(given), layers
+        return changed
+
+    def _written(self, layer: int, values: np.typing.NDArray[np.float32]) -> Tensor:
+        """Row of a layer's direction, with these values from now on."""
+        backend, width = self._model.backend, len(values)
+        if self._rows is None:
+            spec = Spec.dense((backend.config.uint("block_count"), width), F32)
+            self._rows = leaf(spec, backend.executor.state(spec, "control vectors"))
+        row = self._rows.slice(0, layer, layer + 1).reshape(width)
+        backend.executor.write(row, values.tobytes())
+        return row
+
+    def _name_variant(self) -> None:
+        """Have graphs recorded for each set of files and of steered layers; scales are data."""
+        layers = tuple(sorted(self._directions))
+        self._model.variant = (tuple(self._active), layers) if self._active or layers else ()
+
+    def unload(self) -> None:
+        """Release adapters that are not set; graphs that need them must be gone."""
+        for version in [each for each in self._loaded if each not in self._active]:
+            self._loaded.pop(version).close()
+
+    def close(self) -> None:
+        """Release all of them; again is harmless."""
+        self._active = {}
+        self.unload()
+        if self._rows is not None:
+            self._model.backend.executor.free(self._rows.storage)
+            self._rows = None
