@@ -116,14 +116,16 @@ class Model(Module, ABC):
     def adaptable(self) -> dict[str, list[Linear | Embedding]]:
         """What adapters may change, by the name of its weight in the file.
 
-        Where embeddings also score tokens, the name means the embeddings: scores stay as they are.
+        Products, and embeddings of tokens; where these also score tokens, the name means the
+        embeddings, and scores stay as they are.
         """
         found: dict[str, list[Linear | Embedding]] = {}
         for kind in (Embedding, Linear):
             names = set(found)
             for module in modules(self):
                 name = f"{module.full_name}weight"
-                if isinstance(module, kind) and name not in names:
+                embeds = name.endswith("token_embd.weight")
+                if isinstance(module, kind) and name not in names and (embeds or kind is Linear):
                     found.setdefault(name, []).append(module)
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.cli.console import answer, print_facts, print_table, remark
@@ -115,10 +115,19 @@ def _show_info(chat: Chat) -> None:
     print_facts(
         [
             *facts(chat.model.backend.file),
+            *_changes(chat),
             ("device", f"{device.id} {device.name}"),
             ("context in use", f"{chat.model.num_ctx} positions"),
         ]
     )
+
+
+def _changes(chat: Chat) -> Iterator[tuple[str, str]]:
+    """What changes the model."""
+    set_now = chat.model.adapters
+    for label, files in (("adapter", set_now.loras), ("control vector", set_now.control_vectors)):
+        for path, scale in files:
+            yield label, f"{path}, times {scale:g}"
 
 
 def _show_parameters(chat: Chat) -> None:

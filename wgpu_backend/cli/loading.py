@@ -65,6 +65,9 @@ def _load(path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool) 
                 progress=progress,
                 cancelled=lambda: interrupts.asked,
                 self_test=self_test,
+                adapters=settings.changes.adapters,
+                control_vectors=settings.changes.control_vectors,
+                control_layers=settings.changes.control_layers,
             )
         except LoadCancelled:
             raise KeyboardInterrupt from None

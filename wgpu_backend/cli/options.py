@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -80,6 +81,32 @@ _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
     str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.described)
 ]
+Loras = Annotated[
+    list[Path] | None,
+    typer.Option("--lora", metavar="FILE", help="LoRA adapter; may be given several times."),
+]
+ScaledLoras = Annotated[
+    list[str] | None,
+    typer.Option("--lora-scaled", metavar="FILE:SCALE", help="LoRA adapter, times a scale."),
+]
+ControlVectors = Annotated[
+    list[Path] | None,
+    typer.Option("--control-vector", metavar="FILE", help="Control vector, likewise."),
+]
+ScaledControlVectors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--control-vector-scaled", metavar="FILE:SCALE", help="Control vector, times a scale."
+    ),
+]
+ControlLayers = Annotated[
+    tuple[int, int] | None,
+    typer.Option(
+        "--control-vector-layer-range",
+        metavar="FIRST LAST",
+        help="Layers to steer, the last one included, in place of all.",
+    ),
+]
 Imports = Annotated[
     list[Path] | None,
     typer.Option(
@@ -95,6 +122,26 @@ Debug = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 OutFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", dir_okay=False)]
+
+
+Scaled = tuple[Path, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to change a model.
+
+    Parameters
+    ----------
+    adapters, control_vectors : sequence of (Path, float)
+        Files and scales.
+    control_layers : pair of int or None
+        First and last layer to steer; None for all.
+    """
+
+    adapters: Sequence[Scaled] = ()
+    control_vectors: Sequence[Scaled] = ()
+    control_layers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +161,7 @@ class Settings:
         Say which device runs even where nobody looks.
     exact : bool
         Keep activations in f32 where eight bits would be faster.
+    changes : Changes
     """
 
     device: str | None = None
@@ -122,6 +170,7 @@ class Settings:
     num_ctx: int | None = None
     verbose: bool = False
     exact: bool = False
+    changes: Changes = field(default_factory=Changes)
 
 
 def _settings(
@@ -130,11 +179,37 @@ def _settings(
     profile: Profile = "full",
     kv: Cache = "f16",
     exact: Exact = False,
+    lora: Loras = None,
+    lora_scaled: ScaledLoras = None,
+    control_vector: ControlVectors = None,
+    control_vector_scaled: ScaledControlVectors = None,
+    control_layers: ControlLayers = None,
     imports: Imports = None,
     debug: Debug = False,
 ) -> Settings:
     positions = None if num_ctx is None else int(_CONTEXT.number(num_ctx, _CONTEXT.option))
-    return Settings(device, profile, kv, positions, exact=exact)
+    changes = Changes(
+        _scaled("--lora-scaled", lora, lora_scaled),
+        _scaled("--control-vector-scaled", control_vector, control_vector_scaled),
+        control_layers,
+    )
+    return Settings(device, profile, kv, positions, exact=exact, changes=changes)
+
+
+def _scaled(option: str, plain: list[Path] | None, scaled: list[str] | None) -> Sequence[Scaled]:
+    """Files with their scales, those without one first."""
+    found = [(path, 1.0) for path in plain or []]
+    for text in scaled or []:
+        # From the right: a path on Windows begins with a letter and a colon.
+        path, _, scale = text.rpartition(":")
+        try:
+            number = float(scale)
+        except ValueError:
+            number = math.nan
+        if not path or not math.isfinite(number):
+            raise UsageError(f"{option}: {text!r}, needs a file and a scale, such as FILE:0.5")
+        found.append((Path(path), number))
+    return found
 
 
 def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:
