@@ -209,7 +209,16 @@ def _scaled(option: str, plain: list[Path] | None, scaled: list[str] | None) -> 
         if not path or not math.isfinite(number):
             raise UsageError(f"{option}: {text!r}, needs a file and a scale, such as FILE:0.5")
         found.append((Path(path), number))
-    return found
+    return [(_file(path), scale) for path, scale in found]
+
+
+def _file(path: Path) -> Path:
+    from wgpu_backend.cli.names import regular
+
+    try:
+        return regular(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
 
 
 def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:

@@ -44,7 +44,8 @@ def scaled_files(name: str, given: object) -> list[Scaled]:
 def _scaled(name: str, given: object) -> Scaled:
     pair = cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given, 1.0)
     if len(pair) != 2 or not isinstance(pair[0], str | PathLike):
-        raise OptionError(f"{name}: {shown(given)}, needs a path, or a path and a scale")
+        what = shown(cast("object", given))
+        raise OptionError(f"{name}: {what}, needs a path, or a path and a scale")
     path, scale = cast("tuple[str, object]", pair)
     is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
     if not is_number or not math.isfinite(cast("float", scale)):
