@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,20 @@ def test_a_slip_in_the_file_is_shown_with_its_line(cli: Cli, tmp_path: Path) -> 
     assert done.err == (
         f"wgpu-backend: {path}:2: '(' was never closed\n2 │ y = (2\n" + " " * 8 + "^\n"
     )
+
+
+def test_the_example_of_a_model_uses_public_names_and_runs(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "_ARCHITECTURES", dict(model.architectures()))
+    monkeypatch.setattr(plugins, "_files", {})
+    example = Path(__file__).parents[2] / "examples" / "custom_model.py"
+    text = example.read_text(encoding="utf-8")
+    assert "import wgpu_backend as wb\n" in text
+    assert text.count("wgpu_backend") == 1
+    path = tmp_path / "story-parallel.gguf"
+    runpy.run_path(str(example))["write"](path)
+    model._ARCHITECTURES.pop("story-parallel")
+    done = cli("run", "--import", str(example), str(path), "Once", "--num-predict", "4", *CPU)
+    assert done.code == 0, done.err
+    assert done.out

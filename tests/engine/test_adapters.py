@@ -98,7 +98,9 @@ def test_logits_on_a_gpu_are_llama_cpps(full, folder, case):
         assert_llama_cpps(model, case, *files_of(case, base, folder))
 
 
-@pytest.mark.parametrize("name", ["phi3", "mistral4", "gemma4"])
+@pytest.mark.parametrize(
+    "name", ["phi3", "mistral4", pytest.param("gemma4", marks=pytest.mark.slow)]
+)
 def test_an_adapter_does_what_changed_weights_do(folder, monkeypatch, name):
     base = written(folder / f"{name}.gguf", OUTLINES[name])
     lora = a_lora(folder / f"{name}-lora.gguf", base, rank=3)
