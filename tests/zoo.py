@@ -1,12 +1,15 @@
 """Every architecture against other programs, in every way of asking, as a table.
 
     python -m tests.zoo [NAMES] [--models FOLDER] [--make PYTHON] [--device DEVICE]
+        [--figures FILE.jsonl] [--write FILE.md]
 
 The models are the tiny random ones of ``../shared/tools/tiny_models.py``, each beside the logits of
 llama.cpp and of transformers, or the last states where it is an encoder; those read whole texts
 only, so other ways of asking show a dash. A model's error is the smaller of its two, as each of
 them differs from the papers somewhere. With `--make` those that are not in the folder are made, by
 a Python that has what the tool's header asks for; without they are left out, and said to be.
+`--figures` keeps what was found, model by model, and a run that was broken off goes on behind it.
+The last column is the best device's with no more than every one has, whatever the others ran on.
 Figures are NMSE (sum of squared differences by sum of squares); one in red missed its limit.
 
 After a shift no other program is asked, but the model itself, see `tests/models/shifting.py`. A
@@ -16,6 +19,7 @@ dash: keys of learned positions, chunks and states cannot move.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -163,12 +167,10 @@ COLUMNS: dict[str, Column] = {
 }
 
 
-def figures(case: Case, executor: Executor, baseline: Executor | None) -> list[float | None]:
+def figures(case: Case, executor: Executor, baseline: Executor) -> list[float | None]:
     """A figure for each column, and that of the baseline profile."""
     with running(case.path, executor, POSITIONS) as model:
         found = [asked(column, model, case) for column in COLUMNS.values()]
-    if baseline is None:
-        return [*found, None]
     with running(case.path, baseline, POSITIONS) as model:
         chunks = asked(in_chunks, model, case) or 0.0
         return [*found, max(exact(model, case), chunks)]
@@ -207,19 +209,41 @@ def ready(folder: Path, names: Sequence[str], maker: str | None) -> Iterator[Cas
 def row(case: Case, cells: Sequence[float | None]) -> list[str]:
     """Figures as text; red where they are above the limit, or no number."""
     bad = [cell is not None and not cell <= case.limit for cell in cells]
-    texts = ["–" if cell is None else f"{cell:.0e}" for cell in cells]
-    return [f"[red]{t}[/red]" if b else t for t, b in zip(texts, bad, strict=True)]
+    return [f"[red]{t}[/red]" if b else t for t, b in zip(plain(cells), bad, strict=True)]
 
 
-def executors(device: str | None) -> tuple[Executor, Executor | None]:
-    """The device as it is, and with no more than every one has."""
-    if device == "cpu":
-        return make_executor("cpu", BackendParams()), None
-    full, baseline = (
-        make_executor("wgpu", BackendParams(device, profile, self_test=False))
-        for profile in ("full", "baseline")
+def plain(cells: Sequence[float | None]) -> list[str]:
+    """Figures as text."""
+    return ["–" if cell is None else f"{cell:.0e}" for cell in cells]
+
+
+def kept(path: Path | None) -> dict[str, list[float | None]]:
+    """Figures by model that earlier runs have kept."""
+    if path is None or not path.exists():
+        return {}
+    return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def write(path: Path, lines: Sequence[str], missed: Sequence[str]) -> None:
+    """Write the table as Markdown."""
+    titles = ["model", "architecture", *COLUMNS, "baseline"]
+    said = f"not right: {', '.join(missed)}" if missed else "all are right"
+    path.write_text(
+        "# The zoo\n\nNMSE of logits, or of states where a model is an encoder, by\n"
+        f"`tests/zoo.py`, which says what is compared with what. {len(lines)} models, {said}.\n\n"
+        f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}\n" + "\n".join(lines) + "\n",
+        encoding="utf-8",
     )
-    return full, baseline
+
+
+def executors(device: str | None) -> tuple[Executor, Executor]:
+    """The device as it is, and with no more than every one has; the best one beside NumPy."""
+    if device == "cpu":
+        full = make_executor("cpu", BackendParams())
+    else:
+        full = make_executor("wgpu", BackendParams(device, self_test=False))
+    adapter = None if device == "cpu" else device
+    return full, make_executor("wgpu", BackendParams(adapter, "baseline", self_test=False))
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -228,6 +252,8 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", type=Path, default=FOLDER, help="where they are, or go")
     parser.add_argument("--make", metavar="PYTHON", help="Python that makes those not there")
     parser.add_argument("--device", help="cpu for NumPy; the best one by default")
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="keep and read figures there")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="the table, as Markdown")
     return parser.parse_args(given)
 
 
@@ -240,17 +266,24 @@ def main(given: Sequence[str] | None = None) -> int:
     missed: list[str] = []
     runnable = [case for case in cases if architecture_of(case) in known]
     executor, baseline = executors(options.device)
+    known_figures, lines = kept(options.figures), list[str]()
     for case in track(runnable, "models", console=Console(stderr=True)):
         try:
-            cells = figures(case, executor, baseline)
+            cells = known_figures.get(case.name) or figures(case, executor, baseline)
         except BackendError as error:
             missed.append(case.name)
             table.add_row(case.name, f"[red]{type(error).__name__}: {error}[/red]")
             continue
+        if options.figures and case.name not in known_figures:
+            with options.figures.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([case.name, cells]) + "\n")
+        lines.append(" | ".join(["", case.name, architecture_of(case), *plain(cells), ""]).strip())
         table.add_row(case.name, architecture_of(case), *row(case, cells))
         if any(cell is not None and not cell <= case.limit for cell in cells):
             missed.append(case.name)
     console.print(table)
+    if options.write:
+        write(options.write, lines, missed)
     unknown = [case.name for case in cases if case not in runnable]
     report(console, names, cases, unknown, missed)
     return bool(missed)
