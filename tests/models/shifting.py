@@ -7,7 +7,7 @@ follows is read with attention as it is, over both caches.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from tests.models.running import Running
@@ -43,4 +43,4 @@ def _unseeing(model: Running, tokens: Sequence[int], sequence: int) -> None:
 
 def _left_out(*operands: Any, **options: Any) -> Tensor:
     """Attention that is computed, as its caches are written for it, and then left out."""
-    return paged_attention(*operands, **options).scale(factor=0.0)
+    return cast("Tensor", paged_attention(*operands, **options)).scale(factor=0.0)
