@@ -40,6 +40,7 @@ class GGUFFile:
         self.alignment = header.alignment
         self.metadata = header.metadata
         self.tensors = header.tensors
+        self.numbers = header.numbers
         self.config = Config(str(path), header.metadata)
         self._data: bytes | FileBytes | None = data
         self.unclosed = Unclosed(f"file {path}") if isinstance(data, FileBytes) else None

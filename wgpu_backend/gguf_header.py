@@ -106,12 +106,15 @@ class Header:
         are lists.
     tensors : Mapping of str to TensorInfo
         In file order, which is also the order of their offsets.
+    numbers : Mapping of str to np.dtype
+        Types that the file has for lone numbers and bools of the metadata.
     """
 
     version: int
     alignment: int
     metadata: Mapping[str, Value]
     tensors: Mapping[str, TensorInfo]
+    numbers: Mapping[str, np.dtype[np.generic]]
 
 
 def parse_header(buffer: bytes | FileBytes, source: str, check_types: bool) -> Header:
@@ -127,9 +130,15 @@ def parse_header(buffer: bytes | FileBytes, source: str, check_types: bool) -> H
     version = _read_version(cursor)
     n_tensors = cursor.count("tensor count", _MAX_TENSORS)
     n_keys = cursor.count("key count", _MAX_KEYS)
-    metadata, alignment = _read_metadata(cursor, n_keys)
+    metadata, alignment, numbers = _read_metadata(cursor, n_keys)
     tensors = _read_tensors(cursor, n_tensors, alignment, check_types)
-    return Header(version, alignment, MappingProxyType(metadata), MappingProxyType(tensors))
+    return Header(
+        version,
+        alignment,
+        MappingProxyType(metadata),
+        MappingProxyType(tensors),
+        MappingProxyType(numbers),
+    )
 
 
 class _Cursor:
@@ -258,9 +267,12 @@ def _read_version(cursor: _Cursor) -> int:
     return version
 
 
-def _read_metadata(cursor: _Cursor, count: int) -> tuple[dict[str, Value], int]:
-    """Read all keys, and the alignment that tensors follow."""
+def _read_metadata(
+    cursor: _Cursor, count: int
+) -> tuple[dict[str, Value], int, dict[str, np.dtype[np.generic]]]:
+    """Read all keys, the alignment that tensors follow, and the types of lone numbers."""
     metadata: dict[str, Value] = {}
+    numbers: dict[str, np.dtype[np.generic]] = {}
     alignment = _DEFAULT_ALIGNMENT
     for index in range(count):
         cursor.subject = f"key {index}"
@@ -270,9 +282,11 @@ def _read_metadata(cursor: _Cursor, count: int) -> tuple[dict[str, Value], int]:
             cursor.fail("is there twice, needs to be there once")
         kind = cursor.u32()
         value = metadata[key] = _read_value(cursor, kind)
+        if kind in _NUMBERS:
+            numbers[key] = np.dtype("?") if kind == _BOOL else _NUMBERS[kind]
         if key == "general.alignment":
             alignment = _check_alignment(cursor, kind, value)
-    return metadata, alignment
+    return metadata, alignment, numbers
 
 
 def _read_value(cursor: _Cursor, kind: int) -> Value:

@@ -63,7 +63,7 @@ class OutgoingTensor:
 
 def write_gguf(
     path: Path,
-    metadata: Mapping[str, Value],
+    metadata: Mapping[str, Value | np.generic],
     tensors: Sequence[OutgoingTensor],
     progress: Callable[[float], None] | None = None,
 ) -> None:
@@ -73,9 +73,9 @@ def write_gguf(
     ----------
     path : Path
         What is there by that name is replaced, once the new file is whole.
-    metadata : Mapping of str to Value
-        Lone integers are written as the first of u32, i32, u64 and i64 that holds them, floats as
-        f32, arrays as what they are.
+    metadata : Mapping of str to Value or np.generic
+        NumPy's numbers and arrays are written as what they are; Python's integers as the first of
+        u32, i32, u64 and i64 that holds them, floats as f32.
     tensors : sequence of OutgoingTensor
         In the file's order.
     progress : callable or None
@@ -103,7 +103,7 @@ def write_gguf(
             done += file.write(_padding(tensor.nbytes))
 
 
-def header(metadata: Mapping[str, Value], tensors: Sequence[OutgoingTensor]) -> bytes:
+def header(metadata: Mapping[str, Value | np.generic], tensors: Sequence[OutgoingTensor]) -> bytes:
     """Everything before the data of a file, padded."""
     out = [struct.pack("<4sIQQ", b"GGUF", _VERSION, len(tensors), len(metadata))]
     for key, value in metadata.items():
@@ -169,7 +169,7 @@ def _checked(path: Path, tensor: OutgoingTensor) -> Iterator[bytes | memoryview]
         )
 
 
-def _typed(value: Value) -> tuple[bytes, ...]:
+def _typed(value: Value | np.generic) -> tuple[bytes, ...]:
     """Type and bytes of a value."""
     if isinstance(value, str):
         return struct.pack("<I", _STRING), _string(value)
@@ -183,7 +183,9 @@ def _typed(value: Value) -> tuple[bytes, ...]:
     return struct.pack("<I", _NUMBERS[number.dtype.str[1:]]), number.tobytes()
 
 
-def _number(value: float) -> NDArray[np.generic]:
+def _number(value: float | np.generic) -> NDArray[np.generic]:
+    if isinstance(value, np.generic):
+        return np.asarray(value)
     if isinstance(value, bool):
         return np.array(value, "?")
     if isinstance(value, float):

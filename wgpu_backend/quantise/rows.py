@@ -85,15 +85,21 @@ def quantised(
 
 
 def quantised_pieces(
-    values: NDArray[np.float32], dtype: DType, importance: NDArray[np.float32] | None = None
+    values: NDArray[np.float32],
+    dtype: DType,
+    importance: NDArray[np.float32] | None = None,
+    first_row: int = 0,
 ) -> Iterator[Bytes]:
-    """The same in pieces of some rows each, (rows, bytes of a row), uint8."""
+    """The same in pieces of some rows each, (rows, bytes of a row), uint8.
+
+    Messages count rows from `first_row`.
+    """
     importance = _checked(values, dtype, importance)
     step = max(1, _PIECE // max(1, values.shape[1]))
     for first in range(0, len(values), step):
         rows = np.ascontiguousarray(values[first : first + step], np.float32)
-        _require_finite(rows, dtype, first)
-        yield _piece(rows, dtype, importance, first)
+        _require_finite(rows, dtype, first_row + first)
+        yield _piece(rows, dtype, importance, first_row + first)
 
 
 def rounded_blocks(values: Floats, dtype: DType) -> Bytes:
