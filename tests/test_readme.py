@@ -38,6 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     tiny_model(folder / "model.gguf")
     a_reranker(folder / "reranker.gguf")
+    (folder / "text.txt").write_text("the other hand in the end " * 30, encoding="utf-8")
     return folder
 
 

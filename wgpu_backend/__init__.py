@@ -13,7 +13,7 @@
         print((x @ x).softmax().numpy())
 
 ====================  ===============================================================
-devices and models    Devices load LanguageModel SamplingOptions open_gguf
+devices and models    Devices load LanguageModel SamplingOptions open_gguf quantize
 tensors               context Context Tensor DType dtype f32 f16 i32 … (types by name)
 backends              Backend BackendParams new_backend register_backend
 ops of one's own      op Op Node Spec Launch grid_for ceil_div require_… testing
@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     )
     from wgpu_backend.ops.op import Op, op
     from wgpu_backend.plugins import PluginWarning, import_file
+    from wgpu_backend.quantise.files import quantize
     from wgpu_backend.sample import SamplingOptions
     from wgpu_backend.shader import forget as reload_shaders
 
@@ -159,6 +160,7 @@ _HOMES = {
     "ops.check": "FLOATS ceil_div grid_for require require_dtype require_rank",
     "ops.op": "Op op",
     "plugins": "PluginWarning import_file",
+    "quantise.files": "quantize",
     "sample": "SamplingOptions",
     "shader": "reload_shaders=forget",
 }
@@ -179,8 +181,9 @@ __all__ = [
     "ShapeError", "Spec", "TemplateError", "Tensor", "TokenizerError", "Work", "architecture",
     "bf16", "bool_", "broadcast_shape", "broadcast_strides", "ceil_div", "complex64", "context",
     "dtype", "f16", "f32", "f64", "grid_for", "i8", "i16", "i32", "i64", "import_file", "load",
-    "models", "new_backend", "nn", "op", "open_gguf", "register_backend", "reload_shaders",
-    "require", "require_dtype", "require_rank", "testing", "u8", "u16", "u32", "u64", "weight",
+    "models", "new_backend", "nn", "op", "open_gguf", "quantize", "register_backend",
+    "reload_shaders", "require", "require_dtype", "require_rank", "testing", "u8", "u16", "u32",
+    "u64", "weight",
 ]  # fmt: skip
 
 

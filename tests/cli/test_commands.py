@@ -22,6 +22,7 @@ CPU = ("--device", "cpu")
 GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)
 COMMANDS = (
     "run", "devices", "show", "tokenize", "logits", "embed", "rerank", "bench", "profile", "graph",
+    "quantize", "perplexity",
 )  # fmt: skip
 
 
@@ -127,6 +128,28 @@ def test_embeddings_are_pooled_as_asked_for(cli: Cli, tiny: Path) -> None:
     )
     assert last.shape == mean.shape == (64,)
     assert not np.allclose(last, mean)
+
+
+def test_quantize_writes_a_file_and_says_what_it_is(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    done = cli("quantize", str(tiny), str(tmp_path / "q8.gguf"), "q8_0")
+    assert re.search(r"type +Q8_0, 8\.\d\d bits per weight\n", done.out)
+    assert "16 Q8_0, 5 F32" in done.out
+    assert "Q8_0" in cli("show", str(tmp_path / "q8.gguf")).out
+    said = json.loads(cli("quantize", str(tiny), str(tmp_path / "a.gguf"), "F16", "--json").out)
+    assert said["tensors"]["output.weight"] == "f16"
+    again = cli("quantize", str(tmp_path / "q8.gguf"), str(tmp_path / "b.gguf"), "Q4_0")
+    assert (again.code, again.out) == (1, "")
+    assert "is q8_0 already" in again.err
+
+
+def test_perplexity_of_a_text(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the other hand in the end and then " * 20, encoding="utf-8")
+    words = ("perplexity", str(tiny), str(text), "--num-ctx", "32", "--chunks", "2", *CPU)
+    assert re.fullmatch(r"PPL = \d+\.\d{4} \+/- \d+\.\d{5}\n", cli(*words).out)
+    said = json.loads(cli(*words, "--json").out)
+    assert (said["chunks"], said["tokens"], said["n_ctx"]) == (2, 30, 32)
+    assert "two chunks of 512 need 1024" in cli("perplexity", str(tiny), str(text), *CPU).err
 
 
 def test_what_is_no_reranker_says_so(cli: Cli, tiny: Path) -> None:

@@ -25,6 +25,7 @@ WRONG = {
     "tokens": (*NO_COUNT, "1,,2", ","), "only": ("q9", ",", "nan", "i32", *NO_TEXT),
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
+    "chunks": ("0", *NO_COUNT), "threads": ("0", *NO_COUNT), "imatrix": NO_FILE,
     "out": NO_FILE, "trace": NO_FILE, "html": NO_FILE,
     "import": (*NO_FILE, "no.py", "text.txt"),
     "model": (*NO_FILE, "no.gguf", "no", *NO_TEXT),
@@ -36,7 +37,8 @@ ANYTHING = {"system", "prompt"}
 GIVEN = {
     "run": "{} hi --device cpu", "show": "{}", "tokenize": "{} hi",
     "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu",
-    "logits": "{} -o o.npy --device cpu",
+    "logits": "{} -o o.npy --device cpu", "quantize": "{} o.gguf Q8_0",
+    "perplexity": "{} text.txt --device cpu",
     "bench": "{} --device cpu", "profile": "{} --device cpu", "graph": "{} --device cpu",
     "devices": "", "tune": "", "op check": "ops.py", "op bench": "ops.py",
 }  # fmt: skip
@@ -112,8 +114,9 @@ def test_silly_models(
     for value in WRONG["model"] if command == "run" else NO_FILE:
         [_, *rest] = GIVEN[command].split()
         words = [*rest, *(["--tokens", "1"] if command == "logits" else []), "--", value]
-        if command in ("tokenize", "run", "embed", "rerank"):
-            words.sort(key=("hi", "ho").__contains__)  # texts come behind the model
+        if command not in ("show", "logits", "bench", "profile", "graph"):
+            # Texts come behind the model.
+            words.sort(key=("hi", "ho", "text.txt", "o.gguf", "Q8_0").__contains__)
         expect_one_line(cli, [command, *words])
 
 

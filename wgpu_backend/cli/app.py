@@ -187,6 +187,63 @@ def rerank(
 
 @app.command()
 @opens_a_model
+def perplexity(
+    model: Model,
+    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Text in UTF-8.")],
+    chunks: Annotated[
+        int | None,
+        typer.Option("--chunks", metavar="N", min=1, help="Read so many chunks of the text."),
+    ] = None,
+    as_json: Json = False,
+    *,
+    settings: Settings,
+) -> None:
+    """Measure how well a model foresees a text, in chunks of --num-ctx tokens (512)."""
+    from wgpu_backend.cli.perplexity import print_perplexity
+
+    print_perplexity(model, file, chunks, settings, as_json=as_json)
+
+
+@app.command()
+def quantize(
+    model: Model,
+    out: Annotated[Path, typer.Argument(metavar="OUT.gguf", dir_okay=False)],
+    dtype: Annotated[
+        str, typer.Argument(metavar="TYPE", help="By llama.cpp's name: Q4_K_M, Q8_0, BF16.")
+    ],
+    importance: Annotated[
+        Path | None,
+        typer.Option(
+            "--imatrix", metavar="FILE", dir_okay=False, help="Importance matrix, GGUF or .dat."
+        ),
+    ] = None,
+    allow_requantize: Annotated[
+        bool,
+        typer.Option("--allow-requantize", help="Take values that were quantised before."),
+    ] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", metavar="N", min=1, max=1024, help="One a core if left out."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a GGUF file with its matrices in another type."""
+    from wgpu_backend.cli.quantising import quantise_file
+
+    quantise_file(
+        model,
+        out,
+        dtype,
+        importance,
+        threads,
+        allow_requantize=allow_requantize,
+        as_json=as_json,
+    )
+
+
+@app.command()
+@opens_a_model
 def bench(
     models: Annotated[
         list[str] | None,

@@ -1,0 +1,75 @@
+"""`wgpu-backend quantize`: a GGUF file in another type."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from wgpu_backend.cli.console import answer, note, print_facts
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.names import model_path, regular, writable
+from wgpu_backend.cli.progress import bar
+from wgpu_backend.quantise.files import Report, quantize
+
+
+def quantise_file(
+    name: str,
+    out: Path,
+    dtype: str,
+    importance: Path | None,
+    threads: int | None,
+    *,
+    allow_requantize: bool,
+    as_json: bool,
+) -> None:
+    """Write the file with a bar where a person looks, and say what it is then."""
+    path, out = model_path(name), writable(out)
+    if importance is not None:
+        importance = _there(importance)
+    with bar(f"Writing {out.name}") as progress:
+        report = quantize(
+            path,
+            out,
+            dtype,
+            importance=importance,
+            allow_requantize=allow_requantize,
+            threads=threads,
+            progress=progress,
+        )
+    if report.unweighted:
+        few = ", ".join(report.unweighted[:3])
+        note(f"{importance} says nothing of {len(report.unweighted)} matrices: {few} …")
+    if as_json:
+        answer(json.dumps(_facts(report)) + "\n")
+        return
+    print_facts(_shown(report))
+
+
+def _there(path: Path) -> Path:
+    try:
+        return regular(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file, needs an importance matrix") from None
+
+
+def _facts(report: Report) -> dict[str, object]:
+    return {
+        "file": str(report.path),
+        "type": report.mix.name,
+        "bits_per_weight": report.bits_per_weight,
+        "nbytes_before": report.nbytes_before,
+        "nbytes": report.nbytes,
+        "tensors": {name: str(dtype) for name, dtype in report.types.items()},
+    }
+
+
+def _shown(report: Report) -> list[tuple[str, str]]:
+    counts = Counter(str(dtype).upper() for dtype in report.types.values())
+    before, after = (nbytes / 1e6 for nbytes in (report.nbytes_before, report.nbytes))
+    return [
+        ("file", str(report.path)),
+        ("type", f"{report.mix.name}, {report.bits_per_weight:.2f} bits per weight"),
+        ("size", f"{before:.1f} MB -> {after:.1f} MB"),
+        ("tensors", ", ".join(f"{count} {name}" for name, count in counts.most_common())),
+    ]
