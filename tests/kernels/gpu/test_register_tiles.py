@@ -177,7 +177,10 @@ def test_tiles_fit_the_workgroup_memory_that_every_device_has(dtype, n):
     ("m", "n", "expected"),
     [
         (4096, 512, Tile(128, 128, 256)),
-        (4096, 64, Tile(64, 64, 64)),
+        (4096, 256, Tile(128, 64, 128)),  # 64 groups of the largest tile leave cores idle
+        (28672, 64, Tile(128, 64, 128)),
+        (4096, 64, SMALL),
+        (4096, 16, Tile(128, 16, 32)),  # which would fill half of the smallest tile
         (28672, 32, Tile(64, 32, 64)),
         (33, 33, SMALL),
     ],

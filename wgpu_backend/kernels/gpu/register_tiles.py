@@ -1,4 +1,4 @@
-"""Tiles of products of many columns on hardware: how large, and what their kernels are told.
+"""Tiles of products of many columns on hardware: how large, and what choices their kernels get.
 
 A work group brings slabs of k through workgroup memory, and each of its threads sums some rows by
 some columns in registers. The larger both are, the fewer loads a product takes; the smaller, the
@@ -54,7 +54,11 @@ IN_F32, IN_F16, IN_BYTES = "matmul_tiled", "matmul_tiled_f16", "matmul_tiled_q8"
 TUNABLE.update(dict.fromkeys((IN_F32, IN_F16, IN_BYTES), Tiles({"many": tuple(TILES)})))
 NEARLY = 1.05  # as cheap as the cheapest
 ENOUGH_THREADS = 16384  # that keep a device busy
-FEW_THREADS = 512  # that leave most of it idle
+ENOUGH_GROUPS = 128  # a core of a device runs each: large ones have 96 to 132
+FEW_THREADS = (
+    8192  # that leave most of a large device idle: of `SMALL` there are four times as many
+)
+FEWEST_THREADS = 512  # that would leave any device idle
 MOST_ITEMS = 8  # groups of a slab that a thread brings, of the weight
 SLABS = (2, 1)  # groups of 32 values that are brought at once
 # Formats by the quant that is 0, where all groups have the same, and those with minima.
@@ -79,9 +83,17 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
     most = NEARLY * min(costs.values())
     cheap = sorted((tile for tile in tiles if costs[tile] <= most), key=costs.__getitem__)
     threads = {tile: tile.threads * _count(m, n, tile) for tile in cheap}
-    busy = [tile for tile in cheap if threads[tile] >= ENOUGH_THREADS]
+    busy = [tile for tile in cheap if _fills(m, n, tile)]
     found = busy[0] if busy else max(cheap, key=lambda t: (threads[t], -t.threads))
-    return SMALL if threads[found] <= FEW_THREADS else found
+    # Of up to 16 columns it would make as many again that nobody wants.
+    fits = _padded(n, SMALL) < 2 * _padded(n, found)
+    return SMALL if threads[found] <= (FEW_THREADS if fits else FEWEST_THREADS) else found
+
+
+def _fills(m: int, n: int, tile: Tile) -> bool:
+    """Whether all cores of a large device have work, and enough of it."""
+    groups = _count(m, n, tile)
+    return groups >= ENOUGH_GROUPS and groups * tile.threads >= ENOUGH_THREADS
 
 
 def _best(
