@@ -19,7 +19,7 @@ def test_a_step_reads_each_weight_once_and_of_experts_the_chosen(row, name):
 
 def test_what_a_window_reads_and_keeps_stops_growing(row):
     window, everything = row("gpt-oss"), row("llama")
-    assert window.past[-1] - window.past[-2] < everything.past[-1] - everything.past[-2]
+    assert window.past[-1] < 128 * window.past[0]  # as half of the layers have one
     assert everything.past[-1] == 128 * everything.past[0]
     assert len(window.memory) == len(PLACES)
 

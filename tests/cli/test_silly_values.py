@@ -26,6 +26,8 @@ WRONG = {
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
     "chunks": ("0", *NO_COUNT), "threads": ("0", *NO_COUNT), "imatrix": NO_FILE,
+    "lora": NO_FILE, "control_vector": NO_FILE, "lora_scaled": NO_FILE,
+    "control_vector_scaled": NO_FILE, "control_vector_layer_range": NO_COUNT,
     "out": NO_FILE, "trace": NO_FILE, "html": NO_FILE,
     "import": (*NO_FILE, "no.py", "text.txt"),
     "model": (*NO_FILE, "no.gguf", "no", *NO_TEXT),
