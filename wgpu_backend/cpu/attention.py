@@ -32,23 +32,44 @@ def paged_attention(
     keys = k.reshape(len(k), kv_heads, -1)
     values = keys[..., : scores.v_cols] if scores.v_cols else v.reshape(len(v), kv_heads, -1)
     y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
+    sees = [
+        _seen(int(position), None if ends is None else int(ends[token]), scores)
+        for token, position in enumerate(positions)
+    ]
+    owners = np.maximum(sequences, 0)
+    known = {
+        owner: _read((keys, values), [sees[t] for t in np.flatnonzero(owners == owner)], row, block)
+        for owner, row in enumerate(table)
+    }
     for token in range(tokens):
-        position = int(positions[token])
-        seen = _seen(position, None if ends is None else int(ends[token]), scores)
+        position, seen = int(positions[token]), sees[token]
         if not len(seen):
             continue
-        slots = table[max(int(sequences[token]), 0), seen // block] * block + seen % block
+        first, *cached = known[int(owners[token])]
+        own = slice(seen[0] - first, seen[-1] - first + 1)
+        seen_keys, seen_values = (a[own] for a in cached)
         query = q[token].reshape(kv_heads, heads // kv_heads, -1) * _factor(position, scores)
-        seen_keys, seen_values = (a[slots].astype(np.float32) for a in (keys, values))
-        products = np.einsum("hgd,nhd->hgn", query, seen_keys)
+        products = np.matmul(query, seen_keys.transpose(1, 2, 0))
         if scores.softcap:
             products = scores.softcap * np.tanh(products / np.float32(scores.softcap))
         products = products + _by_distance(seen - position, heads, scores, bias).reshape(
             *products.shape[:2], -1
         )
         e = _softmax(products, sinks)
-        y[token] = np.einsum("hgn,nhd->hgd", e, seen_values).reshape(heads, -1)
+        y[token] = np.matmul(e, seen_values.swapaxes(0, 1)).reshape(heads, -1)
     return y
+
+
+def _read(
+    arrays: tuple[Array, Array], sees: list[Array], blocks: Array, block: int
+) -> tuple[int, Array, Array]:
+    """First position that tokens of a sequence see, and what is cached from there on, in f32."""
+    first = min((int(seen[0]) for seen in sees if len(seen)), default=0)
+    last = max((int(seen[-1]) for seen in sees if len(seen)), default=-1)
+    positions = np.arange(first, last + 1)
+    slots = blocks[positions // block] * block + positions % block
+    keys, values = (a[slots].astype(np.float32) for a in arrays)
+    return first, keys, values
 
 
 def _seen(position: int, end: int | None, scores: Scores) -> Array:
