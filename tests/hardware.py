@@ -58,7 +58,8 @@ def shaders(info, size, folder):
     found = {}
     for format, sizes, exact in [*product(FORMATS, (LAYER,), (False, True)), *NARROW]:
         path = sparse_gguf(folder / "model.gguf", sizes, format)
-        with new_backend(path, BackendParams(info, exact=exact, self_test=False)) as backend:
+        params = BackendParams(info, exact=exact, coarse=not exact, self_test=False)
+        with new_backend(path, params) as backend:
             found.update((s.text, s) for s in _shaders(backend, size))
     return list(found.values())
 

@@ -80,7 +80,7 @@ def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
     exact : bool
         Keep activations in f32.
     rounded : bool
-        As if tuning had found that eight bits pay for every product.
+        Activations in eight bits, as if tuning had found that they pay for every product.
 
     Raises
     ------
@@ -91,7 +91,9 @@ def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
     info = next(vulkan, None)
     if info is None:
         raise LookupError("the null device did not open")
-    backend = new_backend(path, BackendParams(info, exact=exact, self_test=False), name="wgpu")
+    backend = new_backend(
+        path, BackendParams(info, exact=exact, coarse=rounded, self_test=False), name="wgpu"
+    )
     try:
         if rounded:
             executor = _executor(backend)

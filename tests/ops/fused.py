@@ -5,9 +5,9 @@ from wgpu_backend.ops.linear.attributes import Attributes
 from wgpu_backend.ops.op import fusions
 
 
-def ran(executor, monkeypatch, rules, build, *, exact=True):
+def ran(executor, monkeypatch, rules, build, *, exact=True, coarse=True):
     """Ops of a graph after fusion by these rules, and its values."""
-    monkeypatch.setattr(executor, "rules", fusions(rules, exact=exact))
+    monkeypatch.setattr(executor, "rules", fusions(rules, exact=exact, coarse=coarse))
     with Context(executor) as ctx:
         recorded = ctx.record(*build(ctx))
         try:

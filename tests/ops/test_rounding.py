@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.ops.fused import titled
+from tests.ops.fused import ran, titled
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.device_info import Capabilities
@@ -105,3 +105,26 @@ def test_what_was_measured_outranks_what_is_taken_for_granted():
     assert not is_faster(Q4_0, 1, Capabilities(integer_dot=True, unrounded=one))
     assert is_faster(Q4_0, 8, Capabilities(integer_dot=True, unrounded=one))
     assert is_faster(Q4_0, 1, Capabilities(rounded=one))
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("rows", [3, 20])
+@pytest.mark.parametrize("kind", ["wide", "full", "baseline"])
+def test_products_of_a_layer_take_two_parts(executors, monkeypatch, rng, kind, rows):
+    known = dataclasses.replace(executors(kind).capabilities, rounded=EVERY_PRODUCT, f16=False)
+    device = executors(kind).as_if(known)
+    first, second = weight_bytes(rng, 192, 64, Q4_0), weight_bytes(rng, 64, 96, Q4_0)
+    x, gain = rng.standard_normal((rows, 64), "f4"), rng.standard_normal(64).astype("f4")
+    gain[::32] *= 60  # eight bits alone would leave little of the others
+
+    def layer(ctx):
+        rest, both = tensor(ctx, x), weight(ctx.executor, 192, 64, Q4_0, first)
+        normed = rest.rms_norm(tensor(ctx, gain), eps=1e-5)
+        gate, up = (both.slice(0, i, i + 96).mulmat(normed) for i in (0, 96))
+        last = weight(ctx.executor, 64, 96, Q4_0, second)
+        return [last.mulmat(gate.swiglu(up)).add(rest)]
+
+    names, got = ran(device, monkeypatch, True, layer, exact=False, coarse=False)
+    _, want = ran(NumpyExecutor(), monkeypatch, False, layer)
+    assert names == ["rms_norm_pair", "linear q8_pair gated", "q8_pair", "linear q8_pair add"]
+    assert nmse(got[0], want[0]) < 1e-7

@@ -62,6 +62,7 @@ def _load(path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool) 
                 num_ctx=settings.num_ctx,
                 kv_dtype=settings.kv,
                 exact=settings.exact,
+                coarse=settings.coarse,
                 progress=progress,
                 cancelled=lambda: interrupts.asked,
                 self_test=self_test,

@@ -75,7 +75,11 @@ Cache = Annotated[
 ]
 Exact = Annotated[
     bool,
-    typer.Option("--exact", help="Keep activations in f32 where eight bits would be faster."),
+    typer.Option("--exact", help="Keep activations in f32 where rounding would be faster."),
+]
+Coarse = Annotated[
+    bool,
+    typer.Option("--coarse", help="Round activations to eight bits: faster, other answers."),
 ]
 _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
@@ -160,8 +164,10 @@ class Settings:
     verbose : bool
         Say which device runs even where nobody looks.
     exact : bool
-        Keep activations in f32 where eight bits would be faster.
+        Keep activations in f32 where rounding would be faster.
     changes : Changes
+    coarse : bool
+        Round activations to eight bits where that is faster.
     """
 
     device: str | None = None
@@ -171,6 +177,7 @@ class Settings:
     verbose: bool = False
     exact: bool = False
     changes: Changes = field(default_factory=Changes)
+    coarse: bool = False
 
 
 def _settings(
@@ -179,6 +186,7 @@ def _settings(
     profile: Profile = "full",
     kv: Cache = "f16",
     exact: Exact = False,
+    coarse: Coarse = False,
     lora: Loras = None,
     lora_scaled: ScaledLoras = None,
     control_vector: ControlVectors = None,
@@ -193,7 +201,9 @@ def _settings(
         _scaled("--control-vector-scaled", control_vector, control_vector_scaled),
         control_layers,
     )
-    return Settings(device, profile, kv, positions, exact=exact, changes=changes)
+    if exact and coarse:
+        raise UsageError("--exact keeps activations in f32, --coarse rounds them; give one")
+    return Settings(device, profile, kv, positions, exact=exact, changes=changes, coarse=coarse)
 
 
 def _scaled(option: str, plain: list[Path] | None, scaled: list[str] | None) -> Sequence[Scaled]:

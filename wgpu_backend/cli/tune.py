@@ -28,7 +28,7 @@ from wgpu_backend.ops.rounding.q8 import FORMATS
 
 WEIGHTS = (*FORMATS, F16, BF16, F32)
 COLUMNS = ("kernel", "format", "columns", "rows × columns", "threads", "time", "GB/s", "")
-ROUNDING_COLUMNS = ("format", "columns", "activations in f32", "in eight bits", "")
+ROUNDING_COLUMNS = ("format", "columns", "activations", "in f32", "rounded", "")
 _FOLDED = {"one": "1", "few": "2 to 8", "many": "more"}
 
 
@@ -88,15 +88,16 @@ def _print(found: Tuning, device: str, *, as_json: bool) -> None:
 def _print_rounding(found: Sequence[Compared]) -> None:
     if found:
         rows = map(_rounding_row, found)
-        print_table(ROUNDING_COLUMNS, rows, right=ROUNDING_COLUMNS[2:4], title="Rounding")
+        print_table(ROUNDING_COLUMNS, rows, right=ROUNDING_COLUMNS[3:5], title="Rounding")
 
 
 def _rounding_row(c: Compared) -> tuple[str, ...]:
-    dtype, columns = c.key.split(" ")
+    dtype, columns, *form = c.key.split(" ")
     wrong = math.isinf(c.rounded_seconds)
-    eight = "" if wrong else human_seconds(c.rounded_seconds)
-    mark = "wrong values" if wrong else "eight bits" if c.chosen else "f32"
-    return (dtype, _FOLDED[columns], human_seconds(c.seconds), eight, mark)
+    rounded = "" if wrong else human_seconds(c.rounded_seconds)
+    mark = "wrong values" if wrong else "chosen" if c.chosen else "f32"
+    bits = "two parts of eight bits" if form else "eight bits, with --coarse"
+    return (dtype, _FOLDED[columns], bits, human_seconds(c.seconds), rounded, mark)
 
 
 def _formats(text: str) -> Sequence[DType]:

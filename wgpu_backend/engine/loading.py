@@ -41,6 +41,7 @@ def load(
     num_ctx: int | str | None = None,
     kv_dtype: str | DType = F16,
     exact: bool = False,
+    coarse: bool = False,
     fusion: bool | str | Collection[str] = True,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -69,7 +70,10 @@ def load(
         Type of the cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``. The last two need heads of a
         multiple of 32 values.
     exact : bool
-        Keep activations in f32 where products with block formats would be faster with eight bits.
+        Keep activations in f32 where products would be faster with rounded ones.
+    coarse : bool
+        Round activations to eight bits where that is faster. Some answers change: a trained model
+        of 135 million weights chooses another token in one place of forty.
     fusion : bool or collection of str
         Which fusion rules are used: all, none, or those of these names.
     progress : callable or None
@@ -95,7 +99,7 @@ def load(
     DeviceError, OutOfMemory
         There is no such device, or the model does not fit on it.
     OptionError, DTypeError
-        Another argument is not what it has to be.
+        Another argument is not what it has to be, or both `exact` and `coarse` are asked for.
     """
     file, rules, dtype = _file(path), _rules(fusion), _dtype(kv_dtype)
     loras = scaled_files("adapters", adapters)
@@ -103,12 +107,20 @@ def load(
     positions = None if num_ctx is None else whole_number("num_ctx", num_ctx)
     if profile not in ("full", "baseline"):
         raise OptionError(f"profile: {shown(profile)}, needs 'full' or 'baseline'")
+    if exact and coarse:
+        raise OptionError("load: exact keeps activations in f32, coarse rounds them; give one")
     _require_callable(progress=progress, cancelled=cancelled)
     shares = _Shares(file, progress, cancelled)
     with held():
         name, info = choose_device(device)
         params = BackendParams(
-            info, profile, self_test=self_test, fusion=rules, exact=exact, progress=shares.tested
+            info,
+            profile,
+            self_test=self_test,
+            fusion=rules,
+            exact=exact,
+            coarse=coarse,
+            progress=shares.tested,
         )
         backend = new_backend(file, params, name=name)
         try:

@@ -64,11 +64,15 @@ class Rule:
     exact : bool
         The result is the same but for the order of sums. Other rules are only used where the
         caller allows activations to be rounded.
+    coarse : bool
+        To eight bits a value and no more, which changes some answers (`benchmarks/quality.py`
+        measures that), so the caller has to ask for it.
     """
 
     name: str
     replace: Callable[[OpNode, Graph], Node | None]
     exact: bool = True
+    coarse: bool = False
 
 
 class Graph:

@@ -48,8 +48,11 @@ class BackendParams:
     fusion : bool or collection of str
         Which fusion rules may be used: all, none, or those that make the ops of these names.
     exact : bool
-        Keep activations in f32. Otherwise products with block formats may round them to eight
-        bits with a scale every 32, where that is faster on the device.
+        Keep activations in f32. Otherwise products may round them where that is faster on the
+        device, to f16 or to two parts of eight bits with a scale every 32.
+    coarse : bool
+        Unless `exact`, let them round to eight bits alone, which is faster yet and changes some
+        answers, see `wgpu_backend.graph.fusion.Rule`.
     progress : callable or None
         Called with the share of the self-test that is done, 0 to 1, where it runs.
     """
@@ -60,6 +63,7 @@ class BackendParams:
     self_test: bool = True
     fusion: bool | Collection[str] = True
     exact: bool = True
+    coarse: bool = False
     progress: Progress | None = None
 
 
@@ -354,7 +358,9 @@ def _wgpu(params: BackendParams) -> Executor:
             executor, profile, self_test=params.self_test, progress=params.progress
         )
         executor = executor.as_if(known)
-        executor.rules = fusions(params.fusion, exact=params.exact, without=wrong)
+        executor.rules = fusions(
+            params.fusion, exact=params.exact, coarse=params.coarse, without=wrong
+        )
     except BaseException:
         executor.close()
         raise

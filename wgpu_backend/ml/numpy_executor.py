@@ -16,11 +16,13 @@ from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widen
 from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, ContextError, OutOfMemory
+from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import deliver
+from wgpu_backend.kernels import runs
 from wgpu_backend.layouts.planes import nonfinite_blocks, require_finite
 from wgpu_backend.ml.executor import (
     Array,
@@ -32,16 +34,31 @@ from wgpu_backend.ml.executor import (
     write_inputs,
 )
 
+Fuse = Callable[[Sequence[Node], Sequence[Node]], Sequence[Node]]
+
 NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="cpu", api="NumPy")
 
 
 class NumpyExecutor:
-    """Executor on the host, with weights dequantised to f32."""
+    """Executor on the host, with weights dequantised to f32.
+
+    Parameters
+    ----------
+    capabilities : Capabilities or None
+        Of the device whose fusion rules it stands in for; None for its own.
+
+    Attributes
+    ----------
+    rules : mapping of str to sequence of Rule
+        Fusion rules for graphs recorded from now on; none, unless somebody wants to know what they
+        do to results, as `benchmarks/quality.py` does.
+    """
 
     info = NUMPY_DEVICE
-    capabilities = Capabilities(software=True)
 
-    def __init__(self) -> None:
+    def __init__(self, capabilities: Capabilities | None = None) -> None:
+        self.capabilities = capabilities or Capabilities(software=True)
+        self.rules: Mapping[str, Sequence[Rule]] = {}
         # A storage that nobody else knows goes, and its array with it.
         self._owners: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
@@ -74,7 +91,10 @@ class NumpyExecutor:
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
     ) -> NumpyRecorded:
         """Make a graph ready to run; intermediates live only while it runs."""
-        return NumpyRecorded(outputs, times)
+        return NumpyRecorded(outputs, times, self._fused if self.rules else None)
+
+    def _fused(self, nodes: Sequence[Node], outputs: Sequence[Node]) -> Sequence[Node]:
+        return fused(nodes, outputs, self.rules, self.capabilities, _intermediate, runs)
 
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""
@@ -111,6 +131,10 @@ class NumpyExecutor:
         self._owners.clear()
 
 
+def _intermediate(spec: Spec) -> Storage:
+    return Storage(spec.nbytes, "intermediate")
+
+
 def stored(node: Node) -> Array:
     """View of a node's values as they are stored."""
     handle = node.storage.handle
@@ -134,9 +158,11 @@ def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: AN
     into = launch.into
     if not isinstance(argument, Node):
         return argument
+    written = argument is into or any(argument is launch.operands[n] for n in launch.writes)
+    if argument.storage.handle is None and written:  # besides the result
+        argument.storage.handle = np.zeros(argument.spec.size, argument.spec.dtype.numpy)
     if argument.storage.handle is None:  # only its shape and type matter, so nobody computed it
         return np.zeros(argument.spec.shape, _register(argument.spec.dtype))
-    written = argument is into or any(argument is launch.operands[n] for n in launch.writes)
     if written and argument.spec.dtype != BF16:
         return stored(argument)
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
@@ -196,13 +222,23 @@ class NumpyResult:
 
 
 class NumpyRecorded:
-    """A schedule, run node by node."""
+    """A schedule, run node by node.
+
+    Parameters
+    ----------
+    outputs : sequence of Node
+    times : int
+        How often one submit may run it.
+    fuse : callable or None
+        Makes fewer nodes of those that are scheduled.
+    """
 
     dispatches = 0
 
-    def __init__(self, outputs: Sequence[Node], times: int) -> None:
+    def __init__(self, outputs: Sequence[Node], times: int = 1, fuse: Fuse | None = None) -> None:
         self.scheduled: Sequence[Node] = schedule(outputs)
-        self.plan: MemoryPlan = plan(self.scheduled, outputs, reuse=False)
+        nodes = fuse(self.scheduled, outputs) if fuse else self.scheduled
+        self.plan: MemoryPlan = plan(nodes, outputs, reuse=False)
         self._outputs = tuple(outputs)
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         self._inputs = {

@@ -1,9 +1,10 @@
 """How products are the fastest on a device: measured once, remembered, then used.
 
 A product's kernel, a format and a class of columns are tuned together (`ops.tiles.key`): which tile
-it takes, and, on hardware, whether activations in eight bits pay for being rounded. Candidates take
-turns, so that a busy moment hits all alike, and one that computes something else than the default
-does is never chosen. What is remembered hangs on adapter, driver, profile and shaders.
+it takes, and, on hardware, whether activations in eight bits, or in two such parts, pay for being
+rounded. Candidates take turns, so that a busy moment hits all alike, and one that computes
+something else than the default does is never chosen. What is remembered hangs on adapter, driver,
+profile and shaders.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.linear.attributes import Q8
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.rounding.rules import rounding_key
+from wgpu_backend.ops.rounding.rules import q8_pair, rounding_key
 
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
@@ -86,16 +87,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A product with f32 activations beside the same with eight bits, both with chosen tiles.
+    """A product with f32 activations beside one with rounded ones, both with chosen tiles.
 
     Parameters
     ----------
     key : str
-        Format and class of columns, see `ops.rounding`.
+        Format, class of columns and form, see `ops.rounding`.
     seconds, rounded_seconds : float
         The fastest of some rounds, with the rounding; infinite where that goes wrong.
     chosen : bool
-        Whether eight bits are what is taken where the caller allows rounding.
+        Whether it is the faster, and taken where the caller allows such rounding.
     """
 
     key: str
@@ -225,19 +226,22 @@ def _compared(
     unknown = replace(executor.capabilities, rounded=frozenset[str]())
     settled = complete(unknown).rounded
     for n in effort.columns if weight.dtype in FORMATS else ():
-        if rounding_key(weight.dtype, n) in settled:
+        keys = {form: rounding_key(weight.dtype, n, form) for form in _ROUNDED}
+        if settled.issuperset(keys.values()):
             continue
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
         with ExitStack() as stack:
-            exact, rounded = (
+            exact, *others = (
                 _recorded(executor, stack, partial(_multiplied, weight, x, product), tiles)
-                for product in (linear, _rounded)
+                for product in (linear, *_ROUNDED.values())
             )
-            right = _alike(rounded.run({}).wait()[0], exact.run({}).wait()[0], ROUNDING_ERROR)
-            times = [(_whole_seconds(exact), _whole_seconds(rounded)) for _ in range(effort.rounds)]
-        seconds, other = (min(column) for column in zip(*times, strict=True))
-        pays = right and other < ROUNDING_GAIN * seconds
-        yield Compared(rounding_key(weight.dtype, n), seconds, other if right else inf, pays)
+            wanted = exact.run({}).wait()[0]
+            right = [_alike(graph.run({}).wait()[0], wanted, ROUNDING_ERROR) for graph in others]
+            times = [[_whole_seconds(g) for g in (exact, *others)] for _ in range(effort.rounds)]
+        seconds, *rounded = (min(column) for column in zip(*times, strict=True))
+        for key, other, ok in zip(keys.values(), rounded, right, strict=True):
+            pays = ok and other < ROUNDING_GAIN * seconds
+            yield Compared(key, seconds, other if ok else inf, pays)
 
 
 def _multiplied(weight: Tensor, x: Array, product: _Product, context: Context) -> Tensor:
@@ -246,6 +250,14 @@ def _multiplied(weight: Tensor, x: Array, product: _Product, context: Context) -
 
 def _rounded(weight: Node, x: Node) -> Node:
     return linear(weight, q8_activations(x), prologue=Q8)
+
+
+def _split(weight: Node, x: Node) -> Node:
+    return linear(weight, q8_pair(x), prologue=Q8_PAIR)
+
+
+# Products of rounded activations. Eight bits alone are taken only where a caller asks for them.
+_ROUNDED: Mapping[Prologue, _Product] = {Q8: _rounded, Q8_PAIR: _split}
 
 
 def _in_f16(weight: Node, x: Node) -> Node:

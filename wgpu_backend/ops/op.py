@@ -136,7 +136,7 @@ class Op(Generic[P]):
         return function
 
     def fuses(
-        self, *replaced: str, name: str = "", exact: bool = True
+        self, *replaced: str, name: str = "", exact: bool = True, coarse: bool = False
     ) -> Callable[[Replace], Replace]:
         """Make a function the rule by which this op takes the place of others.
 
@@ -147,12 +147,12 @@ class Op(Generic[P]):
             asks it for every node.
         name : str
             Of the rule, where several make this op; left out, it is the op's.
-        exact : bool
-            See `wgpu_backend.graph.fusion.Rule`.
+        exact, coarse : bool
+            See `wgpu_backend.graph.fusion.Rule`; what is coarse is not exact.
         """
 
         def register(replace: Replace) -> Replace:
-            rule = Rule(name or self.name, replace, exact)
+            rule = Rule(name or self.name, replace, exact and not coarse, coarse)
             for op_name in replaced:
                 FUSIONS.setdefault(op_name, []).append(rule)
             return replace
@@ -206,7 +206,11 @@ def find(name: str) -> Op[Any]:
 
 
 def fusions(
-    wanted: bool | Collection[str] = True, *, exact: bool, without: Collection[str] = ()
+    wanted: bool | Collection[str] = True,
+    *,
+    exact: bool,
+    coarse: bool = True,
+    without: Collection[str] = (),
 ) -> dict[str, list[Rule]]:
     """Rules that may be used, those of installed packages among them.
 
@@ -216,6 +220,8 @@ def fusions(
         All, none, or names of rules.
     exact : bool
         Leave out those that round activations.
+    coarse : bool
+        Without, leave out those that round them to eight bits alone, unless `wanted` names them.
     without : collection of str
         Names of rules that are not used.
 
@@ -238,13 +244,24 @@ def fusions(
             known = ", ".join(sorted(names))
             raise OptionError(f"fusion: no rule is called {strange[0]!r}, there are {known}")
         names &= set(wanted)
+        coarse = True
     elif not wanted:
         names = set[str]()
     names -= set(without)
     return {
-        name: [r for r in rules if r.name in names and (r.exact or not exact)]
+        name: [
+            # What is coarse is the faster, so it is asked first.
+            rule
+            for rule in sorted(rules, key=lambda rule: not rule.coarse)
+            if rule.name in names and _allowed(rule, exact, coarse)
+        ]
         for name, rules in FUSIONS.items()
     }
+
+
+def _allowed(rule: Rule, exact: bool, coarse: bool) -> bool:
+    """Whether a rule rounds no more than a caller wants."""
+    return rule.exact or not (exact or (rule.coarse and not coarse))
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Products of few columns in f16, for hardware without a dot product of bytes.
+"""Products of few columns in f16, for hardware that has it.
 
-The rules apply where the caller allows activations to be rounded and eight bits do not pay.
+The rules apply where the caller allows activations to be rounded, and not to eight bits alone.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
 from wgpu_backend.ops.rounding.f16_groups import NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.rounding.normed import in_whole_groups
-from wgpu_backend.ops.rounding.rules import is_faster
 
 
 @linear.fuses("linear", name="linear_f16_groups", exact=False)
 def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
-    """A product of few columns, where eight bits do not pay and f16 does."""
+    """A product of few columns, where f16 pays."""
     found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
     if found.precision != "default" or found.prologue != VALUES or len(x.spec.shape) > 2:
         return None
@@ -40,13 +39,13 @@ def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
-    """Whether f16 is the fastest: there is no dot product of bytes, nor was it measured to pay."""
+    """Whether f16 is faster than f32, and than two parts of eight bits."""
     dtype = weight.spec.dtype
-    in_bytes = capabilities.integer_dot or is_faster(dtype, columns, capabilities)
-    # A sum of eight products has to be scaled for each column, which f32 is as fast as.
-    most = 1 if dtype == F16 else COLUMNS
-    fits = dtype in WEIGHTS and 0 < columns <= most
-    return fits and multiplies_f16(capabilities) and not in_bytes
+    # A sum of eight products has to be scaled for each column, which f32 is as fast as; GPUs that
+    # multiply packed bytes also multiply f16 by f32.
+    floats = 0 if capabilities.integer_dot else 1
+    most = floats if dtype == F16 else COLUMNS
+    return dtype in WEIGHTS and 0 < columns <= most and multiplies_f16(capabilities)
 
 
 @f16_weighted.fuses("linear", exact=False)

@@ -51,7 +51,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     return by_rows(replace(launch, shader=SHADER, choices=choices), LANES * TILE_ROWS)
 
 
-@linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_q8", exact=False)
+@linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_q8", coarse=True)
 def in_eight_bits(node: OpNode, graph: Graph) -> Node | None:
     """A product of experts in a format that has an integer form."""
     weights, x = node.arguments("weights", "x")

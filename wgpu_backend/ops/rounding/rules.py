@@ -3,6 +3,11 @@
 The rules apply where the caller allows rounding (``exact=False``) and the device is the faster for
 it, by format and class of columns: where a kernel family knows that or `wgpu-backend tune` found
 so, or where nobody measured and a product of packed bytes is one instruction.
+
+Eight bits alone move the answers of trained models too far to be a default: perplexity may rise by
+0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to ask for
+them (``coarse=True``); by default activations are split into two such parts. Where hardware has
+f16, products with that are as fast as with two parts, so only logits are split (`kernels/gpu`).
 """
 
 from __future__ import annotations
@@ -26,7 +31,6 @@ from wgpu_backend.ops.linear.attributes import (
     Q8,
     Q8_PAIR,
     VALUES,
-    Precision,
     Prologue,
     attributes_of,
 )
@@ -46,22 +50,29 @@ from wgpu_backend.ops.rounding.q8 import (
 from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
 
 
-def rounding_key(dtype: DType, columns: int) -> str:
-    """Name of the products that are measured together: a format and a class of columns."""
-    return f"{dtype.name} {class_of(columns)}"
+def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
+    """Name of the products that are measured together: a format, a class of columns, a form."""
+    return f"{dtype.name} {class_of(columns)}{' split' if prologue == Q8_PAIR else ''}"
 
 
 FEWEST_BITS = 4  # of a weight whose products are rounded where nobody measured
-EVERY_PRODUCT = frozenset(rounding_key(dtype, n) for dtype in FORMATS for n in (1, FEW, FEW + 1))
+EVERY_PRODUCT = frozenset(
+    rounding_key(dtype, n, form)
+    for dtype in FORMATS
+    for n in (1, FEW, FEW + 1)
+    for form in (Q8, Q8_PAIR)
+)
 
 
-def is_faster(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
-    """Whether a product is the faster for activations in eight bits.
+def is_faster(
+    dtype: DType, columns: int, capabilities: Capabilities, prologue: Prologue = Q8
+) -> bool:
+    """Whether a product is the faster for activations in eight bits, or in two such parts.
 
     What is known counts; else formats of four bits and more pay where the device has integer
     dot products. Formats of fewer bits keep f32 there, as they are the more sensitive to rounding.
     """
-    key = rounding_key(dtype, columns)
+    key = rounding_key(dtype, columns, prologue)
     if key in capabilities.rounded:
         return True
     unknown = key not in capabilities.unrounded
@@ -147,29 +158,32 @@ def q8_pair(x: Node, *, planar: bool = False) -> Launch:
     )
 
 
-@linear.fuses("linear", name="linear_q8_pair", exact=False)
-def precise_product(node: OpNode, graph: Graph) -> Node | None:
-    """A product that asks for precision: of both halves of a pair, a column each."""
-    return _in_eight_bits(node, graph, "full", q8_pair, Q8_PAIR)
-
-
-@linear.fuses("linear", name="linear_q8", exact=False)
+@linear.fuses("linear", name="linear_q8", coarse=True)
 def product(node: OpNode, graph: Graph) -> Node | None:
     """A product of a weight that has an integer form."""
-    return _in_eight_bits(node, graph, "default", q8_activations, Q8)
+    if attributes_of(node.launch).precision != "default":
+        return None
+    return _in_eight_bits(node, graph, q8_activations, Q8)
 
 
-def _in_eight_bits(
-    node: OpNode, graph: Graph, precision: Precision, rounding: Callee, prologue: Prologue
-) -> Node | None:
+@linear.fuses("linear", name="linear_q8_pair", exact=False)
+def precise_product(node: OpNode, graph: Graph) -> Node | None:
+    """A product of both halves of a pair, a column each: of logits, and of all without f16."""
+    precision = attributes_of(node.launch).precision
+    if precision == "f16" or (precision == "default" and graph.capabilities.f16):
+        return None
+    return _in_eight_bits(node, graph, q8_pair, Q8_PAIR)
+
+
+def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prologue) -> Node | None:
     """Product of rows that are rounded, where that is possible and pays."""
-    weight, x, found = node.operands["weights"], node.operands["x"], attributes_of(node.launch)
-    if found.precision != precision or found.prologue != VALUES or not fits_q8(weight):
+    weight, x = node.operands["weights"], node.operands["x"]
+    if attributes_of(node.launch).prologue != VALUES or not fits_q8(weight):
         return None
-    columns = prologue.parts * row_count(x.spec)
-    if len(x.spec.shape) > 2 or not is_faster(weight.spec.dtype, columns, graph.capabilities):
+    columns, known = row_count(x.spec), graph.capabilities
+    if len(x.spec.shape) > 2 or not is_faster(weight.spec.dtype, columns, known, prologue):
         return None
-    planar = graph.capabilities.planar_groups and columns <= PLANAR_COLUMNS
+    planar = known.planar_groups and prologue.parts * columns <= PLANAR_COLUMNS
     return again(node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue)
 
 
