@@ -57,6 +57,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--positions", type=int, default=4096, help="that a decode step looks at")
     parser.add_argument("--kv", default="f16", help="type of the cache")
     parser.add_argument("--exact", action="store_true", help="activations stay in f32")
+    parser.add_argument("--coarse", action="store_true", help="to eight bits where that is taken")
     parser.add_argument("--rounded", action="store_true", help="to eight bits wherever possible")
     parser.add_argument("--lint", action="store_true", help="lines and bank cycles of accesses")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -90,6 +91,7 @@ def collected(options: argparse.Namespace, family: str) -> tuple[str, list[Row]]
         "positions": options.positions,
         "kv": options.kv,
         "exact": options.exact,
+        "coarse": options.coarse,
         "rounded": options.rounded,
         "lint": options.lint,
     }

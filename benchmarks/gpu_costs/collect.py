@@ -36,7 +36,7 @@ class Wanted:
         That sequences of a decode step have.
     kv : str
         Type of the cache.
-    exact, rounded, lint : bool
+    exact, coarse, rounded, lint : bool
     """
 
     family: str
@@ -47,6 +47,7 @@ class Wanted:
     positions: int = 4096
     kv: str = "f16"
     exact: bool = False
+    coarse: bool = False
     rounded: bool = False
     lint: bool = False
 
@@ -184,7 +185,10 @@ def _rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
     for format in wanted.formats:
         with tempfile.TemporaryDirectory() as name:
             path = sparse_gguf(Path(name) / "model.gguf", SIZES[wanted.model], format)
-            with internals.opened(path, exact=wanted.exact, rounded=wanted.rounded) as backend:
+            opened = internals.opened(
+                path, exact=wanted.exact, coarse=wanted.coarse, rounded=wanted.rounded
+            )
+            with opened as backend:
                 drivers.add(_driver(backend))
                 compiler = Compiler(backend, folder)
                 for graph, made in internals.dispatches(backend, shapes, wanted.kv):

@@ -70,7 +70,7 @@ class Dispatched:
 
 
 @contextmanager
-def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
+def opened(path: Path, *, exact: bool, coarse: bool, rounded: bool) -> Iterator[Backend]:
     """A backend on the null device, with weights that are nowhere.
 
     Parameters
@@ -79,8 +79,10 @@ def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
         A GGUF file.
     exact : bool
         Keep activations in f32.
+    coarse : bool
+        Activations in eight bits alone.
     rounded : bool
-        Activations in eight bits, as if tuning had found that they pay for every product.
+        The same, as if tuning had found that they pay for every product.
 
     Raises
     ------
@@ -92,7 +94,9 @@ def opened(path: Path, *, exact: bool, rounded: bool) -> Iterator[Backend]:
     if info is None:
         raise LookupError("the null device did not open")
     backend = new_backend(
-        path, BackendParams(info, exact=exact, coarse=rounded, self_test=False), name="wgpu"
+        path,
+        BackendParams(info, exact=exact, coarse=coarse or rounded, self_test=False),
+        name="wgpu",
     )
     try:
         if rounded:
