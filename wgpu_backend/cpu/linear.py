@@ -27,9 +27,7 @@ def linear(
 ) -> Array:
     """Product of what `prologue` takes `x` for, and what `epilogue` makes of it."""
     rows = _rows(x, weight.shape[-1], prologue) if gain is None else _norm(x, gain, prologue)
-    y = np.matmul(rows, weight.T)
-    if prologue.parts > 1:
-        y = y.sum(axis=-2)
+    y = np.matmul(rows.sum(axis=-2) if prologue.parts > 1 else rows, weight.T)
     if epilogue.activation is not None:
         gate, up = np.split(y, 2, axis=-1)
         y = getattr(activations, epilogue.activation)(gate) * up
