@@ -21,6 +21,7 @@ from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.model import Model
 from wgpu_backend.nn.low_rank import LowRank
+from wgpu_backend.nn.module import modules
 
 Scaled = tuple[Path, float]
 Given = str | PathLike[str] | tuple[str | PathLike[str], float]
@@ -213,7 +214,10 @@ class Adapters:
     def _name_variant(self) -> None:
         """Have graphs recorded for each set of files and of steered layers; scales are data."""
         layers = tuple(sorted(self._directions))
-        self._model.variant = (tuple(self._active), layers) if self._active or layers else ()
+        variant = (tuple(self._active), layers) if self._active or layers else ()
+        for each in modules(self._model):  # an encoder within has graphs of its own
+            if isinstance(each, Model):
+                each.variant = variant
 
     def unload(self) -> None:
         """Release adapters that are not set; graphs that need them must be gone."""

@@ -71,6 +71,12 @@ class EncodingRunner(Runner):
         self._encoder.run([work], self._head, {SLOTS: slots})
 
     @uninterrupted
+    def forget_variants(self) -> None:
+        """Release graphs for other variants of the model, and of its encoder."""
+        super().forget_variants()
+        self._encoder.forget_variants()
+
+    @uninterrupted
     def close(self) -> None:
         """Release what recorded graphs and the encoder's cache hold; again is harmless."""
         self._encoder.close()
