@@ -35,7 +35,7 @@ FLOORS = (
     ("device",),
     ("graph",),
     ("layouts", "ops", "cpu"),
-    ("kernels",),
+    ("kernels", "folders"),
     ("ml", "array"),
     ("batch", "given", "kvcache", "guarded", "testing", "trial_operands", "trials"),
     ("nn",),

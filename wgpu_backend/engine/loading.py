@@ -58,7 +58,8 @@ def load(
     Parameters
     ----------
     path : str, Path or None
-        GGUF file; None or ``"story"`` for the bundled story model.
+        GGUF file, or Hugging Face folder with config.json, a tokenizer and safetensors; None or
+        ``"story"`` for the bundled story model.
     device : str, int, DeviceInfo or None
         What ``Devices().find`` understands, or a position in that list; None for the best adapter
         there is, or the NumPy device where there is none.
@@ -194,7 +195,9 @@ def _file(path: object) -> Path:
         return bundled()
     if isinstance(path, str | Path):
         return Path(path)
-    raise ModelError(f"path: {shown(path)}, needs the path of a GGUF file, or {STORY!r}")
+    raise ModelError(
+        f"path: {shown(path)}, needs the path of a GGUF file or a folder, or {STORY!r}"
+    )
 
 
 def _rules(fusion: object) -> bool | Collection[str]:

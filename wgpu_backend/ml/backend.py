@@ -11,7 +11,8 @@ from wgpu_backend.config import Config
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError
-from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
+from wgpu_backend.folders.opening import open_model_file
+from wgpu_backend.gguf_file import GGUFFile, TensorInfo
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import deliver, uninterrupted
@@ -132,7 +133,7 @@ def new_backend(
     Parameters
     ----------
     path : str or Path
-        GGUF file.
+        GGUF file, or Hugging Face folder.
     params : BackendParams or None
     name : str
         Kind of backend: ``wgpu``, ``cpu``, or one registered.
@@ -144,7 +145,7 @@ def new_backend(
     DeviceError
         There is no such device.
     """
-    file = open_gguf(path)
+    file = open_model_file(path)
     try:
         backend = Backend(file, make_executor(name, params or BackendParams()))
     except BaseException:

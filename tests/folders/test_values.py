@@ -1,0 +1,103 @@
+"""Tensors that are changed while they are read are what NumPy makes of whole ones."""
+
+import numpy as np
+import pytest
+
+from tests.folders.folders import safetensors
+from wgpu_backend.dtypes import F32, MXFP4
+from wgpu_backend.errors import ModelError
+from wgpu_backend.folders import values as v
+from wgpu_backend.folders.encoding import pieces
+from wgpu_backend.folders.safetensors import open_safetensors
+
+
+def read_in_parts(x, rows):
+    parts = [x.read(at, min(at + rows, x.rows)) for at in range(0, x.rows, rows)]
+    return np.concatenate(parts).reshape(x.shape)
+
+
+def interleaved(x, heads):
+    """The permutation by its definition, a row at a time."""
+    size = len(x) // heads
+    made = np.empty_like(x)
+    for head in range(heads):
+        for i in range(size // 2):
+            made[head * size + 2 * i] = x[head * size + i]
+            made[head * size + 2 * i + 1] = x[head * size + size // 2 + i]
+    return made
+
+
+CASES = {
+    "interleaved": ((24, 3), lambda x: v.halves_interleaved(x, 3), lambda x: interleaved(x, 3)),
+    "transposed": ((5, 33), v.transposed, lambda x: x.T),
+    "transposed experts": ((3, 5, 4), v.transposed, lambda x: x.swapaxes(1, 2)),
+    "even rows": ((3, 6, 5), lambda x: v.every_other(x, 0), lambda x: x[:, ::2]),
+    "odd rows": ((1, 6), lambda x: v.every_other(v.columns(x), 1), lambda x: x[:, 1::2, None]),
+    "first halves": ((3, 6, 5), lambda x: v.half(x, 0), lambda x: x[:, :3]),
+    "second halves": ((3, 6, 5), lambda x: v.half(x, 1), lambda x: x[:, 3:]),
+    "later rows": ((7, 2), lambda x: v.without_first(x, 3), lambda x: x[3:]),
+    "one more": ((33,), lambda x: v.plus(x, 1.0), lambda x: x + 1),
+    "stacked": ((3, 4), lambda x: v.stacked([x, v.plus(x, 1.0)]), lambda x: np.stack([x, x + 1])),
+    "even of transposed": (
+        (2, 3, 4),
+        lambda x: v.every_other(v.transposed(x), 0),
+        lambda x: x.swapaxes(1, 2)[:, ::2],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_changes_are_numpys_however_they_are_read(rng, name):
+    shape, change, wanted = CASES[name]
+    x = rng.standard_normal(shape, "f4")
+    made = change(v.constant(x))
+    for rows in (1, 2, 5, max(made.rows, 1)):
+        np.testing.assert_array_equal(read_in_parts(made, rows), wanted(x))
+    whole = b"".join(bytes(piece) for piece in pieces(made, F32))
+    assert whole == np.ascontiguousarray(wanted(x)).tobytes()
+
+
+def test_biases_are_moved_as_rows_are(rng):
+    x = rng.standard_normal(24).astype("f4")
+    made = v.flat(v.halves_interleaved(v.columns(v.constant(x)), 3))
+    np.testing.assert_array_equal(made.read(0, 1)[0], interleaved(x[:, None], 3)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "repeat"), [((1,), None), ((5, 1), None), ((3, 2), (2, 3)), ((), None)]
+)
+def test_scales_are_of_all_of_rows_or_of_blocks(rng, shape, repeat):
+    x = rng.standard_normal((5, 6)).astype("f4")
+    scales = np.asarray(rng.uniform(0.5, 2, shape), "f4")
+    wide = np.kron(scales, np.ones(repeat, "f4"))[:5, :6] if repeat else scales
+    made = v.scaled(v.constant(x), scales, (2, 3))
+    np.testing.assert_array_equal(read_in_parts(made, 2), (x * wide).astype("f2"))
+
+
+def test_packed_mxfp4_has_the_same_codes_in_gguf_order(tmp_path, rng):
+    blocks = rng.integers(0, 256, (2, 3, 4, 16)).astype("u1")
+    scales = rng.integers(0, 256, (2, 3, 4)).astype("u1")
+    (tmp_path / "x").write_bytes(safetensors({"b": blocks, "s": scales}))
+    file, found = open_safetensors(tmp_path / "x")
+    made = v.packed_mxfp4(found["b"], found["s"])
+    raw = np.concatenate([made.read(at, at + 1) for at in range(6)]).reshape(-1, 17)
+    file.close()
+    assert (made.shape, made.dtype) == ((2, 3, 128), MXFP4)
+    np.testing.assert_array_equal(raw[:, 0], scales.reshape(-1))
+    codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(-1, 32)
+    np.testing.assert_array_equal(raw[:, 1:] & 15, codes[:, :16])
+    np.testing.assert_array_equal(raw[:, 1:] >> 4, codes[:, 16:])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: v.halves_interleaved(x, 2), "has 5 rows, needs an even number for each of 2"),
+        (lambda x: v.every_other(x, 0), r"of shape \(5, 6\), needs an even number of rows"),
+        (lambda x: v.scaled(x, np.ones((2, 3), "f4"), (2, 3)), r"has scales of shape \(2, 3\)"),
+        (lambda x: v.stacked([x, v.transposed(x)]), r"parts of f32 \(5, 6\) and of f32 \(6, 5\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_told(change, message):
+    with pytest.raises(ModelError, match=message):
+        change(v.constant(np.ones((5, 6), "f4")))

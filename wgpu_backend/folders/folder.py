@@ -1,0 +1,190 @@
+"""A Hugging Face folder, opened as a GGUF file is: keys, tensors, and their bytes when wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import cast
+
+from gguf import size_label
+
+from wgpu_backend.config import Value
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import ModelError
+from wgpu_backend.file_bytes import Source
+from wgpu_backend.folders.encoding import rows_as
+from wgpu_backend.folders.family import Family, family_of
+from wgpu_backend.folders.json_files import parsed, read_bytes, read_json
+from wgpu_backend.folders.settings import Settings
+from wgpu_backend.folders.tensors import held_type, main_type, renamed
+from wgpu_backend.folders.tokens import tokenizer_keys
+from wgpu_backend.folders.values import Values
+from wgpu_backend.folders.weights import Weights
+from wgpu_backend.gguf_file import GGUFFile
+from wgpu_backend.gguf_header import Header, TensorInfo
+from wgpu_backend.gguf_writer import ALIGNMENT
+from wgpu_backend.unclosed import Unclosed
+
+CONFIG = "config.json"
+_VERSION, _QUANTISATION_VERSION = 3, 2
+# Numbers of llama.cpp's llama_ftype.
+_FILE_TYPES = {
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10,
+    "q3_k": 12, "q4_k": 15, "q5_k": 17, "q6_k": 18, "iq4_nl": 25, "iq4_xs": 30, "bf16": 32,
+    "tq1_0": 36, "tq2_0": 37, "mxfp4": 38, "q1_0": 40,
+}  # fmt: skip
+_POOLING = {"mean": 1, "cls": 2, "lasttoken": 3}
+
+
+class Folder(GGUFFile):
+    """An open folder: what `GGUFFile` has, made of the folder's files.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    header : Header
+        What a GGUF file of it would say.
+    values : Mapping of str to Values
+        The tensors.
+    weights : Weights
+        Closed with the folder.
+    """
+
+    def __init__(
+        self, path: Path, header: Header, values: Mapping[str, Values], weights: Weights
+    ) -> None:
+        super().__init__(path, header, b"")
+        self.values = values
+        self._weights = weights
+        self._open = True
+        self.unclosed = Unclosed(f"folder {path}")
+
+    def source(self, name: str) -> Source:
+        """Bytes of one tensor, made piece by piece; as `GGUFFile.source`."""
+        if not self._open:
+            raise ModelError(
+                f"{self.path}: tensor {name!r} asked of a closed folder, open it again"
+            )
+        info = self.tensors.get(name)
+        if info is None:
+            raise ModelError(f"{self.path}: no tensor {name!r} among the {len(self.tensors)}")
+        return _Made(self.values[name], info)
+
+    def close(self) -> None:
+        """Let go of the files; a second call does nothing."""
+        if self._open:
+            self._open = False
+            self._weights.close()
+        super().close()
+
+
+class _Made:
+    """Bytes of a tensor in the type that its info says."""
+
+    def __init__(self, values: Values, info: TensorInfo) -> None:
+        self._values, self._info = values, info
+        self.nbytes = info.nbytes
+
+    def read_into(self, out: memoryview, offset: int) -> None:
+        """Fill `out` with the bytes from `offset` on."""
+        row_nbytes = self._info.dtype.nbytes(self._values.cols)
+        first, end = offset // row_nbytes, -(-(offset + out.nbytes) // row_nbytes)
+        made = rows_as(self._values, first, end, self._info.dtype)
+        start = offset - first * row_nbytes
+        out[:] = made[start : start + out.nbytes]
+
+
+def open_folder(path: str | PathLike[str]) -> Folder:
+    """Open a folder with config.json, a tokenizer and safetensors.
+
+    Weights have the types that they have in the folder, but for vectors and small tables, which
+    are f32 in GGUF files.
+
+    Raises
+    ------
+    ModelError
+        A file is missing or damaged, config.json names a class that is not known, or what it says
+        does not fit the tensors; nothing stays open.
+    TokenizerError
+        The tokenizer is of a kind that is not known.
+    """
+    path = Path(path)
+    config = path / CONFIG
+    settings = Settings(str(config), read_json(config))
+    family = family_of(settings)
+    weights = Weights(path)
+    try:
+        values = renamed(weights, family)
+        header = _header(path, family, values)
+    except BaseException:
+        weights.close()
+        raise
+    return Folder(path, header, values, weights)
+
+
+def _header(path: Path, family: Family, values: Mapping[str, Values]) -> Header:
+    infos: dict[str, TensorInfo] = {}
+    offset = 0
+    for name, value in values.items():
+        dtype = held_type(name, value)
+        nbytes = value.rows * dtype.nbytes(value.cols)
+        infos[name] = TensorInfo(name, dtype, value.shape, offset, nbytes)
+        offset += nbytes
+    return Header(_VERSION, ALIGNMENT, _metadata(path, family, values), infos, {})
+
+
+def _metadata(path: Path, family: Family, values: Mapping[str, Values]) -> dict[str, Value]:
+    """Keys of a GGUF file of the folder."""
+    made: dict[str, Value] = {
+        "general.architecture": family.architecture,
+        "general.type": "model",
+        "general.name": path.resolve().name,
+        "general.size_label": _size(values),
+        "general.file_type": file_type(main_type(values)),
+        "general.quantization_version": _QUANTISATION_VERSION,
+    }
+    for key, value in (family.all_keys() | _pooling(path)).items():
+        made[key if key.startswith("tokenizer.") else f"{family.architecture}.{key}"] = value
+    return made | tokenizer_keys(path, family.settings)
+
+
+def file_type(dtype: DType) -> int:
+    """Number that ``general.file_type`` has for files whose matrices are of a type."""
+    return _FILE_TYPES[dtype.name]
+
+
+def _size(values: Mapping[str, Values]) -> str:
+    """How many parameters there are, for people: ``135M``, ``8x7B``."""
+    shared, one_expert, counts = 0, 0, list[int]()
+    for name, value in values.items():
+        size = value.rows * value.cols
+        if "_exps." in name and len(value.shape) > 2:
+            counts.append(value.shape[0])
+            one_expert += size // value.shape[0]
+        else:
+            shared += size
+    experts = sum(counts) // len(counts) if counts else 0
+    return size_label(shared, shared, one_expert, experts)
+
+
+def _pooling(path: Path) -> dict[str, Value]:
+    """How a sentence-transformers folder makes one vector of a text's states."""
+    modules = path / "modules.json"
+    if not modules.exists():
+        return {}
+    wrapped = parsed(b'{"modules":' + read_bytes(modules) + b"}", str(modules))
+    steps = cast("list[dict[str, str]]", wrapped["modules"])
+    folder = next((s.get("path", "") for s in steps if s.get("type", "").endswith("Pooling")), None)
+    if folder is None:
+        return {}
+    config = path / folder / "config.json"
+    settings = Settings(str(config), read_json(config))
+    for name, number in _POOLING.items():
+        token = "tokens" if name == "mean" else "token"
+        if settings.flag(f"pooling_mode_{name.removesuffix('token')}_{token}", default=False) or (
+            settings.text("pooling_mode", default="") == name
+        ):
+            return {"pooling_type": number}
+    raise settings.error("pooling_mode", f"is none of {', '.join(_POOLING)}")

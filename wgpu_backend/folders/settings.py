@@ -1,0 +1,129 @@
+"""Typed, checked access to config.json and what lies beside it.
+
+Several names are asked for at once, since each family calls the same thing otherwise; the first
+that is there and not null counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from wgpu_backend.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Keys of a JSON object.
+
+    In every method a default of None means that one of the keys is needed.
+
+    Parameters
+    ----------
+    source : str
+        The file, as messages name it, and where in it the object is.
+    values : Mapping
+    """
+
+    source: str
+    values: Mapping[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    def value(self, *names: str) -> object | None:
+        """What the first of these keys says, unchecked; None where none is there."""
+        return next((self.values[name] for name in names if name in self), None)
+
+    def uint(self, *names: str, default: int | None = None) -> int:
+        """Whole number, 0 or more.
+
+        Raises
+        ------
+        ModelError
+            None of the keys is there and there is no default, or the value is none.
+        """
+        value = self._needed(names, default)
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise self._wrong(names, value, "a whole number")
+        return value
+
+    def number(self, *names: str, default: float | None = None) -> float:
+        """Finite number; raises as `uint`."""
+        value = self._needed(names, default)
+        if type(value) not in (int, float) or not math.isfinite(cast("float", value)):
+            raise self._wrong(names, value, "a finite number")
+        return float(cast("float", value))
+
+    def flag(self, *names: str, default: bool | None = None) -> bool:
+        """Truth value; raises as `uint`."""
+        value = self._needed(names, default)
+        if not isinstance(value, bool):
+            raise self._wrong(names, value, "true or false")
+        return value
+
+    def text(self, *names: str, default: str | None = None) -> str:
+        """Text; raises as `uint`."""
+        value = self._needed(names, default)
+        if not isinstance(value, str):
+            raise self._wrong(names, value, "a text")
+        return value
+
+    def uints(self, *names: str, default: list[int] | None = None) -> list[int]:
+        """List of whole numbers; raises as `uint`."""
+        items = self._items(names, default)
+        if not all(type(item) is int and 0 <= item < 2**63 for item in items):
+            raise self._wrong(names, items, "a list of whole numbers")
+        return cast("list[int]", items)
+
+    def numbers(self, *names: str, default: list[float] | None = None) -> list[float]:
+        """List of finite numbers; raises as `uint`."""
+        items = self._items(names, default)
+        for item in items:
+            if type(item) not in (int, float) or not math.isfinite(cast("float", item)):
+                raise self._wrong(names, items, "a list of finite numbers")
+        return [float(item) for item in cast("list[float]", items)]
+
+    def texts(self, *names: str, default: list[str] | None = None) -> list[str]:
+        """List of texts; raises as `uint`."""
+        items = self._items(names, default)
+        if not all(isinstance(item, str) for item in items):
+            raise self._wrong(names, items, "a list of texts")
+        return cast("list[str]", items)
+
+    def section(self, name: str) -> Settings:
+        """Object that a key holds; an empty one where the key is not there.
+
+        Raises
+        ------
+        ModelError
+            The value is no object.
+        """
+        value = self._needed((name,), cast("dict[str, Any]", {}))
+        if not isinstance(value, dict):
+            raise self._wrong((name,), value, "an object")
+        return Settings(f"{self.source}: {name}", cast("dict[str, Any]", value))
+
+    def error(self, name: str, message: str) -> ModelError:
+        """Error that names file and key."""
+        return ModelError(f"{self.source}: key {name!r} {message}")
+
+    def _items(self, names: tuple[str, ...], default: object) -> list[object]:
+        value = self._needed(names, default)
+        if not isinstance(value, list):
+            raise self._wrong(names, value, "a list")
+        return cast("list[object]", value)
+
+    def _needed(self, names: tuple[str, ...], default: object) -> object:
+        value = self.value(*names)
+        value = default if value is None else value
+        if value is None:
+            also = f" (nor {', '.join(map(repr, names[1:]))})" if names[1:] else ""
+            raise self.error(names[0], f"is missing{also}")
+        return value
+
+    def _wrong(self, names: tuple[str, ...], value: object, wanted: str) -> ModelError:
+        name = next((name for name in names if name in self), names[0])
+        return self.error(name, f"is {str(value)[:60]!r}, needs {wanted}")

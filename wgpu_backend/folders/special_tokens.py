@@ -1,0 +1,158 @@
+"""Which tokens begin, end and part texts, and whether a tokenizer adds them: keys of GGUF files.
+
+tokenizer_config.json names tokens by their texts, config.json by ids, and the post-processor of
+tokenizer.json says what is put around a text. Where they differ the post-processor counts, then
+the names, as llama.cpp's converter has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from wgpu_backend.config import Value
+from wgpu_backend.folders.settings import Settings
+
+_KEYS = {
+    "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
+    "cls": "cls", "mask": "mask", "eot": "eot",
+}  # fmt: skip
+
+
+class SpecialTokens:
+    """Special tokens of a folder.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of config.json.
+    given : Settings
+        Of tokenizer_config.json; empty where there is none.
+    tokenizer : Mapping
+        tokenizer.json; empty where there is none.
+    ids : Mapping of str to int
+        Tokens by their texts.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        given: Settings,
+        tokenizer: Mapping[str, Any],
+        ids: Mapping[str, int],
+    ) -> None:
+        self._settings = settings
+        self._given = given
+        self._ids = ids
+        self._texts = {kind: _content(given.value(f"{kind}_token")) for kind in _KEYS}
+        self._added: dict[str, bool] = {}
+        if tokenizer:
+            self._texts["bos"] = self._texts["bos"] or self._texts["cls"]
+            self._texts["eos"] = self._texts["eos"] or self._texts["sep"]
+            self._process(cast("Mapping[str, Any]", tokenizer.get("post_processor") or {}))
+
+    def keys(self) -> dict[str, Value]:
+        """Ids of the tokens, and which are added to texts."""
+        made: dict[str, Value] = {}
+        for kind, key in _KEYS.items():
+            number = self._ids.get(
+                self._texts[kind] or "", self._settings.value(f"{kind}_token_id")
+            )
+            if type(number) is int and 0 <= number < len(self._ids):
+                made[f"tokenizer.ggml.{key}_token_id"] = number
+            added = self._added.get(kind, self._given.value(f"add_{kind}_token"))
+            if isinstance(added, bool):
+                made[f"tokenizer.ggml.add_{kind}_token"] = added
+        return made
+
+    def _process(self, processor: Mapping[str, Any]) -> None:
+        """Take in what a post-processor adds."""
+        kind = processor.get("type")
+        if kind == "Sequence":
+            for inner in cast("list[Mapping[str, Any]]", processor.get("processors") or []):
+                self._process(inner)
+        elif kind == "ByteLevel":
+            self._added = {"bos": False, "eos": False} | self._added
+        elif kind == "RobertaProcessing" or kind == "BertProcessing":
+            self._around(processor)
+        elif kind == "TemplateProcessing":
+            self._template(processor)
+
+    def _around(self, processor: Mapping[str, Any]) -> None:
+        self._added |= {"bos": True, "eos": True, "sep": True}
+        for kind in ("cls", "sep"):
+            pair = cast("list[str]", processor.get(kind) or [""])
+            self._texts[kind] = self._texts[kind] or pair[0]
+
+    def _template(self, processor: Mapping[str, Any]) -> None:
+        single, pair = (_pieces(processor.get(name)) for name in ("single", "pair"))
+        if len(single) > 1:
+            self._first(single[0])
+            self._last(single[-1])
+        self._between(pair, ends=bool(single and single[-1]))
+
+    def _first(self, text: str | None) -> None:
+        if text is None:
+            return
+        if text not in (self._texts["bos"], self._texts["cls"]):
+            self._texts["bos"] = self._texts["bos"] or text
+            self._texts["cls"] = self._texts["cls"] or text
+        self._added["bos"] = text in (self._texts["bos"], self._texts["cls"])
+
+    def _last(self, text: str | None) -> None:
+        if text is None:
+            return
+        if text != self._texts["eos"]:  # which then ends a turn
+            self._texts["eot"], self._texts["eos"] = self._texts["eos"], text
+        self._added["eos"] = True
+
+    def _between(self, pair: list[str | None], *, ends: bool) -> None:
+        """Tokens between two texts: one that ends the first, and one that parts them."""
+        sequences = [place for place, text in enumerate(pair) if text is None]
+        if len(sequences) != 2:
+            return
+        between = pair[sequences[0] + 1 : sequences[1]]
+        parting = [text for text in between if text in (self._texts["sep"], self._texts["eos"])]
+        if between:
+            self._added["sep"] = len(parting) > 1 or bool(parting and not ends)
+
+
+def chat_templates(given: Settings, file: str | None) -> dict[str, Value]:
+    """Keys of the chat template, and of others that a folder has for other purposes.
+
+    Parameters
+    ----------
+    given : Settings
+        Of tokenizer_config.json.
+    file : str or None
+        Template of a file of its own.
+    """
+    value = given.value("chat_template")
+    value = file if value is None else value
+    if isinstance(value, str):
+        return {"tokenizer.chat_template": value}
+    made: dict[str, Value] = {}
+    for choice in cast("list[Mapping[str, Any]]", value) if isinstance(value, list) else []:
+        name, text = choice.get("name"), choice.get("template")
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise given.error("chat_template", "has entries without name or template")
+        bare = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+        suffix = "" if bare == "default" else f".{bare}"
+        made[f"tokenizer.chat_template{suffix}"] = text
+    return made
+
+
+def _pieces(value: object) -> list[str | None]:
+    """Texts of special tokens, and None for each sequence."""
+    made: list[str | None] = []
+    for piece in cast("list[Mapping[str, Any]]", value or []):
+        token = cast("Mapping[str, Any] | None", piece.get("SpecialToken"))
+        made.append(None if token is None else str(token.get("id")))
+    return made
+
+
+def _content(value: object) -> str | None:
+    """Text of a token, which is given as such or with how it is matched."""
+    if isinstance(value, Mapping):
+        value = cast("Mapping[str, Any]", value).get("content")
+    return value if isinstance(value, str) else None
