@@ -13,7 +13,7 @@
         print((x @ x).softmax().numpy())
 
 ====================  ===============================================================
-devices and models    Devices load LanguageModel SamplingOptions open_gguf quantize
+devices and models    Devices load LanguageModel SamplingOptions open_gguf create quantize
 tensors               context Context Tensor DType dtype f32 f16 i32 … (types by name)
 backends              Backend BackendParams new_backend register_backend
 ops of one's own      op Op Node Spec Launch grid_for ceil_div require_… testing
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         TemplateError,
         TokenizerError,
     )
+    from wgpu_backend.folders.creating import create
     from wgpu_backend.gguf_file import open_gguf
     from wgpu_backend.graph.fusion import Graph
     from wgpu_backend.graph.fusion import OpNode as OpNode
@@ -143,6 +144,7 @@ _HOMES = {
         "GGUFError ModelError OptionError OutOfMemory PluginError ShaderError ShapeError "
         "TemplateError TokenizerError"
     ),
+    "folders.creating": "create",
     "gguf_file": "open_gguf",
     "graph.fusion": "Graph OpNode",
     "graph.node": "Launch Node",
@@ -180,6 +182,7 @@ __all__ = [
     "PluginError", "PluginWarning", "Recorded", "Runner", "SamplingOptions", "ShaderError",
     "ShapeError", "Spec", "TemplateError", "Tensor", "TokenizerError", "Work", "architecture",
     "bf16", "bool_", "broadcast_shape", "broadcast_strides", "ceil_div", "complex64", "context",
+    "create",
     "dtype", "f16", "f32", "f64", "grid_for", "i8", "i16", "i32", "i64", "import_file", "load",
     "models", "new_backend", "nn", "op", "open_gguf", "quantize", "register_backend",
     "reload_shaders", "require", "require_dtype", "require_rank", "testing", "u8", "u16", "u32",

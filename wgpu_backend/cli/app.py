@@ -61,7 +61,7 @@ def run(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="GGUF file; the story model if left out.",
+            help="GGUF file or Hugging Face folder; the story model if left out.",
             autocompletion=complete_model,
         ),
     ] = None,
@@ -110,10 +110,34 @@ def show(
     imports: Imports = None,
     debug: Debug = False,
 ) -> None:
-    """Show what a GGUF file holds."""
+    """Show what a GGUF file or a folder holds."""
     from wgpu_backend.cli.show import print_model
 
     print_model(model, tensors=tensors, template=template, as_json=as_json)
+
+
+@app.command("create")
+def create_(
+    out: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="GGUF file to write.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder with config.json, a tokenizer and safetensors."),
+    ],
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--type",
+            "-t",
+            metavar="TYPE",
+            help="Of the matrices: f16, bf16, q8_0, q4_k …; the folder's if left out.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write a GGUF file of a Hugging Face folder."""
+    from wgpu_backend.cli.creating import create_file
+
+    create_file(out, folder, dtype)
 
 
 @app.command()
@@ -248,7 +272,9 @@ def bench(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="MODEL...", help="GGUF files, or `story`.", autocompletion=complete_model
+            metavar="MODEL...",
+            help="GGUF files, folders, or `story`.",
+            autocompletion=complete_model,
         ),
     ] = None,
     named: Annotated[

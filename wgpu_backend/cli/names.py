@@ -56,15 +56,17 @@ def exists(name: str) -> bool:
 
 
 def model_path(name: str) -> Path:
-    """File of a model that a user named.
+    """File or folder of a model that a user named.
 
     Raises
     ------
     UsageError
-        It is not there, no file, or not readable.
+        It is not there, no file nor a model's folder, or not readable.
     """
     if not name:
         raise UsageError(f"MODEL is empty, needs a GGUF file or `{STORY}`")
+    if exists(str(Path(name, "config.json"))):
+        return Path(name)
     try:
         return regular(BUNDLED if name == STORY else Path(name))
     except FileNotFoundError:
@@ -106,7 +108,9 @@ def _missing(name: str) -> str:
     parent = Path(name).parent
     folder = parent if parent.is_dir() else Path()
     meant = " or ".join(str(folder / file) for file in near(name, folder))
-    offer = f"; did you mean {meant}?" if meant else f"; MODEL is a GGUF file or `{STORY}`"
+    offer = (
+        f"; did you mean {meant}?" if meant else f"; MODEL is a GGUF file, a folder or `{STORY}`"
+    )
     return f"{name}: no such file{offer}"
 
 

@@ -48,7 +48,11 @@ def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
 
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="GGUF file, or `story`.", autocompletion=complete_model),
+    typer.Argument(
+        metavar="MODEL",
+        help="GGUF file, Hugging Face folder, or `story`.",
+        autocompletion=complete_model,
+    ),
 ]
 Device = Annotated[
     str | None,

@@ -19,7 +19,8 @@ from wgpu_backend.cli.console import (
 )
 from wgpu_backend.cli.names import model_path
 from wgpu_backend.config import Config, Value
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.folders.opening import open_model_file
+from wgpu_backend.gguf_file import GGUFFile
 
 TEMPLATE = "tokenizer.chat_template"
 _SHORT = 64  # values of a list that are still written
@@ -36,7 +37,7 @@ def print_model(name: str, *, tensors: bool, template: bool, as_json: bool = Fal
         Only these; in JSON, the tensors besides.
     as_json : bool
     """
-    with open_gguf(model_path(name), check_types=False) as file:
+    with open_model_file(model_path(name), check_types=False) as file:
         if as_json:
             answer(json.dumps(described(file, tensors=tensors), indent=2) + "\n")
         elif template:

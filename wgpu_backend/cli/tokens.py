@@ -6,6 +6,7 @@ import json
 
 from wgpu_backend.cli.console import answer, print_table
 from wgpu_backend.cli.names import model_path
+from wgpu_backend.folders.opening import open_model_file
 from wgpu_backend.tokenizer import Tokenizer
 
 
@@ -22,7 +23,8 @@ def print_tokens(name: str, text: str, *, ids_only: bool, special: bool) -> None
     special : bool
         Control tokens spelled out in the text become those tokens.
     """
-    tokenizer = Tokenizer.from_gguf(model_path(name))
+    with open_model_file(model_path(name)) as file:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
     ids = tokenizer.encode(text, add_special=True, parse_special=special)
     if ids_only:
         answer(json.dumps(ids) + "\n")
