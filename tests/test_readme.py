@@ -13,6 +13,7 @@ import pytest
 
 from tests import readme_tables
 from tests.builders import tiny_model
+from tests.folders.folders import write_folder
 from tests.models.outlines import a_reranker
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model(folder / "model.gguf")
     a_reranker(folder / "reranker.gguf")
     (folder / "text.txt").write_text("the other hand in the end " * 30, encoding="utf-8")
+    write_folder(folder / "model-folder")
     return folder
 
 
