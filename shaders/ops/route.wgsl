@@ -8,6 +8,7 @@ const EXPERTS: u32 = 512u;
 
 var<workgroup> keys: array<u32, EXPERTS>;
 var<workgroup> scores: array<f32, PLACES>;
+var<workgroup> groups_keys: array<u32, MOST_GROUPS>;
 
 fn group_row(token: u32, lane: u32) {
     let row = told_row(params.x_offset + token * params.experts, lane);
@@ -15,6 +16,9 @@ fn group_row(token: u32, lane: u32) {
         keys[e] = key(e, score(row, e));
     }
     workgroupBarrier();
+    if GROUPS_USED < GROUPS {
+        shut_groups(lane);
+    }
     for (var e = lane; e < params.experts; e += WG) {
         let place = place_of(e);
         if place < params.k {
@@ -40,6 +44,34 @@ fn told_row(start: u32, lane: u32) -> Row {
         row.inverse = 1.0 / group_sum(sum_of_exp(row, lane, WG), lane);
     }
     return row;
+}
+
+fn shut_groups(lane: u32) {
+    let each = params.experts / GROUPS;
+    for (var g = lane; g < GROUPS; g += WG) {
+        var best = vec2<u32>();
+        for (var e = g * each; e < (g + 1u) * each; e++) {
+            best = with_key(best, keys[e]);
+        }
+        groups_keys[g] = key_of_group(best, each);
+    }
+    workgroupBarrier();
+    for (var e = lane; e < params.experts; e += WG) {
+        if place_of_group(e / each) >= GROUPS_USED {
+            keys[e] = SHUT;
+        }
+    }
+    workgroupBarrier();
+}
+
+fn place_of_group(group: u32) -> u32 {
+    let own = groups_keys[group];
+    var place = 0u;
+    for (var g = 0u; g < GROUPS; g++) {
+        let other = groups_keys[g];
+        place += u32(other > own || (other == own && g < group));
+    }
+    return place;
 }
 
 fn place_of(expert: u32) -> u32 {

@@ -38,12 +38,26 @@ def routed(recipe, logits, k, bias):
     return ids, weights if recipe == "qwen3moe" else weights.scale(factor=2.5)
 
 
+def of_groups(groups, used):
+    """A router as DeepSeek V3 has it."""
+
+    def recipe(logits, k, bias):
+        tokens, experts = logits.shape
+        scores = logits.sigmoid()
+        ids = (scores + bias).of_best_groups(groups=groups, used=used).top_k(k)
+        weights = scores.reshape(tokens, experts, 1).rows(ids).reshape(tokens, k)
+        return ids, (weights / weights.sum_rows()).scale(factor=2.5)
+
+    return recipe
+
+
 def ran(executor, monkeypatch, rules, logits, bias, k, recipe, dtype=F32):
     """Ops after fusion, and ids and weights as the experts' ops get them."""
     monkeypatch.setattr(executor, "rules", fusions(rules, exact=True))
     with Context(executor) as context:
         x = context.from_numpy(logits, dtype)
-        ids, weights = routed(recipe, x, k, context.from_numpy(bias))
+        bias = context.from_numpy(bias)
+        ids, weights = recipe(x, k, bias) if callable(recipe) else routed(recipe, x, k, bias)
         recorded = context.record(ids, weights)
         try:
             names = [node.call.op.name for node, _ in recorded.plan.steps]
@@ -75,6 +89,49 @@ def drawn(rng, tokens, experts):
 def test_a_router_is_one_op(any_gpu, monkeypatch, rng, recipe, tokens, experts, k):
     logits, bias = drawn(rng, tokens, experts)
     assert_routed(any_gpu, monkeypatch, logits, bias, k, recipe)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "k", "groups", "used"), [(33, 256, 8, 8, 4), (3, 15, 4, 5, 2)]
+)
+def test_a_router_of_groups_is_one_op(any_gpu, monkeypatch, rng, tokens, experts, k, groups, used):
+    logits, bias = drawn(rng, tokens, experts)
+    logits[0] = logits[1, ::2] = 0.0  # of equal groups the first is used
+    bias[: experts // 2] = 0.0
+    assert_routed(any_gpu, monkeypatch, logits, bias, k, of_groups(groups, used))
+
+
+def test_groups_of_no_numbers_are_best(full, monkeypatch, rng):
+    logits, bias = drawn(rng, 4, 16)
+    logits[0, 5] = logits[1, 0] = np.nan
+    logits[2, 8:] = -np.inf
+    recipe = of_groups(4, 2)
+    _, ids, weights = ran(full, monkeypatch, ["route"], logits, bias, 4, recipe)
+    _, wanted_ids, wanted = ran(full, monkeypatch, (), logits, bias, 4, recipe)
+    np.testing.assert_array_equal(ids, wanted_ids)
+    np.testing.assert_allclose(weights, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("groups", "used"), [(1, 1), (3, 2), (12, 5)])
+@pytest.mark.parametrize("dtype", [F32, F16])
+def test_scores_of_the_best_groups_stay(executor, rng, groups, used, dtype):
+    scores = rng.standard_normal((7, 12)).astype("f2").astype("f4")
+    grouped = scores.reshape(7, groups, -1)
+    sums = np.sort(grouped, axis=2)[..., -2:].sum(axis=2)
+    wanted = np.full_like(grouped, -np.inf)
+    for row, best in enumerate(np.argsort(-sums, axis=1, kind="stable")[:, :used]):
+        wanted[row, best] = grouped[row, best]
+    with Context(executor) as context:
+        got = context.from_numpy(scores, dtype).of_best_groups(groups=groups, used=used).numpy()
+    np.testing.assert_array_equal(got, wanted.reshape(7, 12))
+
+
+@pytest.mark.parametrize(("groups", "used"), [(5, 1), (4, 5), (4, 0), (64, 1)])
+def test_groups_that_do_not_fit_are_refused(executor, groups, used):
+    with Context(executor) as context:
+        scores = context.zeros(2, 64 if groups == 64 else 12)
+        with pytest.raises(ShapeError, match=f"of_best_groups: {used} of {groups} groups of"):
+            scores.of_best_groups(groups=groups, used=used)
 
 
 @pytest.mark.parametrize("turn", range(8))

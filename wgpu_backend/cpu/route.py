@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.moe.route`."""
+"""NumPy twins of `wgpu_backend.ops.moe.route`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ def route(
     scores: str = "",
     weights: str = "",
     factor: float = 1.0,
+    groups: int = 1,
+    groups_used: int = 1,
 ) -> Array:
     """Scores, the columns of the largest of each row, and what weights they get."""
     logits = x.reshape(-1, x.shape[-1])
     given = {"softmax": softmax, "sigmoid": sigmoid}.get(scores, np.asarray)(logits)
     ranked = given if bias is None else given + bias
+    ranked = of_best_groups(ranked, groups=groups, used=groups_used)
     best = sort_rows(ranked.astype(np.float32), descending=True)[:, : ids.size // len(given)]
     ids[...] = best.reshape(ids.shape)
     found = np.take_along_axis(given, best, axis=1)
@@ -32,3 +35,18 @@ def route(
     if weights == "softmax":
         found = softmax(found)
     return (found * np.float32(factor)).reshape(ids.shape)
+
+
+@twin
+def of_best_groups(x: Array, *, groups: int, used: int) -> Array:
+    """Scores, negative infinity for those of groups that are not among the best."""
+    each = x.shape[1] // groups
+    grouped = x.reshape(-1, each).astype(np.float32)
+    two = sort_rows(grouped, descending=True)[:, :2]
+    with np.errstate(invalid="ignore"):  # of infinities
+        sums = np.take_along_axis(grouped, two, axis=1).sum(axis=1, dtype=np.float32)
+    best = sort_rows(sums.reshape(-1, groups), descending=True)[:, :used]
+    shut = np.ones((len(x), groups, 1), np.bool)
+    np.put_along_axis(shut[..., 0], best, np.bool(False), axis=1)
+    kept = np.where(shut, np.float32(-np.inf), grouped.reshape(-1, groups, each))
+    return kept.reshape(x.shape)

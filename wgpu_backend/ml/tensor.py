@@ -24,7 +24,7 @@ from wgpu_backend.ops.attention import dot_product, paged
 from wgpu_backend.ops.conv import convolution, resampling
 from wgpu_backend.ops.elementwise import activation, arithmetic, comparison, pointwise
 from wgpu_backend.ops.linear import linear, products
-from wgpu_backend.ops.moe import experts
+from wgpu_backend.ops.moe import experts, route
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import norm, reduction, scan
 from wgpu_backend.ops.rope import position
@@ -303,6 +303,7 @@ class Tensor(Operators):
     scaled_dot_product_attention = Method(dot_product.scaled_dot_product_attention)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
+    of_best_groups = Method(route.of_best_groups)
 
     def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401
         """View by integers, slices with positive steps, ``...`` and None, as NumPy has it."""

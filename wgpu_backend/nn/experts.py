@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from wgpu_backend.dtypes import I32
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import ExpertLinear, Linear
@@ -107,16 +106,7 @@ class Routing:
         """Scores, and less than any of them for experts of groups that are not used."""
         if self.groups_used == self.groups:
             return ranked
-        tokens, each = ranked.shape[0], self.experts // self.groups
-        grouped = ranked.reshape(tokens * self.groups, each)
-        best = grouped.take_along_axis(grouped.top_k(min(2, each)), -1).sum_rows()
-        best = best.reshape(tokens, self.groups)
-        order = best.top_k(self.groups).argsort().reshape(tokens, self.groups, 1)
-        used = order.less(order.context.from_numpy([self.groups_used], I32)).cast(
-            dtype=ranked.dtype
-        )
-        masked = ranked.reshape(tokens, self.groups, each) + (used - 1.0).scale(factor=1e30)
-        return masked.reshape(tokens, self.experts)
+        return ranked.of_best_groups(groups=self.groups, used=self.groups_used)
 
 
 _SCORES: dict[str, Activation] = {

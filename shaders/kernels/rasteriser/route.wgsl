@@ -9,6 +9,7 @@ const WG: u32 = 8u;
 
 var<private> keys: array<u32, PLACES>;
 var<private> experts: array<u32, PLACES>;
+var<private> groups_keys: array<u32, MOST_GROUPS>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -20,8 +21,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var i = 0u; i < params.k; i++) {
         keys[i] = 0u; // below that of any number
     }
+    if GROUPS_USED < GROUPS {
+        tell_groups(row);
+    }
     for (var e = 0u; e < params.experts; e++) {
-        let own = key(e, score(row, e));
+        let own = key_in_group(row, e);
         if own > keys[params.k - 1u] {
             insert(e, own);
         }
@@ -45,6 +49,33 @@ fn told_row(start: u32) -> Row {
         row.inverse = 1.0 / sum_of_exp(row, 0u, 1u);
     }
     return row;
+}
+
+fn tell_groups(row: Row) {
+    let each = params.experts / GROUPS;
+    for (var g = 0u; g < GROUPS; g++) {
+        var best = vec2<u32>();
+        for (var e = g * each; e < (g + 1u) * each; e++) {
+            best = with_key(best, key(e, score(row, e)));
+        }
+        groups_keys[g] = key_of_group(best, each);
+    }
+}
+
+fn key_in_group(row: Row, expert: u32) -> u32 {
+    if GROUPS_USED < GROUPS {
+        let group = expert / (params.experts / GROUPS);
+        let own = groups_keys[group];
+        var place = 0u;
+        for (var g = 0u; g < GROUPS; g++) {
+            let other = groups_keys[g];
+            place += u32(other > own || (other == own && g < group));
+        }
+        if place >= GROUPS_USED {
+            return SHUT;
+        }
+    }
+    return key(expert, score(row, expert));
 }
 
 // Put an expert behind those whose keys are as large.

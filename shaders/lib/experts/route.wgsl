@@ -1,7 +1,7 @@
 // Scores of experts, and weights of the chosen ones: what the kernels of a router share.
 // @import formats/load/f32 as x
 // @import formats/load/f32 as bias
-// @import lib/sort/order
+// @import lib/experts/groups
 
 const SCORES: u32 = 1u;
 const WEIGHTS: u32 = 1u;

@@ -3,7 +3,8 @@
 Models write it with simple ops, whichever their recipe is::
 
     scores = logits.softmax()                                       or sigmoid, or none
-    ids = scores.top_k(k)                                           or of scores plus a bias
+    ids = scores.top_k(k)                                           or of scores plus a bias,
+                                                                    or of those of_best_groups
     weights = scores.reshape(tokens, experts, 1).rows(ids)          or take_along_axis
     weights = weights.reshape(tokens, k)
     weights = weights / weights.sum_rows()                          or softmax, or neither
@@ -22,7 +23,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank, row_count
 from wgpu_backend.ops.op import op
 
-MOST_EXPERTS, MOST_CHOSEN = 512, 32  # the shaders have their place for them
+MOST_EXPERTS, MOST_CHOSEN, MOST_GROUPS = 512, 32, 32  # the shaders have their place for them
 # Forms of scores and of weights; the shaders have the same numbers.
 FORMS = {"": 0, "softmax": 1, "sigmoid": 2, "sum": 3}
 SCORES, WEIGHTS = ("", "softmax", "sigmoid"), ("", "softmax", "sum")
@@ -37,6 +38,8 @@ def route(
     scores: str = "",
     weights: str = "",
     factor: float = 1.0,
+    groups: int = 1,
+    groups_used: int = 1,
 ) -> Launch:
     """Choose the experts of each token and weigh them.
 
@@ -59,6 +62,8 @@ def route(
         What weights are of chosen scores: ``sum`` divides by their sum, ``softmax``, or nothing.
     factor : float
         Of the weights.
+    groups, groups_used : int
+        See `of_best_groups`; all are used by default.
 
     Returns
     -------
@@ -76,6 +81,7 @@ def route(
     )
     tokens, experts, k = _choice(x, ids)
     _require_bias(bias, experts)
+    _require_groups("route", experts, groups, groups_used)
     return Launch(
         Spec.dense(ids.spec.shape, F32),
         {"x": x, "ids": ids, "bias": x if bias is None else bias},
@@ -85,6 +91,8 @@ def route(
             "SCORES": FORMS[scores],
             "WEIGHTS": FORMS[weights],
             "BIASED": bias is not None,
+            "GROUPS": groups,
+            "GROUPS_USED": groups_used,
         },
         writes=("ids",),
         work=4 * x.spec.nbytes,
@@ -123,6 +131,53 @@ def _require_bias(bias: Node | None, experts: int) -> None:
     )
 
 
+def _require_groups(name: str, experts: int, groups: int, used: int) -> None:
+    require(
+        0 < used <= groups <= MOST_GROUPS and experts % groups == 0,
+        ShapeError,
+        f"{name}: {used} of {groups} groups of {experts} experts, needs groups of one size, "
+        f"{MOST_GROUPS} at most, and no more of them",
+    )
+
+
+@op(dense=("x",), trusted=True)
+def of_best_groups(x: Node, *, groups: int, used: int) -> Launch:
+    """Scores of the experts of a token's best groups, less than any for the others.
+
+    A group counts for the sum of its two best scores. Source: DeepSeek-AI 2024, "DeepSeek-V3
+    Technical Report", §2.1.2.
+
+    Parameters
+    ----------
+    x : (tokens, experts), f32, f16 or bf16
+    groups : int
+        Neighbouring experts are one, all of one size; at most 32.
+    used : int
+        How many of the groups a token may use.
+
+    Returns
+    -------
+    Like `x`, f32; negative infinity in groups that are not used.
+
+    Raises
+    ------
+    ShapeError
+        The experts are no whole groups, or there are more than 32 of these.
+    """
+    require_rank("of_best_groups", "x", x, 2, 2)
+    require_dtype("of_best_groups", "x", x, FLOATS)
+    tokens, experts = x.spec.shape
+    _require_groups("of_best_groups", experts, groups, used)
+    return Launch(
+        Spec.dense(x.spec.shape, F32),
+        {"x": x},
+        groups=grid_for(tokens),
+        params={"rows": tokens, "experts": experts},
+        choices={"GROUPS": groups, "GROUPS_USED": used},
+        work=4 * x.spec.nbytes,
+    )
+
+
 @route.fuses("rows", "take_along_axis")
 def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
     """Scores of the experts that have the largest, or the largest with a bias."""
@@ -131,7 +186,11 @@ def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
     scores = node.operands.get("weights" if node.op == "rows" else "x")
     if choice is None or scores is None or not _gathers_one(node, scores.spec, choice):
         return None
-    ranked, bias = choice.operands["x"], None
+    ranked, bias, groups = choice.operands["x"], None, dict[str, int]()
+    grouped = graph.producer(ranked, "of_best_groups")
+    if grouped is not None and _whole(ranked):
+        ranked, how = grouped.operands["x"], grouped.call.kwargs
+        groups = {"groups": how["groups"], "groups_used": how["used"]}
     if ranked.storage is not scores.storage:
         ranked, bias = _biased(graph.producer(ranked, "add"), scores)
     if ranked is None or not (_whole(scores) and _whole(ranked)):
@@ -144,7 +203,7 @@ def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
     if not graph.can_defer_write(choice, choice.node):
         return None
     written = Node(Spec.dense(node.spec.shape, I32), choice.node.storage)
-    return graph.call(route, x, written, bias, scores=form.op if form else "")
+    return graph.call(route, x, written, bias, scores=form.op if form else "", **groups)
 
 
 def _gathers_one(node: OpNode, scores: Spec, choice: OpNode) -> bool:
