@@ -6,9 +6,14 @@ import pytest
 
 from tests.cli.conftest import Cli
 from wgpu_backend.cli import tune as command
+from wgpu_backend.kernels.table import FAMILIES
 from wgpu_backend.ml import tuning_memory
 from wgpu_backend.ml.tuning import Effort
 
+# On a software device it is the kernels of this family that leave a choice.
+needs_tiles = pytest.mark.skipif(
+    "rasteriser" not in {family.name for family in FAMILIES}, reason="needs the family rasteriser"
+)
 TINY = Effort(rows=32, values=256, columns=(1,), rounds=1)
 
 
@@ -25,6 +30,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.gpu
+@needs_tiles
 def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None:
     done = cli("tune", "-d", adapter, "--only", "q4_0")
     assert done.code == 0
@@ -39,6 +45,7 @@ def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None
 
 
 @pytest.mark.gpu
+@needs_tiles
 def test_json_has_every_candidate(cli: Cli, adapter: str, tiny: Path) -> None:
     done = cli("tune", "-d", adapter, "--only", "q4_0", "--json")
     found = json.loads(done.out)
@@ -63,6 +70,7 @@ def test_formats_that_are_none_are_a_usage_error(cli: Cli, formats: str, message
 
 
 @pytest.mark.gpu
+@needs_tiles
 def test_what_was_measured_is_shown_even_if_it_cannot_be_kept(
     cli: Cli, adapter: str, tiny: Path
 ) -> None:
