@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
@@ -177,7 +178,7 @@ class Embedding(Module):
         return y
 
 
-class Norm(Module):
+class Norm(Module, ABC):
     """What rows are normalised by; its kind decides which key has epsilon.
 
     Parameters
@@ -205,9 +206,9 @@ class Norm(Module):
             raise ModelError(f"{config.source}: {cls.eps_key} is {eps}, needs at least 0")
         return cls(eps)
 
+    @abstractmethod
     def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
         """Normalise rows of (..., cols)."""
-        raise NotImplementedError
 
 
 class RMSNorm(Norm):
