@@ -12,6 +12,11 @@ from wgpu_backend.tables import binary_size, html_table
 Kind = Literal["discrete", "integrated", "virtual", "software", "unknown", "cpu"]
 Profile = Literal["full", "baseline"]
 
+# Of textures that hold bytes, four words a texel. Every device takes as many rows of texels.
+TEXEL_NBYTES, TEXEL_ROW_BITS, MAX_TEXEL_ROWS = 16, 10, 8192
+ROW_TEXELS = 1 << TEXEL_ROW_BITS
+TEXEL_ROW_NBYTES = ROW_TEXELS * TEXEL_NBYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:

@@ -63,7 +63,9 @@ def test_a_word_that_names_no_model_is_refused_with_a_prompt_too(
     monkeypatch.chdir(tmp_path)
     done = cli("run", "llama3", "Why is the sky blue?", *CPU)
     assert (done.code, done.out) == (USAGE, "")
-    assert done.err == ("wgpu-backend: llama3: no such file; MODEL is a GGUF file, a folder or `story`\n")
+    assert done.err == (
+        "wgpu-backend: llama3: no such file; MODEL is a GGUF file, a folder or `story`\n"
+    )
 
 
 def test_a_word_that_may_name_a_model_is_refused_with_piped_text_too(cli: Cli) -> None:

@@ -25,6 +25,7 @@ WRONG = {
     "tokens": (*NO_COUNT, "1,,2", ","), "only": ("q9", ",", "nan", "i32", *NO_TEXT),
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
+    "type": ("", "q9", "f8", *NO_TEXT),
     "chunks": ("0", *NO_COUNT), "threads": ("0", *NO_COUNT), "imatrix": NO_FILE,
     "lora": NO_FILE, "control_vector": NO_FILE, "lora_scaled": NO_FILE,
     "control_vector_scaled": NO_FILE, "control_vector_layer_range": NO_COUNT,
@@ -39,7 +40,7 @@ ANYTHING = {"system", "prompt"}
 GIVEN = {
     "run": "{} hi --device cpu", "show": "{}", "tokenize": "{} hi",
     "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu",
-    "logits": "{} -o o.npy --device cpu", "quantize": "{} o.gguf Q8_0",
+    "logits": "{} -o o.npy --device cpu", "quantize": "{} o.gguf Q8_0", "create": "o.gguf .",
     "perplexity": "{} text.txt --device cpu",
     "bench": "{} --device cpu", "profile": "{} --device cpu", "graph": "{} --device cpu",
     "devices": "", "tune": "", "op check": "ops.py", "op bench": "ops.py",

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from wgpu_backend.device.binds import Dispatch
-from wgpu_backend.device.buffers import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES, Binding
+from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device_info import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.shader import load
 from wgpu_backend.wgsl_source import Inline

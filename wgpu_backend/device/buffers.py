@@ -20,6 +20,7 @@ import wgpu
 
 from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, human
 from wgpu_backend.device.queue import Queue
+from wgpu_backend.device_info import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
 from wgpu_backend.errors import DeviceError, OutOfMemory
 from wgpu_backend.interrupts import held
 
@@ -41,11 +42,7 @@ _USAGE = (
     | wgpu.BufferUsage.COPY_SRC
     | wgpu.BufferUsage.COPY_DST
 )
-# Of textures, whose texels are four words each. Every device takes as many rows of texels.
-TEXTURE_FORMAT, TEXEL_NBYTES = "rgba32uint", 16
-TEXEL_ROW_BITS, MAX_TEXEL_ROWS = 10, 8192
-ROW_TEXELS = 1 << TEXEL_ROW_BITS
-TEXEL_ROW_NBYTES = ROW_TEXELS * TEXEL_NBYTES
+TEXTURE_FORMAT = "rgba32uint"
 _TEXTURE_USAGE = wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.COPY_DST
 _READBACK_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 

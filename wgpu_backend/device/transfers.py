@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from wgpu_backend.device.binds import padded, resolved
-from wgpu_backend.device.buffers import TEXEL_ROW_NBYTES, Binding, Buffer, Pool, Texture
+from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.host_bytes import Data, bytes_of
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
+from wgpu_backend.device_info import TEXEL_ROW_NBYTES
 from wgpu_backend.errors import DeviceError
 
 # Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wgpu_backend.cpu.blocks import codebook
-from wgpu_backend.device.buffers import TEXEL_ROW_NBYTES, Binding, Buffer, Texture
+from wgpu_backend.device.buffers import Binding, Buffer, Texture
 from wgpu_backend.device.device import Device
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device_info import TEXEL_ROW_NBYTES, Capabilities
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.memory import SLACK

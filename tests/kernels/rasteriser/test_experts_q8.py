@@ -63,7 +63,7 @@ def test_experts_of_every_format_with_an_integer_form(gpu, check, rng, dtype, si
 @pytest.mark.parametrize(("tokens", "used", "own"), [(1, 1, 1), (1, 8, 8), (7, 3, 1), (257, 2, 2)])
 @pytest.mark.parametrize("m", [1, 70])
 def test_one_row_a_token_or_one_an_expert(gpu, check, rng, size, tokens, used, own, m):
-    how = {"tokens": tokens, "used": used, "row_mapping": own}
+    how = {"tokens": tokens, "used": used, "own": own}
     product(gpu, check, rng, Q8_0, k=96, m=m, size=size, **how)
 
 
@@ -100,7 +100,7 @@ def test_products_are_rounded_where_that_is_allowed(full, monkeypatch, rng, choi
     exact = made((), ["linear_by_expert"])
     alone = made(["linear_by_expert_q8"], ["q8_activations", "linear_by_expert q8"])
     both = ["linear_by_expert_tiles", "linear_by_expert_q8"]
-    tiled = made(both, ["expert_tiles", "q8_activations", "linear_by_expert q8 tiles"])
+    tiled = made(both, ["q8_activations", "expert_tiles", "linear_by_expert q8 tiles"])
     assert np.sum((alone - exact) ** 2) <= 1e-3 * np.sum(exact**2)
     np.testing.assert_allclose(tiled, alone, rtol=1e-5, atol=1e-6)
 

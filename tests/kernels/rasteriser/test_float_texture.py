@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import weight
-from wgpu_backend.device.buffers import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_NBYTES, TEXEL_ROW_NBYTES
+from wgpu_backend.device_info import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_NBYTES, TEXEL_ROW_NBYTES
 from wgpu_backend.dtypes import BF16, F16, F32, Q8_0
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout

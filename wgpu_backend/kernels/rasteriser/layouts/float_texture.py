@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.device.buffers import TEXEL_NBYTES, TEXEL_ROW_BITS
+from wgpu_backend.device_info import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.layouts import rebased_f16
