@@ -1,7 +1,7 @@
 """Which cases `make test` runs: a few of every test, chosen so that they differ from each other.
 
 The choice follows from the parameters alone, so a new test needs no list and no mark. One case of
-a test on a device runs, eight of any other; each takes as many values as possible that those before
+a test on a device runs, five of any other; each takes as many values as possible that those before
 it did not have. Where a parameter says what is tested, every value of it runs.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.pairwise import test_of, values_of
 
-ON_A_DEVICE, ELSEWHERE = 1, 8
+ON_A_DEVICE, ELSEWHERE = 1, 5
 # Parameters that name what is tested: an op, a shader, a model.
 SUBJECTS = {"architecture", "kernel", "name", "op", "recipe"}
 # Marks of what takes long by itself.

@@ -89,6 +89,7 @@ def test_a_dropped_model_goes_at_once_and_says_so_once(request, path, device):
     assert said == [f"unclosed model {path}; close it, or use it in a with statement"]
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.usefixtures("full")
 def test_a_stream_keeps_its_model_as_long_as_it_runs(path):

@@ -28,6 +28,7 @@ def test_encoders_have_no_steps(row):
     assert row("bert") is None
 
 
+@pytest.mark.slow
 def test_the_report_names_what_takes_longer_than_a_llama(row):
     text = "\n".join(report([row("llama"), row("mixtral")]))
     assert "| llama | llama | 1.000 |" in text

@@ -182,6 +182,7 @@ def test_rows_that_lack_the_factor_of_a_norm(portable, check, rng, form, n, k):
     check(portable, product, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [32, 288, 2080])
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)

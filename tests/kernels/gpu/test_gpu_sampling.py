@@ -87,6 +87,7 @@ def test_logits_that_are_not_numbers_give_no_token(wide, value):
     assert set(chosen(wide, [1, value, 2, 3], 4, [0, 1, 2, 3])) == {-1}
 
 
+@pytest.mark.slow
 def test_two_dispatches_choose_a_token(wide, rng, monkeypatch):
     values = rng.normal(size=(2, 20_000)).astype(np.float32)
     params = np.tile(sampling_params_of(SamplingOptions(temperature=1.5)).array(), (2, 1))

@@ -82,6 +82,7 @@ def test_every_tile_in_f32(wide, check, rng, tile, groups):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("groups", [1, 3])
 def test_every_tile_in_f16(wide, check, rng, tile, groups):
