@@ -14,7 +14,7 @@ from itertools import combinations, groupby
 
 import pytest
 
-Pair = tuple[tuple[str, str], tuple[str, str]]
+Values = tuple[tuple[str, str], ...]
 
 
 def pairwise(items: Iterable[pytest.Item]) -> set[pytest.Item]:
@@ -27,9 +27,10 @@ def pairwise(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 
 def covering(cases: Sequence[pytest.Item]) -> Iterable[pytest.Item]:
-    """Cases of one test that have, together, every pair of values."""
-    pairs = [set(combinations(sorted(values_of(case)), 2)) for case in cases]
-    missing = set[Pair]().union(*pairs)
+    """Cases of one test that have, together, every pair of values, or `each_value` once."""
+    size = 1 if cases[0].get_closest_marker("each_value") else 2
+    pairs = [set(combinations(sorted(values_of(case)), size)) for case in cases]
+    missing = set[Values]().union(*pairs)
     if not missing:
         return cases
     # In an order that has nothing to do with that of the parameters, the same in every run.

@@ -86,6 +86,7 @@ def test_every_option_alone(any_gpu, check, rng, name):
     check(any_gpu, built(case, rng, (name,)), limit=LIMIT)
 
 
+@pytest.mark.variants_on("wide")
 @pytest.mark.parametrize("name", CAUSAL)
 def test_every_option_of_one_token_over_splits(any_gpu, check, rng, name):
     case = Case.random(rng, lengths=(3, 257, 40), tokens=1)
@@ -115,6 +116,7 @@ def last_of(case, lengths):
     return (np.array(lengths)[case.sequences] - 1).astype("i4")
 
 
+@pytest.mark.variants_on("wide")
 @pytest.mark.parametrize(
     "options", [{}, {"symmetric_window": 1}, {"symmetric_window": 8}, {"alibi": 8.0}], ids=str
 )
@@ -177,12 +179,14 @@ def test_slopes_are_those_of_the_paper(rng, heads):
     np.testing.assert_allclose(alibi_slopes(heads, 8.0), want)
 
 
+@pytest.mark.variants_on("wide")
 @pytest.mark.parametrize("heads", [6, 12])
 def test_heads_of_no_power_of_two_have_slopes_between(any_gpu, check, rng, heads):
     case = Case.random(rng, lengths=(77,), heads=heads, kv_heads=heads // 2, tokens=4)
     check(any_gpu, case.build(alibi=8.0), limit=LIMIT)
 
 
+@pytest.mark.variants_on("wide")
 def test_sinks_of_any_size_take_their_share(any_gpu, check, rng):
     case = Case.random(rng, lengths=(20, 3))
     sinks = np.array([-np.inf, -1e4, 30.0, 1e4], "f4")
@@ -195,6 +199,7 @@ def test_sinks_of_any_size_take_their_share(any_gpu, check, rng):
     )
 
 
+@pytest.mark.variants_on("wide")
 def test_a_token_that_sees_nothing_gives_zeros_beside_a_sink(any_gpu, rng):
     case = Case.random(rng, lengths=(20, 3), tokens=1)
     case.positions[1] = -1
@@ -204,6 +209,7 @@ def test_a_token_that_sees_nothing_gives_zeros_beside_a_sink(any_gpu, rng):
     assert got[0].any()
 
 
+@pytest.mark.variants_on("wide")
 @pytest.mark.parametrize(
     ("cols", "v_cols", "dtype"),
     [
@@ -227,6 +233,7 @@ def test_values_may_be_the_first_columns_of_keys(any_gpu, check, rng, tokens, co
     check(any_gpu, build, limit=LIMIT)
 
 
+@pytest.mark.variants_on("wide")
 @pytest.mark.parametrize("splits", [1, 3])
 def test_several_heads_of_keys_may_hold_their_values(any_gpu, check, rng, splits):
     case = Case.random(rng, lengths=(9, 300), heads=6, kv_heads=2, cols=48, tokens=1)

@@ -98,6 +98,7 @@ def test_what_chose_the_same_expert_is_multiplied_together(
 
 
 @pytest.mark.parametrize("dtype", sampled(WEIGHTS, "baseline"), ids=str)
+@pytest.mark.variants_on("wide")
 def test_experts_of_every_format(any_gpu, monkeypatch, rng, dtype):
     assert product(any_gpu, monkeypatch, rng, dtype, m=70) <= LIMIT
 

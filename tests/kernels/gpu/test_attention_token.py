@@ -55,7 +55,9 @@ def test_heads_share_keys(wide, check, rng, group):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cols", [4, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize(
+    "cols", [4, 64, 80, 96, 128, pytest.param(256, marks=pytest.mark.variants)]
+)
 def test_heads_of_every_size(wide, check, rng, cols):
     check(wide, one_each(rng, cols=cols).build(F16, F16), limit=LIMIT)
 
@@ -112,7 +114,7 @@ F16_LIMIT = 1e-6
         ({"cols": 64, "lengths": (1, 300, 64)}, F16),
         ({"cols": 128, "heads": 12, "lengths": (77, 5)}, F16),
         pytest.param({"cols": 256, "lengths": (33, 130)}, F16, marks=pytest.mark.variants),
-        ({"cols": 80, "lengths": (9, 40)}, F16),
+        pytest.param({"cols": 80, "lengths": (9, 40)}, F16, marks=pytest.mark.variants),
         ({"cols": 64, "lengths": (67, 5)}, Q8_0),
         ({"cols": 64, "lengths": (67, 5)}, Q4_0),
     ],

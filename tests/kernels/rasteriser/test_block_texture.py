@@ -36,6 +36,8 @@ from wgpu_backend.ops.rounding.q8 import (
 from wgpu_backend.shader import load
 from wgpu_backend.testing import nmse, values_of
 
+pytestmark = pytest.mark.each_value
+
 LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8
 
 

@@ -19,6 +19,8 @@ from wgpu_backend.ops.moe.experts import linear_by_expert
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 
+pytestmark = pytest.mark.each_value
+
 LIMIT = 1e-10  # of the same rounded values; f32 sums in another order
 
 

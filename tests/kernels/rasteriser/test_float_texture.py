@@ -14,6 +14,8 @@ from wgpu_backend.kernels.rasteriser.textures import read_by
 from wgpu_backend.ml.context import Context
 from wgpu_backend.shader import load
 
+pytestmark = pytest.mark.each_value
+
 
 def f16_rows(rng, rows, cols):
     return rng.standard_normal((rows, cols)).astype("f2")

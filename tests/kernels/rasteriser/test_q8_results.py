@@ -20,6 +20,8 @@ from wgpu_backend.ops.rounding.q8 import (
 )
 from wgpu_backend.testing import nmse, values_of
 
+pytestmark = pytest.mark.each_value
+
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
 ROUNDING = 1e-5
 EPS = 0.1
