@@ -99,7 +99,7 @@ def test_a_text_alone_is_what_the_user_says():
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"path": 5}, ModelError, r"path: 5 \(int\), needs the path of a GGUF file, or 'story'"),
+        ({"path": 5}, ModelError, r"path: 5 \(int\), needs the path of a GGUF file or a folder"),
         ({"path": b"story"}, ModelError, "path: b'story'"),
         ({"path": Path("no.gguf")}, BackendError, "no.gguf"),
         ({"device": 1.5}, DeviceError, r"device 1\.5: a float names none, needs an id"),
