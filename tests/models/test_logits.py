@@ -55,7 +55,10 @@ def test_the_default_limits_of_webgpu_do(executors, tmp_path, architecture, dtyp
 
 @pytest.mark.slow
 @pytest.mark.any_width
-@pytest.mark.parametrize(("architecture", "dtype"), SOME)
+@pytest.mark.parametrize(
+    ("architecture", "dtype"),
+    [*SOME[:2], *(pytest.param(*case, marks=pytest.mark.variants) for case in SOME[2:])],
+)
 def test_kernels_for_hardware(executors, tmp_path, architecture, dtype):
     # Two of their kernels, tiles and vectors: each takes a software device seconds to compile.
     case = types(architecture)[dtype]

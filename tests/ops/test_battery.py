@@ -47,17 +47,22 @@ TRIALS = {
 
 # Of every sort of kernel one that compiles quickly: `make test` runs these.
 BRIEF = {"abs", "softmax", "sub", "power", "swiglu", "clamp", "fill", "cast", "concat", "take_axes"}
-# Each kind of device with a type of its own, for the time it takes.
+# Each kind of device with a type of its own, for the time it takes; a GPU's where it has kernels.
 KINDS = {"full": F32, "baseline": F16, "wide": BF16}
+OF_GPUS = {"softmax", "rms_norm", "layer_norm", "l2_norm", "argmax"}
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("full", marks=pytest.mark.second_driver), "baseline", "wide"]
-)
-@pytest.mark.parametrize(
-    "name",
-    [name if name in BRIEF else pytest.param(name, marks=pytest.mark.slow) for name in TRIALS],
-)
+def trials():
+    """Ops and kinds of device."""
+    for name in TRIALS:
+        marks = () if name in BRIEF else (pytest.mark.slow,)
+        yield pytest.param(name, "full", marks=(*marks, pytest.mark.second_driver))
+        yield pytest.param(name, "baseline", marks=marks)
+        if name in OF_GPUS:
+            yield pytest.param(name, "wide", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "kind"), list(trials()))
 def test_an_op_stays_inside_and_agrees_with_its_twin(executors, name, kind):
     shapes, how = TRIALS[name]
     how = {"dtypes": (KINDS[kind],), **how}
