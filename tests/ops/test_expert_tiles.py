@@ -15,6 +15,8 @@ from wgpu_backend.ops.moe.experts import linear_by_expert, tiles_of
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
+pytestmark = pytest.mark.each_value
+
 CHOICES = {
     "spread": lambda rng, shape, experts: rng.integers(0, experts, shape),
     "one": lambda rng, shape, experts: np.full(shape, experts - 1),

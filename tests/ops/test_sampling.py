@@ -53,6 +53,7 @@ def sorted_ids(values, k):
 
 
 # Rows in one part; in parts of about the square root; with a last part shorter than k.
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(1, 1), (3, 33), (2, 1025), (2, 6007), (1, 70_001)], ids=str)
 @pytest.mark.parametrize("kind", ROWS)
 def test_top_k_is_the_head_of_a_sort(any_gpu, rng, shape, kind):

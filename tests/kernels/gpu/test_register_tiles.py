@@ -26,6 +26,8 @@ from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 from wgpu_backend.testing import nmse, values_of
 
+pytestmark = pytest.mark.each_value
+
 EXACT = 1e-10  # sums in another order
 OF_F16 = 5e-6  # eleven bits, and sums of 32 in as many: up to 1e-6
 OF_FUSED = 1e-6  # on a device whose fma rounds twice; one that is wrong gives 1

@@ -23,7 +23,7 @@ from wgpu_backend.ops.rounding.q8 import q8_activations
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse
 
-pytestmark = pytest.mark.any_width
+pytestmark = [pytest.mark.any_width, pytest.mark.each_value]
 # A value between two quants may be rounded to either; one of 32 that is costs some 5e-5.
 ROUNDING = 2e-4
 EPS = 0.1
