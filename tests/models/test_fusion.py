@@ -1,6 +1,7 @@
 """Logits with fusion rules on, off one by one, and all off; and with activations in eight bits."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ MODELS = [("llama", "q4_k"), ("qwen2", "q8_0"), ("qwen3", "q4_0")]
 # Activations in eight bits cost 2e-5 to 3e-4 here; llama.cpp's own CPU kernels 2e-4 to 9e-4.
 ROUNDED = 1e-3
 DIVERGENCE = 1e-2  # nats, of the distributions of next tokens
-AGREEMENT = 0.995
+AGREEMENT = 0.998
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -46,10 +47,45 @@ def logits(tmp_path, executor, architecture, dtype, cache=F32, steps=(256, 7, 1)
         return [model.anew(case.tokens, step)[list(case.rows)] for step in steps]
 
 
+@pytest.fixture(scope="module")
+def acting(full, tmp_path_factory):
+    """Skips where a rule replaces nothing in a model, which is the same without it."""
+
+    @functools.cache
+    def find(architecture, dtype, exact):
+        found: set[str] = set()
+        with pytest.MonkeyPatch.context() as patch:
+            rules = fusions(RULES, exact=exact)
+            noted = {op: [noting(rule, found) for rule in those] for op, those in rules.items()}
+            patch.setattr(full, "rules", noted)
+            folder = tmp_path_factory.mktemp("acting")
+            for cache in LIMITS:
+                logits(folder, full, architecture, dtype, cache)
+        return found
+
+    def check(off, architecture, dtype, *, exact):
+        if off not in {"none", "all", *find(architecture, dtype, exact)}:
+            pytest.skip(f"{off} replaces nothing in this model on this device")
+
+    return check
+
+
+def noting(rule, found):
+    """The same rule, whose name is in `found` once it replaced something."""
+
+    def replace(node, graph):
+        if (made := rule.replace(node, graph)) is not None:
+            found.add(rule.name)
+        return made
+
+    return dataclasses.replace(rule, replace=replace)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["none", "all", *RULES])
-def test_exact_logits_stay_exact(full, tmp_path, monkeypatch, off, architecture, dtype):
+def test_exact_logits_stay_exact(full, acting, tmp_path, monkeypatch, off, architecture, dtype):
+    acting(off, architecture, dtype, exact=True)
     left = [name for name in RULES if off not in (name, "all")]
     monkeypatch.setattr(full, "rules", fusions(left, exact=True))
     for cache, limit in LIMITS.items():
@@ -68,6 +104,7 @@ def test_norms_in_products_of_floats_are_exact(full, tmp_path, monkeypatch, off,
 
 
 @pytest.mark.slow
+@pytest.mark.each_value
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "dtype", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "f16"]
@@ -83,7 +120,8 @@ def test_rounded_activations_move_logits_little(full, tmp_path, monkeypatch, arc
 @pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["all", *RULES])
-def test_rounding_without_one_rule(full, tmp_path, monkeypatch, off, architecture, dtype):
+def test_rounding_without_one_rule(full, acting, tmp_path, monkeypatch, off, architecture, dtype):
+    acting(off, architecture, dtype, exact=False)
     left = [name for name in RULES if off not in (name, "all")]
     monkeypatch.setattr(full, "rules", fusions(left, exact=False))
     for got in logits(tmp_path, full, architecture, dtype, steps=(7, 1)):
@@ -116,11 +154,8 @@ def test_rounding_on_hardware_where_it_pays(executors, tmp_path, monkeypatch, ar
 
 HEROES = ["a fox named Pip", "a bear", "a girl", "an old owl", "a rabbit", "a little dragon"]
 THINGS = ["a lantern", "a kite", "a boat", "a drum", "a star", "a cake"]
-PROMPTS = [
-    f"Tell me a story about {hero} and {thing}."
-    for i, hero in enumerate(HEROES)
-    for thing in THINGS[i % 2 :: 2]
-]
+PAIRS = zip(HEROES, THINGS, strict=True)
+PROMPTS = [f"Tell me a story about {who} and {what}." for who, what in PAIRS]
 
 
 def told(model) -> list[list[int]]:
@@ -148,11 +183,11 @@ def choices(model, texts: list[list[int]]) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.gpu
 def test_the_bundled_model_says_the_same():
-    # About 3 tokens of 1,000 differ, where two words are as likely: it takes thousands to tell.
+    # With two parts of eight bits 1 token of 2,000 differs, with one 3 of 1,000.
     with wgpu_backend.load(exact=True, num_ctx=512) as model:
         stories = told(model)
         exact = choices(model, stories)
     with wgpu_backend.load(num_ctx=512) as model:
         rounded = choices(model, stories)
-    assert len(exact) > 2500
+    assert len(exact) > 800
     assert np.mean(exact == rounded) >= AGREEMENT, np.flatnonzero(exact != rounded)
