@@ -9,6 +9,7 @@ from typing import overload
 
 import wgpu
 
+from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.device.ending import opening
 from wgpu_backend.device.faults import divert_logs, quiet
 from wgpu_backend.device.memory import host_memory
@@ -69,6 +70,7 @@ def _info(adapter: wgpu.GPUAdapter, number: int) -> DeviceInfo:
 
 def adapters() -> list[tuple[DeviceInfo, wgpu.GPUAdapter]]:
     """Return every adapter of every API with its entry, as wgpu counts them."""
+    parse_c_types()
     divert_logs()
     counts: dict[str, int] = {}
     found: list[tuple[DeviceInfo, wgpu.GPUAdapter]] = []

@@ -1,0 +1,38 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportPrivateUsage=false
+"""C types of wgpu-native, parsed all at once instead of one by one.
+
+For every name of a type that it has not met, cffi has its parser read all 430 typedefs of the
+library again: 30 ms for each of some 50 names, a third of what a small command takes. Here all
+pointers and arrays are fields of one struct, which is parsed once, and cffi finds their types where
+it looks first.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+_STRUCT = "struct wgpu_backend_types"
+
+
+@cache
+def parse_c_types() -> None:
+    """Let cffi know pointers to and arrays of wgpu-native's types; the first call takes 70 ms."""
+    library = find_spec("wgpu.backends.wgpu_native") and import_module("wgpu.backends.wgpu_native")
+    ffi: Any = getattr(getattr(library, "_api", None), "ffi", None)
+    known: Any = getattr(ffi, "_parsed_types", None)
+    if not isinstance(known, dict):
+        return  # another cffi or wgpu-py, which parses as it always did
+    typedefs: list[str] = ffi.list_types()[0]
+    names = [n for n in typedefs if n.startswith("WGPU") and not n.startswith("WGPUProc")]
+    names += ["char", "uint8_t"]
+    fields = "".join(f"{name} *p{i}; {name} (*a{i})[];" for i, name in enumerate(names))
+    ffi.cdef(f"{_STRUCT} {{ {fields} }};")
+    made = dict(ffi.typeof(_STRUCT).fields)
+    for i, name in enumerate(names):
+        pointer, array = made[f"p{i}"].type, made[f"a{i}"].type.item
+        known |= {f"{name} *": (pointer, False)}
+        known |= dict.fromkeys((f"{name}[]", f"{name} []"), (array, False))
