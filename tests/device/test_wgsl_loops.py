@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wgpu_backend.device import wgsl_loops
 from wgpu_backend.device.wgsl_loops import MAX_ITERATIONS, counted_loops
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShaderError
@@ -118,7 +119,9 @@ def test_no_loop_is_counted_where_no_binding_is_left():
 
 
 @pytest.mark.slow
-def test_the_battery_names_a_loop_that_does_not_end_and_goes_on(full):
+def test_the_battery_names_a_loop_that_does_not_end_and_goes_on(full, monkeypatch):
+    monkeypatch.setattr(wgsl_loops, "MAX_ITERATIONS", 1 << 12)  # 86 cases make so many
+
     @op(source=HEAD + "    loop { y[id.x] += x[id.x]; }\n}\n", dense=("x",))
     def endless_op(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, F32)

@@ -20,24 +20,24 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOOP = re.compile(r"\b(?:for|while|loop)\b")
 # Each loop's longest run, behind a word that says that some thread has made too many turns. Threads
 # look at that word now and then, so that not each of them has to make that many.
-_COUNTING = f"""
-@group(0) @binding({{binding}}) var<storage, read_write> {COUNTS}: array<atomic<u32>, {{words}}>;
-var<private> {COUNTS}_iterations: u32;
-var<private> {COUNTS}_over: bool;
-fn {COUNTS}_end(index: u32, turns: ptr<function, u32>) -> bool {{{{
-    {COUNTS}_iterations += 1u;
+_COUNTING = """
+@group(0) @binding({binding}) var<storage, read_write> {counts}: array<atomic<u32>, {words}>;
+var<private> {counts}_iterations: u32;
+var<private> {counts}_over: bool;
+fn {counts}_end(index: u32, turns: ptr<function, u32>) -> bool {{
+    {counts}_iterations += 1u;
     *turns += 1u;
-    if {COUNTS}_iterations > {MAX_ITERATIONS}u {{{{
-        atomicStore(&{COUNTS}[0], 1u);
-        {COUNTS}_over = true;
-    }}}} else if {COUNTS}_iterations % 4096u == 0u && atomicLoad(&{COUNTS}[0]) != 0u {{{{
-        {COUNTS}_over = true;
-    }}}}
-    if {COUNTS}_over {{{{
-        atomicMax(&{COUNTS}[index], *turns);
-    }}}}
-    return {COUNTS}_over;
-}}}}"""
+    if {counts}_iterations > {limit}u {{
+        atomicStore(&{counts}[0], 1u);
+        {counts}_over = true;
+    }} else if {counts}_iterations % 4096u == 0u && atomicLoad(&{counts}[0]) != 0u {{
+        {counts}_over = true;
+    }}
+    if {counts}_over {{
+        atomicMax(&{counts}[index], *turns);
+    }}
+    return {counts}_over;
+}}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ def counted_loops(shader: Shader, bindings: int) -> CountedLoops | None:
         inserted[start] = f"var {COUNTS}_{index} = 0u; "
         inserted[body] = f" if {COUNTS}_end({index}u, &{COUNTS}_{index}) {{ break; }}"
     binding = len(shader.bindings)
-    counting = _COUNTING.format(binding=binding, words=1 + len(loops))
+    words = 1 + len(loops)
+    counting = _COUNTING.format(binding=binding, words=words, counts=COUNTS, limit=MAX_ITERATIONS)
     counted = replace(
         shader,
         text=_with(shader.text, inserted) + counting,
