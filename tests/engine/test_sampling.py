@@ -53,7 +53,7 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=["cpu", "full", "baseline", "wide"])
+@pytest.fixture(scope="module", params=["cpu", "full", "baseline"])
 def executor(request):
     if request.param == "cpu":
         return make_executor("cpu", BackendParams())
@@ -74,6 +74,16 @@ def seats(options, seed):
     [n if n != "penalties" else pytest.param(n, marks=pytest.mark.second_driver) for n in OPTIONS],
 )
 def test_the_device_takes_the_tokens_of_the_host(executor, rng, name):
+    assert_same_tokens(executor, rng, name)
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("name", ["greedy", "penalties"])
+def test_kernels_for_hardware_take_them_too(executors, rng, name):
+    assert_same_tokens(executors("wide"), rng, name)
+
+
+def assert_same_tokens(executor, rng, name):
     options = OPTIONS[name]
     shared = Plan.joined(plan(SamplingOptions(**chosen)) for chosen in options)
     on_device, on_host = seats(options, 9), seats(options, 9)
