@@ -17,6 +17,8 @@ from wgpu_backend.ops.op import REGISTRY
 from wgpu_backend.shader import imports, load
 from wgpu_backend.wgsl_source import alternatives
 
+pytestmark = pytest.mark.any_width
+
 FOLDER = Path(__file__).parent.parent / "shaders"
 KERNELS = sorted(
     path.relative_to(FOLDER).with_suffix("").as_posix()

@@ -22,6 +22,8 @@ from wgpu_backend.testing import (
 )
 from wgpu_backend.trial_operands import LAYOUTS, cases, values
 
+pytestmark = pytest.mark.any_width
+
 COPY = """\
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;

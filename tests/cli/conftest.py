@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from tests.builders import tiny_model
 from wgpu_backend.cli import main
@@ -25,6 +27,14 @@ class Done:
 
 COLUMNS = "100"
 Cli = Callable[..., Done]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parser() -> Iterator[None]:
+    """Make the parser once for all commands of this process, which takes longer than most."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

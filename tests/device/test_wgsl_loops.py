@@ -19,6 +19,8 @@ from wgpu_backend.shader import load
 from wgpu_backend.testing import check_op, forget
 from wgpu_backend.wgsl_source import Inline
 
+pytestmark = pytest.mark.any_width
+
 FOLDER = Path(__file__).parent.parent.parent / "shaders"
 KERNELS = sorted(path.stem for path in FOLDER.glob("*.wgsl"))
 

@@ -9,6 +9,8 @@ from wgpu_backend.dtypes import BF16, F16, F32
 from wgpu_backend.ops.op import find
 from wgpu_backend.testing import check_op
 
+pytestmark = pytest.mark.any_width
+
 ROWS = "rows cols"
 UNARY = (
     "abs", "contiguous", "cos", "exp", "fresh", "gelu", "gelu_erf", "log", "neg", "quick_gelu",

@@ -7,6 +7,8 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.sampling.sorting import select_top_k
 
+pytestmark = pytest.mark.any_width
+
 
 def argsort(device, x, dtype=F32, **options):
     with Context(device) as ctx:
