@@ -92,6 +92,10 @@ class GGUFFile:
             return HeldRange(memoryview(self._data)[info.offset : info.offset + info.nbytes])
         return FileRange(self._data, f"tensor {name!r}", info.offset, info.nbytes)
 
+    def rows_together(self, name: str) -> int:
+        """How many rows of a tensor are best read together, as they cost the same as one: 1."""
+        return 1
+
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""
         data, self._data = self._data, None

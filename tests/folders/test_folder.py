@@ -2,13 +2,24 @@
 
 import json
 
+import gguf
 import numpy as np
 import pytest
 
 import wgpu_backend as wb
-from tests.folders.folders import LLAMA, TOKENIZER, llama_tensors, safetensors, write_folder
+from tests.folders.folders import (
+    LLAMA,
+    TOKENIZER,
+    VOCABULARY,
+    llama_tensors,
+    safetensors,
+    write_folder,
+)
 from tests.folders.test_values import interleaved
+from tests.quantise.test_files import finish
+from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.folders.folder import open_folder
+from wgpu_backend.quantise import quantised
 
 TOKENS = [0, 5, 17, 40, 3, 99]
 
@@ -41,15 +52,37 @@ def test_rotation_of_halves_is_that_of_neighbours_with_rows_moved(tmp_path):
         assert folder.config.float("rope.freq_base") == 10000.0
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "q8_0", "q4_0"])
-def test_matrices_have_the_type_that_is_asked_for(tmp_path, dtype):
-    wb.create(tmp_path / "a.gguf", write_folder(tmp_path / "a"), dtype)
-    with wb.open_gguf(tmp_path / "a.gguf") as file:
-        kinds = {name: info.dtype.name for name, info in file.tensors.items()}
-    assert kinds["blk.0.attn_q.weight"] == dtype
+@pytest.mark.parametrize("dtype", ["f16", "BF16", "q8_0", "Q4_K_M"])
+def test_a_file_of_a_type_is_what_quantize_makes_of_the_folders(tmp_path, dtype):
+    folder = write_folder(tmp_path / "a")
+    report = wb.create(tmp_path / "made.gguf", folder, dtype, threads=2)
+    wb.create(tmp_path / "plain.gguf", folder)
+    wb.quantize(tmp_path / "plain.gguf", tmp_path / "two_steps.gguf", dtype)
+    assert (tmp_path / "made.gguf").read_bytes() == (tmp_path / "two_steps.gguf").read_bytes()
+    kinds = {name: kind.name for name, kind in report.types.items()}
     assert kinds["blk.0.attn_norm.weight"] == "f32"
-    # Rows of 48 are no whole blocks of 32.
-    assert kinds["blk.0.ffn_down.weight"] == ("f16" if dtype[0] == "q" else dtype)
+    # Rows of 32 are blocks of some types, rows of 48 of none.
+    assert kinds["blk.0.attn_q.weight"] == {"Q4_K_M": "q5_0"}.get(dtype, dtype.lower())
+    assert kinds["blk.0.ffn_down.weight"] == ("bf16" if dtype == "BF16" else "f16")
+
+
+def test_matrices_that_are_turned_are_read_whole(tmp_path, rng):
+    tensors = {
+        "wte.weight": rng.standard_normal((len(VOCABULARY), 32), "f4"),
+        "wpe.weight": rng.standard_normal((64, 32), "f4"),
+        "h.0.mlp.c_fc.weight": rng.standard_normal((32, 96), "f4"),
+    }
+    config = {"architectures": ["GPT2LMHeadModel"], "n_embd": 32, "num_hidden_layers": 1}
+    folder = write_folder(tmp_path / "a", tensors, config)
+    importance = gguf.GGUFWriter(tmp_path / "matrix.gguf", "imatrix")
+    sums = rng.uniform(0, 9, (1, 32)).astype("f4")
+    importance.add_tensor("blk.0.ffn_up.weight.in_sum2", sums)
+    importance.add_tensor("blk.0.ffn_up.weight.counts", np.array([[2]], "f4"))
+    finish(importance)
+    wb.create(tmp_path / "a.gguf", folder, "Q4_0", importance=tmp_path / "matrix.gguf")
+    with wb.open_gguf(tmp_path / "a.gguf") as file:
+        turned = np.ascontiguousarray(tensors["h.0.mlp.c_fc.weight"].T)
+        assert file.data("blk.0.ffn_up.weight") == quantised(turned, Q4_0, sums[0] / 2)
 
 
 def test_floats_of_eight_bits_are_loaded_with_their_scales(tmp_path):
@@ -205,7 +238,7 @@ def test_writing_that_fails_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         wb.create(tmp_path / "a.gguf", folder, progress=called_off)
-    with pytest.raises(wb.DTypeError, match="type i32: cannot be written, known are f32, f16"):
+    with pytest.raises(wb.OptionError, match="type 'i32': known are F32, F16"):
         wb.create(tmp_path / "a.gguf", folder, "i32")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 

@@ -15,12 +15,14 @@ from wgpu_backend.cli.options import (
     HISTORY_VARIABLE,
     Debug,
     Device,
+    ImportanceMatrix,
     Imports,
     Json,
     Model,
     OutFile,
     Profile,
     Settings,
+    Threads,
     makes_answers,
     opens_a_model,
 )
@@ -129,15 +131,17 @@ def create_(
             "--type",
             "-t",
             metavar="TYPE",
-            help="Of the matrices: f16, bf16, q8_0, q4_k …; the folder's if left out.",
+            help="By llama.cpp's name: Q4_K_M, Q8_0, BF16; the folder's if left out.",
         ),
     ] = None,
+    importance: ImportanceMatrix = None,
+    threads: Threads = None,
     debug: Debug = False,
 ) -> None:
     """Write a GGUF file of a Hugging Face folder."""
     from wgpu_backend.cli.creating import create_file
 
-    create_file(out, folder, dtype)
+    create_file(out, folder, dtype, importance, threads)
 
 
 @app.command()
@@ -235,20 +239,12 @@ def quantize(
     dtype: Annotated[
         str, typer.Argument(metavar="TYPE", help="By llama.cpp's name: Q4_K_M, Q8_0, BF16.")
     ],
-    importance: Annotated[
-        Path | None,
-        typer.Option(
-            "--imatrix", metavar="FILE", dir_okay=False, help="Importance matrix, GGUF or .dat."
-        ),
-    ] = None,
+    importance: ImportanceMatrix = None,
     allow_requantize: Annotated[
         bool,
         typer.Option("--allow-requantize", help="Take values that were quantised before."),
     ] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="N", min=1, max=1024, help="One a core if left out."),
-    ] = None,
+    threads: Threads = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

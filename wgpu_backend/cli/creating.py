@@ -10,11 +10,15 @@ from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.names import writable
 from wgpu_backend.cli.progress import bar
+from wgpu_backend.cli.quantising import matrix_file, note_unweighted
+from wgpu_backend.errors import OptionError
 from wgpu_backend.folders.creating import create
-from wgpu_backend.quantise import WRITABLE
+from wgpu_backend.quantise.mixes import MIXES, mix_named
 
 
-def create_file(out: Path, folder: Path, type_name: str | None) -> None:
+def create_file(
+    out: Path, folder: Path, type_name: str | None, importance: Path | None, threads: int | None
+) -> None:
     """Write a file, with a bar where a person looks.
 
     Parameters
@@ -23,7 +27,11 @@ def create_file(out: Path, folder: Path, type_name: str | None) -> None:
         The file.
     folder : Path
     type_name : str or None
-        Type of the matrices; None for the folder's.
+        Type or mix of the matrices; None for the folder's.
+    importance : Path or None
+        Importance matrix.
+    threads : int or None
+        None for one a core.
 
     Raises
     ------
@@ -34,8 +42,10 @@ def create_file(out: Path, folder: Path, type_name: str | None) -> None:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; DIR has config.json and safetensors")
-    if type_name is not None and type_name.lower() not in WRITABLE:
-        raise UsageError(f"--type: {brief(type_name)}, known are {', '.join(WRITABLE)}")
+    if type_name is not None:
+        _require_known(type_name)
+    if importance is not None:
+        importance = matrix_file(importance)
     began = perf_counter()
     with Interrupts() as interrupts, bar(f"Writing {out.name}") as shown:
 
@@ -45,6 +55,23 @@ def create_file(out: Path, folder: Path, type_name: str | None) -> None:
             if shown is not None:
                 shown(share)
 
-        create(writable(out), folder, type_name, progress=progress)
-    size = out.stat().st_size
-    answer(f"{out}: {size / 1e6:,.1f} MB in {perf_counter() - began:.1f} s\n")
+        report = create(
+            writable(out),
+            folder,
+            type_name,
+            importance=importance,
+            threads=threads,
+            progress=progress,
+        )
+    note_unweighted(report, importance)
+    size, seconds = out.stat().st_size, perf_counter() - began
+    what = f"{report.mix.name}, {report.bits_per_weight:.2f} bits per weight"
+    answer(f"{out}: {size / 1e6:,.1f} MB, {what}, in {seconds:.1f} s\n")
+
+
+def _require_known(type_name: str) -> None:
+    try:
+        mix_named(type_name)
+    except OptionError:
+        known = ", ".join(mix.name for mix in MIXES)
+        raise UsageError(f"--type: {brief(type_name)}, known are {known}") from None

@@ -129,6 +129,16 @@ Debug = Annotated[
     typer.Option("--debug", callback=_debug, help="Show where an error comes from."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+ImportanceMatrix = Annotated[
+    Path | None,
+    typer.Option(
+        "--imatrix", metavar="FILE", dir_okay=False, help="Importance matrix, GGUF or .dat."
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", metavar="N", min=1, max=1024, help="One a core if left out."),
+]
 OutFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", dir_okay=False)]
 
 

@@ -26,7 +26,7 @@ def quantise_file(
     """Write the file with a bar where a person looks, and say what it is then."""
     path, out = model_path(name), writable(out)
     if importance is not None:
-        importance = _there(importance)
+        importance = matrix_file(importance)
     with bar(f"Writing {out.name}") as progress:
         report = quantize(
             path,
@@ -37,16 +37,22 @@ def quantise_file(
             threads=threads,
             progress=progress,
         )
-    if report.unweighted:
-        few = ", ".join(report.unweighted[:3])
-        note(f"{importance} says nothing of {len(report.unweighted)} matrices: {few} …")
+    note_unweighted(report, importance)
     if as_json:
         answer(json.dumps(_facts(report)) + "\n")
         return
     print_facts(_shown(report))
 
 
-def _there(path: Path) -> Path:
+def note_unweighted(report: Report, importance: Path | None) -> None:
+    """Tell of matrices that an importance matrix says nothing of."""
+    if report.unweighted:
+        few = ", ".join(report.unweighted[:3])
+        note(f"{importance} says nothing of {len(report.unweighted)} matrices: {few} …")
+
+
+def matrix_file(path: Path) -> Path:
+    """An importance matrix that is there; raises `UsageError`."""
     try:
         return regular(path)
     except FileNotFoundError:

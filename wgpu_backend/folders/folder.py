@@ -7,33 +7,28 @@ from os import PathLike
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 from gguf import size_label
 
 from wgpu_backend.config import Value
-from wgpu_backend.dtypes import DType
+from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ModelError
 from wgpu_backend.file_bytes import Source
-from wgpu_backend.folders.encoding import rows_as
 from wgpu_backend.folders.family import Family, family_of
 from wgpu_backend.folders.json_files import parsed, read_bytes, read_json
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.tensors import held_type, main_type, renamed
 from wgpu_backend.folders.tokens import tokenizer_keys
-from wgpu_backend.folders.values import Values
+from wgpu_backend.folders.values import Values, as_f32
 from wgpu_backend.folders.weights import Weights
 from wgpu_backend.gguf_file import GGUFFile
 from wgpu_backend.gguf_header import Header, TensorInfo
 from wgpu_backend.gguf_writer import ALIGNMENT
+from wgpu_backend.quantise.mixes import mix_named
 from wgpu_backend.unclosed import Unclosed
 
 CONFIG = "config.json"
 _VERSION, _QUANTISATION_VERSION = 3, 2
-# Numbers of llama.cpp's llama_ftype.
-_FILE_TYPES = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10,
-    "q3_k": 12, "q4_k": 15, "q5_k": 17, "q6_k": 18, "iq4_nl": 25, "iq4_xs": 30, "bf16": 32,
-    "tq1_0": 36, "tq2_0": 37, "mxfp4": 38, "q1_0": 40,
-}  # fmt: skip
 _POOLING = {"mean": 1, "cls": 2, "lasttoken": 3}
 
 
@@ -72,6 +67,10 @@ class Folder(GGUFFile):
             raise ModelError(f"{self.path}: no tensor {name!r} among the {len(self.tensors)}")
         return _Made(self.values[name], info)
 
+    def rows_together(self, name: str) -> int:
+        """How many rows of a tensor cost the same as one, as they are made together."""
+        return self.values[name].step
+
     def close(self) -> None:
         """Let go of the files; a second call does nothing."""
         if self._open:
@@ -81,7 +80,7 @@ class Folder(GGUFFile):
 
 
 class _Made:
-    """Bytes of a tensor in the type that its info says."""
+    """Bytes of a tensor in the type that its info says: the one it has, or f32."""
 
     def __init__(self, values: Values, info: TensorInfo) -> None:
         self._values, self._info = values, info
@@ -91,7 +90,10 @@ class _Made:
         """Fill `out` with the bytes from `offset` on."""
         row_nbytes = self._info.dtype.nbytes(self._values.cols)
         first, end = offset // row_nbytes, -(-(offset + out.nbytes) // row_nbytes)
-        made = rows_as(self._values, first, end, self._info.dtype)
+        rows = self._values.read(first, end)
+        if self._info.dtype == F32:
+            rows = as_f32(rows, self._values.dtype)
+        made = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
         start = offset - first * row_nbytes
         out[:] = made[start : start + out.nbytes]
 
@@ -142,17 +144,12 @@ def _metadata(path: Path, family: Family, values: Mapping[str, Values]) -> dict[
         "general.type": "model",
         "general.name": path.resolve().name,
         "general.size_label": _size(values),
-        "general.file_type": file_type(main_type(values)),
+        "general.file_type": mix_named(str(main_type(values))).number,
         "general.quantization_version": _QUANTISATION_VERSION,
     }
     for key, value in (family.all_keys() | _pooling(path)).items():
         made[key if key.startswith("tokenizer.") else f"{family.architecture}.{key}"] = value
     return made | tokenizer_keys(path, family.settings)
-
-
-def file_type(dtype: DType) -> int:
-    """Number that ``general.file_type`` has for files whose matrices are of a type."""
-    return _FILE_TYPES[dtype.name]
 
 
 def _size(values: Mapping[str, Values]) -> str:

@@ -86,26 +86,9 @@ def _order(name: str) -> tuple[int, int, str]:
 
 
 def held_type(name: str, values: Values) -> DType:
-    """Type that a tensor has where no other is asked for: its own, or f32 where it is small."""
-    if is_small(name, values):
-        return F32
-    return values.dtype
-
-
-def is_small(name: str, values: Values) -> bool:
-    """Whether a tensor is f32 in any file: vectors, biases, routers, tables of positions."""
+    """Type that a tensor has in the folder's file: f32 for vectors and small tables."""
     lone = len(values.shape) <= 1 or not name.endswith(".weight")
-    return lone or name.endswith(_ALWAYS_F32)
-
-
-def wanted_type(name: str, values: Values, wanted: DType) -> DType:
-    """Type that a tensor has in a file of a type.
-
-    What is in blocks already stays so; rows that are no whole blocks become f16.
-    """
-    if values.dtype.quantised or is_small(name, values):
-        return held_type(name, values)
-    return F16 if values.cols % wanted.block else wanted
+    return F32 if lone or name.endswith(_ALWAYS_F32) else values.dtype
 
 
 def main_type(tensors: Mapping[str, Values]) -> DType:

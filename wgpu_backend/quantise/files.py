@@ -7,7 +7,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,8 @@ from wgpu_backend.quantise.mixes import Mix, mix_named, tensor_types
 from wgpu_backend.quantise.rows import quantised_pieces
 from wgpu_backend.quantise.search import Floats
 
-# Values that a thread has in memory at a time, and bytes that are copied at a time.
-_SLAB, _COPIED = 1 << 18, 1 << 22
+# Values that a thread has in memory at a time, and that all of them may have, in whole slabs.
+_SLAB, _AHEAD = 1 << 18, 1 << 24
 _VERSION = 2  # of the formats: GGML_QNT_VERSION
 # Keys that are no longer true: the result is one file, aligned to 32 bytes.
 _DROPPED = ("split.no", "split.count", "split.tensors.count", "general.alignment")
@@ -108,29 +107,60 @@ def quantize(
         no room. Nothing is written then.
     """
     source, target, mix = Path(source), Path(target), mix_named(dtype)
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads: {threads}, needs at least 1")
     matrix = None if importance is None else read_importances(Path(importance))
-    with ExitStack() as stack:
-        file = stack.enter_context(open_gguf(source, check_types=False))
+    with open_gguf(source, check_types=False) as file:
         infos = list(file.tensors.values())
         types = tensor_types(mix, file.config, infos, weighted=matrix is not None)
-        _check(file, target, mix, types, matrix, allow_requantize)
-        weights = {} if matrix is None else {info.name: matrix.of(info) for info in infos}
-        threads = threads or os.cpu_count() or 1
-        pool = ThreadPoolExecutor(threads)
-        stack.callback(pool.shutdown, cancel_futures=True)
+        _require_whole(file, target)
+        if not allow_requantize:
+            _require_floats(file, types)
+        return write_as(file, target, mix, types, matrix=matrix, threads=threads, progress=progress)
 
-        def outgoing(info: TensorInfo) -> OutgoingTensor:
-            dtype, importances = types[info.name], weights.get(info.name)
-            pieces = partial(_pieces, file, info, dtype, importances, pool, threads or 1)
-            return OutgoingTensor(info.name, dtype, info.shape, pieces)
 
-        tensors = [outgoing(info) for info in infos]
-        write_gguf(target, _metadata(file, mix, matrix), tensors, progress)
-    unweighted = [
-        name for name, kind in types.items() if kind.quantised and weights.get(name) is None
+def write_as(
+    file: GGUFFile,
+    target: Path,
+    mix: Mix,
+    types: Mapping[str, DType],
+    *,
+    matrix: Importances | None = None,
+    threads: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Report:
+    """Write what an open file has with its tensors in other types, some rows at a time.
+
+    Parameters
+    ----------
+    file : GGUFFile
+        Or what has the same keys and tensors.
+    target : Path
+    mix : Mix
+        What the file will say it is in.
+    types : Mapping of str to DType
+        Of every tensor.
+    matrix, threads, progress
+        As in `quantize`, the matrix read.
+
+    Raises
+    ------
+    OptionError, ModelError, GGUFError
+        As `quantize`.
+    """
+    if threads is not None and threads < 1:
+        raise OptionError(f"threads: {threads}, needs at least 1")
+    _require_possible(file, mix, types, matrix)
+    infos = list(file.tensors.values())
+    weights = {} if matrix is None else {info.name: matrix.of(info) for info in infos}
+    threads = threads or os.cpu_count() or 1
+    pool = ThreadPoolExecutor(threads)
+    tensors = [
+        _Tensor(file, info, types[info.name], weights.get(info.name)).outgoing(pool, threads)
+        for info in infos
     ]
+    try:
+        write_gguf(target, _metadata(file, mix, matrix), tensors, progress)
+    finally:
+        pool.shutdown(cancel_futures=True)
     return Report(
         target,
         mix,
@@ -138,35 +168,45 @@ def quantize(
         sum(info.nbytes for info in infos),
         sum(tensor.nbytes for tensor in tensors),
         sum(math.prod(info.shape) for info in infos),
-        () if matrix is None else tuple(unweighted),
+        () if matrix is None else _unweighted(types, weights),
     )
 
 
-def _check(
-    file: GGUFFile,
-    target: Path,
-    mix: Mix,
-    types: Mapping[str, DType],
-    matrix: Importances | None,
-    allow_requantize: bool,
-) -> None:
-    """Refuse what cannot be done before anything is written."""
+def _unweighted(
+    types: Mapping[str, DType], weights: Mapping[str, Floats | None]
+) -> tuple[str, ...]:
+    return tuple(name for name, kind in types.items() if kind.quantised and weights[name] is None)
+
+
+def _require_whole(file: GGUFFile, target: Path) -> None:
     path, count = file.path, file.config.uint("split.count", 1)
     if target.exists() and target.samefile(path):
         raise ModelError(f"{target}: the file to read and the one to write are the same")
     if count > 1:
         raise ModelError(f"{path}: one of {count} parts; merge them with llama-gguf-split --merge")
+
+
+def _require_floats(file: GGUFFile, types: Mapping[str, DType]) -> None:
+    for info in file.tensors.values():
+        wanted = types[info.name]
+        if wanted != info.dtype and info.dtype.quantised:
+            raise ModelError(
+                f"{file.path}: tensor {info.name} is {info.dtype} already, quantising it to "
+                f"{wanted} loses accuracy twice; take a file in F32, F16 or BF16, or "
+                "--allow-requantize"
+            )
+
+
+def _require_possible(
+    file: GGUFFile, mix: Mix, types: Mapping[str, DType], matrix: Importances | None
+) -> None:
+    """Refuse what cannot be done before anything is written."""
     for info in file.tensors.values():
         wanted = types[info.name]
         if wanted == info.dtype:
             continue
-        if info.dtype.quantised and not allow_requantize:
-            raise ModelError(
-                f"{path}: tensor {info.name} is {info.dtype} already, quantising it to {wanted} "
-                "loses accuracy twice; take a file in F32, F16 or BF16, or --allow-requantize"
-            )
         if not info.dtype.quantised and info.dtype not in (F32, F16, BF16):
-            raise ModelError(f"{path}: tensor {info.name} is {info.dtype}, needs floats")
+            raise ModelError(f"{file.path}: tensor {info.name} is {info.dtype}, needs floats")
         if mix.name == "Q2_K_S" and wanted.name == "q2_k" and matrix is None:
             raise OptionError(f"{mix.name}: needs an importance matrix, or take Q2_K")
 
@@ -188,55 +228,64 @@ def _metadata(
     return kept
 
 
-def _pieces(
-    file: GGUFFile,
-    info: TensorInfo,
-    dtype: DType,
-    importance: Floats | None,
-    pool: ThreadPoolExecutor,
-    threads: int,
-) -> Iterator[bytes]:
-    """Bytes of a tensor in order, made by threads that are a few pieces ahead."""
-    if dtype == info.dtype:
-        yield from _copied(file, info)
-        return
-    cols, experts = info.shape[-1], 1 if importance is None else len(importance)
-    rows = math.prod(info.shape[:-1])
-    each, step = rows // experts, max(1, _SLAB // cols)
-    under_way: deque[Future[bytes]] = deque()
-    for expert in range(experts):
-        weights = None if importance is None else importance[expert]
-        for first in range(expert * each, (expert + 1) * each, step):
-            last = min(first + step, (expert + 1) * each)
-            under_way.append(pool.submit(_slab, file, info, dtype, weights, first, last))
-            if len(under_way) > 2 * threads:
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor of a file on its way into another, in another type or the same."""
+
+    file: GGUFFile
+    info: TensorInfo
+    dtype: DType
+    importance: Floats | None
+
+    @property
+    def cols(self) -> int:
+        return self.info.shape[-1] if self.info.shape else 1
+
+    def outgoing(self, pool: ThreadPoolExecutor, threads: int) -> OutgoingTensor:
+        pieces = partial(self._pieces, pool, threads)
+        return OutgoingTensor(self.info.name, self.dtype, self.info.shape, pieces)
+
+    def _pieces(self, pool: ThreadPoolExecutor, threads: int) -> Iterator[bytes]:
+        """Bytes in order, made by threads that are a few slabs ahead."""
+        step = self._rows_of_slab()
+        ahead = min(2 * threads, _AHEAD // (step * max(1, self.cols)))
+        under_way: deque[Future[bytes]] = deque()
+        for first, last, weights in self._slabs(step):
+            under_way.append(pool.submit(self._slab, first, last, weights))
+            if len(under_way) > ahead:
                 yield under_way.popleft().result()
-    while under_way:
-        yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
 
+    def _rows_of_slab(self) -> int:
+        """As many as fit, in whole lots of rows that cost the same as one."""
+        together = self.file.rows_together(self.info.name)
+        rows = max(1, _SLAB // max(1, self.cols))
+        return max(together, rows // together * together)
 
-def _copied(file: GGUFFile, info: TensorInfo) -> Iterator[bytes]:
-    source = file.source(info.name)
-    for start in range(0, info.nbytes, _COPIED):
-        piece = bytearray(min(_COPIED, info.nbytes - start))
-        source.read_into(memoryview(piece), start)
-        yield bytes(piece)
+    def _slabs(self, step: int) -> Iterator[tuple[int, int, Floats | None]]:
+        """First row, end, and importances of columns, which experts have each of their own."""
+        experts = 1 if self.importance is None else len(self.importance)
+        each = math.prod(self.info.shape[:-1]) // experts
+        for expert in range(experts):
+            weights = None if self.importance is None else self.importance[expert]
+            end = (expert + 1) * each
+            for first in range(expert * each, end, step):
+                yield first, min(first + step, end), weights
 
-
-def _slab(
-    file: GGUFFile, info: TensorInfo, dtype: DType, weights: Floats | None, first: int, last: int
-) -> bytes:
-    """Some rows of a tensor in another type."""
-    cols = info.shape[-1]
-    nbytes = info.dtype.nbytes(cols)
-    raw = bytearray((last - first) * nbytes)
-    file.source(info.name).read_into(memoryview(raw), first * nbytes)
-    values = as_floats(raw, info.dtype).reshape(last - first, cols)
-    try:
-        pieces = [piece.tobytes() for piece in quantised_pieces(values, dtype, weights, first)]
-    except DTypeError as error:
-        raise ModelError(f"{file.path}: tensor {info.name}: {error}") from None
-    return b"".join(pieces)
+    def _slab(self, first: int, last: int, weights: Floats | None) -> bytes:
+        """Some rows in the type that is wanted."""
+        held, row_nbytes = self.info.dtype, self.info.dtype.nbytes(self.cols)
+        raw = bytearray((last - first) * row_nbytes)
+        self.file.source(self.info.name).read_into(memoryview(raw), first * row_nbytes)
+        if self.dtype == held:
+            return bytes(raw)
+        values = as_floats(raw, held).reshape(last - first, self.cols)
+        pieces = quantised_pieces(values, self.dtype, weights, first)
+        try:
+            return b"".join(piece.tobytes() for piece in pieces)
+        except DTypeError as error:
+            raise ModelError(f"{self.file.path}: tensor {self.info.name}: {error}") from None
 
 
 def as_floats(raw: bytes | bytearray, dtype: DType) -> Floats:

@@ -107,7 +107,7 @@ _DTYPES = {
     "Q4_K_S": Q4_K, "Q4_K_M": Q4_K, "Q5_K_S": Q5_K, "Q5_K_M": Q5_K, "Q6_K": Q6_K,
     "IQ4_NL": IQ4_NL, "IQ4_XS": IQ4_XS, "TQ1_0": TQ1_0, "TQ2_0": TQ2_0, "MXFP4_MOE": MXFP4,
 }  # fmt: skip
-_ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+_ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4": "MXFP4_MOE"}
 MIXES = tuple(
     Mix(name, LlamaFileType["ALL_F32" if name == "F32" else f"MOSTLY_{name}"].value, dtype)
     for name, dtype in _DTYPES.items()
