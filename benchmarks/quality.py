@@ -13,9 +13,11 @@ token is the same in at least 98 % of places; the command fails where a default 
 NumPy runs the graphs that fusion makes for a kind of device, with the same rounded numbers (only
 the order of sums differs), so no such device has to be there:
 
-- ``split``: two parts of eight bits, on software rasterisers, and on GPUs that multiply packed
-  bytes and have no f16;
-- ``f16``: on GPUs with f16; every product as those of few columns, whose rounding is the coarser;
+- ``split``: two parts of eight bits, on software rasterisers, and of many columns on GPUs that
+  multiply packed bytes and have no f16;
+- ``q16``: sixteen bits, on GPUs that multiply packed bytes; every product as those of few columns;
+- ``f16``: on other GPUs with f16; every product as those of few columns, whose rounding is the
+  coarser;
 - ``coarse``: eight bits alone, where a caller asks for that.
 
 The peer is a Python with what ``../shared/tools/oracle_logits.py`` needs; ``llama.cpp`` is its CPU
@@ -32,7 +34,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -60,7 +62,8 @@ EVERY = 16  # of so many rows of logits one is kept, to compare them themselves
 MOST_RISE, LEAST_AGREEMENT = 0.5, 98.0  # percent, of a default
 
 _RASTERISER = Capabilities(software=True, subgroups=True, lanes=8, int64=True)
-_WITH_F16 = Capabilities(f16=True, integer_dot=True, subgroups=True, fused=True)
+_WITH_F16 = Capabilities(f16=True, subgroups=True, fused=True)
+_WITH_BYTES = replace(_WITH_F16, integer_dot=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,11 @@ class Way:
 
 WAYS = {
     "split": Way(_RASTERISER),
+    "q16": Way(_WITH_BYTES, chunk=COLUMNS),
     "f16": Way(_WITH_F16, chunk=COLUMNS),
     "coarse": Way(_RASTERISER, coarse=True),
 }
-DEFAULTS = ("split", "f16")
+DEFAULTS = ("split", "q16", "f16")
 
 
 @dataclass(frozen=True, slots=True)

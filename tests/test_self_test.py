@@ -133,7 +133,7 @@ def test_adapter_passes_with_fused_ops(executors) -> None:
 @pytest.mark.gpu
 def test_every_rule_has_a_case_in_which_it_applies(executors) -> None:
     # A rule that pays by a kernel of one family alone does not apply where that is missing.
-    fast = {"rounded": EVERY_PRODUCT, "f16": True, "lanes": 8}
+    fast = {"rounded": EVERY_PRODUCT, "f16": True, "lanes": 8, "integer_dot": True}
     devices = [
         executor.as_if(dataclasses.replace(executor.capabilities, **fast))
         for executor in map(executors, ("wide", "full"))

@@ -6,7 +6,6 @@ behind every norm, and small weights where they are multiplied, as trained model
 """
 
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,8 +31,8 @@ DEVICES = {
     "rasteriser": WAYS["split"].capabilities,
     "baseline": Capabilities(software=True),
     "packed bytes": Capabilities(integer_dot=True, subgroups=True, fused=True),
-    "packed bytes and f16": WAYS["f16"].capabilities,
-    "f16": replace(WAYS["f16"].capabilities, integer_dot=False),
+    "packed bytes and f16": WAYS["q16"].capabilities,
+    "f16": WAYS["f16"].capabilities,
     "neither": Capabilities(subgroups=True),
 }
 
@@ -96,8 +95,8 @@ def test_exact_rounds_nothing(path, exact):
     [
         ("rasteriser", {"q8_pair"}, {"q8_pair"}),
         ("baseline", {"q8_pair"}, {"q8_pair"}),
-        ("packed bytes", {"q8_pair"}, {"q8_pair"}),
-        ("packed bytes and f16", {"f16"}, {"f16 precision"}),
+        ("packed bytes", {"q16"}, {"q8_pair"}),
+        ("packed bytes and f16", {"q16"}, {"f16 precision"}),
         ("f16", {"f16"}, {"f16 precision"}),
         ("neither", {"values"}, {"values"}),
     ],

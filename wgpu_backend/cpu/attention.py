@@ -6,6 +6,7 @@ import numpy as np
 
 from wgpu_backend.cpu.f16_groups import f16_activations
 from wgpu_backend.cpu.q8 import q8_activations
+from wgpu_backend.cpu.q16 import q16_activations
 from wgpu_backend.cpu.twin import Array, takes_f16, twin
 from wgpu_backend.ops.attention.paged_options import Scores
 
@@ -166,6 +167,12 @@ def attention_merge(x: Array) -> Array:
 def attention_merge_q8(x: Array, *, planar: bool = False) -> Array:
     """Join splits, then round."""
     return q8_activations(attention_merge(x).reshape(len(x), -1), planar=planar)
+
+
+@twin
+def attention_merge_q16(x: Array) -> Array:
+    """Join splits, then round to sixteen bits."""
+    return q16_activations(attention_merge(x).reshape(len(x), -1))
 
 
 @twin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.cpu import activation as activations
-from wgpu_backend.cpu import f16_groups
+from wgpu_backend.cpu import f16_groups, q16
 from wgpu_backend.cpu.normed import norm_weighted, normed
 from wgpu_backend.cpu.q8 import norm_factor, out_of_planes, q8_activations, q8_weighted, values_of
 from wgpu_backend.cpu.twin import Array, twin
@@ -42,6 +42,8 @@ def _rows(x: Array, k: int, prologue: Prologue) -> Array:
     if prologue.in_f16:
         values = f16_groups.values_of(x, prologue.form == "f16_nibbles")
         return values * f16_groups.norm_factor(x, prologue.eps)
+    if prologue.form == "q16":
+        return q16.values_of(x) * q16.norm_factor(x, prologue.eps)
     if prologue.form == "q8":
         return values_of(x) * norm_factor(x, prologue.eps)
     parts = out_of_planes(x)
@@ -69,6 +71,8 @@ def _rounded(y: Array, scale: Array | None, epilogue: Epilogue) -> Array:
     if epilogue.form == "q8":
         options = {"planar": epilogue.planar}
         return q8_activations(y, **options) if scale is None else q8_weighted(y, scale, **options)
+    if epilogue.form == "q16":
+        return q16.q16_activations(y) if scale is None else q16.q16_weighted(y, scale)
     options = {"planar": epilogue.planar, "nibbles": epilogue.form == "f16_nibbles"}
     if scale is None:
         return f16_groups.f16_activations(y, **options)

@@ -34,6 +34,9 @@ BEFORE = {
     "linear_gated_q8": ("linear_q8", "linear_gated"),
     "linear_add_q8": ("linear_q8", "q8_weighted"),
     "rms_norm_pair": ("linear_q8_pair",),
+    "q16_weighted": ("linear_q16",),
+    "linear_gated_q16": ("linear_q16", "linear_gated"),
+    "linear_add_q16": ("linear_q16", "q16_weighted"),
     "rope_attention": ("rope_put",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
     **{trial.rule: trial.before for family in FAMILIES for trial in family.trials},
@@ -69,6 +72,11 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "linear_gated_q8", ROUNDING_ERROR, gated_into_product
     yield "linear_add_q8", ROUNDING_ERROR, normed_sum
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
+    yield "linear_q16", LARGEST_ERROR, _precise_product
+    yield "q16_weighted", LARGEST_ERROR, _rounded_norm
+    # Of a gate, of what it multiplies, and of the product behind them.
+    yield "linear_gated_q16", 3 * LARGEST_ERROR, gated_into_product
+    yield "linear_add_q16", LARGEST_ERROR, normed_sum
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "rope_attention", LARGEST_ERROR, next_token
     yield "rope_attention", LARGEST_ERROR, lambda c, r: next_token(c, r, norms=True)

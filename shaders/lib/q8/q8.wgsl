@@ -14,9 +14,14 @@ struct Q8Scale {
 
 // What a group is divided by. Magnitudes are compared by their bits, so that a NaN is the largest.
 fn q8_scale(largest: u32) -> Q8Scale {
+    return q8_scale_of(largest, 127.0);
+}
+
+// The same where the largest magnitude is so many steps.
+fn q8_scale_of(largest: u32, steps: f32) -> Q8Scale {
     let plain = largest >= Q8_SMALLEST && largest < Q8_INFINITY;
-    let scale = select(0.0, bitcast<f32>(largest) / 127.0, plain);
-    let inverse = select(0.0, 127.0 / bitcast<f32>(largest), plain);
+    let scale = select(0.0, bitcast<f32>(largest) / steps, plain);
+    let inverse = select(0.0, steps / bitcast<f32>(largest), plain);
     let given = select(bitcast<u32>(scale), Q8_NAN, largest >= Q8_INFINITY);
     return Q8Scale(scale, inverse, plain, given);
 }

@@ -55,6 +55,12 @@ CASES += [
     (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/q8/planar_column"})
     for choices in FEW_COLUMNS
 ]
+IN_Q16 = {"x": f"{GPU}/lib/column_q16", "pair": f"{GPU}/product/q16"}
+CASES += [
+    (f"{GPU}/matvec_q8", {**FEW_COLUMNS[-1], "ROWS": 2, "SOURCES": 2, **IN_Q16, "weights": weights})
+    for weights in ("formats/int8/q4_0", "formats/int8/q6_k")
+]
+CASES += [("kernels/gpu/rounded_groups", {"rounding": f"{LIB}/round_q16"})]
 IN_F16 = [
     {
         "weights": "formats/int8/q4_0",

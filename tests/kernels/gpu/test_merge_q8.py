@@ -69,6 +69,21 @@ def test_it_is_the_merge_in_f16(wide, rng, nibbles):
     assert nmse(got, want) <= 1e-7
 
 
+def test_products_in_sixteen_bits_read_it(wide, rng, monkeypatch):
+    x = ranges(rng, 1, 4, 5, 64)
+    data = rng.integers(0, 100, (40, 8 * 18), np.uint8)
+
+    def build(ctx):
+        weight = ctx.from_bytes(Q4_0, data.tobytes(), 40, 256)
+        return [weight.mulmat(attention_merge(tensor(ctx, x)).reshape(1, 256))]
+
+    wide = wide.as_if(dataclasses.replace(wide.capabilities, integer_dot=True))
+    fused, got = ran(wide, monkeypatch, ["linear_q16", "attention_merge_q16"], build, exact=False)
+    _, want = ran(wide, monkeypatch, ["linear_q16"], build, exact=False)
+    assert fused == ["attention_merge_q16", "linear q16"]
+    assert nmse(got[0], want[0]) <= 1e-9
+
+
 def test_products_in_f16_read_it(wide, rng, monkeypatch):
     x = ranges(rng, 1, 4, 5, 64)
     data = rng.integers(0, 100, (40, 8 * 18), np.uint8)

@@ -10,6 +10,7 @@ from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.f16_groups import values_of as decoded_f16
 from wgpu_backend.cpu.q8 import values_of as decoded_q8
+from wgpu_backend.cpu.q16 import values_of as decoded_q16
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
@@ -20,6 +21,7 @@ from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.rounding.f16_groups import NIBBLES
 from wgpu_backend.ops.rounding.q8 import q8_activations
+from wgpu_backend.ops.rounding.q16 import q16_activations
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse
 
@@ -30,6 +32,8 @@ EPS = 0.1
 SILU = Epilogue("silu", form="q8", planar=True)
 SUMS = Epilogue(form="q8", planar=True)
 NORM = Epilogue(norm=True, form="q8", planar=True)
+# Of what is rounded, and of sums.
+LIMITS = {"q8": (ROUNDING, 1e-9), "q16": (1e-8, 1e-9)}
 LACKING = {
     "subgroups of eight": {"lanes": 4},
     "subgroups": {"subgroups": False},
@@ -65,6 +69,8 @@ class Case:
         x = tensor(ctx, self.x)
         if self.epilogue.form == "q8":
             return q8_activations(x, planar=True), "q8"
+        if self.epilogue.form == "q16":
+            return q16_activations(x), "q16"
         nibbles = self.dtype in NIBBLES
         rows = f16_activations(x, planar=self.dtype != F16, nibbles=nibbles)
         return rows, "f16_nibbles" if nibbles else "f16"
@@ -87,17 +93,19 @@ class Case:
     def decoded(self, words):
         if self.epilogue.form == "q8":
             return decoded_q8(words)
+        if self.epilogue.form == "q16":
+            return decoded_q16(words)
         return decoded_f16(words, self.epilogue.form == "f16_nibbles")
 
     def check(self, executor):
         """The groups, their squares and the sums are NumPy's."""
         (got, total), (want, exact) = self.results(executor), self.results(NumpyExecutor())
         assert got.shape == want.shape
-        in_f16 = self.epilogue.form != "q8"
-        assert nmse(self.decoded(got), self.decoded(want)) <= (1e-5 if in_f16 else ROUNDING)
-        assert nmse(squares(got), squares(want)) <= (1e-5 if in_f16 else 1e-9)
+        limit, of_sums = LIMITS.get(self.epilogue.form, (1e-5, 1e-5))
+        assert nmse(self.decoded(got), self.decoded(want)) <= limit
+        assert nmse(squares(got), squares(want)) <= of_sums
         if self.epilogue.norm:
-            assert nmse(total, exact) <= (1e-5 if in_f16 else 1e-9)
+            assert nmse(total, exact) <= of_sums
 
 
 def squares(words):
@@ -143,6 +151,19 @@ def test_sums_leave_twice(hardware, rng, dtype, n, k, eps):
     ids=str,
 )
 def test_results_in_f16(hardware, rng, dtype, n, epilogue):
+    Case(rng, dtype, 64, n, 288 if dtype != Q6_K else 256, epilogue, EPS).check(hardware)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "epilogue"),
+    [
+        (Q4_0, 1, replace(NORM, form="q16")),
+        (Q8_0, 3, replace(SILU, form="q16")),
+        (Q6_K, COLUMNS, replace(NORM, form="q16")),
+    ],
+    ids=str,
+)
+def test_results_in_sixteen_bits(hardware, rng, dtype, n, epilogue):
     Case(rng, dtype, 64, n, 288 if dtype != Q6_K else 256, epilogue, EPS).check(hardware)
 
 
@@ -234,6 +255,8 @@ class Layer:
 IN_BYTES = ("linear_q8", "linear_gated", "q8_weighted", "linear_gated_q8", "linear_add_q8")
 IN_F16 = ("linear_f16_groups", "linear_gated", "f16_weighted", "linear_gated_f16", "linear_add_f16")
 
+IN_Q16 = ("linear_q16", "linear_gated", "q16_weighted", "linear_gated_q16", "linear_add_q16")
+
 
 @pytest.mark.parametrize("off", [None, "linear_gated_q8", "linear_add_q8"])
 def test_a_layer_in_eight_bits_without_one_rule(wide, monkeypatch, rng, off):
@@ -252,6 +275,15 @@ def test_a_layer_in_f16_without_one_rule(wide, monkeypatch, rng, off):
         sums = "linear f16_nibbles add to_norm to_f16_nibbles"
         gated = "linear f16_nibbles gated to_f16_nibbles"
         assert names == ["f16_activations", sums, gated, sums, "linear f16_nibbles"]
+
+
+@pytest.mark.parametrize("off", [None, "linear_gated_q16", "linear_add_q16"])
+def test_a_layer_in_sixteen_bits_without_one_rule(wide, monkeypatch, rng, off):
+    device = wide.as_if(dataclasses.replace(wide.capabilities, integer_dot=True))
+    names = layer_of(device, monkeypatch, Layer(rng, Q4_0), rng, 1, IN_Q16, off, 1e-7)
+    if off is None:
+        sums = "linear q16 add to_norm to_q16"
+        assert names == ["q16_activations", sums, "linear q16 gated to_q16", sums, "linear q16"]
 
 
 def layer_of(device, monkeypatch, layer, rng, n, rules, off, limit):

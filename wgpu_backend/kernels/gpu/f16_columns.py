@@ -1,4 +1,4 @@
-"""Products of few columns in f16, for hardware that has it.
+"""Products of few columns in f16, for hardware that has it and no dot product of bytes.
 
 The rules apply where the caller allows activations to be rounded, and not to eight bits alone.
 """
@@ -22,6 +22,7 @@ from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
 from wgpu_backend.ops.rounding.f16_groups import NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.rounding.normed import in_whole_groups
+from wgpu_backend.ops.rounding.rules import pays_in_q16
 
 
 @linear.fuses("linear", name="linear_f16_groups", exact=False)
@@ -39,8 +40,10 @@ def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
-    """Whether f16 is faster than f32, and than two parts of eight bits."""
+    """Whether f16 is faster than f32, and than bytes."""
     dtype = weight.spec.dtype
+    if pays_in_q16(dtype, columns, capabilities):
+        return False
     # A sum of eight products has to be scaled for each column, which f32 is as fast as; GPUs that
     # multiply packed bytes also multiply f16 by f32.
     floats = 0 if capabilities.integer_dot else 1

@@ -12,6 +12,7 @@ from dataclasses import replace
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.kernels.gpu.f16_rounding import ROUNDING as IN_F16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_groups, as_vectors, table
 from wgpu_backend.kernels.gpu.register_tiles import (
     GROUP,
@@ -21,6 +22,7 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     grid,
     q8_tile,
 )
+from wgpu_backend.kernels.gpu.rounding import IN_Q16
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.check import FLOATS
 from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, attributes_of
@@ -37,6 +39,7 @@ TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
 # Forms of x that a kernel takes.
 VALUES: tuple[Form, ...] = ("values",)
 BYTES: tuple[Form, ...] = ("q8", "q8_pair")
+WORDS: tuple[Form, ...] = ("q16",)
 F16_FORMS: tuple[Form, ...] = ("f16", "f16_nibbles")
 PLAIN_F16 = {"weights": "kernels/gpu/lib/weights_f16", "rows": "kernels/gpu/lib/tile_rows_f16"}
 
@@ -93,6 +96,18 @@ def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     return _few_rounded(launch, BYTES, {"weights": f"formats/int8/{dtype}"}, rows, capabilities)
 
 
+def matvec_q16(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply few columns in sixteen bits."""
+    dtype = launch.operands["weights"].spec.dtype
+    shares = {
+        "weights": f"formats/int8/{dtype}",
+        "x": "kernels/gpu/lib/column_q16",
+        "pair": "kernels/gpu/product/q16",
+        "ZERO": float(ZEROS.get(dtype, 0)),
+    }
+    return _few_rounded(launch, WORDS, shares, 8 if launch.count("n") == 1 else 4, capabilities)
+
+
 def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in f16, which are rounded by groups."""
     dtype = launch.operands["weights"].spec.dtype
@@ -124,24 +139,28 @@ def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
     """Whether a device rounds results: it has the lanes, buffers and arithmetic that this takes."""
     epilogue = attributes_of(launch).epilogue
     bound = storage_bindings(launch) if epilogue.norm else 0
-    able = epilogue.form == "q8" or capabilities.f16
+    able = not epilogue.form.startswith("f16") or capabilities.f16
     enough = capabilities.max_workgroup_invocations >= ROUNDING_THREADS
     return able and enough and capabilities.max_storage_bindings >= bound
 
 
 def _with_rounding(launch: Launch, epilogue: Epilogue, capabilities: Capabilities) -> Launch:
     """Launch whose work groups round what they make."""
-    choices: dict[str, str | int | float] = {
-        "epilogue": f"{FOLDER}/epilogue/rounded",
-        "PLANAR": epilogue.planar,
-    }
+    choices: dict[str, str | int | float] = {"epilogue": f"{FOLDER}/epilogue/rounded"}
     if epilogue.norm:
         choices |= {"made": f"{FOLDER}/epilogue/total", "scale": "formats/vec4/f32"}
-    if epilogue.form != "q8":
-        nibbles = epilogue.form == "f16_nibbles"
-        choices |= {"rounding": f"{FOLDER}/lib/round_f16", "NIBBLES": nibbles}
-    choices |= eight_lanes(capabilities)
+    choices |= _into(epilogue) | eight_lanes(capabilities)
     return replace(launch, choices={**launch.choices, **choices})
+
+
+def _into(epilogue: Epilogue) -> dict[str, str | int | float]:
+    """What results are rounded to."""
+    if epilogue.form == "q16":
+        return {**IN_Q16}
+    planar = {"PLANAR": epilogue.planar}
+    if epilogue.form == "q8":
+        return {**planar}
+    return {**planar, **IN_F16, "NIBBLES": epilogue.form == "f16_nibbles"}
 
 
 def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float]:

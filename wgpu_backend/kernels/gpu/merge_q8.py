@@ -1,4 +1,4 @@
-"""Ranges of attention joined and rounded to eight bits or f16, for the product that follows."""
+"""Ranges of attention joined and rounded, for the product that follows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.kernels.gpu.f16_rounding import ROUNDING
+from wgpu_backend.kernels.gpu.rounding import IN_Q16
 from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.f16_groups import f16_spec
 from wgpu_backend.ops.rounding.q8_rounding import GROUP, rounded_spec
+from wgpu_backend.ops.rounding.q16 import q16_spec
 
 TAIL = 4  # values behind those of a split
 IN_F16 = f"{EIGHT_LANES}, and arithmetic in f16"
@@ -51,6 +53,35 @@ def attention_merge_q8(x: Node, *, planar: bool = False) -> Launch:
     """
     rows, groups = _extents("attention_merge_q8", x)
     return _merging(x, rounded_spec(rows, groups, planar), {"PLANAR": planar})
+
+
+@op(
+    select=no_kernel("attention_merge_q16", EIGHT_LANES, "attention_merge and q16_activations"),
+    shader="kernels/gpu/attention_merge_q8",
+    dense=("x",),
+    trusted=True,
+)
+def attention_merge_q16(x: Node) -> Launch:
+    """Join attention over ranges of positions, rounded as `q16_activations` rounds it.
+
+    Parameters
+    ----------
+    x : (tokens, heads, splits, cols + 4), f32
+        See `attention_merge`; `cols` is a multiple of 32.
+
+    Returns
+    -------
+    (5, tokens, heads * cols / 32, 4), u32
+
+    Raises
+    ------
+    ShapeError
+        A head is not made of whole groups.
+    DeviceError
+        When it is run: the device has no kernel for it.
+    """
+    rows, groups = _extents("attention_merge_q16", x)
+    return _merging(x, q16_spec(rows, groups), IN_Q16)
 
 
 @op(
@@ -127,6 +158,12 @@ def merge(launch: Launch, _: object) -> Launch:
 def rounded_merge(node: OpNode, graph: Graph) -> Node | None:
     """Ranges that only products with rounded activations read."""
     return _merged(node, graph, attention_merge_q8)
+
+
+@attention_merge_q16.fuses("q16_activations", exact=False)
+def merge_in_q16(node: OpNode, graph: Graph) -> Node | None:
+    """Ranges that only products with activations in sixteen bits read."""
+    return _merged(node, graph, attention_merge_q16)
 
 
 @attention_merge_f16.fuses("f16_activations", exact=False)

@@ -1,4 +1,4 @@
-"""Rounding to eight bits by eight lanes a group of 32 values."""
+"""Rounding to eight or sixteen bits by eight lanes a group of 32 values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 LANES = 8  # of a group
+IN_Q16 = {"rounding": "kernels/gpu/lib/round_q16"}
 
 
 def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -27,3 +28,9 @@ def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
         params=params,
         choices=choices,
     )
+
+
+def to_q16_by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Round to sixteen bits likewise."""
+    found = by_eight_lanes(launch, capabilities)
+    return replace(found, choices={**found.choices, **IN_Q16})

@@ -110,6 +110,12 @@ TRIALS = (
         partial(attention_into_product, splits=2),
         ("linear_q8",),
     ),
+    Trial(
+        "attention_merge_q16",
+        LARGEST_ERROR,
+        partial(attention_into_product, splits=2),
+        ("linear_q16",),
+    ),
     Trial("paged_attention", F16_ERROR, partial(attention, tokens=2)),
     Trial("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
     Trial("top_k_sample_into", 0.0, _sampled),

@@ -11,7 +11,7 @@ from typing import Literal
 
 from wgpu_backend.graph.node import Launch
 
-Form = Literal["values", "q8", "q8_pair", "f16", "f16_nibbles"]
+Form = Literal["values", "q8", "q8_pair", "q16", "f16", "f16_nibbles"]
 Precision = Literal["default", "full", "f16"]
 
 
@@ -23,12 +23,13 @@ class Prologue:
     ----------
     form : str
         ``values``; ``q8``, rounded to eight bits by `q8_activations`; or ``q8_pair``, split into
-        two such parts by `q8_pair`, whose products are added up; ``f16``, rounded to f16 by groups
+        two such parts by `q8_pair`, whose products are added up; ``q16``, rounded to sixteen bits,
+        two bytes each, by `q16_activations`; ``f16``, rounded to f16 by groups
         of 32 by `f16_activations`; or ``f16_nibbles``, so that a weight's bytes need no unpacking.
     eps : float or None
         Rows lack the factor of a norm: their squares lie beside them (`norm_weighted`,
-        `q8_weighted`, `f16_weighted`), and products are divided by the root of the mean square
-        plus this.
+        `q8_weighted`, `q16_weighted`, `f16_weighted`), and products are divided by the root of the
+        mean square plus this.
     norm : bool
         Rows are values before that norm: the operand `gain` is its weight, and products also sum
         the squares.
@@ -68,9 +69,9 @@ class Epilogue:
         that follows, with the squares of which the next product makes its factor.
     form : str
         Of rows of the result, as in `Prologue`: ``q8``, as `q8_activations` rounds them, or
-        `q8_weighted` with a norm; ``f16`` and ``f16_nibbles`` likewise.
+        `q8_weighted` with a norm; ``q16``, ``f16`` and ``f16_nibbles`` likewise.
     planar : bool
-        Groups that are rounded lie in planes, see `q8_activations`.
+        Groups that are rounded lie in planes, see `q8_activations`; those of ``q16`` always do.
     """
 
     activation: str | None = None
@@ -102,7 +103,7 @@ class Attributes:
     precision: Precision = "default"
 
 
-VALUES, Q8, Q8_PAIR = Prologue(), Prologue("q8"), Prologue("q8_pair")
+VALUES, Q8, Q8_PAIR, Q16 = (Prologue(), Prologue("q8"), Prologue("q8_pair"), Prologue("q16"))
 SUMS = Epilogue()
 
 

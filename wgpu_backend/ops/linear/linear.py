@@ -41,18 +41,21 @@ from wgpu_backend.ops.rounding.f16_groups import NIBBLES, f16_spec, is_planar
 from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
 from wgpu_backend.ops.rounding.normed import GROUP, square_count, weighted_spec
 from wgpu_backend.ops.rounding.q8 import FORMATS, PLANAR, ROW, WORDS, rounded_spec
+from wgpu_backend.ops.rounding.q16 import q16_spec
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
     "values": WEIGHTS,
     "q8": FORMATS,
     "q8_pair": FORMATS,
+    "q16": FORMATS,
     "f16": F16_WEIGHTS,
     "f16_nibbles": NIBBLES,
 }
 # How results lie that are rounded.
 SPECS: Mapping[Form, Callable[[Shape, int, bool], Spec]] = {
     "q8": rounded_spec,
+    "q16": lambda rows, groups, _: q16_spec(rows, groups),
     "f16": f16_spec,
     "f16_nibbles": f16_spec,
 }
@@ -80,10 +83,11 @@ def linear(
         rows in one binding of the device, see `fits_gated`.
     x : (..., k), f32
         In eight bits (..., k / 32, 12) or (3, ..., k / 32, 4), u32, from `q8_activations`; of pairs
-        (..., 2, k / 32, 12) or (3, ..., k / 16, 4), from `q8_pair` or `rms_norm_pair`. In f16 by
+        (..., 2, k / 32, 12) or (3, ..., k / 16, 4), from `q8_pair` or `rms_norm_pair`. In sixteen
+        bits (5, ..., k / 32, 4), from `q16_activations`. In f16 by
         groups (5, ..., k / 32, 4), of a weight in f16 (..., k / 32, 20), from `f16_activations`.
         Rows that lack the factor of a norm come from `norm_weighted`, k + squares long,
-        `q8_weighted` or `f16_weighted`.
+        `q8_weighted`, `q16_weighted` or `f16_weighted`.
     addend : (m,) or (..., m), f32, or None
         A bias, or a residual.
     scale : (m,), f32, or None
@@ -99,7 +103,7 @@ def linear(
     Returns
     -------
     (..., m), f32; with a norm behind it (..., m + squares); rounded (..., m / 32, 12), u32, in f16
-    (..., m / 32, 20), or both in planes.
+    (..., m / 32, 20), or both in planes; in sixteen bits (5, ..., m / 32, 4).
 
     Raises
     ------
@@ -167,6 +171,8 @@ def _columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
     k = weight.spec.shape[-1]
     if prologue.in_bytes:
         return _columns_in_q8(x, k, prologue)
+    if prologue.form == "q16":
+        return _columns_in_q16(x, k)
     if prologue.in_f16:
         return _columns_in_f16(x, weight)
     return _columns_of_values(x, k, prologue)
@@ -203,6 +209,20 @@ def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
         ShapeError,
         f"linear: x is {shape}, rows of weight have {k} values; needs x of (..., {groups}), or in "
         "planes",
+    )
+    return columns
+
+
+def _columns_in_q16(x: Node, k: int) -> Shape:
+    """Leading axes of x, whose rows are groups in sixteen bits, in planes."""
+    require_rank("linear", "x", x, 3)
+    columns = x.spec.shape[1:-2]
+    wanted = q16_spec(columns, k // GROUP)
+    require(
+        x.spec.shape == wanted.shape and not x.spec.offset,
+        ShapeError,
+        f"linear: x is {x.spec.shape} from {x.spec.offset} on, rows of weight have {k} values; "
+        f"needs x of {wanted.shape} in sixteen bits, from 0 on",
     )
     return columns
 

@@ -72,6 +72,8 @@ def _prologue(launch: Launch) -> Choices:
     if prologue.in_bytes:
         planar = launch.choices["x"] == PLANAR
         return {**normed, "x": "lib/linear_prologue/q8", "PLANAR": planar, "PARTS": prologue.parts}
+    if prologue.form == "q16":
+        return {**normed, "x": "lib/linear_prologue/q16"}
     if prologue.in_f16:
         planar = is_planar(launch.operands["weights"].spec.dtype)
         nibbles = prologue.form == "f16_nibbles"
@@ -123,6 +125,8 @@ def _in_groups(launch: Launch) -> Launch:
 
 def _rounding(epilogue: Epilogue) -> Choices:
     """Choices by which groups of results are rounded."""
+    if epilogue.form == "q16":
+        return {"rounding": "lib/linear/rounding_in_q16"}
     planar = {"rounding_PLANAR": epilogue.planar}
     if epilogue.form == "q8":
         return planar

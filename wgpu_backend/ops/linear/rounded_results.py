@@ -16,8 +16,17 @@ from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.rounding.normed import GROUP
 
+# What rounding ops make, of bytes.
+_BYTES: dict[str, Form] = {
+    "q8_activations": "q8",
+    "q8_weighted": "q8",
+    "q16_activations": "q16",
+    "q16_weighted": "q16",
+}
+
 
 @linear.fuses("f16_activations", name="linear_gated_f16", exact=False)
+@linear.fuses("q16_activations", name="linear_gated_q16", exact=False)
 @linear.fuses("q8_activations", name="linear_gated_q8", exact=False)
 def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     """A gated product that only products with rounded activations read."""
@@ -31,6 +40,7 @@ def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
 
 
 @linear.fuses("f16_weighted", name="linear_add_f16", exact=False)
+@linear.fuses("q16_weighted", name="linear_add_q16", exact=False)
 @linear.fuses("q8_weighted", name="linear_add_q8", exact=False)
 def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
     """A residual, and the weighted rows of which a product that normalises makes the norm."""
@@ -58,7 +68,7 @@ def _fits(found: OpNode, node: OpNode) -> bool:
 
 def _rounding(epilogue: Epilogue, node: OpNode) -> Epilogue:
     """An epilogue that does what a rounding op does."""
-    form: Form = "q8"
-    if not node.op.startswith(form):
-        form = "f16_nibbles" if node.options.get("nibbles") else "f16"
+    form: Form = "f16_nibbles" if node.options.get("nibbles") else "f16"
+    if node.op in _BYTES:
+        form = _BYTES[node.op]
     return replace(epilogue, form=form, planar=bool(node.options.get("planar")))

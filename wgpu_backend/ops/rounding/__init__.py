@@ -1,1 +1,1 @@
-"""Activations rounded for products: to eight bits or f16, and norms joined with it."""
+"""Activations rounded for products: to eight or sixteen bits or f16, and norms joined with it."""

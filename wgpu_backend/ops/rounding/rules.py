@@ -6,8 +6,9 @@ so, or where nobody measured and a product of packed bytes is one instruction.
 
 Eight bits alone move the answers of trained models too far to be a default: perplexity may rise by
 0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to ask for
-them (``coarse=True``); by default activations are split into two such parts. Where hardware has
-f16, products with that are as fast as with two parts, so only logits are split (`kernels/gpu`).
+them (``coarse=True``); by default activations are split into two such parts, or on GPUs rounded
+to sixteen bits for products of few columns (`ops.rounding.q16`). With many columns, and on GPUs
+without dot products of bytes, f16 is as fast where hardware has it (`kernels/gpu`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.linear.attributes import (
     Q8,
     Q8_PAIR,
+    Q16,
     VALUES,
     Prologue,
     attributes_of,
@@ -48,6 +50,7 @@ from wgpu_backend.ops.rounding.q8 import (
     rounded_spec,
 )
 from wgpu_backend.ops.rounding.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.rounding.q16 import q16_activations, q16_weighted
 
 
 def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
@@ -164,6 +167,49 @@ def product(node: OpNode, graph: Graph) -> Node | None:
     if attributes_of(node.launch).precision != "default":
         return None
     return _in_eight_bits(node, graph, q8_activations, Q8)
+
+
+def pays_in_q16(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
+    """Whether a product is faster in sixteen bits than in f32, f16 or two parts of eight.
+
+    It is for few columns, where a dot product of packed bytes is one instruction. What is known of
+    two parts of eight bits, whose arithmetic it has, counts here.
+    """
+    few = dtype in FORMATS and 0 < columns <= PLANAR_COLUMNS
+    known = rounding_key(dtype, columns, Q8_PAIR) not in capabilities.unrounded
+    return few and known and capabilities.integer_dot and capabilities.planar_groups
+
+
+# Asked before `precise_product`, and so in its place where a device has a kernel for it.
+@linear.fuses("linear", name="linear_q16", exact=False)
+def few_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
+    """A product of few columns, logits as well."""
+    found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
+    if found.precision == "f16" or found.prologue != VALUES or len(x.spec.shape) > 2:
+        return None
+    if not fits_q8(weight) or not pays_in_q16(
+        weight.spec.dtype, row_count(x.spec), graph.capabilities
+    ):
+        return None
+    return again(node, graph, x=graph.shared(q16_activations, x), prologue=Q16)
+
+
+@q16_weighted.fuses("linear", exact=False)
+def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
+    """A product of a norm in sixteen bits, whose factor goes into the product."""
+    bare = attributes_of(node.launch).prologue == Q16
+    rounded = graph.producer(node.operands["x"], "q16_activations") if bare else None
+    norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
+    if norm is None or not in_whole_groups(norm):
+        return None
+    x, weighted = norm.operands["x"], norm.launch.choices["WEIGHTED"]
+    scaled = (
+        graph.shared(q16_weighted, x, weight=norm.operands["weight"])
+        if weighted
+        else graph.shared(q16_activations, x)
+    )
+    prologue = replace(Q16, eps=norm.call.kwargs["eps"])
+    return again(node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue)
 
 
 @linear.fuses("linear", name="linear_q8_pair", exact=False)
