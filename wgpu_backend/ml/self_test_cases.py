@@ -83,6 +83,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "route", LARGEST_ERROR, _routed
     yield "linear_by_expert_add", LARGEST_ERROR, by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
+    yield "expert_sum", LARGEST_ERROR, _summed_experts
     for family in FAMILIES:
         yield from ((trial.rule, trial.largest_error, trial.build) for trial in family.trials)
 
@@ -149,3 +150,8 @@ def _routed(context: Context, rng: np.random.Generator) -> Tensor:
     ids = scores.top_k(4)
     weights = scores.reshape(5, 33, 1).rows(ids).reshape(5, 4)
     return (weights / weights.sum_rows()).concat(ids.cast(dtype=dtypes.F32), axis=1)
+
+
+def _summed_experts(context: Context, rng: np.random.Generator) -> Tensor:
+    rows, weights = normal(context, rng, 5, 3, 36), normal(context, rng, 5, 3, 1)
+    return normal(context, rng, 5, 36).add((rows * weights).sum(1).scale(factor=0.5))
