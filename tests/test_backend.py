@@ -340,11 +340,18 @@ def test_weights_of_a_stack_come_together_in_its_order():
         info("out.weight", (4, 32)),
         info("a.1.q.weight", (16, 32)),
         info("a.0.k.bias", (8,)),
+        info("a.0.gate.weight", (6, 4, 32)),
+        info("a.0.up.weight", (6, 4, 32)),
+        info("a.1.gate.weight", (3, 4, 32)),
+        info("a.1.up.weight", (3, 4, 32)),
     ) == [
         "a.0.q.weight+a.0.k.weight+a.0.v.weight",
         "a.0.q.bias+a.0.k.bias",
         "out.weight",
         "a.1.q.weight",
+        "a.0.gate.weight+a.0.up.weight",
+        "a.1.gate.weight",
+        "a.1.up.weight",
     ]
 
 

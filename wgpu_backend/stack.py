@@ -68,6 +68,7 @@ class Stack(Model):
         ("attn_q", "attn_k", "attn_v"),
         ("ffn_gate", "ffn_up"),
         ("ffn_gate_shexp", "ffn_up_shexp"),
+        ("ffn_gate_exps", "ffn_up_exps"),
     )
 
     token_embedding: nn.Embedding = nn.weight("token_embd", "vocabulary", "width")

@@ -12,7 +12,7 @@ from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
 EXPERTS, USED, HIDDEN, INNER = 8, 3, 96, 64
-BY_EXPERT = ["linear_by_expert_add", "linear_by_expert_tiles", "linear_by_expert_q8"]
+BY_EXPERT = [f"linear_by_expert_{form}" for form in ("add", "gated", "tiles", "q8")]
 RULES = ["route", *BY_EXPERT]
 # Activations in eight bits; twice, as the second product rounds what the first made.
 ROUNDED = 1e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wgpu_backend.cpu import activation as activations
 from wgpu_backend.cpu.q8 import values_of
 from wgpu_backend.cpu.twin import Array, twin
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue
@@ -19,9 +20,13 @@ def linear_by_expert(
     *,
     used: int | None = None,
     prologue: Prologue = VALUES,
+    activation: str | None = None,
 ) -> Array:
     """Product of each row with the expert chosen for it; zeros for an id outside."""
     rows = x if prologue.form == "values" else values_of(x)
+    if activation is not None:
+        gates, ups = weights if weights.ndim == 4 else np.split(weights, 2, axis=1)
+        return getattr(activations, activation)(_each(gates, rows, ids)) * _each(ups, rows, ids)
     if used is not None:
         return _by_tiles(weights, rows, ids, bias, used)
     y = _each(weights, rows, ids)

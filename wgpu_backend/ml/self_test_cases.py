@@ -83,6 +83,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "route", LARGEST_ERROR, _routed
     yield "linear_by_expert_add", LARGEST_ERROR, by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
+    yield "linear_by_expert_gated", LARGEST_ERROR, _gated_experts
     yield "expert_sum", LARGEST_ERROR, _summed_experts
     for family in FAMILIES:
         yield from ((trial.rule, trial.largest_error, trial.build) for trial in family.trials)
@@ -155,3 +156,11 @@ def _routed(context: Context, rng: np.random.Generator) -> Tensor:
 def _summed_experts(context: Context, rng: np.random.Generator) -> Tensor:
     rows, weights = normal(context, rng, 5, 3, 36), normal(context, rng, 5, 3, 1)
     return normal(context, rng, 5, 36).add((rows * weights).sum(1).scale(factor=0.5))
+
+
+def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:
+    """Gates above projections, of three experts of thirteen rows each."""
+    both = quantised(context, rng, dtypes.Q4_0, rows=78).reshape(3, 26, 256)
+    ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(4)]))
+    gate, up = both.mulmat_id(normal(context, rng, 4, 1, 256), ids).chunk(2, 13)
+    return gate.swiglu(up)

@@ -3,7 +3,8 @@
 // `TASK_ROWS`, the rows of a task, and as `ids` each_pair or tiles.
 //
 // Experts lie one below the other, from row `skipped` of a weight on, which may lie in several parts:
-// `first_row` is the first row of all that this part holds.
+// `first_row` is the first row of all that this part holds. `each` rows are those of an expert, of which a
+// result has `m`, and `apart` rows lie between the gate and the projection that are joined.
 // @import lib/linear/no_bias as bias
 // @import lib/index/grid
 
@@ -12,7 +13,8 @@ const ADDS: bool = false;
 struct Params {
     m: u32, groups: u32, experts: u32, used: u32, x_used: u32, row_groups: u32, skipped: u32,
     first_row: u32, weights_rows: u32, x_offset: u32, ids_offset: u32, tiles: u32, pairs: u32,
-    bias_offset: u32, ids_strides: vec4<u32>,
+    bias_offset: u32, each: u32, apart: u32,
+    ids_strides: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -42,7 +44,7 @@ fn task_of(index: u32) -> Task {
     if place.x < params.tiles && place.y < params.row_groups {
         let expert = ids_expert(place.x);
         let row = place.y * TASK_ROWS;
-        let local = params.skipped + expert * params.m + row - params.first_row;
+        let local = params.skipped + expert * params.each + row - params.first_row;
         let apart = local >= params.weights_rows && 0u - local >= TASK_ROWS;
         task = Task(place.x, expert, row, local, expert < params.experts && !apart);
     }

@@ -18,6 +18,7 @@ from wgpu_backend.ops.moe.expert_tiles import again
 from wgpu_backend.ops.moe.experts import (
     by_rows,
     in_tiles,
+    is_gated,
     is_plain,
     linear_by_expert,
     pairs_of_a_tile,
@@ -30,7 +31,7 @@ TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
 
 def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply each pair of a token and a choice by itself, or those of a tile together."""
-    if is_plain(launch) or attributes_of(launch).prologue != Q8:
+    if is_plain(launch) or is_gated(launch) or attributes_of(launch).prologue != Q8:
         return None
     dtype = launch.operands["weights"].spec.dtype
     tiles, columns = in_tiles(launch), pairs_of_a_tile(launch)
@@ -56,6 +57,7 @@ def in_eight_bits(node: OpNode, graph: Graph) -> Node | None:
     """A product of experts in a format that has an integer form."""
     weights, x = node.arguments("weights", "x")
     fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and not is_plain(node.launch)
+    fits = fits and not is_gated(node.launch)
     if not graph.capabilities.software or attributes_of(node.launch).prologue != VALUES or not fits:
         return None
     return again(node, graph, x=graph.shared(q8_activations, x), prologue=Q8)

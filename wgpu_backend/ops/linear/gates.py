@@ -70,6 +70,6 @@ def require_whole(launch: Launch) -> None:
     joins = attributes_of(launch).epilogue != SUMS
     if joins and not lies_whole(weight):
         raise DeviceError(
-            f"linear that joins rows: the weight of {weight.spec.shape} lies in {_parts(weight)} "
+            f"product that joins rows: the weight of {weight.spec.shape} lies in {_parts(weight)} "
             f"bindings of the device, needs one"
         )

@@ -17,7 +17,14 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
-from wgpu_backend.ops.moe.experts import BIASED, in_tiles, is_plain, linear_by_expert, tiles_of
+from wgpu_backend.ops.moe.experts import (
+    BIASED,
+    in_tiles,
+    is_gated,
+    is_plain,
+    linear_by_expert,
+    tiles_of,
+)
 from wgpu_backend.ops.op import op
 
 
@@ -77,7 +84,7 @@ def tiles_for(ids: Node, experts: int, graph: Graph) -> Node | None:
 @linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_tiles")
 def together(node: OpNode, graph: Graph) -> Node | None:
     """A product of as many tokens as make tiles of most experts."""
-    if is_plain(node.launch) or in_tiles(node.launch):
+    if is_plain(node.launch) or in_tiles(node.launch) or is_gated(node.launch):
         return None
     weights, ids = node.arguments("weights", "x", "ids")[::2]
     tiles = tiles_for(ids, weights.spec.shape[0], graph)
@@ -89,7 +96,7 @@ def bias_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """A product by the chosen expert, in whichever form, and the bias of that expert."""
     found = graph.single_use_producer(node.operands["x"], "linear_by_expert")
     ids, bias = node.operands["ids"], node.operands["bias"]
-    if found is None or is_plain(found.launch) or "bias" in found.operands:
+    if found is None or not _takes_bias(found):
         return None
     weights, chosen = found.arguments("weights", "x", "ids")[::2]
     if weights.spec.dtype not in BIASED or bias.spec.dtype not in FLOATS:
@@ -99,6 +106,11 @@ def bias_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     if own.storage is not ids.storage or own.spec != ids.spec:
         return None
     return again(found, graph, bias=bias)
+
+
+def _takes_bias(product: OpNode) -> bool:
+    has_one = "bias" in product.operands or is_gated(product.launch)
+    return not has_one and not is_plain(product.launch)
 
 
 def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities
@@ -17,6 +18,7 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     attributes_of,
 )
+from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.linear.linear import WEIGHTS
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.q8 import FORMATS, GROUP, ROW, WORDS
@@ -30,14 +32,24 @@ NAME, PLAIN = "linear_by_expert", "ops/linear_by_expert_plain"
 EACH, TILES = "lib/experts/each_pair", "lib/experts/tiles"
 
 
-def select_portable(launch: Launch, _: Capabilities) -> Launch:
-    """Size the grid of the portable kernel, by pairs or tiles of them and by rows of one expert."""
+def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Size the grid of the portable kernel, by pairs or tiles of them and by rows of one expert.
+
+    Raises
+    ------
+    DeviceError
+        Gates and projections lie in several bindings.
+    """
     if launch.shader == PLAIN:
         return launch
-    sizes = {"ROWS": VECTOR_ROWS, "COLS": pairs_of_a_tile(launch), "WG": 64}
+    require_whole(launch)
+    joins = joined_rows(launch)
+    # Rasterisers have a faster kernel for gates and projections apart.
+    launch = replace(launch, last_resort=joins > 1 and capabilities.software)
+    sizes = {"ROWS": VECTOR_ROWS, "SOURCES": VECTOR_ROWS * joins, "WG": 64}
     rounded = attributes_of(launch).prologue.in_bytes
     form = {"x": "lib/q8/q8_load4", "X_GROUP": WORDS} if rounded else {}
-    choices = {**launch.choices, **form, **sizes}
+    choices = {**launch.choices, **form, **sizes, "COLS": pairs_of_a_tile(launch)}
     return by_rows(replace(launch, choices=choices), VECTOR_ROWS)
 
 
@@ -56,6 +68,11 @@ def in_tiles(launch: Launch) -> bool:
     return launch.choices["ids"] == TILES
 
 
+def is_gated(launch: Launch) -> bool:
+    """Whether a gate and a projection are joined."""
+    return attributes_of(launch).epilogue.activation is not None
+
+
 def pairs_of_a_tile(launch: Launch) -> int:
     """Pairs that are multiplied together."""
     return launch.operands["ids"].spec.shape[1] - 1 if in_tiles(launch) else 1
@@ -70,6 +87,7 @@ def linear_by_expert(
     *,
     used: int | None = None,
     prologue: Prologue = VALUES,
+    activation: str | None = None,
 ) -> Launch:
     """Multiply each row of `x` with the rows of the expert chosen for it, summing in f32.
 
@@ -78,7 +96,9 @@ def linear_by_expert(
     Parameters
     ----------
     weights : (experts, m, k), any float or block format, dense
-        Of a format of `q8.FORMATS`, where rows of `x` are rounded.
+        Of a format of `q8.FORMATS`, where rows of `x` are rounded. With an activation
+        (experts, 2 m, k), where each expert's gate is above its projection, or (2, experts, m, k),
+        where all gates are; in one binding of the device then, see `fits_gated`.
     x : (tokens, 1 or used, k), f32, f16 or bf16
         With 1 in the middle all experts of a token get the same row. In eight bits
         (tokens, 1 or used, k / 32, 12), u32, from `q8_activations`.
@@ -91,10 +111,13 @@ def linear_by_expert(
     used : int or None
         Experts a token, where `ids` are tiles.
     prologue : Prologue
+    activation : str or None
+        See `Epilogue`; k is a multiple of 32 then, and there are neither tiles nor a bias.
 
     Returns
     -------
-    (tokens, used, m), f32: ``weights[ids[t, u]] @ x[t, u] + bias[ids[t, u]]``.
+    (tokens, used, m), f32: ``weights[ids[t, u]] @ x[t, u] + bias[ids[t, u]]``; or the activation of
+    what the gate gives times what the projection does.
 
     Raises
     ------
@@ -103,6 +126,8 @@ def linear_by_expert(
         as the pairs may need, or `bias` is not one of these experts.
     DTypeError
         A weight has no integer form, or leaves no binding for a bias; or an operand another type.
+    DeviceError
+        When it is run: gates and projections lie in several bindings.
     """
     values = prologue.form == "values"
     _require_types(weights, x, values)
@@ -112,6 +137,8 @@ def linear_by_expert(
     snippets = {"ids": EACH} if values else {"ids": EACH, "x": ROW}
     work = launch.work if values else launch.work // 2
     launch = replace(launch, choices=snippets, work=work, attributes=attributes)
+    if activation is not None:
+        return _with_gate(launch, weights, activation, plain=used is None and bias is None)
     if used is not None:
         launch = _tiled(launch)
     if bias is not None:
@@ -220,17 +247,40 @@ def _with_bias(launch: Launch, bias: Node) -> Launch:
     )
 
 
+def _with_gate(launch: Launch, weights: Node, activation: str, *, plain: bool) -> Launch:
+    """Launch of gates and projections, joined by an activation."""
+    *lead, experts, m, k = weights.spec.shape
+    _require_groups(k)
+    require(
+        plain and tuple(lead) in ((), (2,)),
+        ShapeError,
+        f"{NAME}: a gate with weights of {weights.spec.shape}, needs (experts, 2 m, k) or "
+        "(2, experts, m, k), and neither tiles nor a bias",
+    )
+    rows = 2 * m if lead else m  # as if they were those of one expert
+    launch = replace(launch, out=Spec.dense((*launch.out.shape[:-1], rows), F32))
+    launch = gated(NAME, launch, activation)
+    found = attributes_of(launch)
+    return replace(
+        launch,
+        params={**launch.params, "each": m, "apart": experts * m if lead else m // 2},
+        attributes=replace(found, epilogue=Epilogue(activation)),
+    )
+
+
 def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
     """Launch of the sums; what follows the second axis of x may be values, or groups of them."""
-    require_rank(NAME, "weights", weights, 3, 3)
+    require_rank(NAME, "weights", weights, 3, 4)
     _require_rows(NAME, weights, x, used)
     rows, skipped = _rows_below_each_other(NAME, weights)
-    (tokens, x_used), (experts, m, k) = x.spec.shape[:2], weights.spec.shape
+    (tokens, x_used), (experts, m, k) = x.spec.shape[:2], weights.spec.shape[-3:]
     return Launch(
         Spec.dense((tokens, used, m), F32),
         {"weights": rows, "x": x, "ids": ids},
         params={
             "m": m,
+            "each": m,
+            "apart": 0,
             "groups": k // GROUP,
             "experts": experts,
             "used": used,
@@ -247,7 +297,7 @@ def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
 
 def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
     """Rows of `x` are as long as those of the weights, and a token has one or one an expert."""
-    x_used, k = x.spec.shape[1], weights.spec.shape[2]
+    x_used, k = x.spec.shape[1], weights.spec.shape[-1]
     cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
     require(
         cols == k,
@@ -266,7 +316,8 @@ def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
 
     Weights are split by rows, wherever experts end.
     """
-    experts, m, k = weights.spec.shape
+    *lead, m, k = weights.spec.shape
+    experts = math.prod(lead)
     require(
         weights.spec.is_dense and weights.spec.offset % max(k, 1) == 0,
         ShapeError,

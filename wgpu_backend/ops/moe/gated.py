@@ -1,0 +1,65 @@
+"""Rules that make one product of the gates and the projections of chosen experts."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.linear.attributes import VALUES, attributes_of
+from wgpu_backend.ops.linear.gates import lies_whole
+from wgpu_backend.ops.linear.rules import ACTIVATIONS
+from wgpu_backend.ops.moe.expert_tiles import again
+from wgpu_backend.ops.moe.experts import NAME, in_tiles, is_gated, is_plain, linear_by_expert
+
+
+@linear_by_expert.fuses(*ACTIVATIONS, name="linear_by_expert_gated")
+def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
+    """Products of few tokens whose weights are neighbours, expert by expert or all together."""
+    a, b = (node.operands[name] for name in "ab")
+    if a.storage is b.storage:
+        return _halves(node, graph)
+    gate, up = (graph.single_use_producer(x, NAME) for x in (a, b))
+    if gate is None or up is None or not (_fits(gate) and _fits(up)):
+        return None
+    given, other = (found.arguments("weights", "x", "ids") for found in (gate, up))
+    weights = _neighbours(given[0], other[0])
+    if weights is None or not all(map(_alike, given[1:], other[1:])):
+        return None
+    return again(gate, graph, weights=weights, activation=ACTIVATIONS[node.op])
+
+
+def _halves(node: OpNode, graph: Graph) -> Node | None:
+    """The halves of each row of one product, which nobody else reads."""
+    a, b = (node.operands[name] for name in "ab")
+    *rows, m = a.spec.shape
+    whole = Spec.dense((*rows, 2 * m), F32)
+    parts = [Spec(a.spec.shape, F32, whole.strides, offset) for offset in (0, m)]
+    found = graph.producer(Node(whole, a.storage), NAME)
+    if found is None or not _fits(found) or [a.spec, b.spec] != parts:
+        return None
+    if not lies_whole(found.operands["weights"]) or not graph.read_by(a.storage, node):
+        return None
+    return again(found, graph, activation=ACTIVATIONS[node.op])
+
+
+def _fits(found: OpNode) -> bool:
+    """Whether a product is one of pairs, in f32, with nothing behind its sums."""
+    launch = found.launch
+    bare = not (is_plain(launch) or in_tiles(launch) or "bias" in found.operands)
+    return bare and not is_gated(launch) and attributes_of(launch).prologue == VALUES
+
+
+def _alike(a: Node, b: Node) -> bool:
+    return a.storage is b.storage and a.spec == b.spec
+
+
+def _neighbours(a: Node, b: Node) -> Node | None:
+    """Weights that lie one behind the other, as one with an axis more."""
+    spec = a.spec
+    if a.storage is not b.storage or spec.shape != b.spec.shape or len(spec.shape) != 3:
+        return None
+    if not spec.is_dense or spec.offset + spec.size != b.spec.offset or not lies_whole(a):
+        return None
+    dense = Spec.dense((2, *spec.shape), spec.dtype)
+    return Node(Spec(dense.shape, spec.dtype, dense.strides, spec.offset), a.storage)
