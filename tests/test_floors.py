@@ -31,6 +31,7 @@ FLOORS = (
         "tokenizer",
         "chat_template",
         "sample",
+        "output_parsers",
     ),
     ("device",),
     ("graph",),
