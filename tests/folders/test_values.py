@@ -26,6 +26,14 @@ def interleaved(x, heads):
     return made
 
 
+def apart(x, heads, kv_heads):
+    """Queries, keys and values by their definition: a group has its heads' queries, key, value."""
+    each = heads // kv_heads
+    groups = x.reshape(kv_heads, each + 2, -1, x.shape[1])
+    parts = (groups[:, :each], groups[:, each], groups[:, each + 1])
+    return np.concatenate([part.reshape(-1, x.shape[1]) for part in parts])
+
+
 CASES = {
     "interleaved": ((24, 3), lambda x: v.halves_interleaved(x, 3), lambda x: interleaved(x, 3)),
     "transposed": ((5, 33), v.transposed, lambda x: x.T),
@@ -35,6 +43,28 @@ CASES = {
     "first halves": ((3, 6, 5), lambda x: v.half(x, 0), lambda x: x[:, :3]),
     "second halves": ((3, 6, 5), lambda x: v.half(x, 1), lambda x: x[:, 3:]),
     "later rows": ((7, 2), lambda x: v.without_first(x, 3), lambda x: x[3:]),
+    "three of each head": (
+        (18, 3),
+        lambda x: v.queries_keys_values(x, 3, 3),
+        lambda x: apart(x, 3, 3),
+    ),
+    "heads that share": (
+        (32, 3),
+        lambda x: v.queries_keys_values(x, 12, 2),
+        lambda x: apart(x, 12, 2),
+    ),
+    "rows of heads, turned": (
+        (21, 4),
+        lambda x: v.transposed(v.rows_of_each(v.matrices(x, 3), 2, 7)),
+        lambda x: x.reshape(3, 7, 4)[:, 2:].swapaxes(1, 2),
+    ),
+    "an axis less": ((5, 1, 4), lambda x: v.shaped(x, 5, 4), lambda x: x[:, 0]),
+    "a row as groups": ((12,), lambda x: v.shaped(x, 3, 4), lambda x: x.reshape(3, 4)),
+    "decays": (
+        (3, 4),
+        v.negative_exponentials,
+        lambda x: -np.exp(x.astype("f8")).astype("f4"),
+    ),
     "one more": ((33,), lambda x: v.plus(x, 1.0), lambda x: x + 1),
     "stacked": ((3, 4), lambda x: v.stacked([x, v.plus(x, 1.0)]), lambda x: np.stack([x, x + 1])),
     "even of transposed": (
@@ -90,6 +120,10 @@ def test_packed_mxfp4_has_the_same_codes_in_gguf_order(tmp_path, rng):
     ("change", "message"),
     [
         (lambda x: v.halves_interleaved(x, 2), "has 5 rows, needs an even number for each of 2"),
+        (lambda x: v.queries_keys_values(x, 3, 2), "has 5 rows, needs those of 3 heads and 2"),
+        (lambda x: v.matrices(x, 2), r"of shape \(5, 6\), needs a multiple of 2 rows"),
+        (lambda x: v.rows_of_each(x, 2, 6), r"of shape \(5, 6\), needs rows 2 to 6"),
+        (lambda x: v.shaped(x, 6, 5), r"of shape \(5, 6\), needs as many values as \(6, 5\)"),
         (lambda x: v.every_other(x, 0), r"of shape \(5, 6\), needs an even number of rows"),
         (lambda x: v.scaled(x, np.ones((2, 3), "f4"), (2, 3)), r"has scales of shape \(2, 3\)"),
         (lambda x: v.stacked([x, v.transposed(x)]), r"parts of f32 \(5, 6\) and of f32 \(6, 5\)"),

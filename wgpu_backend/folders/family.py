@@ -28,6 +28,7 @@ _USELESS = re.compile(
     r"|^(model\.)?(vision|visual|audio|multi_modal)|vision_tower|^pooler\.|mm_projector"
 )
 _ROPE_THETAS = ("global_rope_theta", "rope_theta", "rotary_emb_base")
+_SCANS = (".A_log", ".D")
 _PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct")
 
 
@@ -129,7 +130,7 @@ class Family:
         part = numbers[1] if len(numbers) == 2 else None
         changes: Mapping[str, Change | None] = {to: None} if isinstance(to, str) else to
         return [
-            (f"{_numbered(made, numbers)}.{suffix}", part, self._changed(values, suffix, change))
+            (_numbered(made, numbers) + suffix, part, self._changed(values, suffix, change))
             for made, change in changes.items()
         ]
 
@@ -141,17 +142,19 @@ class Family:
     def _changed(self, values: Values, suffix: str, change: Change | None) -> Values:
         if change is None:
             return values
-        if suffix == "bias":  # its values are moved as the rows of its matrix are
+        if suffix == ".bias":  # its values are moved as the rows of its matrix are
             return flat(change(columns(values), self.settings))
         return change(values, self.settings)
 
 
 def parted(name: str) -> tuple[str, str]:
-    """Module and suffix: biases of gpt-oss end in ``_bias``, its weights in nothing."""
-    for end, suffix in ((".weight", "weight"), (".bias", "bias"), ("_bias", "bias")):
+    """Module and suffix: biases may end in ``_bias``, weights in nothing; scans have no suffix."""
+    if name.endswith(_SCANS):
+        return name, ""
+    for end, suffix in ((".weight", ".weight"), (".bias", ".bias"), ("_bias", ".bias")):
         if name.endswith(end):
             return name.removesuffix(end), suffix
-    return name, "weight"
+    return name, ".weight"
 
 
 def _numbered(name: str, numbers: list[int]) -> str:
@@ -242,6 +245,7 @@ def bools(values: list[bool]) -> Value:
     return np.array(values, np.bool)
 
 
+EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _UINTS = {
     "context_length": (
         "max_position_embeddings", "n_ctx", "n_positions", "max_sequence_length",
@@ -251,7 +255,7 @@ _UINTS = {
     "feed_forward_length": ("intermediate_size", "n_inner", "hidden_dim"),
     "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
     "attention.head_count_kv": ("num_key_value_heads", "n_kv_heads"),
-    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "expert_count": EXPERT_COUNTS,
     "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
     "expert_group_count": ("n_group",),
     "expert_group_used_count": ("topk_group",),

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders.family import Family, layer_count
+from wgpu_backend.folders.family import EXPERT_COUNTS, Family, layer_count
 from wgpu_backend.folders.values import Values, stacked
 from wgpu_backend.folders.weights import Weights
 
 # Of matrices, as llama.cpp's converter has it: small ones whose errors all tokens have.
 _ALWAYS_F32 = (
     "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "position_embd.weight",
-    "token_types.weight", "_norm.weight",
+    "token_types.weight", "_norm.weight", "ssm_conv1d.weight",
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def renamed(weights: Weights, family: Family) -> dict[str, Values]:
 
 
 def _together(weights: Weights, family: Family, name: str, parts: Mapping[int, Values]) -> Values:
-    count = family.settings.uint("num_local_experts", "num_experts", default=len(parts))
+    count = family.settings.uint(*EXPERT_COUNTS, default=len(parts))
     missing = next((number for number in range(count) if number not in parts), None)
     if missing is not None or len(parts) != count:
         which = "" if missing is None else f", number {missing} is missing"

@@ -129,6 +129,32 @@ def plus(x: Values, addend: float) -> Values:
     )
 
 
+def negative_exponentials(x: Values) -> Values:
+    """Minus the exponentials of values, rounded to f32: decays whose logarithms folders have."""
+
+    def read(begin: int, end: int) -> Rows:
+        logarithms = as_f32(x.read(begin, end), x.dtype).astype(np.float64)
+        return -np.exp(logarithms).astype(np.float32)
+
+    return Values(x.shape, F32, read, x.step)
+
+
+def shaped(x: Values, *shape: int) -> Values:
+    """The same rows under another shape.
+
+    Raises
+    ------
+    ModelError
+        The shape has others, or more or fewer.
+    """
+    if math.prod(shape) != math.prod(x.shape) or (shape[-1] != x.cols and x.rows != 1):
+        raise ModelError(f"of shape {x.shape}, needs as many values as {shape}")
+    if shape[-1] == x.cols:
+        return replace(x, shape=shape)
+    cols = shape[-1]
+    return Values(shape, x.dtype, lambda b, e: x.read(0, 1).reshape(-1, cols)[b:e])
+
+
 def columns(x: Values) -> Values:
     """Each value a row: biases, to be changed as the rows of their matrices are."""
 
@@ -213,16 +239,76 @@ def half(x: Values, which: int) -> Values:
     """
     _require_even(x)
     rows = x.shape[-2] // 2
+    return rows_of_each(x, which * rows, (which + 1) * rows)
+
+
+def rows_of_each(x: Values, first: int, end: int) -> Values:
+    """Some rows of each matrix.
+
+    Raises
+    ------
+    ModelError
+        They have fewer.
+    """
+    whole, rows = x.shape[-2], end - first
+    if not first < end <= whole:
+        raise ModelError(f"of shape {x.shape}, needs rows {first} to {end}")
 
     def read(begin: int, end: int) -> Rows:
         made: list[Rows] = []
         for at in range(begin // rows, -(-end // rows)):
             low, high = max(begin - at * rows, 0), min(end - at * rows, rows)
-            start = (2 * at + which) * rows
+            start = at * whole + first
             made.append(x.read(start + low, start + high))
         return np.concatenate(made)
 
     return Values((*x.shape[:-2], rows, x.shape[-1]), x.dtype, read)
+
+
+def matrices(x: Values, count: int) -> Values:
+    """A matrix as several, one behind the other: (count, rows / count, cols).
+
+    Raises
+    ------
+    ModelError
+        Its rows are no multiple of the count.
+    """
+    if len(x.shape) != 2 or not count or x.rows % count:
+        raise ModelError(f"of shape {x.shape}, needs a multiple of {count} rows")
+    return replace(x, shape=(count, x.rows // count, x.cols))
+
+
+def queries_keys_values(x: Values, heads: int, kv_heads: int) -> Values:
+    """All queries, then all keys, then all values, where each group of heads had its own.
+
+    Parameters
+    ----------
+    x : Values
+        Rows of a group: of its heads' queries, of its key, of its value.
+    heads, kv_heads : int
+        Of queries, and groups.
+
+    Raises
+    ------
+    ModelError
+        The rows are not those of so many heads.
+    """
+    count = heads + 2 * kv_heads
+    if not kv_heads or heads % kv_heads or x.rows % count:
+        raise ModelError(f"has {x.rows} rows, needs those of {heads} heads and {kv_heads} for keys")
+    size, group = x.rows // count, heads // kv_heads + 2
+    places = np.arange(count).reshape(kv_heads, group)
+    order = np.concatenate([places[:, :-2].reshape(-1), places[:, -2], places[:, -1]])
+
+    def read(begin: int, end: int) -> Rows:
+        made: list[Rows] = []
+        for at in range(begin // size, -(-end // size)):
+            low, high = max(begin - at * size, 0), min(end - at * size, size)
+            start = int(order[at]) * size
+            made.append(x.read(start + low, start + high))
+        return np.concatenate(made)
+
+    return Values(x.shape, x.dtype, read)
 
 
 def without_first(x: Values, rows: int) -> Values:

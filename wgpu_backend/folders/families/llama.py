@@ -86,9 +86,14 @@ class Llama(Decoder):
 
     def extra(self) -> dict[str, Values]:
         """Factors of frequencies, in Llama 3.1 and later."""
-        if self.rope.text("rope_type", default="default") != "llama3":
-            return {}
-        return {"rope_freqs.weight": constant(llama3_factors(self.rope, head_size(self.settings)))}
+        return llama3_extra(self)
+
+
+def llama3_extra(made: Family) -> dict[str, Values]:
+    """Tensor of the factors of frequencies, where they are Llama 3.1's."""
+    if made.rope.text("rope_type", default="default") != "llama3":
+        return {}
+    return {"rope_freqs.weight": constant(llama3_factors(made.rope, head_size(made.settings)))}
 
 
 def llama3_factors(rope: Settings, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -122,6 +127,37 @@ class Granite(Llama):
             key: s.number(name) for key, name in _MULTIPLIERS.items() if name in s
         }
         return {**super().keys(), **multipliers}
+
+
+@family("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM")
+class GraniteMoe(Granite):
+    """Experts of all layers, gates above the rest, and perhaps one that all tokens share."""
+
+    architecture = "granitemoe"
+    names = named(
+        ENDS,
+        ATTENTION,
+        ROTATED,
+        {
+            "block_sparse_moe.router.layer": "ffn_gate_inp",
+            "block_sparse_moe.input_linear": {
+                "ffn_gate_exps": first_half,
+                "ffn_up_exps": second_half,
+            },
+            "block_sparse_moe.output_linear": "ffn_down_exps",
+            "shared_mlp.input_linear": {
+                "ffn_gate_shexp": first_half,
+                "ffn_up_shexp": second_half,
+            },
+            "shared_mlp.output_linear": "ffn_down_shexp",
+        },
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """The width of what is shared."""
+        s, name = self.settings, "shared_intermediate_size"
+        key = "expert_shared_feed_forward_length"
+        return {**super().keys(), **({key: s.uint(name)} if s.value(name) else {})}
 
 
 _MULTIPLIERS = {

@@ -1,0 +1,136 @@
+"""GPT-NeoX, Falcon, BLOOM: queries, keys and values of each head, or group of heads, together."""
+
+from __future__ import annotations
+
+from wgpu_backend.config import Value
+from wgpu_backend.folders.family import Family, Names, family, head_size, named
+from wgpu_backend.folders.settings import Settings
+from wgpu_backend.folders.values import Values, queries_keys_values
+
+MLP: Names = {"mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
+
+
+def of_each_head(x: Values, settings: Settings) -> Values:
+    """Rows of a matrix whose heads have a key and a value each."""
+    heads = settings.uint("num_attention_heads", "n_head")
+    return queries_keys_values(x, heads, heads)
+
+
+def of_groups(x: Values, settings: Settings) -> Values:
+    """Rows of a matrix whose groups of heads share a key and a value."""
+    heads = settings.uint("num_attention_heads", "n_head")
+    return queries_keys_values(x, heads, kv_heads(settings))
+
+
+def kv_heads(settings: Settings) -> int:
+    """Heads of keys in a Falcon: of its first architecture, one or as many as of queries."""
+    heads = settings.uint("num_attention_heads", "n_head")
+    if settings.flag("new_decoder_architecture", default=False):
+        return settings.uint("num_kv_heads", "n_head_kv", default=heads)
+    return 1 if settings.flag("multi_query", default=True) else heads
+
+
+@family("GPTNeoXForCausalLM")
+class GptNeoX(Family):
+    """Pythia and others."""
+
+    architecture = "gptneox"
+    prefixes = ("gpt_neox.",)
+    left_out = ("attention.head_count_kv", "attention.layer_norm_rms_epsilon")
+    names = named(
+        {"embed_in": "token_embd", "final_layer_norm": "output_norm", "embed_out": "output"},
+        {
+            "input_layernorm": "attn_norm",
+            "attention.query_key_value": {"attn_qkv": of_each_head},
+            "attention.dense": "attn_output",
+            "post_attention_layernorm": "ffn_norm",
+        },
+        MLP,
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """How much of a head is rotated, and whether blocks stand side by side."""
+        s = self.settings
+        share = self.rope.number("partial_rotary_factor", default=0.25)
+        return {
+            "rope.dimension_count": int(share * head_size(s)),
+            "use_parallel_residual": s.flag("use_parallel_residual", default=True),
+        }
+
+
+@family("FalconForCausalLM", "RWForCausalLM")
+class Falcon(Family):
+    """Falcon 7B, 11B, 40B and 180B."""
+
+    architecture = "falcon"
+    prefixes = ("transformer.",)
+    left_out = ("attention.layer_norm_rms_epsilon",)
+    names = named(
+        {"word_embeddings": "token_embd", "ln_f": "output_norm", "lm_head": "output"},
+        {
+            "input_layernorm": "attn_norm",
+            "ln_mlp": "attn_norm",
+            "ln_attn": "attn_norm_2",
+            "self_attention.query_key_value": {"attn_qkv": of_groups},
+            "self_attention.dense": "attn_output",
+        },
+        MLP,
+        stack="h",
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """Sizes that published files leave out.
+
+        Raises
+        ------
+        ModelError
+            Positions are told by ALiBi, or blocks are in turn: Falcon RW, another architecture.
+        """
+        s = self.settings
+        if s.flag("alibi", default=False):
+            raise s.error("alibi", "is true, needs false: Falcon RW is another architecture")
+        if not s.flag("parallel_attn", default=True):
+            raise s.error("parallel_attn", "is false, needs true")
+        return {
+            "context_length": s.uint("max_position_embeddings", default=2048),
+            "tensor_data_layout": "jploski",
+            "feed_forward_length": s.uint("ffn_hidden_size", default=4 * s.uint("hidden_size")),
+            "attention.head_count_kv": kv_heads(s),
+        }
+
+
+@family("BloomForCausalLM", "BloomModel")
+class Bloom(Family):
+    """ALiBi, and a norm behind the embedding."""
+
+    architecture = "bloom"
+    prefixes = ("transformer.",)
+    left_out = ("attention.layer_norm_rms_epsilon", "rope.freq_base")
+    useless = r"^lm_head\.weight$"  # the embedding
+    names = named(
+        {
+            "word_embeddings": "token_embd",
+            "word_embeddings_layernorm": "token_embd_norm",
+            "ln_f": "output_norm",
+        },
+        {
+            "input_layernorm": "attn_norm",
+            "self_attention.query_key_value": {"attn_qkv": of_each_head},
+            "self_attention.dense": "attn_output",
+            "post_attention_layernorm": "ffn_norm",
+        },
+        MLP,
+        stack="h",
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """Sizes that published files leave out."""
+        s = self.settings
+        width, heads = s.uint("hidden_size", "n_embed"), s.uint("num_attention_heads", "n_head")
+        return {
+            "context_length": s.uint("seq_length", default=2048),
+            "embedding_length": width,
+            "feed_forward_length": 4 * width,
+            "attention.head_count": heads,
+            "attention.head_count_kv": heads,
+        }
