@@ -8,6 +8,7 @@ Expressive Dynamic State Evolution", §4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -137,6 +138,13 @@ class LowRank(nn.Module):
         return y if self.bias is None else y.add(self.bias)
 
 
+@dataclass(slots=True)
+class FirstValues:
+    """Values of the first layer in a pass, (tokens, width), which the others mix theirs with."""
+
+    rows: Tensor | None = None
+
+
 class TimeMix7(TimeMix):
     """States that forget along a key of their own and learn at rates that the token says (§4)."""
 
@@ -150,15 +158,15 @@ class TimeMix7(TimeMix):
         self.decay, self.rate = LowRank("time_mix_w"), LowRank("time_mix_a")
         self.first_share, self.gate = LowRank("time_mix_v"), LowRank("time_mix_g", biased=False)
 
-    def forward(
-        self, x: Tensor, shift: Tensor, batch: Batch, first: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """(tokens, width) to the same, for `output`, and the values of the first layer."""
+    def forward(self, x: Tensor, shift: Tensor, batch: Batch, first: FirstValues) -> Tensor:
+        """(tokens, width) to the same, for `output`."""
         r, w, k, v, a, g = self._mixed(x, shift)
         decay = self.decay(w, lambda low: low.tanh()).sigmoid().scale(factor=_DECAY)
         r, k, own = self.receptance(r), self.key(k), self.value(v)
-        if first is not None:
-            own = own.add(first.sub(own).mul(self.first_share(v).sigmoid()))
+        if first.rows is None:
+            first.rows = own
+        else:
+            own = own.add(first.rows.sub(own).mul(self.first_share(v).sigmoid()))
         rate, state = self.rate(a).sigmoid(), batch.state(self.layer, "wkv")
         removed = self.by_head(k.mul(self.removal)).l2_norm(eps=1e-12)
         k = k.add(k.mul(rate - 1.0).mul(self.replacement))
@@ -171,7 +179,7 @@ class TimeMix7(TimeMix):
         )
         kept = self.by_head(r.mul(k).mul(self.bonus)).sum_rows().mul(self.by_head(own))
         y = self.normed(y).add(kept.reshape(-1, self.width))
-        return y.mul(self.gate(g, lambda low: low.sigmoid())), own if first is None else first
+        return y.mul(self.gate(g, lambda low: low.sigmoid()))
 
     def _mixed(self, x: Tensor, shift: Tensor) -> list[Tensor]:
         """Six mixtures of each token with the one before."""
@@ -199,12 +207,12 @@ class RwkvLayer(nn.DecoderLayer):
         row = (1, self.width)
         return StateShape(time=row, channel=row, wkv=(heads, head, head))
 
-    def step(self, x: Tensor, batch: Batch, first: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(tokens, width) to the same, and the values of RWKV-7's first layer."""
+    def forward(self, x: Tensor, batch: Batch, first: FirstValues | None = None) -> Tensor:
+        """(tokens, width) to the same; RWKV-7 needs the values of its first layer."""
         normed = self.time_norm(x)
         shift = before(normed, self.index, "time", batch)
         if isinstance(self.time, TimeMix7):
-            y, first = self.time.forward(normed, shift, batch, first)
+            y = self.time.forward(normed, shift, batch, first or FirstValues())
         else:
             y = self.time.forward(normed, shift, batch)
         x = self.time.output(y, x)
@@ -212,7 +220,7 @@ class RwkvLayer(nn.DecoderLayer):
         shift = before(normed, self.index, "channel", batch)
         if self.last:
             x, normed, shift = (batch.wanted(rows) for rows in (x, normed, shift))
-        return x.add(self.channel.forward(normed, shift)), first
+        return x.add(self.channel.forward(normed, shift))
 
 
 class Rwkv(Decoder):
@@ -232,10 +240,10 @@ class Rwkv(Decoder):
 
     def hidden(self, batch: Batch) -> Tensor:
         """States of the wanted rows after the last norm."""
-        x, first = self.embedding_norm(self.embed(batch)), None
+        x, first = self.embedding_norm(self.embed(batch)), FirstValues()
         rescaled = self.config.uint("rescale_every_n_layers", 0)
         for i, layer in enumerate(self.layers):
-            x, first = cast("RwkvLayer", layer).step(x, batch, first)
+            x = cast("RwkvLayer", layer).forward(x, batch, first)
             if rescaled and (i + 1) % rescaled == 0:
                 x = x.scale(factor=0.5)
             x = self.steered(i, x)

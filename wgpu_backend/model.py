@@ -230,8 +230,7 @@ class Model(Module, ABC):
             The model is an encoder.
         """
         if not self.has_logits:
-            name = self.config.architecture
-            raise self.fail(f"{name} is an encoder and has no logits; use embed")
+            raise self._no_logits()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every vocabulary entry: (outputs, vocabulary), f32.
@@ -241,8 +240,11 @@ class Model(Module, ABC):
         ModelError
             The model has none.
         """
-        self.require_logits()
-        raise NotImplementedError
+        raise self._no_logits()
+
+    def _no_logits(self) -> ModelError:
+        name = self.config.architecture
+        return self.fail(f"{name} is an encoder and has no logits; use embed")
 
     def vector(self, pooled: Tensor) -> Tensor:
         """What becomes of (texts, cols) states once a text has one, before its length is 1."""

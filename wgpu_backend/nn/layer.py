@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -43,7 +44,7 @@ class FeedForward(Protocol):
         ...
 
 
-class DecoderLayer(Module):
+class DecoderLayer(Module, ABC):
     """A layer of a decoder: something that mixes tokens, and whatever else."""
 
     mixer: Mixer
@@ -53,9 +54,9 @@ class DecoderLayer(Module):
         """What the layer keeps of the past: what its mixer does."""
         return self.mixer.cached
 
+    @abstractmethod
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(tokens, width) to the same; of the last layer only the wanted rows."""
-        raise NotImplementedError
 
 
 class Layer(DecoderLayer):
