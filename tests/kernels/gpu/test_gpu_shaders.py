@@ -92,6 +92,8 @@ ROWS_IN_F16 = {
     "rows": f"{GPU}/lib/tile_rows_f16",
 }
 CASES += [(f"{GPU}/matmul_tiled", ROWS_IN_F16)]
+ROWS_IN_BYTES = {"rows": f"{GPU}/lib/tile_rows_bytes", "weights": "formats/int8/q4_k"}
+CASES += [(f"{GPU}/matmul_tiled", {**ROWS_IN_F16, **ROWS_IN_BYTES})]
 TABLES = [("iq4_nl", "iq4"), ("iq4_xs", "iq4"), ("mxfp4", "fp4")]
 CASES += [
     (kernel, {**choices, "weights": f"formats/int8/{dtype}", "table": f"{GPU}/table/{table}"})

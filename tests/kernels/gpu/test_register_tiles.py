@@ -115,6 +115,30 @@ def test_products_in_f16_take_values_of_any_size(wide, check, rng, dtype, scale)
 
 
 @pytest.mark.any_width
+@pytest.mark.parametrize(
+    ("dtype", "k"),
+    [
+        (Q4_0, 96),
+        pytest.param(Q8_0, 96, marks=pytest.mark.slow),
+        pytest.param(Q4_K, 256, marks=pytest.mark.slow),
+        pytest.param(Q6_K, 256, marks=pytest.mark.slow),
+        pytest.param(Q2_K, 256, marks=pytest.mark.slow),
+        pytest.param(Q3_K, 256, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_blocks_stay_packed_until_they_are_multiplied_in_f16(wide, check, rng, dtype, k):
+    data, x = weight_bytes(rng, 35, k, dtype, 1 / 16), rng.standard_normal((33, k), "f4")
+    check(
+        wide,
+        lambda ctx: linear(
+            weight(ctx._executor, 35, k, dtype, data), tensor(ctx, x), precision="f16"
+        ),
+        limit=OF_F16 / 4,
+    )
+
+
+@pytest.mark.any_width
 @pytest.mark.parametrize("value", [65504, 6e-8, 0])
 def test_weights_in_f16_of_any_size(wide, check, rng, value):
     """The largest and the smallest there are, and none."""

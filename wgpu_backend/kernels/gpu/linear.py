@@ -85,8 +85,16 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
     m, n = _extents(launch)
     dtype = launch.operands["weights"].spec.dtype
     tile, choices = f16_tile(m, n, capabilities, dtype)
-    plain = PLAIN_F16 if dtype == F16 else {}
-    return _tiled(launch, TILED, tile, {**choices, **TILED_F16, **plain})
+    return _tiled(launch, TILED, tile, {**choices, **TILED_F16, **_tile_rows(dtype)})
+
+
+def _tile_rows(dtype: DType) -> Mapping[str, str]:
+    """How threads bring rows of a tile in f16: as they are, packed, or as f32."""
+    if dtype == F16:
+        return PLAIN_F16
+    if dtype in FORMATS and dtype not in TABLES:
+        return {"weights": f"formats/int8/{dtype}", "rows": "kernels/gpu/lib/tile_rows_bytes"}
+    return {}
 
 
 def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:

@@ -15,13 +15,14 @@ var<workgroup> tile_x: array<vec4<f16>, 8u * TILE_N>;
 var<workgroup> w_powers: array<f32, TILE_M>;
 var<workgroup> x_powers: array<f32, TILE_N>;
 
-struct Slab { w: array<rows_Item, W_ITEMS>, x: array<array<vec4<f32>, 8>, X_ITEMS> }
+struct Slab { w: array<rows_Item, W_ITEMS>, x: array<array<vec4<f32>, 8>, X_ITEMS>, g: u32 }
 // Where the rows and columns of a thread begin, in groups of 32 and in vectors.
 struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
 // The items of a thread in group `g` of each row and column.
 fn brought(starts: Starts, g: u32) -> Slab {
     var slab: Slab;
+    slab.g = g;
     // @unroll
     for (var j = 0u; j < W_ITEMS; j++) {
         slab.w[j] = rows_item(starts.w[j] + g);
@@ -41,11 +42,11 @@ fn put_slab(slab: Slab, lane: u32) {
     for (var j = 0u; j < W_ITEMS; j++) {
         if TILE_M % WG == 0u || lane + j * WG < TILE_M {
             let i_j = lane + j * WG;
-            let power_j = rows_power(slab.w[j]);
-            w_powers[plane_place(i_j)] = power_j.x;
+            let row_j = rows_row(slab.w[j], slab.g);
+            w_powers[plane_place(i_j)] = row_j.power;
             // @unroll
             for (var k = 0u; k < 8u; k++) {
-                tile_w[(k / 2u * TILE_M + i_j) * 2u + k % 2u] = rows_four(slab.w[j], k, power_j.y);
+                tile_w[(k / 2u * TILE_M + i_j) * 2u + k % 2u] = rows_four(row_j, k);
             }
         }
     }

@@ -13,9 +13,11 @@ fn buf_item(group: u32) -> buf_Item {
     return item;
 }
 
-// What a group lacks when it is put, and what it is multiplied by: powers of two that f16 has without
-// bits missing. So the largest magnitude is below 4.
-fn buf_power(item: buf_Item) -> vec2<f32> {
+// A group that is put, what it is multiplied by, and what it then lacks: powers of two that f16 has
+// without bits missing. So the largest magnitude is below 4.
+struct buf_Row { values: array<vec4<f16>, 8>, by: f16, power: f32 }
+
+fn buf_row(item: buf_Item, g: u32) -> buf_Row {
     var most = abs(item.values[0]);
     // @unroll
     for (var k = 1u; k < 8u; k++) {
@@ -23,9 +25,10 @@ fn buf_power(item: buf_Item) -> vec2<f32> {
     }
     let largest = bitcast<u32>(f32(max(max(most.x, most.y), max(most.z, most.w))));
     let power = clamp(largest & 0x7f800000u, 0x38800000u, 0x47000000u) - 0x00800000u;
-    return vec2<f32>(bitcast<f32>(power), bitcast<f32>(0x7f000000u - power));
+    let by = f16(bitcast<f32>(0x7f000000u - power));
+    return buf_Row(item.values, by, bitcast<f32>(power));
 }
 
-fn buf_four(item: buf_Item, k: u32, by: f32) -> vec4<f16> {
-    return item.values[k] * f16(by);
+fn buf_four(row: buf_Row, k: u32) -> vec4<f16> {
+    return row.values[k] * row.by;
 }

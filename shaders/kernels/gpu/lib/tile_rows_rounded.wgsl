@@ -8,11 +8,14 @@ fn buf_item(group: u32) -> buf_Item {
     return buf_Item(values);
 }
 
-// What a group lacks when it is put, and what it is multiplied by.
-fn buf_power(item: buf_Item) -> vec2<f32> {
-    return power_of(item.values);
+// A group that is put, what it is multiplied by, and what it then lacks.
+struct buf_Row { values: array<vec4<f32>, 8>, by: f32, power: f32 }
+
+fn buf_row(item: buf_Item, g: u32) -> buf_Row {
+    let power = power_of(item.values);
+    return buf_Row(item.values, power.y, power.x);
 }
 
-fn buf_four(item: buf_Item, k: u32, by: f32) -> vec4<f16> {
-    return vec4<f16>(item.values[k] * by);
+fn buf_four(row: buf_Row, k: u32) -> vec4<f16> {
+    return vec4<f16>(row.values[k] * row.by);
 }
