@@ -162,6 +162,8 @@ def test_they_pay_for_few_columns_where_bytes_are_multiplied(device):
     assert not pays_in_q16(Q4_0, PLANAR_COLUMNS + 1, known)
     assert not pays_in_q16(Q4_0, 1, dataclasses.replace(known, integer_dot=False))
     assert not pays_in_q16(Q4_0, 1, dataclasses.replace(known, planar_groups=False))
+    measured = {"integer_dot": False, "rounded": frozenset({"q4_0 one split"})}
+    assert pays_in_q16(Q4_0, 1, dataclasses.replace(known, **measured))
     slower = dataclasses.replace(known, unrounded=frozenset({"q4_0 one split"}))
     assert not pays_in_q16(Q4_0, 1, slower)
 

@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from wgpu_backend.device_info import Tile
+from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -28,12 +28,13 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Prologue
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Q16, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.rounding.rules import q8_pair, rounding_key
+from wgpu_backend.ops.rounding.q16 import q16_activations
+from wgpu_backend.ops.rounding.rules import pays_in_q16, q8_pair, rounding_key
 
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
@@ -226,14 +227,15 @@ def _compared(
     unknown = replace(executor.capabilities, rounded=frozenset[str]())
     settled = complete(unknown).rounded
     for n in effort.columns if weight.dtype in FORMATS else ():
-        keys = {form: rounding_key(weight.dtype, n, form) for form in _ROUNDED}
+        forms = _forms(weight.dtype, n, executor.capabilities)
+        keys = {form: rounding_key(weight.dtype, n, form) for form in forms}
         if settled.issuperset(keys.values()):
             continue
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
         with ExitStack() as stack:
             exact, *others = (
                 _recorded(executor, stack, partial(_multiplied, weight, x, product), tiles)
-                for product in (linear, *_ROUNDED.values())
+                for product in (linear, *forms.values())
             )
             wanted = exact.run({}).wait()[0]
             right = [_alike(graph.run({}).wait()[0], wanted, ROUNDING_ERROR) for graph in others]
@@ -256,8 +258,18 @@ def _split(weight: Node, x: Node) -> Node:
     return linear(weight, q8_pair(x), prologue=Q8_PAIR)
 
 
-# Products of rounded activations. Eight bits alone are taken only where a caller asks for them.
-_ROUNDED: Mapping[Prologue, _Product] = {Q8: _rounded, Q8_PAIR: _split}
+def _in_q16(weight: Node, x: Node) -> Node:
+    return linear(weight, q16_activations(x), prologue=Q16)
+
+
+def _forms(dtype: DType, columns: int, capabilities: Capabilities) -> Mapping[Prologue, _Product]:
+    """Products of rounded activations, the second as a device takes two parts of eight bits.
+
+    Eight bits alone are taken only where a caller asks for them.
+    """
+    fresh = replace(capabilities, unrounded=frozenset[str]())
+    in_q16 = pays_in_q16(dtype, columns, fresh)
+    return {Q8: _rounded, Q8_PAIR: _in_q16 if in_q16 else _split}
 
 
 def _in_f16(weight: Node, x: Node) -> Node:

@@ -176,8 +176,11 @@ def pays_in_q16(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
     two parts of eight bits, whose arithmetic it has, counts here.
     """
     few = dtype in FORMATS and 0 < columns <= PLANAR_COLUMNS
-    known = rounding_key(dtype, columns, Q8_PAIR) not in capabilities.unrounded
-    return few and known and capabilities.integer_dot and capabilities.planar_groups
+    if not few or not capabilities.planar_groups:
+        return False
+    key = rounding_key(dtype, columns, Q8_PAIR)
+    unknown = key not in capabilities.unrounded
+    return key in capabilities.rounded or (unknown and capabilities.integer_dot)
 
 
 # Asked before `precise_product`, and so in its place where a device has a kernel for it.
