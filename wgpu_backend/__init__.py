@@ -14,6 +14,7 @@
 
 ====================  ===============================================================
 devices and models    Devices load LanguageModel SamplingOptions open_gguf create quantize
+many requests         Engine Request Generation Event Result
 tensors               context Context Tensor DType dtype f32 f16 i32 … (types by name)
 backends              Backend BackendParams new_backend register_backend
 ops of one's own      op Op Node Spec Launch grid_for ceil_div require_… testing
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         OptionError,
         OutOfMemory,
         PluginError,
+        QueueFull,
         ShaderError,
         ShapeError,
         TemplateError,
@@ -115,6 +117,10 @@ if TYPE_CHECKING:
     from wgpu_backend.plugins import PluginWarning, import_file
     from wgpu_backend.quantise.files import quantize
     from wgpu_backend.sample import SamplingOptions
+    from wgpu_backend.serving.engine import Engine
+    from wgpu_backend.serving.generation import Generation
+    from wgpu_backend.serving.request import Request
+    from wgpu_backend.serving.results import Event, Result
     from wgpu_backend.shader import forget as reload_shaders
 
 # In a checkout `shaders/` and `models/` stand beside the package; in a wheel they are inside it.
@@ -141,7 +147,7 @@ _HOMES = {
     "engine.runner": "Head Runner",
     "errors": (
         "BackendError CacheFull ContextError ContextFull DTypeError DeviceError DeviceLost "
-        "GGUFError ModelError OptionError OutOfMemory PluginError ShaderError ShapeError "
+        "GGUFError ModelError OptionError OutOfMemory PluginError QueueFull ShaderError ShapeError "
         "TemplateError TokenizerError"
     ),
     "folders.creating": "create",
@@ -164,6 +170,10 @@ _HOMES = {
     "plugins": "PluginWarning import_file",
     "quantise.files": "quantize",
     "sample": "SamplingOptions",
+    "serving.engine": "Engine",
+    "serving.generation": "Generation",
+    "serving.request": "Request",
+    "serving.results": "Event Result",
     "shader": "reload_shaders=forget",
 }
 _HOME_OF = {
@@ -176,10 +186,12 @@ __all__ = [
     "CacheFull", "CacheLayer", "CacheShared", "CacheState", "Capabilities", "Config", "Context",
     "ContextError", "ContextFull",
     "DType", "DTypeError", "Decoder", "DeviceError", "DeviceInfo", "DeviceLost", "Devices",
-    "Encoder", "GGUFError", "Graph", "Head", "LanguageModel", "Launch", "LeftOutWarning",
+    "Encoder", "Engine", "Event", "GGUFError", "Generation", "Graph", "Head",
+    "LanguageModel", "Launch", "LeftOutWarning",
     "LoadCancelled",
     "Model", "ModelError", "Node", "Op", "OpNode", "OptionError", "OutOfMemory", "PagedCache",
-    "PluginError", "PluginWarning", "Recorded", "Runner", "SamplingOptions", "ShaderError",
+    "PluginError", "PluginWarning", "QueueFull", "Recorded", "Request", "Result", "Runner",
+    "SamplingOptions", "ShaderError",
     "ShapeError", "Spec", "TemplateError", "Tensor", "TokenizerError", "Work", "architecture",
     "bf16", "bool_", "broadcast_shape", "broadcast_strides", "ceil_div", "complex64", "context",
     "create",

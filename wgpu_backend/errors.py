@@ -17,7 +17,8 @@
      ├ OptionError(ValueError)      an option is out of its range
      ├ PluginError                  a file of one's own that cannot be imported
      ├ ContextFull(ValueError)      the prompt is longer than the context
-     └ CacheFull                    no free cache block: wait or shift
+     ├ CacheFull                    no free cache block: wait or shift
+     └ QueueFull                    an engine has as many requests waiting as it may: come again
 """
 
 from __future__ import annotations
@@ -97,3 +98,7 @@ class ContextFull(BackendError, ValueError):
 
 class CacheFull(BackendError):
     """No free cache block is left: wait for a sequence to end, or shift one."""
+
+
+class QueueFull(BackendError):
+    """An engine has as many requests waiting as it was given room for."""

@@ -150,6 +150,20 @@ def token_ids(tokens: object, rows: int) -> list[int]:
     return ids
 
 
+def within(name: str, value: object, most: int, least: int = 1) -> int:
+    """Whole number of an argument that has ends, both included.
+
+    Raises
+    ------
+    OptionError
+        It is none, or beyond one of them.
+    """
+    number = whole_number(name, value)
+    if not least <= number <= most:
+        raise OptionError(f"{name}: {number}, needs {least} to {most}")
+    return number
+
+
 def shown(value: object) -> str:
     """Value with its type for a message, cut where it is long."""
     shown = repr(value)

@@ -13,6 +13,7 @@ import numpy as np
 from wgpu_backend.engine.pipelined_decoder import TOGETHER, PipelinedDecoder
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull
 from wgpu_backend.tokenizer import Detokenizer
@@ -260,31 +261,14 @@ def pieces(
     stats : Stats
         Gets the reason when a stop text ended it.
     """
-    held = ""
+    texts = StopTexts(stops)
     with closing(tokens):
         for token in tokens:
-            held += detokenizer.push(token)
-            found = [at for at in (held.find(s) for s in stops) if at >= 0]
-            if found:
-                stats.done_reason = "stop"
-                held = held[: min(found)]
-                break
-            ready = len(held) - _partial(held, stops)
+            ready = texts.push(detokenizer.push(token))
             if ready:
-                yield held[:ready]
-                held = held[ready:]
-        else:
-            held += detokenizer.flush()
-    if held:
-        yield held
-
-
-def _partial(text: str, stops: Sequence[str]) -> int:
-    """Length of the longest end of `text` that begins a stop text."""
-    longest = 0
-    for stop in stops:
-        for size in range(min(len(stop) - 1, len(text)), longest, -1):
-            if text.endswith(stop[:size]):
-                longest = size
-                break
-    return longest
+                yield ready
+            if texts.found is not None:
+                stats.done_reason = "stop"
+                return
+    if rest := texts.push(detokenizer.flush()) + texts.flush():
+        yield rest

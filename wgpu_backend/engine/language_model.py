@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.adapters import Adapters, Given, scaled_files
 from wgpu_backend.engine.answers import Answers
-from wgpu_backend.engine.arguments import texts as checked_texts
-from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.conversation import Conversation
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.generation import Stats
-from wgpu_backend.engine.pooling import pooled, pooling_of, unit
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.engine.runner import HIDDEN, Head, Work
-from wgpu_backend.engine.sessions import Serving, Sessions
+from wgpu_backend.engine.readings import Readings
+from wgpu_backend.engine.runner import Head, Runner
+from wgpu_backend.engine.sessions import Neighbour, Serving, Sessions
 from wgpu_backend.engine.shown import Shown
 from wgpu_backend.errors import (
     ContextFull,
@@ -29,15 +24,15 @@ from wgpu_backend.errors import (
 )
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.layers import nbytes_per_position
+from wgpu_backend.kvcache.paged import BLOCK
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model, model_class
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.unclosed import Unclosed
 
 DEFAULT_CONTEXT = 4096
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
+Item = TypeVar("Item")
 LONG_SEQUENCES = 4  # that caches which forget have room for at their longest
 
 
@@ -46,7 +41,7 @@ def _depth(device: DeviceInfo) -> int:
     return {"cpu": 1, "software": 2}.get(device.kind, 4)
 
 
-class LanguageModel(Shown, Answers):
+class LanguageModel(Shown, Answers, Readings):
     """A model with its tokenizer, cache and recorded steps.
 
     Attributes
@@ -62,12 +57,17 @@ class LanguageModel(Shown, Answers):
         Steps of a generation that are under way at most, 1 to 8; of brief ones, which go in pairs,
         up to two pairs. With 1 the device waits while the host looks at each token; the tokens are
         the same.
+    num_parallel : int
+        Contexts of `num_ctx` positions that the cache has room for.
     stats : Stats
         Of the last generation.
     """
 
-    def __init__(self, backend: Backend, num_ctx: int | None, kv_dtype: DType) -> None:
+    def __init__(
+        self, backend: Backend, num_ctx: int | None, kv_dtype: DType, num_parallel: int = 1
+    ) -> None:
         self.backend = backend
+        self.num_parallel = num_parallel
         self.tokenizer = Tokenizer.from_metadata(backend.file.metadata)
         self.model: Model = model_class(backend.config)(backend)
         vocabulary = self._checked_vocabulary()
@@ -76,6 +76,7 @@ class LanguageModel(Shown, Answers):
         self.cache = self._cache(kv_dtype)
         self.prompter = Prompter(backend.config, self.tokenizer)
         self.runner = runner_of(self.model, self.cache)
+        self._runners = [self.runner]
         self.depth = _depth(self.device)
         self.stats = Stats()
         name, ends = str(backend.file.path), self.tokenizer.eog_ids
@@ -124,14 +125,61 @@ class LanguageModel(Shown, Answers):
     def _cache(self, kv_dtype: DType) -> Cache:
         executor = self.backend.executor
         try:
-            return self.model.make_cache(executor, LONG_SEQUENCES, self.num_ctx, kv_dtype)
+            sequences = max(LONG_SEQUENCES, self.num_parallel)
+            return self.model.make_cache(executor, sequences, self._positions(), kv_dtype)
         except OutOfMemory as error:
             each = nbytes_per_position(self.model.cache_layers(), kv_dtype)
             raise OutOfMemory(
-                f"num_ctx: {self.num_ctx} positions of {each} bytes do not fit: {error}; "
-                "choose a smaller num_ctx",
+                f"num_ctx: {self._positions()} positions of {each} bytes do not fit: {error}; "
+                f"choose a smaller num_ctx{' or num_parallel' if self.num_parallel > 1 else ''}",
                 error.report,
             ) from None
+
+    def _positions(self) -> int:
+        """Positions over all sequences; each of several has whole blocks of its own."""
+        blocks = -(-self.num_ctx // BLOCK)
+        return self.num_ctx if self.num_parallel == 1 else self.num_parallel * blocks * BLOCK
+
+    def attach(self, neighbour: Neighbour) -> Runner:
+        """Let an engine share the cache, with sequences whose numbers no session has.
+
+        Returns
+        -------
+        Runner
+            For its passes, with token slots of its own; closed with the model, or by `detach`.
+        """
+
+        def attached() -> Runner:
+            self._sessions.neighbours.append(neighbour)
+            self._runners.append(runner_of(self.model, self.cache))
+            return self._runners[-1]
+
+        return self.alone(attached)
+
+    def detach(self, neighbour: Neighbour, runner: Runner) -> None:
+        """End what `attach` began; nothing where the model was closed."""
+
+        def detached() -> None:
+            if runner in self._runners:
+                self._runners.remove(runner)
+                self._sessions.neighbours.remove(neighbour)
+                runner.close()
+
+        self._sessions.turns.take(detached)
+
+    def alone(self, act: Callable[[], Item]) -> Item:
+        """Run something while no other thread uses or closes the model; threads take turns.
+
+        Raises
+        ------
+        BackendError
+            The model was closed.
+        """
+        return self._sessions.alone(self._session, act)
+
+    def give_room(self) -> bool:
+        """Forget what the session idle for longest keeps in the cache; False if none has any."""
+        return self._sessions.give_room()
 
     def session(self) -> Conversation:
         """Begin a conversation of its own, with a part of the cache that no other one touches.
@@ -214,156 +262,9 @@ class LanguageModel(Shown, Answers):
         self._sessions.alone(self._session, self._unload_adapters)
 
     def _unload_adapters(self) -> None:
-        self.runner.forget_variants()
+        for runner in self._runners:
+            runner.forget_variants()
         self._adapters.unload()
-
-    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Scores of every vocabulary entry after each token: (tokens, vocabulary).
-
-        Raises
-        ------
-        ContextFull
-            There are more tokens than the context holds.
-        ModelError
-            A token is not in the vocabulary.
-        """
-        rows = self._sessions.vocabulary
-        limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * rows)
-        return self._rows("logits", token_ids(tokens, rows), self._logits, max(1, limit // 2))
-
-    def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """States of each token after the last norm: (tokens, hidden).
-
-        Raises
-        ------
-        ContextFull
-            There are more tokens than the context holds.
-        ModelError
-            A token is not in the vocabulary.
-        """
-        ids = token_ids(tokens, self._sessions.vocabulary)
-        return self._rows("states", ids, HIDDEN, self.runner.chunk)
-
-    def embed(
-        self, texts: str | Sequence[str], *, pooling: str | None = None
-    ) -> NDArray[np.float32]:
-        """Unit vectors for texts, each made of the states of its tokens: (texts, hidden).
-
-        Parameters
-        ----------
-        texts : str or sequence of str
-        pooling : str or None
-            ``"mean"`` of the tokens, the first one's (``"cls"``) or the ``"last"`` one's; None for
-            what the file's ``pooling_type`` says, or the mean.
-
-        Raises
-        ------
-        ContextFull
-            A text has more tokens than the context holds.
-        OptionError
-            There is no such pooling.
-        ModelError
-            The file says none that makes one vector of a text.
-        """
-        how = pooling_of(self.backend.config, pooling)
-        rows: list[NDArray[np.float32]] = []
-        for text in checked_texts("texts", texts):
-            found = self._pooled("embed", self.tokenizer.encode(text), how)
-            rows.append(unit(self._made_of(found, self.model.vector)))
-        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
-
-    def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """Score how well each text answers a query: (texts,), more is better.
-
-        Raises
-        ------
-        ContextFull
-            Query and text have more tokens together than the context holds.
-        ModelError
-            The model is no reranker.
-        """
-        scores: list[float] = []
-        for text in checked_texts("texts", texts):
-            ids, types = self.prompter.pair(query, text)
-            how = self.model.scored_pooling
-            found = self._pooled("rerank", ids, how, self._typed(types))
-            scores.append(float(self._made_of(found, self.model.score)[0]))
-        return np.array(scores, np.float32)
-
-    def _pooled(
-        self,
-        asked: str,
-        tokens: Sequence[int],
-        pooling: str,
-        inputs: Mapping[str, NDArray[np.int32]] | None = None,
-    ) -> NDArray[np.float32]:
-        """One state of a text: (hidden,)."""
-        return pooled(self._rows(asked, tokens, HIDDEN, self.runner.chunk, inputs), pooling)
-
-    def _made_of(
-        self, state: NDArray[np.float32], make: Callable[[Tensor], Tensor]
-    ) -> NDArray[np.float32]:
-        """What a model makes of one state of a text."""
-
-        def made() -> NDArray[np.float32]:
-            with Context(self.backend.executor) as context:
-                x = context.from_numpy(state[None])
-                y = make(x)
-                return state if y is x else y.numpy()[0]
-
-        return self._sessions.alone(self._session, made)
-
-    def _typed(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
-        """Types of tokens, for a model that tells them apart."""
-        known = "token_types" in self.model.inputs()
-        return {"token_types": np.array(types, np.int32)} if known else {}
-
-    def _rows(
-        self,
-        asked: str,
-        tokens: Sequence[int],
-        head: Head,
-        limit: int,
-        inputs: Mapping[str, NDArray[np.int32]] | None = None,
-    ) -> NDArray[np.float32]:
-        """Results of `head` for every token, in passes of at most `limit` tokens."""
-        if self.model.reader() is not None:
-            raise self.model.fail(
-                f"{asked}: {self.model.config.architecture} reads a prompt and writes an answer; "
-                "use generate, or a file of its encoder alone"
-            )
-        if not 0 < len(tokens) <= self.num_ctx:
-            raise ContextFull(
-                f"{asked}: {len(tokens)} tokens, the context holds 1 to {self.num_ctx}"
-            )
-        whole = self._session.calls.take
-        return whole(
-            lambda: self._sessions.alone(
-                self._session, lambda: self._computed(asked, tokens, head, limit, inputs or {})
-            )
-        )
-
-    def _computed(
-        self,
-        asked: str,
-        tokens: Sequence[int],
-        head: Head,
-        limit: int,
-        inputs: Mapping[str, NDArray[np.int32]],
-    ) -> NDArray[np.float32]:
-        self._session.claim(f"{asked}()")
-        self._session.tokens.clear()
-        self.cache.remove(self._session.sequence)
-        step = min(self.runner.chunk, limit)
-        parts: list[NDArray[np.float32]] = []
-        for start in range(0, len(tokens), step):
-            part = tokens[start : start + step]
-            given = {name: array[start : start + step] for name, array in inputs.items()}
-            work = Work(self._session.sequence, part, range(len(part)), given)
-            run = partial(self.runner.run, [work], head, {})
-            parts.append(self._sessions.with_room(self._session, run).wait()[0][: len(part)])
-        self._session.tokens += tokens
-        return np.concatenate(parts)
 
     def memory_report(self) -> str:
         """Who holds how much device memory, as a table."""
@@ -375,7 +276,8 @@ class LanguageModel(Shown, Answers):
 
     def _release(self) -> None:
         self._unclosed.silence()
-        self.runner.close()
+        while self._runners:
+            self._runners.pop().close()
         self._adapters.close()
         self.cache.close()
         self.backend.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_files
-from wgpu_backend.engine.arguments import shown, texts
+from wgpu_backend.engine.arguments import shown, texts, within
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.warm_up import warm_up
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
 from wgpu_backend.interrupts import deliver, held
@@ -39,6 +40,7 @@ def load(
     device: str | int | DeviceInfo | None = None,
     profile: Profile = "full",
     num_ctx: int | str | None = None,
+    num_parallel: int | str = 1,
     kv_dtype: str | DType = F16,
     exact: bool = False,
     coarse: bool = False,
@@ -67,6 +69,8 @@ def load(
         ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
     num_ctx : int or None
         Positions of the context; None for the model's own, at most 4096.
+    num_parallel : int
+        Contexts that the cache has room for at once: what an `Engine` or sessions share. 1 to 32.
     kv_dtype : str or DType
         Type of the cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``. The last two need heads of a
         multiple of 32 values.
@@ -106,6 +110,7 @@ def load(
     loras = scaled_files("adapters", adapters)
     vectors = scaled_files("control_vectors", control_vectors)
     positions = None if num_ctx is None else whole_number("num_ctx", num_ctx)
+    parallel = within("num_parallel", num_parallel, MOST_PARALLEL)
     if profile not in ("full", "baseline"):
         raise OptionError(f"profile: {shown(profile)}, needs 'full' or 'baseline'")
     if exact and coarse:
@@ -126,7 +131,7 @@ def load(
         backend = new_backend(file, params, name=name)
         try:
             require_fitting(backend.file, loras, vectors, control_layers)
-            model = _loaded(backend, positions, dtype, shares.loaded, cancelled)
+            model = _loaded(backend, positions, parallel, dtype, shares.loaded, cancelled)
             _change(model, loras, vectors, control_layers)
             deliver()
             return model
@@ -163,6 +168,7 @@ class _Shares:
 def _loaded(
     backend: Backend,
     num_ctx: int | None,
+    num_parallel: int,
     dtype: DType,
     progress: Progress | None,
     cancelled: Callable[[], bool] | None,
@@ -172,7 +178,7 @@ def _loaded(
     kind = model_class(backend.config)
     with warm_up(backend, kind, dtype):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
-    return LanguageModel(backend, num_ctx, dtype)
+    return LanguageModel(backend, num_ctx, dtype, num_parallel)
 
 
 def _change(

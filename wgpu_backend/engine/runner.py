@@ -219,9 +219,18 @@ class Runner:
         return self._pass(shape, head).recorded
 
     def made_for(self, works: Sequence[Work], head: Head, count: int) -> Pass:
-        """Graph for so many passes of the size of these works, recorded the first time.
+        """Graph for so many passes of the size of these works, recorded the first time."""
+        return self._pass(self.shape_of(works, count), head)
+
+    def shape_of(self, works: Sequence[Work], count: int = 1) -> BatchShape:
+        """Shape of so many passes of the size of these works.
 
         It is that of the last pass, whose cache is longest.
+
+        Raises
+        ------
+        ContextFull
+            There are more tokens than one pass takes.
         """
         tokens = outputs = longest = 0
         for work in works:
@@ -237,8 +246,7 @@ class Runner:
         longest = self.cache.reach(bucket(longest, SHORTEST), rows)
         given = tuple(sorted({name for work in works for name in work.inputs}))
         spans = any(work.spans for work in works)
-        shape = BatchShape(rows, results, bucket(len(works)), longest, given, spans)
-        return self._pass(shape, head)
+        return BatchShape(rows, results, bucket(len(works)), longest, given, spans)
 
     def _pass(self, shape: BatchShape, head: Head) -> Pass:
         key = (self.model.variant, shape, head.build, head.times)

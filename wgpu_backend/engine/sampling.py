@@ -88,7 +88,7 @@ def inputs(
     dict of str to ndarray
     """
     count = max(rows, len(samplers))
-    sampling = np.tile(_NEUTRAL, (count, 1))
+    sampling = np.tile(NEUTRAL, (count, 1))
     draws = np.tile(np.array([0, NOWHERE], np.uint32), (count, 1))
     history = np.full((count, plan.history), -1, np.int32)
     for row, (sampler, seen) in enumerate(zip(samplers, histories, strict=True)):
@@ -122,4 +122,4 @@ def checked(tokens: Array) -> list[int]:
     return found
 
 
-_NEUTRAL = sampling_params_of(SamplingOptions(temperature=0.0, repeat_last_n=0)).array()
+NEUTRAL = sampling_params_of(SamplingOptions(temperature=0.0, repeat_last_n=0)).array()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
@@ -47,6 +47,23 @@ class Serving:
     room: int
 
 
+class Neighbour(Protocol):
+    """Who else has sequences in the cache: an engine, which serves many requests."""
+
+    @property
+    def active(self) -> int:
+        """Requests under way, which need what the cache has of them."""
+        ...
+
+    def give_room(self) -> bool:
+        """Forget something that is kept only for reuse; False where there is nothing."""
+        ...
+
+    def forget(self) -> None:
+        """Forget all that is kept for reuse: another model made it."""
+        ...
+
+
 class Sessions:
     """Sessions of one model.
 
@@ -59,12 +76,15 @@ class Sessions:
     ----------
     turns : Turns
         Of threads that use the model.
+    neighbours : list of Neighbour
+        Who shares the cache; told where room is short, and where the model changes.
     main : Session
         The model's own, which is always there.
     """
 
     def __init__(self, runner: Runner, serving: Serving) -> None:
         self.turns = Turns()
+        self.neighbours: list[Neighbour] = []
         self.main = Session()
         self._runner = runner
         self._serving = serving
@@ -122,7 +142,14 @@ class Sessions:
                     f"{asked}: {self._serving.name}: {len(active)} of {len(self._open)} sessions "
                     "have a stream under way, which would go on with another model; end it first"
                 )
+            if requests := sum(each.active for each in self.neighbours):
+                raise BackendError(
+                    f"{asked}: {self._serving.name}: {requests} requests of an engine are under "
+                    "way, which would go on with another model; wait for them, or cancel them"
+                )
             if act():
+                for neighbour in self.neighbours:
+                    neighbour.forget()
                 for session in self._open:
                     session.tokens.clear()
                     self._runner.cache.remove(session.sequence)
@@ -237,13 +264,9 @@ class Sessions:
             Sessions with streams under way have all of it.
         """
         cache = self._runner.cache
-        others = [each for each in self._open if each is not asking]
-        for session in others:
-            if not session.active and cache.length(session.sequence):
-                session.tokens.clear()
-                cache.remove(session.sequence)
-                return True
-        held = sum(cache.length(each.sequence) for each in others)
+        if self.give_room(asking) or any(each.give_room() for each in self.neighbours):
+            return True
+        held = sum(cache.length(each.sequence) for each in self._open if each is not asking)
         if not held:
             return False
         raise CacheFull(
@@ -251,6 +274,16 @@ class Sessions:
             f"{self._serving.room} positions and this one {cache.length(asking.sequence)}, no more "
             "are free; end one, or load the model with a larger num_ctx"
         )
+
+    def give_room(self, asking: Session | None = None) -> bool:
+        """Let the idle session that was used longest ago give what it has; False if none has."""
+        for session in self._open:
+            idle = session is not asking and not session.active
+            if idle and self._runner.cache.length(session.sequence):
+                session.tokens.clear()
+                self._runner.cache.remove(session.sequence)
+                return True
+        return False
 
     def close(self, release: Callable[[], object]) -> None:
         """Close the model: streams and who waits for a turn are told so; again is harmless."""

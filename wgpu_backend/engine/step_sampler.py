@@ -20,6 +20,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
 from wgpu_backend.ops.sampling.sampling import reference
 from wgpu_backend.sample import Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.sample.plan import HOST
 
 MOST_AHEAD = 8  # tokens that may be under way: each has a slot of its own
 
@@ -61,6 +62,8 @@ class StepSampler:
     first_place : int
         The first of `MOST_AHEAD` slots of this sequence. Sequences that take turns on one runner
         need slots of their own: each step goes on from what the one before it put there.
+    on_host : bool
+        Choose on the host whatever the options: its logits are changed there.
 
     Attributes
     ----------
@@ -70,9 +73,16 @@ class StepSampler:
         The last token, or the reference to it while it is under way.
     """
 
-    def __init__(self, options: SamplingOptions, vocabulary: int, first_place: int = 0) -> None:
+    def __init__(
+        self,
+        options: SamplingOptions,
+        vocabulary: int,
+        first_place: int = 0,
+        *,
+        on_host: bool = False,
+    ) -> None:
         self._sampler = Sampler(options, vocabulary)
-        self._plan = plan(options)
+        self._plan = HOST if on_host else plan(options)
         self._first_place = first_place
         self.on_host = self._plan.kind == "host"
         self._history: list[int] = []
@@ -87,6 +97,11 @@ class StepSampler:
         self._inputs: dict[str, Array] = {SAMPLING: sampling, DRAWS: self._draws}
         if self._window:
             self._inputs[HISTORY] = self._recent
+
+    @property
+    def plan(self) -> Plan:
+        """How the tokens are chosen."""
+        return self._plan
 
     def start(self, prompt: Sequence[int]) -> None:
         """Begin with the tokens of a prompt, which penalties look at too."""

@@ -1,0 +1,270 @@
+"""One choice of a request while it is being made: its tokens, its text, its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
+from wgpu_backend.engine.stop_texts import StopTexts
+from wgpu_backend.serving.generation import Mailbox
+from wgpu_backend.serving.logprobs import token_logprob
+from wgpu_backend.serving.request import Request
+from wgpu_backend.serving.results import (
+    Event,
+    Finish,
+    FinishReason,
+    SlotStatus,
+    TokenLogprob,
+    Usage,
+)
+
+Outcome = Literal["finished", "cancelled", "failed"]
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A request in the engine.
+
+    Parameters
+    ----------
+    id : int
+    request : Request
+    tokens : list of int
+        Its prompt.
+    mailbox : Mailbox
+    """
+
+    id: int
+    request: Request
+    tokens: list[int]
+    mailbox: Mailbox
+    submitted: float = field(default_factory=time.perf_counter)
+
+
+class Completion:
+    """A choice, from the queue to its end.
+
+    Parameters
+    ----------
+    ticket : Ticket
+    choice : int
+    model : LanguageModel
+    before : Completion or None
+        The first choice, which reads the prompt for the others.
+
+    Attributes
+    ----------
+    tokens : list of int
+        The prompt and what follows it, as far as it is known.
+    sent : int
+        Positions that are in the cache, or on their way there.
+    ahead : int
+        Tokens on their way here: chosen by passes that have not been read.
+    sequence : int
+        In the cache; -1 while it waits for a slot.
+    outcome : str or None
+        How it ended; None while it has not.
+    paused : bool
+        Whether its positions were given up, as there was no room for all.
+    """
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        choice: int,
+        model: LanguageModel,
+        before: Completion | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.choice = choice
+        self.before = before
+        self.tokens = list(ticket.tokens)
+        self.sequence, self.slot = -1, -1
+        self.sent = self.ahead = self.made = self.cached = 0
+        self.paused = False
+        self.outcome: Outcome | None = None
+        self._room = model.num_ctx
+        self._limit = _limit(ticket.request, model.num_ctx)
+        self._vocabulary = model.vocabulary
+        self._tokenizer = model.tokenizer
+        self._detokenizer = model.tokenizer.stream()
+        self._texts = StopTexts(ticket.request.stop)
+        self._pending: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._seated = self._first = 0.0
+        self._bias = _bias(ticket.request)
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self.ticket.request
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended, however that was."""
+        return self.outcome is not None
+
+    @property
+    def wants_logits(self) -> bool:
+        """Whether its logits are read back."""
+        return self.sampler.on_host or self.request.logprobs is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may have a slot: a first choice has read the prompt that it shares."""
+        first = self.before
+        return first is None or first.finished or first.sent >= len(self.ticket.tokens)
+
+    def seat(self, slot: int, sequence: int, begun: Sequence[int], reused: int) -> None:
+        """Begin, with a slot and what the cache has of the prompt."""
+        self.slot, self.sequence = slot, sequence
+        self.tokens[:] = begun
+        self.sent = self.cached = reused
+        options = self.request.options_of(self.choice)
+        self.sampler = StepSampler(
+            options, self._vocabulary, slot * MOST_AHEAD, on_host=bool(self._bias)
+        )
+        self.sampler.start(begun)
+        self._seated = time.perf_counter()
+
+    @property
+    def pending(self) -> int:
+        """Tokens that the next pass could compute; 0 where it cannot go on now."""
+        if self.finished or self.paused:
+            return 0
+        known = len(self.tokens) - self.sent
+        if not self.ahead:
+            return known
+        # Else it goes on from a token that only the device knows, if it is behind that alone.
+        wanted = self._limit < 0 or self.made + self.ahead < self._limit
+        return int(wanted and known + self.ahead == 1 and not self.sampler.on_host)
+
+    def part(self, count: int) -> Sequence[int]:
+        """Tokens of the next pass: known ones, or a reference to the newest."""
+        return (self.sampler.newest,) if self.ahead else self.tokens[self.sent : self.sent + count]
+
+    def take(self, slots: NDArray[np.int32], logits: NDArray[np.float32] | None) -> None:
+        """Take the token of the oldest pass that has not been read.
+
+        Parameters
+        ----------
+        slots : (slots,), i32
+            Chosen tokens.
+        logits : (vocabulary,), f32, or None
+            Where they are wanted.
+
+        Raises
+        ------
+        BackendError
+            Logits are NaN or infinite.
+        """
+        self.ahead -= 1
+        if self.finished:
+            return
+        given: Sequence[NDArray[np.generic]] = [slots]
+        if self.sampler.on_host and logits is not None:
+            given = [self._biased(logits)[None]]
+        token = self.sampler.token(given)
+        self._first = self._first or time.perf_counter()
+        count = self.request.logprobs
+        if count is not None and logits is not None:
+            self._logprobs.append(token_logprob(logits, token, count, self._tokenizer))
+        self._took(token)
+
+    def _took(self, token: int) -> None:
+        if self._limit == 0:
+            self.end("length")
+        elif token in self._tokenizer.eog_ids and not self.request.ignore_eos:
+            self.end("stop")
+        else:
+            self.tokens.append(token)
+            self._pending.append(token)
+            self.made += 1
+            text = self._texts.push(self._detokenizer.push(token))
+            if self._texts.found is not None:
+                self.end("stop", text)
+            elif self.made == self._limit:
+                self.end("length", text)
+            elif text:
+                self._put(text)
+
+    def end(self, reason: FinishReason, text: str = "", *, context_full: bool = False) -> None:
+        """Give the last event; again is harmless."""
+        if self.finished:
+            return
+        self.outcome = "cancelled" if reason == "cancelled" else "finished"
+        text += self._texts.push(self._detokenizer.flush()) + self._texts.flush()
+        self._put(text, Finish(reason, self._texts.found, context_full, self._usage()))
+
+    def _put(self, text: str, finish: Finish | None = None) -> None:
+        tokens = tuple(self._pending)
+        logprobs = tuple(self._logprobs[: len(tokens)])  # an end token has one, and is not given
+        self._pending.clear()
+        self._logprobs.clear()
+        self.ticket.mailbox.put(Event(self.choice, text, tokens, logprobs, finish))
+
+    def _usage(self) -> Usage:
+        now = time.perf_counter()
+        seated = self._seated or now
+        first = self._first or now
+        return Usage(
+            len(self.ticket.tokens),
+            self.cached,
+            self.made,
+            seated - self.ticket.submitted,
+            first - seated,
+            now - first,
+        )
+
+    def _biased(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not self._bias:
+            return logits
+        ids, values = self._bias
+        changed = logits.copy()
+        changed[ids] += values
+        return changed
+
+    @property
+    def going(self) -> tuple[int, int]:
+        """First position that goes where the context is full, and one past the last."""
+        keep = self.request.keep if self.request.keep >= 0 else len(self.ticket.tokens)
+        if self._tokenizer.add_bos and self.tokens[0] == self._tokenizer.bos_id:
+            keep = max(keep, 1)
+        keep = max(0, min(keep, self._room - 2))
+        return keep, keep + max(1, (self._room - keep) // 2)
+
+    def drop(self, begin: int, end: int, length: int) -> None:
+        """Take in that positions have gone, and how many the cache has now."""
+        del self.tokens[begin:end]
+        self.sent = length
+
+    def status(self) -> SlotStatus:
+        """What it has done so far."""
+        prompt = len(self.ticket.tokens)
+        return SlotStatus(self.ticket.id, self.choice, prompt, self.sent, self.made)
+
+
+def _limit(request: Request, room: int) -> int:
+    """Most tokens to make; negative for no bound but the context's, where one that shifts has 10.
+
+    The bound is Ollama's, against answers without end.
+    """
+    limit = -1 if request.max_tokens is None else request.max_tokens
+    return 10 * room if limit < 0 and request.when_full == "shift" else limit
+
+
+Bias = tuple[NDArray[np.int64], NDArray[np.float32]]
+
+
+def _bias(request: Request) -> Bias | None:
+    if not request.logit_bias:
+        return None
+    ids = np.array(list(request.logit_bias), np.int64)
+    return ids, np.array(list(request.logit_bias.values()), np.float32)

@@ -1,0 +1,362 @@
+"""The engine's thread: takes requests in, runs steps over those that have a slot, reads them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import cast
+
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.runner import Runner
+from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
+from wgpu_backend.serving.completion import Completion, Ticket
+from wgpu_backend.serving.intake import Intake
+from wgpu_backend.serving.prefix_cache import PrefixCache
+from wgpu_backend.serving.results import EngineStatus
+from wgpu_backend.serving.scheduler import step_shares
+from wgpu_backend.serving.step import Planned, Step, submit
+
+STEPS_AHEAD = 2  # under way at most; with two the device works while the host reads
+
+
+@dataclass(slots=True)
+class Totals:
+    """What an engine has done."""
+
+    requests: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Core:
+    """What an engine's thread owns: nobody else touches it while the thread runs.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    slots : int
+        Choices that are made at once.
+    budget : int
+        Tokens of a step at most.
+    intake : Intake
+        Told of choices that have ended.
+    reuse : bool
+        Whether prefixes are kept and shared.
+
+    Attributes
+    ----------
+    inbox : SimpleQueue
+        Tickets to take in; requests by number to cancel; functions to call between two steps; None
+        to stop. A finaliser may put something there at any moment.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        slots: int,
+        budget: int,
+        intake: Intake,
+        *,
+        reuse: bool,
+    ) -> None:
+        self.inbox: SimpleQueue[Ticket | int | Callable[[], object] | None] = SimpleQueue()
+        self.totals = Totals()
+        self._model = model
+        self._reads = model.model.reader() is not None
+        self._reuses = reuse and not self._reads
+        self._prefixes = PrefixCache(model.cache, enabled=self._reuses)
+        self._runner: Runner = model.attach(self)
+        self._budget = min(budget, self._runner.chunk)
+        self._queue: deque[Completion] = deque()
+        self._seats: list[Completion | None] = [None] * slots
+        self._under_way: deque[Step] = deque()
+        self._ahead = min(model.depth, STEPS_AHEAD)
+        self._intake = intake
+        self._stopping = False
+
+    # What others ask of it, in a turn of the model's.
+
+    @property
+    def active(self) -> int:
+        """Choices that are being made."""
+        return len(self._seated())
+
+    def give_room(self) -> bool:
+        """Forget the prefix that was used longest ago."""
+        return self._prefixes.evict()
+
+    def forget(self) -> None:
+        """Forget what is kept for reuse."""
+        self._prefixes.clear()
+
+    def status(self) -> EngineStatus:
+        """What it does now."""
+        totals = self.totals
+        return EngineStatus(
+            tuple(each and each.status() for each in self._seats),
+            len(self._queue),
+            *self._prefixes.kept,
+            self._runner.clock.steps,
+            totals.requests,
+            totals.finished,
+            totals.cancelled,
+            totals.failed,
+            totals.prompt_tokens,
+            totals.cached_tokens,
+            totals.completion_tokens,
+        )
+
+    # The thread.
+
+    def run(self) -> None:
+        """Serve until told to stop; then whatever is under way fails."""
+        error = BackendError(f"{self._model.backend.file.path}: the engine was closed")
+        while self._take_in():
+            try:
+                self._model.alone(self.step)
+            except DeviceLost as lost:
+                error = lost
+                break
+            except BackendError as failure:
+                self._fail_all(failure)
+            except Exception as failure:
+                error = BackendError(f"the engine failed: {type(failure).__name__}: {failure}")
+                error.__cause__ = failure
+                break
+        self._intake.close()
+        self._fail_all(error)
+        self._drain(error)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Give back what is kept in the cache, and the runner."""
+        try:
+            self._model.alone(self._prefixes.clear)
+        except BackendError:  # the model was closed, and the cache with it
+            return
+        self._model.detach(self, self._runner)
+
+    def _take_in(self) -> bool:
+        """Take in what came; wait where there is nothing else to do. False to stop."""
+        busy = bool(self._queue or self._under_way or self._seated())
+        try:
+            while not self._stopping:
+                self._take(self.inbox.get(block=not busy))
+                busy = True
+        except Empty:
+            pass
+        return not self._stopping
+
+    def _take(self, item: Ticket | int | Callable[[], object] | None) -> None:
+        if item is None:
+            self._stopping = True
+        elif isinstance(item, Ticket):
+            self.totals.requests += 1
+            self._enqueue(item)
+        elif isinstance(item, int):
+            self._cancel(item)
+        else:
+            item()
+
+    def _enqueue(self, ticket: Ticket) -> None:
+        first: Completion | None = None
+        for choice in range(ticket.request.n):
+            before = first if self._reuses else None
+            made = Completion(ticket, choice, self._model, before)
+            first = first or made
+            self._queue.append(made)
+
+    def _drain(self, error: Exception) -> None:
+        """Fail what came too late."""
+        while True:
+            try:
+                item = self.inbox.get_nowait()
+            except Empty:
+                return
+            if isinstance(item, Ticket):
+                item.mailbox.fail(error)
+
+    def _cancel(self, request: int) -> None:
+        for each in [*self._queue, *self._seated()]:
+            if each.ticket.id == request:
+                each.end("cancelled")
+
+    def step(self) -> None:
+        """Run one step, and read the one before it."""
+        self._release()
+        self._admit()
+        planned = self._planned()
+        step = self._submit(planned) if planned else None
+        if step is not None:
+            self._under_way.append(step)
+        if self._under_way and (step is None or len(self._under_way) >= self._ahead):
+            self._read(self._under_way.popleft())
+        self._release()
+
+    # Slots.
+
+    def _seated(self) -> list[Completion]:
+        return [each for each in self._seats if each is not None]
+
+    def _release(self) -> None:
+        """Free what has ended; others may go on where it was."""
+        left = [each for each in self._queue if not each.finished]
+        gone = [each for each in self._queue if each.finished]
+        if gone:
+            self._queue = deque(left)
+        for slot, each in enumerate(self._seats):
+            if each is not None and each.finished:
+                self._seats[slot] = None
+                # The newest token may not be in the cache, those behind it are of no use.
+                self._prefixes.end(each.sequence, min(each.sent, len(each.tokens)))
+                gone.append(each)
+        if gone:
+            self._resume()
+            self._count(gone)
+
+    def _count(self, gone: Sequence[Completion]) -> None:
+        totals = self.totals
+        for each in gone:
+            totals.finished += each.outcome == "finished"
+            totals.cancelled += each.outcome == "cancelled"
+            totals.failed += each.outcome == "failed"
+            totals.prompt_tokens += len(each.ticket.tokens)
+            totals.cached_tokens += each.cached
+            totals.completion_tokens += each.made
+        self._intake.give_back(len(gone))
+
+    def _resume(self) -> None:
+        """Let the paused one that came first go on."""
+        paused = [each for each in self._seated() if each.paused]
+        if paused:
+            min(paused, key=lambda each: each.ticket.id).paused = False
+
+    def _admit(self) -> None:
+        """Give free slots to those that wait, first come first served."""
+        for slot, taken in enumerate(self._seats):
+            if taken is None:
+                found = next((each for each in self._queue if each.ready), None)
+                if found is None or not self._seat(slot, found):
+                    return
+
+    def _seat(self, slot: int, completion: Completion) -> bool:
+        prompt = completion.ticket.tokens
+        sequence, reused = self._prefixes.begin(completion.tokens)
+        if self._reads and not self._encode(sequence, completion):
+            return False
+        self._queue.remove(completion)
+        completion.seat(slot, sequence, self._runner.begins(prompt), reused)
+        self._seats[slot] = completion
+        return True
+
+    def _encode(self, sequence: int, completion: Completion) -> bool:
+        """Let an encoder read a prompt; False where there is no room yet."""
+        while True:
+            try:
+                self._runner.read(sequence, completion.ticket.tokens)
+                return True
+            except CacheFull as error:
+                if self._model.give_room():
+                    continue
+                self._prefixes.forget(sequence)
+                if not self._seated():
+                    self._fail(completion, error)
+                return False
+
+    # Steps.
+
+    def _planned(self) -> Planned:
+        """What the next pass computes, and for whom."""
+        for each in self._seated():
+            if len(each.tokens) > self._model.num_ctx and not each.ahead and not each.finished:
+                self._make_place(each)
+        seated = self._seated()
+        shares = step_shares([self._pending(each) for each in seated], self._budget)
+        planned = [(each, count) for each, count in zip(seated, shares, strict=True) if count]
+        if not planned and not self._under_way and any(each.paused for each in seated):
+            self._resume()
+            return self._planned()
+        return planned
+
+    def _pending(self, completion: Completion) -> int:
+        """Tokens that it could compute now, and has positions for."""
+        return max(0, min(completion.pending, self._model.num_ctx - completion.sent))
+
+    def _make_place(self, completion: Completion) -> None:
+        """Drop the older half of what stands behind the kept tokens, or end."""
+        if completion.request.when_full == "stop" or self._reads:
+            completion.end("length", context_full=True)
+            return
+        keep, end = completion.going
+        cache, sequence = self._runner.cache, completion.sequence
+        self._prefixes.hide(sequence)
+        if cache.can_shift(sequence, keep, end) and cache.length(sequence) >= end:
+            cache.shift(sequence, keep, end)
+        else:
+            cache.remove(sequence, keep)  # what stays is read again
+        completion.drop(keep, end, cache.length(sequence))
+
+    def _submit(self, planned: Planned) -> Step | None:
+        """Submit a pass; where there is no room, others give theirs."""
+        while planned:
+            try:
+                step = submit(self._runner, planned)
+            except CacheFull as error:
+                if self._prefixes.evict() or self._model.give_room():
+                    continue
+                planned = self._preempted(planned, error)
+            else:
+                for each, _ in planned:
+                    self._prefixes.note(each.sequence, min(each.sent, len(each.tokens)))
+                return step
+        return None
+
+    def _preempted(self, planned: Planned, error: CacheFull) -> Planned:
+        """Let the choice that came last give its room, and wait for another step."""
+        holding = [each for each in self._seated() if each.sent or not each.paused]
+        last = max(holding, key=lambda each: (each.ticket.id, each.choice))
+        if len(holding) == 1:
+            self._fail(last, error)
+        else:
+            last.paused = True
+            last.sent = self._runner.cache.remove(last.sequence)
+            self._prefixes.hide(last.sequence)
+        return [(each, count) for each, count in planned if each is not last]
+
+    def _read(self, step: Step) -> None:
+        for each, error in step.read():
+            self._fail(each, error)
+
+    # Failures.
+
+    def _fail(self, completion: Completion, error: Exception) -> None:
+        """End the request of a choice with an error."""
+        for each in [*self._queue, *self._seated()]:
+            if each.ticket is completion.ticket and not each.finished:
+                each.outcome = "failed"
+        completion.ticket.mailbox.fail(error)
+
+    def _fail_all(self, error: Exception) -> None:
+        """End every request with an error; what the cache has of them may be wrong."""
+        self._under_way.clear()
+        for each in [*self._queue, *self._seated()]:
+            self._fail(each, error)
+        gone = self._seated()
+        self._seats[:] = [None] * len(self._seats)
+        self._count([*self._queue, *gone])
+        self._queue.clear()
+
+        def forget() -> None:
+            for each in gone:
+                self._prefixes.forget(each.sequence)
+
+        try:
+            self._model.alone(cast("Callable[[], object]", forget))
+        except BackendError:  # it was closed, and the cache with it
+            return

@@ -1,0 +1,222 @@
+"""Engine: answers many requests at once with one model."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import TypeVar, Unpack
+
+from wgpu_backend.engine.answers import Messages
+from wgpu_backend.engine.arguments import conversation, token_ids, within
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.runner import CHUNK
+from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
+from wgpu_backend.errors import ContextFull
+from wgpu_backend.serving.completion import Ticket
+from wgpu_backend.serving.core import Core
+from wgpu_backend.serving.generation import Generation, Mailbox
+from wgpu_backend.serving.intake import Intake
+from wgpu_backend.serving.request import Request, RequestFields
+from wgpu_backend.serving.results import EngineStatus
+from wgpu_backend.unclosed import Unclosed
+
+Item = TypeVar("Item")
+MAX_QUEUE = 512  # Ollama's
+
+
+class Engine:
+    """Answers requests, which join and leave a common batch between steps.
+
+    One thread runs the model; all methods may be called from any thread, and none but `close` and
+    `status` waits for it. The model's own methods work beside the engine, in turns with its steps.
+
+    Use it as a context manager, or `close` it, before the model.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Loaded with ``num_parallel`` for as many contexts as are to be full at once.
+    num_parallel : int or None
+        Slots: choices that are made at once, 1 to 32; None for what the model was loaded with.
+    batch_tokens : int
+        Tokens of a step at most, of prompts and answers together. Fewer make steps shorter and
+        prompts slower.
+    max_queue : int
+        Choices that may wait for a slot; see `QueueFull`.
+    prefix_cache : bool
+        Keep what was computed, for prompts that begin alike.
+
+    Attributes
+    ----------
+    model : LanguageModel
+    num_parallel, max_queue : int
+
+    Raises
+    ------
+    OptionError
+        An argument is of the wrong kind, or outside its range.
+    ModelError
+        The model is an encoder, which makes no tokens.
+    BackendError
+        The model was closed.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        num_parallel: int | None = None,
+        batch_tokens: int = CHUNK,
+        max_queue: int = MAX_QUEUE,
+        prefix_cache: bool = True,
+    ) -> None:
+        slots = model.num_parallel if num_parallel is None else num_parallel
+        self.num_parallel = within("num_parallel", slots, MOST_SLOTS)
+        self.max_queue = within("max_queue", max_queue, 1 << 20, 0)
+        budget = within("batch_tokens", batch_tokens, CHUNK, self.num_parallel)
+        model.model.require_logits()
+        self.model = model
+        name = str(model.backend.file.path)
+        self._ids = count(1)
+        self._intake = Intake(name, self.num_parallel, self.max_queue)
+        self._core = Core(model, self.num_parallel, budget, self._intake, reuse=prefix_cache)
+        self._unclosed = Unclosed(f"engine of {name}")
+        self._thread = threading.Thread(
+            target=self._core.run, name="wgpu_backend engine", daemon=True
+        )
+        self._stop = weakref.finalize(self, self._core.inbox.put, None)
+        self._stop.atexit = False
+        self._thread.start()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def num_ctx(self) -> int:
+        """Positions of a request's context."""
+        return self.model.num_ctx
+
+    def submit(self, request: Request) -> Generation:
+        """Take a request in; returns at once.
+
+        Raises
+        ------
+        QueueFull
+            As many wait as may; try again later.
+        ContextFull
+            The prompt is empty, or longer than the context.
+        ModelError
+            A token, or one of `logit_bias`, is not in the vocabulary.
+        BackendError
+            The engine or its model was closed.
+        """
+        rows = self.model.vocabulary
+        tokens = self._fitting(token_ids(request.tokens, rows))
+        token_ids(request.logit_bias, rows)
+        ticket = Ticket(next(self._ids), request, tokens, Mailbox(request.n))
+        generation = Generation(ticket.id, request, ticket.mailbox, self._core.inbox.put)
+        self._intake.take(request.n, lambda: self._core.inbox.put(ticket))
+        return generation
+
+    def _fitting(self, tokens: list[int]) -> list[int]:
+        if not tokens:
+            raise ContextFull("submit: the prompt has 0 tokens, needs at least 1")
+        if len(tokens) > self.num_ctx:
+            raise ContextFull(
+                f"submit: the prompt has {len(tokens)} tokens, the context holds {self.num_ctx}; "
+                "shorten it or load the model with a larger num_ctx"
+            )
+        return tokens
+
+    def complete(self, prompt: str | Sequence[int], **fields: Unpack[RequestFields]) -> Generation:
+        """Continue a text, or tokens, as they are.
+
+        Parameters
+        ----------
+        prompt : str or sequence of int
+        **fields
+            Those of a `Request`.
+
+        Raises
+        ------
+        BackendError
+            As `submit`; OptionError for a field.
+        """
+        raw = self.model.prompter.raw
+        tokens = raw(prompt) if isinstance(prompt, str) else prompt
+        return self.submit(Request.of(tokens, **fields))
+
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> Generation:
+        """Answer a conversation.
+
+        Parameters
+        ----------
+        messages : sequence of mappings
+            Each with ``role`` and ``content``; a text alone is what the user says.
+        tools, documents, chat_template_kwargs
+            What the model's template may write beside the messages: see `Prompter.chat`.
+        **fields
+            Those of a `Request`.
+
+        Raises
+        ------
+        TemplateError
+            The model has no chat template, or it refuses the messages.
+        BackendError
+            As `submit`; OptionError for a field.
+        """
+        tokens = self.model.prompter.chat(
+            conversation(messages),
+            tools=tools,
+            documents=documents,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        return self.submit(Request.of(tokens, **fields))
+
+    def status(self) -> EngineStatus:
+        """What the engine does now, and has done; waits for the end of a step.
+
+        Raises
+        ------
+        BackendError
+            The engine or its model was closed.
+        """
+        return self._between(self._core.status)
+
+    def clear_cache(self) -> None:
+        """Forget what is kept of requests that have ended.
+
+        Raises
+        ------
+        BackendError
+            The engine or its model was closed.
+        """
+        self._between(self._core.forget)
+
+    def _between(self, act: Callable[[], Item]) -> Item:
+        self._intake.require_open()
+        return self.model.alone(act)
+
+    def close(self) -> None:
+        """End the engine, after the step that is under way; again is harmless.
+
+        Requests that are not done fail with a BackendError.
+        """
+        self._unclosed.silence()
+        self._intake.close()
+        self._stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

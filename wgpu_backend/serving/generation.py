@@ -1,0 +1,225 @@
+"""What a caller holds while an engine answers: events, the result, and a way to stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from types import TracebackType
+
+from wgpu_backend.interrupts import wait_until
+from wgpu_backend.serving.request import Request
+from wgpu_backend.serving.results import Event, Result
+
+Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
+
+class Mailbox:
+    """Events from the engine's thread to whoever waits for them, in threads and event loops.
+
+    Parameters
+    ----------
+    choices : int
+        Last events until it is whole.
+    """
+
+    def __init__(self, choices: int) -> None:
+        self.choices = choices
+        self.events: list[Event] = []
+        self.error: Exception | None = None
+        self._left = choices
+        self._changed = threading.Condition()
+        self._waiters: list[Waiter] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes."""
+        return not self._left or self.error is not None
+
+    def put(self, event: Event) -> None:
+        """Add an event; nothing behind the end."""
+        with self._changed:
+            if self.ended:
+                return
+            self.events.append(event)
+            self._left -= event.finish is not None
+        self._tell()
+
+    def fail(self, error: Exception) -> None:
+        """End with an error, unless it has ended."""
+        with self._changed:
+            if not self.ended:
+                self.error = error
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+            waiters, self._waiters = self._waiters, []
+        for loop, future in waiters:
+            try:
+                loop.call_soon_threadsafe(_set, future)
+            except RuntimeError:  # the loop was closed, and whoever waited there is gone
+                continue
+
+    def has(self, count: int) -> bool:
+        """Whether there are more events than that, or none will come."""
+        return len(self.events) > count or self.ended
+
+    def wait(self, count: int, timeout: float | None = None) -> bool:
+        """Wait until `has`; False where the time is over before."""
+        end = None if timeout is None else time.monotonic() + timeout
+
+        def ready(pause: float) -> bool:
+            left = pause if end is None else min(pause, end - time.monotonic())
+            with self._changed:
+                self._changed.wait_for(lambda: self.has(count), max(left, 0))
+            return self.has(count) or (end is not None and time.monotonic() >= end)
+
+        wait_until(ready)
+        return self.has(count)
+
+    async def wait_async(self, count: int) -> None:
+        """Wait until `has`, while the event loop goes on."""
+        loop = asyncio.get_running_loop()
+        while True:
+            future: asyncio.Future[None] = loop.create_future()
+            with self._changed:
+                if self.has(count):
+                    return
+                self._waiters.append((loop, future))
+            await future
+
+    def result(self) -> Result:
+        """All of it, once it has ended."""
+        if self.error is not None:
+            raise self.error
+        return Result.of(self.events, self.choices)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Generation:
+    """An answer that is being made.
+
+    Iterate over it for events, in a thread or with ``async for``; `result` waits for the whole, as
+    ``await`` does. Each iteration begins with the first event. Leaving it as a context manager, or
+    dropping it, cancels what is not done.
+
+    Attributes
+    ----------
+    id : int
+        Number of the request.
+    request : Request
+    """
+
+    def __init__(
+        self, id_: int, request: Request, mailbox: Mailbox, cancel: Callable[[int], None]
+    ) -> None:
+        self.id = id_
+        self.request = request
+        self._mailbox = mailbox
+        self._cancel = weakref.finalize(self, cancel, id_)
+        self._cancel.atexit = False
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it is there, or it failed."""
+        return self._mailbox.ended
+
+    def cancel(self) -> None:
+        """Stop within a step, from any thread; again, or at the end, is harmless.
+
+        Choices that are not done end with the reason ``cancelled``.
+        """
+        self._cancel()
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for the whole.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds.
+
+        Raises
+        ------
+        BackendError
+            The request failed.
+        TimeoutError
+            It is not done by then; it goes on.
+        """
+        count = 0
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.done:
+            left = None if end is None else end - time.monotonic()
+            if not self._mailbox.wait(count, left):
+                raise TimeoutError(f"request {self.id}: not done after {timeout} s")
+            count = len(self._mailbox.events)
+        return self._mailbox.result()
+
+    def __iter__(self) -> Iterator[Event]:
+        """Events; waits for each.
+
+        Raises
+        ------
+        BackendError
+            The request failed.
+        """
+        mailbox, count = self._mailbox, 0
+        while True:
+            mailbox.wait(count)
+            if count >= len(mailbox.events):
+                break
+            yield mailbox.events[count]
+            count += 1
+        if mailbox.error is not None:
+            raise mailbox.error
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Events, while the event loop goes on.
+
+        Raises
+        ------
+        BackendError
+            The request failed.
+        """
+        mailbox, count = self._mailbox, 0
+        while True:
+            await mailbox.wait_async(count)
+            if count >= len(mailbox.events):
+                break
+            yield mailbox.events[count]
+            count += 1
+        if mailbox.error is not None:
+            raise mailbox.error
+
+    def __await__(self) -> Generator[None, None, Result]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> Result:
+        while not self.done:
+            await self._mailbox.wait_async(len(self._mailbox.events))
+        return self._mailbox.result()
+
+    def __enter__(self) -> Generation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    async def __aenter__(self) -> Generation:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()

@@ -1,0 +1,35 @@
+"""How likely tokens are, from the logits of their place."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.sample import largest
+from wgpu_backend.serving.results import TokenLogprob
+from wgpu_backend.tokenizer import Tokenizer
+
+
+def token_logprob(
+    logits: NDArray[np.float32], token: int, count: int, tokenizer: Tokenizer
+) -> TokenLogprob:
+    """Log probability of a token, and those of the most likely ones: a softmax of the logits.
+
+    Parameters
+    ----------
+    logits : (vocabulary,), f32
+    token : int
+    count : int
+        Of the most likely ones; of equal ones the lower id comes first.
+    tokenizer : Tokenizer
+    """
+    values = logits.astype(np.float64)
+    values -= values.max()
+    values -= np.log(np.exp(values).sum())
+
+    def one(id_: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
+        piece = tokenizer.token_bytes(id_) if id_ < tokenizer.vocab_size else b""
+        return TokenLogprob(id_, float(values[id_]), piece, top)
+
+    top = largest(logits, count).ids if count else ()
+    return one(token, tuple(one(int(id_)) for id_ in top))

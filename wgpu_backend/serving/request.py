@@ -1,0 +1,134 @@
+"""What an engine is asked for, checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypedDict, Unpack, cast
+
+from wgpu_backend.engine.arguments import Options, asked, shown, stops, within
+from wgpu_backend.errors import OptionError
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.sample.options import RANDOM_SEED, whole_number
+
+MOST_CHOICES = 128
+MOST_LOGPROBS = 20  # OpenAI's and Ollama's bound
+MOST_BIAS = 100.0  # OpenAI's; beyond it a token is ruled out, or all others are
+WhenFull = Literal["stop", "shift"]
+
+
+class RequestFields(TypedDict, total=False):
+    """Fields of a `Request` beside its tokens, as arguments of a call."""
+
+    options: Options
+    max_tokens: int | None
+    stop: str | Sequence[str]
+    logprobs: int | None
+    logit_bias: Mapping[int, float]
+    when_full: WhenFull
+    keep: int
+    n: int
+    ignore_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt, and how it is to be continued.
+
+    Parameters
+    ----------
+    tokens : sequence of int
+        The prompt.
+    options : SamplingOptions or mapping
+        How tokens are chosen; a mapping has Ollama's names.
+    max_tokens : int or None
+        Most tokens to make; None or negative for as many as the context holds, 0 to read the
+        prompt alone.
+    stop : str or sequence of str
+        Texts that end the answer; they are not given.
+    logprobs : int or None
+        Give log probabilities, before any option changes them: of the tokens that were chosen, and
+        of so many of the most likely ones, 0 to 20; None for none.
+    logit_bias : mapping of int to float
+        Added to the logits of tokens, -100 to 100; ``-inf`` rules a token out.
+    when_full : str
+        What happens where the context is full: ``"stop"`` ends the answer, ``"shift"`` drops the
+        older half of what stands behind `keep` and goes on.
+    keep : int
+        Tokens in front that a shift keeps; -1 for the whole prompt.
+    n : int
+        Choices, 1 to 128: the prompt is read once. Choice i has the seed ``seed + i``.
+    ignore_eos : bool
+        Go on behind tokens that end a text.
+
+    Raises
+    ------
+    OptionError
+        A value is of the wrong kind, or outside its range.
+    """
+
+    tokens: Sequence[int]
+    options: SamplingOptions = field(default_factory=SamplingOptions)
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+    logprobs: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    when_full: WhenFull = "stop"
+    keep: int = 0
+    n: int = 1
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        given = cast("Options | None", self.options)
+        if not isinstance(given, SamplingOptions):
+            self._set("options", asked(given, None, None).options)
+        if self.max_tokens is not None:
+            self._set("max_tokens", whole_number("max_tokens", self.max_tokens))
+        self._set("stop", tuple(stops(self.stop)))
+        if self.logprobs is not None:
+            self._set("logprobs", within("logprobs", self.logprobs, MOST_LOGPROBS, 0))
+        self._set("logit_bias", _biases(self.logit_bias))
+        if self.when_full not in ("stop", "shift"):
+            raise OptionError(f"when_full: {shown(self.when_full)}, needs 'stop' or 'shift'")
+        self._set("keep", within("keep", self.keep, 1 << 24, -1))
+        self._set("n", within("n", self.n, MOST_CHOICES))
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], **fields: Unpack[RequestFields]) -> Request:
+        """Make one of the arguments of a call.
+
+        Raises
+        ------
+        OptionError
+            As `Request`.
+        """
+        return cls(tokens, **cast("dict[str, Any]", fields))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def options_of(self, choice: int) -> SamplingOptions:
+        """Options of one of the choices, which differ in their seeds."""
+        seed = self.options.seed
+        if not choice or seed is None or seed == RANDOM_SEED:
+            return self.options
+        return replace(self.options, seed=(seed + choice) % (1 << 64))
+
+
+def _biases(given: object) -> dict[int, float]:
+    """Biases of tokens as numbers."""
+    if not isinstance(given, Mapping):
+        raise OptionError(f"logit_bias: {shown(given)}, needs a dict of tokens and numbers")
+    found: dict[int, float] = {}
+    for token, bias in cast("Mapping[object, object]", given).items():
+        id_ = whole_number("logit_bias", token)
+        if isinstance(bias, bool) or not isinstance(bias, int | float):
+            raise OptionError(f"logit_bias: {shown(bias)} for token {id_}, needs a number")
+        if not (-MOST_BIAS <= bias <= MOST_BIAS or bias == -math.inf):
+            raise OptionError(
+                f"logit_bias: {bias} for token {id_}, needs {-MOST_BIAS:g} to {MOST_BIAS:g}, "
+                "or -inf to rule it out"
+            )
+        found[id_] = float(bias)
+    return found

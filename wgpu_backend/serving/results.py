@@ -1,0 +1,218 @@
+"""What an engine gives: events while an answer is made, and the whole of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was.
+
+    Parameters
+    ----------
+    token : int
+    logprob : float
+        Natural logarithm of its probability at temperature 1, before any option.
+    piece : bytes
+        What the token stands for; not always whole characters.
+    top : tuple of TokenLogprob
+        The most likely tokens at its place, most likely first, as many as were asked for.
+    """
+
+    token: int
+    logprob: float
+    piece: bytes
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a choice took.
+
+    Parameters
+    ----------
+    prompt_tokens : int
+    cached_tokens : int
+        Those of the prompt that had been computed before.
+    completion_tokens : int
+        Tokens made, without one that ended the text.
+    queue_seconds, prompt_seconds, seconds : float
+        Until it had a slot; from there to its first token; from there to its end.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    queue_seconds: float = 0.0
+    prompt_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a choice ended.
+
+    Parameters
+    ----------
+    reason : str
+        ``stop`` (an end token or a stop text), ``length`` (as many tokens as asked for, or as the
+        context holds) or ``cancelled``.
+    stop : str or None
+        The stop text that ended it.
+    context_full : bool
+        Whether it ended because the context is full.
+    usage : Usage
+    """
+
+    reason: FinishReason
+    stop: str | None
+    context_full: bool
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """News of one choice.
+
+    Parameters
+    ----------
+    choice : int
+    text : str
+        Whole characters, and nothing of a stop text.
+    tokens : tuple of int
+        Tokens made since the last event; their text may be held until it is known to be no stop
+        text.
+    logprobs : tuple of TokenLogprob
+        One for each of them, where they were asked for.
+    finish : Finish or None
+        Set in the last event of a choice.
+    """
+
+    choice: int
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One whole answer; see `Event`."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All answers to a request.
+
+    Parameters
+    ----------
+    choices : tuple of Choice
+    """
+
+    choices: tuple[Choice, ...]
+
+    @property
+    def text(self) -> str:
+        """Text of the first choice."""
+        return self.choices[0].text
+
+    @property
+    def finish(self) -> Finish:
+        """How the first choice ended."""
+        return self.choices[0].finish
+
+    @property
+    def usage(self) -> Usage:
+        """What the request took: the prompt once, tokens of all choices, the longest times."""
+        each = [choice.finish.usage for choice in self.choices]
+        return Usage(
+            each[0].prompt_tokens,
+            each[0].cached_tokens,
+            sum(usage.completion_tokens for usage in each),
+            each[0].queue_seconds,
+            each[0].prompt_seconds,
+            max(usage.seconds for usage in each),
+        )
+
+    @classmethod
+    def of(cls, events: Iterable[Event], choices: int) -> Result:
+        """Put the events of a request together; each choice has its last one."""
+        made: list[list[Event]] = [[] for _ in range(choices)]
+        for event in events:
+            made[event.choice].append(event)
+        return cls(tuple(map(_choice, made)))
+
+
+def _choice(events: list[Event]) -> Choice:
+    finish = events[-1].finish
+    assert finish is not None
+    return Choice(
+        "".join(event.text for event in events),
+        tuple(token for event in events for token in event.tokens),
+        tuple(logprob for event in events for logprob in event.logprobs),
+        finish,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """A choice that is being made.
+
+    Parameters
+    ----------
+    request, choice : int
+    prompt_tokens : int
+    computed_tokens : int
+        Positions in the cache.
+    completion_tokens : int
+    """
+
+    request: int
+    choice: int
+    prompt_tokens: int
+    computed_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What an engine does now, and what it has done.
+
+    Parameters
+    ----------
+    slots : tuple of SlotStatus or None
+        None for a free one.
+    queued : int
+        Choices that wait for a slot.
+    kept_sequences, kept_tokens : int
+        What is kept of earlier requests for reuse; tokens that several share count for each.
+    steps : int
+        Passes so far.
+    requests, finished, cancelled, failed : int
+        Requests so far; choices by how they ended.
+    prompt_tokens, cached_tokens, completion_tokens : int
+        Sums over choices that have ended.
+    """
+
+    slots: tuple[SlotStatus | None, ...]
+    queued: int
+    kept_sequences: int
+    kept_tokens: int
+    steps: int
+    requests: int
+    finished: int
+    cancelled: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int

@@ -1,0 +1,52 @@
+"""How the tokens of a step are shared among requests. Numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:
+    """Share a budget equally; what one does not need goes to the others.
+
+    So a short prompt is read in its first step, however long those beside it are. Where there is
+    less than a token for each, the first get one.
+
+    Parameters
+    ----------
+    wanted : sequence of int
+        What each could take, first come first.
+    budget : int
+
+    Returns
+    -------
+    list of int
+        As much as is wanted, or less; never more than the budget together.
+    """
+    given = [0] * len(wanted)
+    # Who wants least first; of equals the last, so that what cannot be divided goes to the first.
+    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], -i))
+    for place, i in enumerate(order):
+        given[i] = min(wanted[i], budget // (len(order) - place))
+        budget -= given[i]
+    return given
+
+
+def step_shares(pending: Sequence[int], budget: int) -> list[int]:
+    """Tokens that each request computes in a step.
+
+    A request that makes tokens has one pending, which it always gets, so that it never waits for
+    those that still read their prompts; these share what is left.
+
+    Parameters
+    ----------
+    pending : sequence of int
+        Tokens of each that are not computed yet; 0 for one that cannot go on now.
+    budget : int
+        Tokens of a step.
+    """
+    making = [count if count == 1 else 0 for count in pending]
+    given = fair_shares(making, budget)
+    reading = [count if count > 1 else 0 for count in pending]
+    for i, count in enumerate(fair_shares(reading, budget - sum(given))):
+        given[i] += count
+    return given
