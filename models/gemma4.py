@@ -165,6 +165,21 @@ class Router(nn.Linear):
         return self.changed(self.weight.linear(x, residual), x)
 
 
+class WeighedDown(nn.ExpertLinear):
+    """Products times a factor of each expert, with what adapters add to them.
+
+    The factor is of the experts' weights in the published model, ``per_expert_scale``; files have
+    it beside the matrices, as other models' scales that belong to a format.
+    """
+
+    def by(self, ids: Tensor, x: Tensor) -> Tensor:
+        """Map (tokens, used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
+        y = self.weight.mulmat_id(x, ids)
+        for change in self.changes:
+            y = change.by(y, ids, x)
+        return self.scaled(y, ids)
+
+
 class MLPAndExperts(nn.Module):
     """Sum of a feed-forward network and of experts, each between norms of its own."""
 
@@ -178,6 +193,8 @@ class MLPAndExperts(nn.Module):
         self.mlp, self.experts = nn.MLP(config, "gelu"), nn.Experts(config, "gelu")
         router = Router(config.make_norm().eps, self.width)
         self.experts.router = nn.weight("ffn_gate_inp", "count", "width", kind=router, needed=True)
+        shape = ("count", "width", "inner")
+        self.experts.down = nn.weight("ffn_down_exps", *shape, kind=WeighedDown, needed=True)
         self.mlp_norm, self.mlp_post_norm = map(config.norm, ("ffn_norm", "post_ffw_norm_1"))
         self.experts_norm = config.norm("pre_ffw_norm_2")
         self.experts_post_norm = config.norm("post_ffw_norm_2")

@@ -99,11 +99,12 @@ def test_logits_on_a_gpu_are_llama_cpps(full, folder, case):
 
 
 @pytest.mark.parametrize(
-    "name", ["phi3", "mistral4", pytest.param("gemma4", marks=pytest.mark.slow)]
+    "name",
+    ["phi3", "mistral4", "qwen2moe", "gemma4-moe", pytest.param("gemma4", marks=pytest.mark.slow)],
 )
 def test_an_adapter_does_what_changed_weights_do(folder, monkeypatch, name):
     base = written(folder / f"{name}.gguf", OUTLINES[name])
-    lora = a_lora(folder / f"{name}-lora.gguf", base, rank=3)
+    lora = a_lora(folder / f"{name}-lora.gguf", base, rank=3, unchanged=())
     weights = merged(base, lora, 0.5)
     monkeypatch.setattr("tests.models.outlines.drawn", lambda name, shape, tied: weights[name])
     monkeypatch.setattr("tests.models.outlines.UNSCALED", ())
@@ -115,6 +116,26 @@ def test_an_adapter_does_what_changed_weights_do(folder, monkeypatch, name):
         model.set_adapters([(lora, 0.5)])
         assert nmse(rows(model), wanted) <= 1e-10
         assert nmse(plain, wanted) > 1e-2
+
+
+def test_heads_may_share_a_matrix_of_their_change(folder, rng):
+    base = written(folder / "mistral4.gguf", OUTLINES["mistral4"])
+    name = "blk.0.attn_v_b.weight"
+    with wb.open_gguf(base) as file:
+        heads, rows_of_head, rank = file.tensors[name].shape
+    a = rng.standard_normal((1, 2, rank), "f4")
+    b = rng.standard_normal((heads, rows_of_head, 2), "f4")
+    pair = {f"{name}.lora_a": a, f"{name}.lora_b": b}
+    shared = a_lora(folder / "shared.gguf", base, only=("none",), tensors=pair)
+    each = pair | {f"{name}.lora_a": np.repeat(a, heads, 0)}
+    repeated = a_lora(folder / "repeated.gguf", base, only=("none",), tensors=each)
+    with wb.load(base, device="cpu", kv_dtype="f32") as model:
+        model.set_adapters([repeated])
+        wanted = rows(model)
+        model.set_adapters([shared])
+        np.testing.assert_allclose(rows(model), wanted, atol=1e-4)
+        model.set_adapters()
+        assert nmse(rows(model), wanted) > 1e-6
 
 
 def test_load_takes_adapters_and_control_vectors(base, files):

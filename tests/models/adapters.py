@@ -29,6 +29,7 @@ def a_lora(
     dtype: type[np.floating[Any]] = np.float32,
     keys: dict[str, Any] | None = None,
     tensors: dict[str, np.ndarray | None] | None = None,
+    unchanged: tuple[str, ...] = UNCHANGED,
 ) -> Path:
     """Write an adapter for the matrices of a model whose names have one of `only` in them.
 
@@ -47,8 +48,9 @@ def a_lora(
         for name, info in file.tensors.items():
             if name.startswith("token_embd") and tied:
                 continue
-            unchanged = any(n in name for n in UNCHANGED)
-            if len(info.shape) > 1 and any(n in name for n in only) and not unchanged:
+            if any(n in name for n in unchanged):
+                continue
+            if len(info.shape) > 1 and any(n in name for n in only):
                 a, b = _pair(name, info.shape, rank, seed)
                 values |= {f"{name}.lora_a": a.astype(dtype), f"{name}.lora_b": b.astype(dtype)}
     return _written(path, found | (keys or {}), values | (tensors or {}))

@@ -27,6 +27,7 @@ from wgpu_backend.nn.low_rank import LowRank
 _LOG = logging.getLogger("wgpu_backend.engine")
 ENDS = A, B = ".lora_a", ".lora_b"
 EMBEDDING = "token_embd.weight"  # also gemma's of each layer
+HEADS = ("attn_k_b.weight", "attn_v_b.weight")  # a matrix a head; pairs may share one of theirs
 ALPHA, INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
 
 
@@ -124,7 +125,8 @@ def _fitting(
     wanted_a = (m, rank) if embeds else (*experts, rank, k)
     wanted_b = (*experts, k if embeds else m, rank_b)
     for info, wanted in ((a, wanted_a), (b, wanted_b)):
-        if info.shape != wanted:
+        shared = weight.name.endswith(HEADS) and info.shape == (1, *wanted[1:])
+        if info.shape != wanted and not shared:
             raise ModelError(
                 f"{file.path}: tensor {info.name} is {info.shape}, {weight.name} of {base.path} is "
                 f"{weight.shape}, so it needs {wanted}"

@@ -115,6 +115,14 @@ _SCORES: dict[str, Activation] = {
 }
 
 
+class SharedGate(Linear):
+    """A number a token: weight (width,) or (1, width)."""
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map (tokens, width) to (tokens, 1), and add `residual` of that shape."""
+        return self.changed(self.weight.reshape(1, -1).linear(x, residual), x)
+
+
 class Experts(Module):
     """Sum of the chosen experts' networks, each times its weight, and of those that all share.
 
@@ -142,7 +150,7 @@ class Experts(Module):
     up: ExpertLinear
     down: ExpertLinear = weight("ffn_down_exps", "count", "width", "inner")
     shared: MLP | None = None
-    shared_gate: Tensor | None = weight("ffn_gate_inp_shexp.weight")
+    shared_gate: SharedGate | None = weight("ffn_gate_inp_shexp")
 
     def __init__(
         self,
@@ -209,6 +217,6 @@ class Experts(Module):
         """Network of all tokens, through a gate of its own where there is one."""
         if self.shared_gate is None:
             return shared.forward(x, residual)
-        gate = self.shared_gate.reshape(1, -1).linear(x, None).sigmoid()
+        gate = self.shared_gate(x).sigmoid()
         y = shared.forward(x).mul(gate)
         return y if residual is None else residual.add(y)

@@ -10,7 +10,7 @@ from wgpu_backend.kvcache.layers import LayerCache, LayerShape, unturned
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import Linear, Norm
+from wgpu_backend.nn.layers import HeadLinear, Linear, Norm
 from wgpu_backend.nn.module import Module, weight
 from wgpu_backend.nn.rope import Rotary
 
@@ -39,8 +39,8 @@ class LatentAttention(Module):
     query_up: Linear
     latent: Linear = weight("attn_kv_a_mqa", "latent_rows", "width")
     latent_norm: Norm
-    key_up: Tensor | None = None
-    value_up: Tensor
+    key_up: HeadLinear | None = None
+    value_up: HeadLinear
     key_value_up: Linear
     output: Linear = weight("attn_output", "width", "outputs")
 
@@ -89,8 +89,8 @@ class LatentAttention(Module):
         if has("attn_kv_b.weight"):
             self.key_value_up = weight("attn_kv_b", "rows", "rank")
         else:
-            self.key_up = weight("attn_k_b.weight", "heads", "rank", "own", needed=True)
-            self.value_up = weight("attn_v_b.weight", "heads", "value_head", "rank")
+            self.key_up = weight("attn_k_b", "heads", "rank", "own", needed=True)
+            self.value_up = weight("attn_v_b", "heads", "value_head", "rank")
 
     @property
     def cached(self) -> LayerCache:
@@ -131,7 +131,7 @@ class LatentAttention(Module):
 
     def _absorbed(
         self,
-        key_up: Tensor,
+        key_up: HeadLinear,
         own: Tensor,
         rotated: Tensor,
         latents: Tensor,
@@ -140,7 +140,7 @@ class LatentAttention(Module):
     ) -> Tensor:
         """Every head looks at the latents themselves, and makes values of what it saw."""
         tokens = own.shape[0]
-        seeking = key_up.mulmat(own.permute(1, 0, 2)).permute(1, 0, 2)  # (tokens, heads, rank)
+        seeking = key_up(own.permute(1, 0, 2)).permute(1, 0, 2)  # (tokens, heads, rank)
         q = seeking.concat(rotated, axis=2)
         k = latents.reshape(tokens, 1, self.rank).concat(shared, axis=2)
         y = attend(
@@ -148,7 +148,7 @@ class LatentAttention(Module):
             scale=self.scale, temperature=self.temperature, v_cols=self.rank,
         )  # fmt: skip
         seen = y.reshape(tokens, self.heads, self.rank).permute(1, 0, 2)
-        return self.value_up.mulmat(seen).permute(1, 0, 2).reshape(tokens, self.outputs)
+        return self.value_up(seen).permute(1, 0, 2).reshape(tokens, self.outputs)
 
     def _made(
         self, own: Tensor, rotated: Tensor, latents: Tensor, shared: Tensor, batch: Batch

@@ -137,13 +137,30 @@ class ExpertLinear(Linear):
 
     def by(self, ids: Tensor, x: Tensor) -> Tensor:
         """Map (tokens, 1 or used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
-        y = self.weight.mulmat_id(x, ids)
-        if self.scale is not None:
-            y = y.mul(self.scale.reshape(-1, 1).rows(ids.reshape(-1)).reshape(*ids.shape, 1))
+        y = self.scaled(self.weight.mulmat_id(x, ids), ids)
         y = y if self.bias is None else y.add_id(self.bias, ids)
         for change in self.changes:
             y = change.by(y, ids, x)
         return y
+
+    def scaled(self, y: Tensor, ids: Tensor) -> Tensor:
+        """(tokens, used, m), what each expert made times its scale, where they have scales."""
+        if self.scale is None:
+            return y
+        return y.mul(self.scale.reshape(-1, 1).rows(ids.reshape(-1)).reshape(*ids.shape, 1))
+
+
+class HeadLinear(Linear):
+    """A `Linear` for each head: weight (heads, m, k)."""
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Map (heads, tokens, k) to (heads, tokens, m), and add `residual` of that shape."""
+        y = self.weight.mulmat(x)
+        if self.scale is not None:
+            y = y.mul(self.scale)
+        for change in self.changes:
+            y = change.by_head(y, x)
+        return y if residual is None else y.add(residual)
 
 
 class Filter(Module):

@@ -18,6 +18,7 @@ class LowRank:
     ----------
     a : (rank, k), or (experts, rank, k); of an embedding (vocabulary, rank)
     b : (m, rank), or (experts, m, rank)
+        In the place of experts there may be heads, or 1 where all heads share the matrix.
     scale : (1,), f32
         On the device, where it may be written between passes.
     """
@@ -29,6 +30,10 @@ class LowRank:
     def linear(self, y: Tensor, x: Tensor) -> Tensor:
         """Add to `y`, (..., m), what is made of `x`, (..., k)."""
         return self.b.linear(self.a.linear(x, None).mul(self.scale), y)
+
+    def by_head(self, y: Tensor, x: Tensor) -> Tensor:
+        """Add to `y`, (heads, tokens, m), what each head makes of its rows of `x`."""
+        return y.add(self.b.mulmat(self.a.mulmat(x).mul(self.scale)))
 
     def rows(self, y: Tensor, ids: Tensor) -> Tensor:
         """Add to rows `y` of an embedding, (tokens, m), what belongs to their `ids`."""
