@@ -1,14 +1,16 @@
-// y = x / sqrt(mean(x²) + eps) · weight, row by row: a team a row.
+// y = x / sqrt(mean(x²) + eps) · weight, row by row: a team a row. With ADDS plus `addend`.
 // @import formats/load/f32 as x
 // @import formats/load/f32 as weight
+// @import lib/reduce/no_addend as addend
 // @import lib/reduce/each_row
 // @import lib/index/row_start
 
 const WEIGHTED: bool = true;
+const ADDS: bool = false;
 
 struct Params {
     rows: u32, cols: u32, x_offset: u32, weight_offset: u32, x_shape: vec4<u32>,
-    x_strides: vec4<u32>, eps: f32,
+    x_strides: vec4<u32>, eps: f32, addend_offset: u32,
 }
 
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -25,6 +27,9 @@ fn compute_row(row: u32, lane: u32, width: u32) {
         var value = x_load(start + i) * inverse;
         if WEIGHTED {
             value *= weight_load(params.weight_offset + i);
+        }
+        if ADDS {
+            value += addend_load(params.addend_offset + row * params.cols + i);
         }
         y[row * params.cols + i] = value;
     }

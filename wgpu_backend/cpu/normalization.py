@@ -17,6 +17,12 @@ def rms_norm(x: Array, weight: Array | None = None, *, eps: float) -> Array:
 
 
 @twin
+def rms_norm_add(x: Array, addend: Array, weight: Array | None = None, *, eps: float) -> Array:
+    """`rms_norm`, plus another tensor."""
+    return rms_norm(x, weight, eps=eps) + addend
+
+
+@twin
 def layer_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float
 ) -> Array:

@@ -83,6 +83,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "route", LARGEST_ERROR, _routed
     yield "linear_by_expert_add", LARGEST_ERROR, by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
+    yield "rms_norm_add", LARGEST_ERROR, _residual_behind_a_norm
     yield "linear_by_expert_gated", LARGEST_ERROR, _gated_experts
     yield "expert_sum", LARGEST_ERROR, _summed_experts
     for family in FAMILIES:
@@ -164,3 +165,8 @@ def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:
     ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(4)]))
     gate, up = both.mulmat_id(normal(context, rng, 4, 1, 256), ids).chunk(2, 13)
     return gate.swiglu(up)
+
+
+def _residual_behind_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+    x, residual, weight = (normal(context, rng, *shape) for shape in ((5, 260), (5, 260), (260,)))
+    return residual.add(x.rms_norm(weight, eps=1e-5))

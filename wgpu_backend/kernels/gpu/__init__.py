@@ -45,7 +45,11 @@ KERNELS = [
     Kernel("attention_merge_f16", merge_q8.merges_f16, merge_q8.merge),
     *rows(("top_k_of_parts", "top_k_of_ids"), is_hardware, sampling.top_k),
     Kernel("top_k_sample_into", is_hardware, sampling.sample),
-    *rows(("rms_norm", "layer_norm", "softmax", "l2_norm"), has_subgroups, norms.by_subgroups),
+    *rows(
+        ("rms_norm", "rms_norm_add", "layer_norm", "softmax", "l2_norm"),
+        has_subgroups,
+        norms.by_subgroups,
+    ),
     Kernel("rms_norm_pair", has_eight_lanes, norms.pair),
     *rows(("q8_activations", "q8_weighted"), is_hardware, rounding.by_eight_lanes),
     *rows(("q16_activations", "q16_weighted"), is_hardware, rounding.to_q16_by_eight_lanes),

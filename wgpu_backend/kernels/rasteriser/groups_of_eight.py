@@ -11,6 +11,8 @@ from wgpu_backend.kernels.rasteriser.folder import LIB
 from wgpu_backend.ops.conv.convolution import in_groups_of
 from wgpu_backend.ops.reduce.norm import reducing_rows
 
+NORMS = ("rms_norm", "rms_norm_add", "layer_norm", "softmax", "l2_norm")
+
 
 def convolve(launch: Launch, _: Capabilities) -> Launch | None:
     """Convolve by vectors of channels; other layouts have a thread a value anyway."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (
@@ -86,12 +87,64 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
             "rows": rows,
             "cols": x.spec.shape[-1],
             "eps": eps,
+            "addend_offset": 0,
             "x_shape": pad_to_4d(x.spec.shape, 1),
             "x_strides": pad_to_4d(x.spec.strides, 0),
         },
         choices={"WEIGHTED": weight is not None},
         work=2 * x.spec.nbytes,
     )
+
+
+@op(shader="ops/rms_norm", dense=("addend",), trusted=True)
+def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: float) -> Launch:
+    """Normalise rows as `rms_norm`, and add a tensor: the residual, where norms are behind parts.
+
+    Parameters
+    ----------
+    x, weight, eps
+        See `rms_norm`.
+    addend : (..., cols), f32
+
+    Returns
+    -------
+    Tensor of the shape of `x`, f32.
+
+    Raises
+    ------
+    ShapeError
+        `addend` has another shape than `x`, or as `rms_norm`.
+    """
+    launch = rms_norm.record(x, weight, eps=eps)
+    require_dtype("rms_norm_add", "addend", addend, (F32,))
+    require(
+        addend.spec.shape == x.spec.shape and addend.spec.offset % 4 == 0,
+        ShapeError,
+        f"rms_norm_add: addend is {addend.spec.shape}, {addend.spec.offset} values on; needs "
+        f"{x.spec.shape} from a multiple of 4 on",
+    )
+    vectors = "vec4" if launch.shader else "load"
+    return replace(
+        launch,
+        operands={**launch.operands, "addend": addend},
+        params={**launch.params, "addend_offset": addend.spec.offset},
+        choices={**launch.choices, "ADDS": True, "addend": f"formats/{vectors}/f32"},
+    )
+
+
+@rms_norm_add.fuses("add")
+def residual_behind_the_norm(node: OpNode, graph: Graph) -> Node | None:
+    """A norm that a residual is added to."""
+    for own, other in (("a", "b"), ("b", "a")):
+        found = graph.single_use_producer(node.operands[own], "rms_norm")
+        addend = node.operands[other]
+        if found is None or not (found.spec.shape == addend.spec.shape == node.spec.shape):
+            continue
+        if addend.spec.dtype != F32 or not addend.spec.is_dense or addend.spec.offset % 4:
+            continue
+        weight = found.operands["weight"] if found.launch.choices["WEIGHTED"] else None
+        return graph.call(rms_norm_add, found.operands["x"], addend, weight, **found.options)
+    return None
 
 
 @op(dense=("x",), trusted=True)
