@@ -10,12 +10,16 @@ struct Params { size: u32, x_offset: u32, factor: f32, bias: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
+fn apply(x: vec4<f32>, factor: f32, bias: f32) -> vec4<f32> {
+    return x * factor + bias;
+}
+
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
         let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
-            y_store4(i, x_load4(params.x_offset + i) * params.factor + params.bias);
+            y_store4(i, apply(x_load4(params.x_offset + i), params.factor, params.bias));
         }
     }
 }

@@ -9,9 +9,10 @@ from wgpu_backend.ops.elementwise.fusion import Step
 
 
 @twin
-def chain(steps: tuple[Step, ...], *operands: Array) -> Array:
+def chain(steps: tuple[Step, ...], *operands: Array, shape: tuple[int, ...] | None = None) -> Array:
     """Twins of the ops, one after the other."""
     values = [np.asarray(x) for x in operands]
     for step in steps:
-        values.append(twin_of(step.op)(*(values[a] for a in step.arguments)))
-    return values[-1]
+        given = (values[a] for a in step.arguments)
+        values.append(twin_of(step.op)(*given, **dict(step.numbers)))
+    return values[-1] if shape is None else np.broadcast_to(values[-1], shape)

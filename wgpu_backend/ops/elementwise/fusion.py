@@ -1,47 +1,64 @@
 """Ops that work value by value, one after the other, compiled into one kernel.
 
 Any op takes part whose WGSL has a function `apply` from values to a value, that of an installed
-package too::
+package too; numbers that the op was told come behind the values, by their names in `Params`::
 
     fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { … }
+    fn apply(x: vec4<f32>, low: f32, high: f32) -> vec4<f32> { … }
 
 The kernel loads each operand once, calls the functions in turn on what is in registers, and stores
-once: a chain of n ops moves two or three tensors instead of 3n.
+once: a chain of n ops moves two or three tensors instead of 3n. Operands broadcast. What several
+chains read is computed in each of them, as that costs less than a tensor.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from string import Template
+from typing import NamedTuple, cast
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.check import vec4s
+from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, reshape
+from wgpu_backend.ops.check import pad_to_4d, vec4s
 from wgpu_backend.ops.elementwise.arithmetic import wraps
 from wgpu_backend.ops.op import REGISTRY, op
 from wgpu_backend.wgsl_source import Inline, Source, read
 
 MAX_OPERANDS = 6  # of the 8 storage bindings that every device has, with the result
 MAX_STEPS = 24
+AXES = 4
 _APPLY = re.compile(
     r"^fn apply\((?P<parameters>[^)]*)\) -> vec4<(?:f32|Value)> \{.*?^\}\n",
     re.MULTILINE | re.DOTALL,
 )
 _FUNCTIONS = re.compile(r"^fn \w+", re.MULTILINE)
-_IMPORTS = re.compile(r"^// @import \S+$", re.MULTILINE)
+_IMPORTS = re.compile(r"^// @import \S+(?: as \w+)?$", re.MULTILINE)
+SAME, STRIDED = 0, -1  # how an operand is read; a number above is after how many values it repeats
+_NUMBER = re.compile(r"(\w+): f32\b")
 # What the kernel has itself; the rest of what an op's file imports are functions it calls.
 STORE, GRID = "// @import formats/store/f32 as y", "// @import lib/index/grid"
-_FRAMES = {"// @import lib/elementwise/unary", "// @import lib/elementwise/binary", GRID}
+STRIDES = "// @import lib/index/strided"
+_FRAMES = {"// @import lib/elementwise/unary", "// @import lib/elementwise/binary", GRID} | {
+    "// @import formats/load/f32 as x",
+    STORE,
+}
 _KERNEL = Template("""\
 $imports
 const WG: u32 = 64u;
 const ITEMS_PER_THREAD: u32 = 1u;
-struct Params { size: u32, $offsets }
+struct Params { size: u32, shape: vec4<u32>, $fields }
 @group(0) @binding(0) var<uniform> params: Params;
+// Surplus lanes of the last thread read element zero: no index leaves a tensor.
+fn inside(i: u32, strides: vec4<u32>) -> vec4<u32> {
+    let lanes = vec4<u32>(i, i + 1u, i + 2u, i + 3u);
+    let at = strided4(i, params.shape, strides);
+    return select(vec4<u32>(0u), at, lanes < vec4<u32>(params.size));
+}
 $bodies
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -65,149 +82,242 @@ class Step:
     op : str
     arguments : tuple of int
         Which values it takes: operands of the chain first, then results of the steps before.
+    numbers : tuple of (str, float)
+        What the op was told by keyword.
     """
 
     op: str
     arguments: tuple[int, ...]
+    numbers: tuple[tuple[str, float], ...] = ()
+
+
+Chain = tuple[list[Node], tuple[Step, ...]]
 
 
 @op(source="// each chain brings its own", trusted=True)
-def chain(steps: tuple[Step, ...], *operands: Node) -> Launch:
+def chain(steps: tuple[Step, ...], *operands: Node, shape: Shape | None = None) -> Launch:
     """Apply ops value by value, each to operands or to results of ops before it.
 
     Parameters
     ----------
     steps : tuple of Step
     operands : (...), f32, f16 or bf16
-        Dense, of the shape of the result, or rows that repeat in it.
+        Of shapes that broadcast to that of the result, up to four axes of any strides.
+    shape : tuple of int or None
+        Of the result; None for that of the largest operand.
 
     Returns
     -------
-    Tensor of the shape of the largest operand, f32.
+    Tensor of that shape, f32.
     """
     largest = max(operands, key=lambda x: (x.spec.size, len(x.spec.shape)))
-    out = Spec.dense(largest.spec.shape, F32)
+    out = Spec.dense(largest.spec.shape if shape is None else shape, F32)
     names = [f"x{i}" for i in range(len(operands))]
-    repeats = tuple(0 if x.spec.shape == out.shape else x.spec.size for x in operands)
+    ways = tuple(_way(x.spec, out.shape) for x in operands)
     return Launch(
         out,
         dict(zip(names, operands, strict=True)),
         threads=vec4s(out.size),
-        params={"size": out.size},
-        shader=_wgsl(steps, repeats),
-        in_place=tuple(n for n, every in zip(names, repeats, strict=True) if not every),
+        params={"size": out.size, "shape": pad_to_4d(out.shape, 1)}
+        | {
+            f"{name}_strides": pad_to_4d(broadcast_strides(x.spec, out.shape), 0)
+            for name, x, way in zip(names, operands, ways, strict=True)
+            if way == STRIDED
+        }
+        | {_field(n, name): value for n, s in enumerate(steps) for name, value in s.numbers},
+        shader=_wgsl(tuple(_unnumbered(step) for step in steps), ways),
+        in_place=tuple(n for n, way in zip(names, ways, strict=True) if way == SAME),
         work=out.nbytes + sum(x.spec.nbytes for x in operands),
     )
 
 
+def _way(spec: Spec, shape: Shape) -> int:
+    """How an operand is read in a chain of some shape."""
+    if spec.is_dense and spec.shape == shape:
+        return SAME
+    return spec.size if wraps(spec, shape) else STRIDED
+
+
+def _field(step: int, name: str) -> str:
+    """Field of `Params` that has a number of a step."""
+    return f"step{step}_{name}"
+
+
+def _unnumbered(step: Step) -> Step:
+    """A step whose numbers do not matter, as they are no part of the shader."""
+    return replace(step, numbers=tuple((name, 0.0) for name, _ in step.numbers))
+
+
 @lru_cache(maxsize=256)
-def _wgsl(steps: tuple[Step, ...], repeats: tuple[int, ...]) -> Inline:
-    """Kernel of a chain; `repeats` tells after how many values an operand begins anew."""
+def _wgsl(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Inline:
+    """Kernel of a chain, whose operands are read in these ways."""
     functions = {step.op: _known(step.op) for step in steps}
-    imports = sorted({line for _, lines in functions.values() for line in lines})
-    loads = [f"// @import formats/load/f32 as x{i}" for i in range(len(repeats))]
-    offsets = ", ".join(f"x{i}_offset: u32" for i in range(len(repeats)))
-    at = [f"i % {every}u" if every else "i" for every in repeats]
-    values = [f"let v{i} = x{i}_load4(params.x{i}_offset + {a});" for i, a in enumerate(at)]
-    for number, step in enumerate(steps, len(repeats)):
-        arguments = ", ".join(f"v{a}" for a in step.arguments)
-        values.append(f"let v{number} = apply_{step.op}({arguments});")
+    imports = {line for found in functions.values() for line in found.imports}
+    loads = [f"// @import formats/load/f32 as x{i}" for i in range(len(ways))]
+    fields = [f"x{i}_offset: u32" for i in range(len(ways))]
+    fields += [f"x{i}_strides: vec4<u32>" for i, way in enumerate(ways) if way == STRIDED]
+    values = [f"let v{i} = {_load(i, way)};" for i, way in enumerate(ways)]
+    for number, step in enumerate(steps):
+        told = [_field(number, name) for name, _ in step.numbers]
+        fields += [f"{name}: f32" for name in told]
+        arguments = [f"v{a}" for a in step.arguments] + [f"params.{name}" for name in told]
+        values.append(f"let v{len(ways) + number} = apply_{step.op}({', '.join(arguments)});")
     bodies = [
-        text.replace("fn apply(", f"fn apply_{name}(") for name, (text, _) in functions.items()
+        found.text.replace("fn apply(", f"fn apply_{name}(") for name, found in functions.items()
     ]
     text = _KERNEL.substitute(
-        imports="\n".join((*loads, STORE, GRID, *imports)),
-        offsets=offsets,
+        imports="\n".join((*loads, STORE, GRID, *sorted(imports | {STRIDES}))),
+        fields=", ".join(fields),
         bodies="\n".join(bodies),
         values="\n            ".join(values),
-        last=f"v{len(repeats) + len(steps) - 1}",
+        last=f"v{len(ways) + len(steps) - 1}",
     )
     return Inline("chain of " + ", ".join(step.op for step in steps), text)
 
 
-def _known(name: str) -> tuple[str, tuple[str, ...]]:
+def _load(operand: int, way: int) -> str:
+    """What reads four values of an operand from value `i` of the result on."""
+    name = f"x{operand}"
+    if way == STRIDED:
+        place = f"inside(i, params.{name}_strides)"
+        return f"{name}_gather4(vec4<u32>(params.{name}_offset) + {place})"
+    return f"{name}_load4(params.{name}_offset + {'i' if way == SAME else f'i % {way}u'})"
+
+
+class Function(NamedTuple):
+    """An op's `apply`.
+
+    Parameters
+    ----------
+    text : str
+    imports : tuple of str
+        Lines of what it calls.
+    numbers : tuple of str
+        Names of its parameters that are no values.
+    """
+
+    text: str
+    imports: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+
+def _known(name: str) -> Function:
     function = _function(REGISTRY[name].shader)
     assert function is not None, name
     return function
 
 
 @lru_cache(maxsize=256)
-def _function(source: Source) -> tuple[str, tuple[str, ...]] | None:
-    """Text of an op's `apply`, and what it imports; None where it has none of the right form."""
+def _function(source: Source) -> Function | None:
+    """An op's `apply`; None where it has none of the right form."""
     text = read(source)
     found = _APPLY.search(text)
-    if found is None or len(_FUNCTIONS.findall(text)) > 1 or "@binding" in text:
+    if found is None:
         return None
+    numbers = tuple(_NUMBER.findall(found["parameters"]))
+    # With numbers a file has `Params` and `main` of its own.
+    others = set(_FUNCTIONS.findall(text)) - {"fn apply"} - ({"fn main"} if numbers else set())
     types = {p.split(":")[1].strip() for p in found["parameters"].split(",")}
-    imports = tuple(line for line in _IMPORTS.findall(text) if line not in _FRAMES)
+    lines = [line for line in _IMPORTS.findall(text) if line not in _FRAMES]
     # A file elsewhere may import what lies beside it, which a chain would not find.
-    alone = isinstance(source, str) or not imports
-    if not alone or not types <= {"vec4<f32>", "vec4<Value>"}:
+    alone = isinstance(source, str) or not lines
+    bound = text.count("@binding") > bool(numbers)
+    if others or bound or not alone or not types <= {"vec4<f32>", "vec4<Value>", "f32"}:
         return None
     # A chain computes with f32.
-    return found[0].replace("vec4<Value>", "vec4<f32>"), imports
+    return Function(found[0].replace("vec4<Value>", "vec4<f32>"), tuple(lines), numbers)
 
 
 @chain.fuses("*")
 def joined(node: OpNode, graph: Graph) -> Node | None:
-    """An op value by value, and those of its operands that are made so for it alone."""
+    """An op value by value, and those of its operands that are made so for such ops alone."""
     if not _can_join(node):
         return None
-    operands, steps = _as_chain(node)
-    makers = [graph.single_use_producer(x) for x in operands]
-    shape = node.spec.shape
-    taken = [m for m in makers if m is not None and m.spec.shape == shape and _can_join(m)]
-    for maker in taken:
-        operands, steps = _with(maker, operands, steps)
-    if not taken or len(operands) > MAX_OPERANDS or len(steps) > MAX_STEPS:
+    operands, steps = whole = _as_chain(node)
+    for x in operands:
+        maker = _maker(x, graph)
+        longer = maker and _behind(maker, x, *whole)
+        if longer and len(longer[0]) <= MAX_OPERANDS and len(longer[1]) <= MAX_STEPS:
+            whole = longer
+    if whole[1] is steps:
         return None
-    # A chain has the shape of an operand; broadcasting may have made one that none has.
-    if all(x.spec.shape != shape for x in operands):
-        return None
-    return graph.call(chain, steps, *operands)
+    return graph.call(chain, whole[1], *whole[0], shape=node.spec.shape)
 
 
 def _can_join(node: OpNode) -> bool:
     """Whether a node's op can be a step of a chain."""
-    out = node.launch.out
-    if node.launch.into is not None or out.dtype != F32:
+    launch, shape = node.launch, node.spec.shape
+    if launch.into is not None or launch.out.dtype != F32 or len(shape) > AXES:
         return False
-    known = node.call.op is chain or _function(node.call.op.shader) is not None
-    return known and all(_reads(x.spec, out.shape) for x in node.operands.values())
+    return node.call.op is chain or _function(node.call.op.shader) is not None
 
 
-def _reads(spec: Spec, shape: Shape) -> bool:
-    return (spec.is_dense and spec.shape == shape) or wraps(spec, shape)
-
-
-def _as_chain(node: OpNode) -> tuple[list[Node], tuple[Step, ...]]:
+def _as_chain(node: OpNode) -> Chain:
     """Operands and steps of the chain that a node is by itself."""
     operands = list(node.operands.values())
     if node.call.op is chain:
         return operands, node.call.args[0]
-    return operands, (Step(node.op, tuple(range(len(operands)))),)
+    params = node.launch.params
+    told = [(name, cast("float", params[name])) for name in _known(node.op).numbers]
+    return operands, (Step(node.op, tuple(range(len(operands))), tuple(told)),)
 
 
-def _with(
-    maker: OpNode, operands: list[Node], steps: tuple[Step, ...]
-) -> tuple[list[Node], tuple[Step, ...]]:
-    """Chain in which the op that makes an operand comes first."""
-    own, first = _as_chain(maker)
-    product = maker.node.storage
-    rest = [x for x in operands if x.storage is not product]
+def _maker(x: Node, graph: Graph) -> Chain | None:
+    """The chain that makes an operand, if nothing but such ops read it."""
+    maker = graph.producer(x)
+    reads = partial(_reads_whole, x, graph)
+    if maker is None or not _can_join(maker) or not graph.serves_only(x, reads):
+        return None
+    operands, steps = _as_chain(maker)
+    seen = [_in_shape(y, maker.spec.shape, x.spec.shape, graph) for y in operands]
+    found = [y for y in seen if y is not None]
+    return (found, steps) if len(found) == len(seen) else None
+
+
+def _reads_whole(x: Node, graph: Graph, reader: OpNode) -> bool:
+    own = [y for y in reader.operands.values() if y.storage is x.storage]
+    return _can_join(reader) and all(graph.producer(y) is not None for y in own)
+
+
+def _in_shape(x: Node, shape: Shape, wanted: Shape, graph: Graph) -> Node | None:
+    """An operand of an op whose result has some shape, where that result is seen in another."""
+    if shape == wanted:
+        return x
+    if x.spec.shape == shape:
+        spec = reshape(x.spec, wanted)
+        return None if spec is None else graph.view(x, spec)
+    # A row or a number repeats in either shape; leading axes would only get in the way.
+    last = x.spec.shape[-1:]
+    alone = x.spec.size == math.prod(last) and last in ((), (1,), shape[-1:])
+    if not alone or shape[-1:] != wanted[-1:]:
+        return None
+    return graph.view(x, Spec(last, x.spec.dtype, x.spec.strides[-1:], x.spec.offset))
+
+
+def _behind(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...]) -> Chain:
+    """A chain with the ops that make its operand `x` in front; what is equal is there once."""
     together: list[Node] = []
-    for x in [*own, *rest]:
-        if not any(_same(x, y) for y in together):
-            together.append(x)
-    place = [next(i for i, y in enumerate(together) if _same(x, y)) for x in [*own, *rest]]
-    made = len(together) + len(first) - 1
-    of_first = [*place[: len(own)], *range(len(together), len(together) + len(first))]
-    left = iter(place[len(own) :])
-    of_second = [made if x.storage is product else next(left) for x in operands]
-    of_second += range(made + 1, made + 1 + len(steps))
-    return together, (
-        *(Step(s.op, tuple(of_first[a] for a in s.arguments)) for s in first),
-        *(Step(s.op, tuple(of_second[a] for a in s.arguments)) for s in steps),
+    made: list[Step] = []  # with operands counted from -1 downwards, and results from 0 on
+
+    def place(y: Node) -> int:
+        if not any(_same(y, z) for z in together):
+            together.append(y)
+        return -1 - next(i for i, z in enumerate(together) if _same(y, z))
+
+    def run(values: list[int], steps: tuple[Step, ...]) -> int:
+        for step in steps:
+            new = replace(step, arguments=tuple(values[a] for a in step.arguments))
+            if new not in made:
+                made.append(new)
+            values.append(made.index(new))
+        return values[-1]
+
+    result = run([place(y) for y in maker[0]], maker[1])
+    last = run([result if _same(x, y) else place(y) for y in operands], steps)
+    made = made[: last + 1]  # of equal ones the last came early
+    return together, tuple(
+        replace(s, arguments=tuple(len(together) + a if a >= 0 else -1 - a for a in s.arguments))
+        for s in made
     )
 
 
