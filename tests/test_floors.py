@@ -32,6 +32,7 @@ FLOORS = (
         "chat_template",
         "sample",
         "output_parsers",
+        "model_store",
     ),
     ("device",),
     ("graph",),

@@ -71,12 +71,14 @@ if TYPE_CHECKING:
         DTypeError,
         GGUFError,
         ModelError,
+        ModelNotFound,
         OptionError,
         OutOfMemory,
         PluginError,
         QueueFull,
         ShaderError,
         ShapeError,
+        StoreError,
         TemplateError,
         TokenizerError,
     )
@@ -147,8 +149,8 @@ _HOMES = {
     "engine.runner": "Head Runner",
     "errors": (
         "BackendError CacheFull ContextError ContextFull DTypeError DeviceError DeviceLost "
-        "GGUFError ModelError OptionError OutOfMemory PluginError QueueFull ShaderError ShapeError "
-        "TemplateError TokenizerError"
+        "GGUFError ModelError ModelNotFound OptionError OutOfMemory PluginError QueueFull "
+        "ShaderError ShapeError StoreError TemplateError TokenizerError"
     ),
     "folders.creating": "create",
     "gguf_file": "open_gguf",
@@ -189,10 +191,12 @@ __all__ = [
     "Encoder", "Engine", "Event", "GGUFError", "Generation", "Graph", "Head",
     "LanguageModel", "Launch", "LeftOutWarning",
     "LoadCancelled",
-    "Model", "ModelError", "Node", "Op", "OpNode", "OptionError", "OutOfMemory", "PagedCache",
+    "Model", "ModelError", "ModelNotFound", "Node", "Op", "OpNode", "OptionError", "OutOfMemory",
+    "PagedCache",
     "PluginError", "PluginWarning", "QueueFull", "Recorded", "Request", "Result", "Runner",
     "SamplingOptions", "ShaderError",
-    "ShapeError", "Spec", "TemplateError", "Tensor", "TokenizerError", "Work", "architecture",
+    "ShapeError", "Spec", "StoreError", "TemplateError", "Tensor", "TokenizerError", "Work",
+    "architecture",
     "bf16", "bool_", "broadcast_shape", "broadcast_strides", "ceil_div", "complex64", "context",
     "create",
     "dtype", "f16", "f32", "f64", "grid_for", "i8", "i16", "i32", "i64", "import_file", "load",

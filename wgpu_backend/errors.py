@@ -16,6 +16,8 @@
      ├ TemplateError(ValueError)    a chat template failed or exceeded its caps
      ├ OptionError(ValueError)      an option is out of its range
      ├ PluginError                  a file of one's own that cannot be imported
+     ├ StoreError                   a store of models that cannot do what was asked
+     │  └ ModelNotFound             no model of that name
      ├ ContextFull(ValueError)      the prompt is longer than the context
      ├ CacheFull                    no free cache block: wait or shift
      └ QueueFull                    an engine has as many requests waiting as it may: come again
@@ -90,6 +92,14 @@ class OptionError(BackendError, ValueError):
 
 class PluginError(BackendError):
     """A Python file of one's own that cannot be imported, or registers nothing."""
+
+
+class StoreError(BackendError):
+    """A store of models that cannot do what was asked: a bad name, a full disk, a wrong digest."""
+
+
+class ModelNotFound(StoreError):
+    """A store or a registry that has no model of that name."""
 
 
 class ContextFull(BackendError, ValueError):

@@ -1,0 +1,73 @@
+"""Modelfiles, read and written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wgpu_backend.errors import StoreError
+from wgpu_backend.model_store import Modelfile, parse_modelfile, write_modelfile
+
+TEXT = '''
+# A comment
+from ./model.gguf
+PARAMETER temperature 0.5
+PARAMETER num_ctx 2048
+parameter stop "<|end|>"
+PARAMETER stop User:
+PARAMETER mirostat 1
+PARAMETER use_mmap false
+SYSTEM """You are
+a "pirate".
+"""
+TEMPLATE "{{ .Prompt }}"
+ADAPTER a.gguf
+MESSAGE user Hi
+MESSAGE assistant """Two
+lines"""
+LICENSE MIT
+RENDERER qwen3
+'''
+
+
+def test_a_modelfile_is_read():
+    made = parse_modelfile(TEXT)
+    assert made == Modelfile(
+        "./model.gguf",
+        {"temperature": 0.5, "num_ctx": 2048, "stop": ["<|end|>", "User:"], "use_mmap": False},
+        ["a.gguf"],
+        ["MIT"],
+        "{{ .Prompt }}",
+        'You are\na "pirate".\n',
+        [("user", "Hi"), ("assistant", "Two\nlines")],
+    )
+    assert parse_modelfile(write_modelfile(made)) == made
+
+
+@given(
+    st.text(
+        st.characters(codec="utf-8", exclude_characters='"\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029')
+    )
+)
+def test_what_is_written_is_read(text):
+    made = Modelfile("base", system=text.strip() or "x")
+    assert parse_modelfile(write_modelfile(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no FROM"),
+        ("SYSTEM a", "no FROM"),
+        ("FROM", "line 1: FROM has no value"),
+        ("FROM a\nTOASTER b", "line 2: 'TOASTER' is no command"),
+        ("FROM a\nPARAMETER heat 5", "line 2: parameter heat: unknown, known are"),
+        ("FROM a\nPARAMETER top_k x", "line 2: parameter top_k: 'x'"),
+        ("FROM a\nPARAMETER use_mmap 7", "line 2: parameter use_mmap: '7'"),
+        ("FROM a\nMESSAGE king Hi", "role 'king', needs one of"),
+        ('FROM a\nSYSTEM """never', 'line 2: no closing """'),
+        ("FROM a\nDRAFT b", "DRAFT is not supported"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(text, message):
+    with pytest.raises(StoreError, match=message):
+        parse_modelfile(text)

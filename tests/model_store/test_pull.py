@@ -1,0 +1,137 @@
+"""Pulling from a registry on this machine, which serves well or badly."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.model_store import ModelName, Progress, PullCancelled, Puller, Store, open_stored
+
+_spec = importlib.util.spec_from_file_location("registry", Path(__file__).with_name("registry.py"))
+assert _spec
+assert _spec.loader
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+Registry = _module.Registry
+CONTENT = os.urandom(300_001)
+
+
+@pytest.fixture
+def registry():
+    with Registry(CONTENT, b'{"seed": 5}') as registry:
+        yield registry
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "models")
+
+
+def puller(store: Store, **more) -> Puller:
+    given = {"insecure": True, "wait": lambda _: None, "part_sizes": (50_000, 100_000), **more}
+    return Puller(store, **given)
+
+
+def test_a_model_is_pulled_in_parts_and_only_once(registry, store: Store):
+    told: list[Progress] = []
+    name = ModelName.parse(registry.name)
+    puller(store, told=told.append).pull(name)
+    found = open_stored(store, name)
+    assert found.path.read_bytes() == CONTENT
+    assert found.parameters == {"seed": 5}
+    assert [told[0].status, told[-1].status] == ["pulling manifest", "success"]
+    done = [p.completed for p in told if p.total == len(CONTENT) and "pulling" in p.status]
+    assert done == sorted(done)
+    assert done[-1] == len(CONTENT)
+    assert sum("bytes=" in asked for asked in registry.asked) == 7 + 2
+    count = len(registry.asked)
+    puller(store).pull(name)
+    assert len(registry.asked) == count
+    left = [p.name for p in (store.root / "blobs").iterdir()]
+    assert all(len(each) == 71 for each in left)
+    assert str(found.entry.name) == registry.name.removeprefix("http://")
+
+
+@pytest.mark.parametrize("fault", ["no ranges", "cut once", "too long", "busy"])
+def test_a_bad_server_is_borne(registry, store: Store, fault: str):
+    registry.fault = fault
+    puller(store).pull(ModelName.parse(registry.name))
+    assert open_stored(store, ModelName.parse(registry.name)).path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("cut", "after 6 tries"),
+        ("wrong range", "needs 206 from"),
+        ("other bytes", "its SHA-256 is"),
+    ],
+)
+def test_a_worse_one_is_told_and_leaves_no_model(registry, store: Store, fault: str, message: str):
+    registry.fault = fault
+    name = ModelName.parse(registry.name)
+    with pytest.raises(StoreError, match=message):
+        puller(store).pull(name)
+    assert list(store.entries()) == []
+    registry.fault = ""
+    puller(store).pull(name)
+    assert open_stored(store, name).path.read_bytes() == CONTENT
+
+
+def test_a_pull_that_was_called_off_goes_on_where_it_stopped(registry, store: Store):
+    seen: list[int] = []
+    name = ModelName.parse(registry.name)
+    off = puller(
+        store,
+        streams=1,
+        told=lambda p: seen.append(p.completed),
+        cancelled=lambda: max(seen) >= 120_000,
+    )
+    with pytest.raises(PullCancelled):
+        off.pull(name)
+    assert list(store.entries()) == []
+    first = len(registry.asked)
+    puller(store).pull(name)
+    assert open_stored(store, name).path.read_bytes() == CONTENT
+    again = [asked for asked in registry.asked[first:] if "bytes=0-" in asked]
+    assert len(again) == 2  # the small blobs alone
+
+
+def test_what_is_not_there_or_not_allowed(registry, store: Store, monkeypatch):
+    base = registry.name.removesuffix(":tag")
+    with pytest.raises(ModelNotFound, match="no such model"):
+        puller(store).pull(ModelName.parse(f"{base}:other"))
+    with pytest.raises(StoreError, match="--insecure allows"):
+        puller(store, insecure=False).pull(ModelName.parse(base))
+    with pytest.raises(StoreError, match="read-only"):
+        puller(Store(store.root, read_only=True)).pull(ModelName.parse(registry.name))
+    with pytest.raises(StoreError, match="after 6 tries"):
+        puller(store).pull(ModelName.parse("http://127.0.0.1:1/a/b"))
+
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr("wgpu_backend.model_store.store.shutil.disk_usage", lambda _: Usage)
+    with pytest.raises(StoreError, match="300036 bytes are needed, the disk has 1000"):
+        puller(store).pull(ModelName.parse(registry.name))
+
+
+def test_a_full_disk_keeps_what_is_there(registry, store: Store, monkeypatch):
+    name = ModelName.parse(registry.name)
+    real, written = Puller._write, []
+
+    def write(self, file, part, chunk):
+        if sum(written) > 120_000:
+            raise OSError(28, "No space left on device")
+        written.append(len(chunk))
+        real(self, file, part, chunk)
+
+    monkeypatch.setattr(Puller, "_write", write)
+    with pytest.raises(OSError, match="No space left"):
+        puller(store, streams=1).pull(name)
+    assert list(store.entries()) == []
+    monkeypatch.undo()
+    puller(store).pull(name)
+    assert open_stored(store, name).path.read_bytes() == CONTENT

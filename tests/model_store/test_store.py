@@ -1,0 +1,197 @@
+"""Stores: models made, copied, removed, and what is left when a process is killed."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
+from wgpu_backend.model_store import Modelfile, ModelName, Store, create, open_stored
+
+NAME = ModelName.parse("story")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "models")
+    wanted = Modelfile(str(bundled()), {"seed": 3}, system="Tell.", messages=[("user", "Hi")])
+    create(store, NAME, wanted, tmp_path)
+    return store
+
+
+def files(store: Store) -> set[str]:
+    return {
+        str(p.relative_to(store.root))
+        for p in store.root.rglob("*")
+        if p.is_file() and "lock" not in str(p.relative_to(store.root))
+    }
+
+
+def test_a_model_is_made_and_found(store: Store):
+    found = open_stored(store, NAME)
+    assert found.path.read_bytes() == bundled().read_bytes()
+    assert found.parameters == {"seed": 3}
+    assert found.system == "Tell."
+    assert found.messages == ({"role": "user", "content": "Hi"},)
+    assert found.details["family"] == "llama"
+    assert [str(entry.name) for entry in store.entries()] == ["story:latest"]
+    assert all(len(name) == 71 for name in (p.name for p in (store.root / "blobs").iterdir()))
+
+
+def test_a_model_is_made_of_another(store: Store, tmp_path: Path):
+    other = ModelName.parse("me/loud:1")
+    create(store, other, Modelfile("story", {"top_k": 5}, system="Shout."), tmp_path)
+    found = open_stored(store, other)
+    assert found.parameters == {"seed": 3, "top_k": 5}
+    assert found.system == "Shout."
+    assert found.path == open_stored(store, NAME).path
+    assert open_stored(store, NAME).system == "Tell."
+
+
+def test_a_model_is_copied_and_removed_and_its_blobs_go_last(store: Store):
+    copy = ModelName.parse("copy")
+    store.copy(NAME, copy)
+    before = files(store)
+    store.remove(NAME)
+    assert files(store) == before - {"manifests/registry.ollama.ai/library/story/latest"}
+    assert open_stored(store, copy).system == "Tell."
+    store.remove(copy)
+    assert files(store) == set()
+    for gone in (NAME, copy):
+        with pytest.raises(ModelNotFound, match="not found"):
+            store.remove(gone)
+        with pytest.raises(ModelNotFound, match="not found"):
+            store.entry(gone)
+
+
+def test_a_model_that_is_made_anew_lets_its_blobs_go(store: Store, tmp_path: Path):
+    count = len(files(store))
+    create(store, NAME, Modelfile(str(bundled()), {"seed": 4}, system="Sing."), tmp_path)
+    assert len(files(store)) == count - 1  # no messages
+    assert open_stored(store, NAME).system == "Sing."
+
+
+def test_ollamas_own_store_is_read(tmp_path: Path):
+    def blob(data: bytes, kind: str) -> dict[str, object]:
+        digest = hashlib.sha256(data).hexdigest()
+        (tmp_path / "blobs" / f"sha256-{digest}").write_bytes(data)
+        return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
+
+    (tmp_path / "blobs").mkdir()
+    path = tmp_path / "manifests/registry.ollama.ai/library/tiny/1b"
+    path.parent.mkdir(parents=True)
+    base = "application/vnd.ollama.image."
+    config = {"model_format": "gguf", "model_family": "llama", "model_families": ["llama"]}
+    manifest = {
+        "schemaVersion": 2,
+        "config": blob(
+            json.dumps(config).encode(), "application/vnd.docker.container.image.v1+json"
+        ),
+        "layers": [
+            blob(bundled().read_bytes(), base + "model"),
+            blob(b"{{ .Prompt }}", base + "template"),
+            blob(b'{"stop": ["x"]}', base + "params"),
+        ],
+    }
+    path.write_text(json.dumps(manifest))
+    store = Store(tmp_path, read_only=True)
+    found = open_stored(store, ModelName.parse("tiny:1b"))
+    assert (found.template, found.parameters) == ("{{ .Prompt }}", {"stop": ["x"]})
+    with pytest.raises(StoreError, match="read-only"):
+        store.remove(found.entry.name)
+    with pytest.raises(StoreError, match="read-only"):
+        create(store, NAME, Modelfile("tiny:1b"), tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["blobs", "manifests"]
+
+
+def test_damage_is_told(store: Store, tmp_path: Path):
+    model = open_stored(store, NAME).path
+    os.truncate(model, 100)
+    with pytest.raises(StoreError, match=r"story:latest: blob sha256:.* is missing or cut"):
+        open_stored(store, NAME)
+    (store.root / "manifests/registry.ollama.ai/library/story/latest").write_text("{")
+    with pytest.raises(StoreError, match="no manifest"):
+        open_stored(store, NAME)
+    assert list(store.entries()) == []
+
+
+def test_what_cannot_be_made_leaves_nothing(tmp_path: Path):
+    store = Store(tmp_path / "models")
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    with pytest.raises(GGUFError):
+        create(store, NAME, Modelfile("bad.gguf"), tmp_path)
+    with pytest.raises(ModelNotFound, match="toaster"):
+        create(store, NAME, Modelfile("toaster"), tmp_path)
+    with pytest.raises(StoreError, match="a folder"):
+        create(store, NAME, Modelfile("."), tmp_path)
+    assert not store.root.exists() or files(store) == set()
+
+
+def test_a_full_disk_is_told_before_and_loses_nothing(store: Store, tmp_path: Path, monkeypatch):
+    before = files(store)
+    usage = shutil_usage(1000)
+    monkeypatch.setattr("wgpu_backend.model_store.store.shutil.disk_usage", usage)
+    with pytest.raises(StoreError, match=r"bytes are needed, the disk has 1000 free"):
+        create(store, ModelName.parse("b"), Modelfile(str(bundled())), tmp_path)
+    monkeypatch.undo()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("wgpu_backend.model_store.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        create(store, ModelName.parse("b"), Modelfile(str(bundled()), system="new"), tmp_path)
+    assert files(store) == before
+    assert open_stored(store, NAME).system == "Tell."
+
+
+def shutil_usage(free: int):
+    class Usage:
+        def __init__(self, _: object) -> None:
+            self.free = free
+
+    return Usage
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from wgpu_backend.model_store import Modelfile, ModelName, Store, create
+from wgpu_backend.model_store import files
+import os, signal
+left = [int(sys.argv[2])]
+def counted(real):
+    def call(*args, **kw):
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+        return real(*args, **kw)
+    return call
+for name in ("fsync",):
+    setattr(os, name, counted(getattr(os, name)))
+Path.replace = counted(Path.replace)
+Path.unlink = counted(Path.unlink)
+store = Store(Path(sys.argv[1]))
+create(store, ModelName.parse("story"), Modelfile(sys.argv[3], system="New."), Path("."))
+store.remove(ModelName.parse("story"))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+@pytest.mark.parametrize("after", [0, 1, 4, 7, 10, 12, 14])
+def test_a_process_that_is_killed_leaves_whole_models(store: Store, tmp_path: Path, after: int):
+    tiny = tmp_path / "tiny.gguf"
+    tiny.write_bytes(bundled().read_bytes())
+    command = [sys.executable, "-c", KILLED, str(store.root), str(after), str(tiny)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    for entry in store.entries():
+        assert open_stored(store, entry.name).system in ("Tell.", "New.")
+    create(store, NAME, Modelfile(str(tiny), system="Again."), tmp_path)
+    assert open_stored(store, NAME).system == "Again."

@@ -1,0 +1,60 @@
+"""Files that are there whole or not at all, whenever the process or the machine stops."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+CHUNK = 1 << 20
+Told = Callable[[int], None]
+"""Called with how many bytes were done since the last call."""
+
+
+@contextmanager
+def draft(folder: Path) -> Generator[tuple[BinaryIO, Path]]:
+    """Open a file without a name of its own yet; it goes unless `settle` gives it one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file, Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file whole."""
+    with draft(path.parent) as (file, written):
+        file.write(data)
+        file.close()
+        settle(written, path)
+
+
+def settle(written: Path, path: Path) -> None:
+    """Give a closed file its name, when all of it is on the disk."""
+    with written.open("r+b") as file:
+        os.fsync(file.fileno())
+    written.replace(path)
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def sha256(path: Path, told: Told = lambda _: None) -> str:
+    """Hexadecimal digest of a file."""
+    made = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            made.update(chunk)
+            told(len(chunk))
+    return made.hexdigest()

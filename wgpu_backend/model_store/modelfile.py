@@ -1,0 +1,201 @@
+"""Modelfiles: read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from wgpu_backend.errors import StoreError
+
+Values = dict[str, int | float | bool | str | list[str]]
+_ONE = {
+    "FROM",
+    "ADAPTER",
+    "TEMPLATE",
+    "SYSTEM",
+    "LICENSE",
+    "DRAFT",
+    "RENDERER",
+    "PARSER",
+    "REQUIRES",
+}
+_ROLES = ("system", "user", "assistant", "tool")
+_DEPRECATED = {
+    "penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock", "mirostat",
+    "mirostat_tau", "mirostat_eta",
+}  # fmt: skip
+_WHOLE = {
+    "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_predict", "num_keep", "top_k",
+    "repeat_last_n", "seed", "draft_num_predict",
+}  # fmt: skip
+_REAL = {
+    "temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
+    "frequency_penalty", "tfs_z",
+}  # fmt: skip
+_SWITCHES = {"use_mmap", "numa"}
+
+
+@dataclass(slots=True)
+class Modelfile:
+    """What a model is made of.
+
+    Parameters
+    ----------
+    base : str
+        A model's name, or the path of a GGUF file or a folder.
+    parameters : dict
+        By name; ``stop`` is a list.
+    adapters, licenses : list of str
+    template, system : str or None
+    messages : list of (str, str)
+        Roles and what they say.
+    """
+
+    base: str = ""
+    parameters: Values = field(default_factory=Values)
+    adapters: list[str] = field(default_factory=list[str])
+    licenses: list[str] = field(default_factory=list[str])
+    template: str | None = None
+    system: str | None = None
+    messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+def parse_modelfile(text: str) -> Modelfile:
+    """Read a Modelfile.
+
+    Raises
+    ------
+    StoreError
+        A line is no command, a value is of the wrong kind, or there is no ``FROM``.
+    """
+    made = Modelfile()
+    for line, command, value in _commands(text):
+        _obey(made, line, command, value)
+    if not made.base:
+        raise StoreError("Modelfile: no FROM line")
+    return made
+
+
+def _obey(made: Modelfile, line: int, command: str, value: str) -> None:
+    match command:
+        case "FROM":
+            made.base = value
+        case "ADAPTER":
+            made.adapters.append(value)
+        case "LICENSE":
+            made.licenses.append(value)
+        case "TEMPLATE":
+            made.template = value
+        case "SYSTEM":
+            made.system = value
+        case "MESSAGE":
+            role, _, said = value.partition(" ")
+            made.messages.append((_role(line, role), _unquoted(said)))
+        case "PARAMETER":
+            name, _, rest = value.partition(" ")
+            _set(made.parameters, line, name.lower(), _unquoted(rest))
+        case "RENDERER" | "PARSER" | "REQUIRES":
+            pass  # of Ollama's own code: the template tells the format of answers here
+        case _:
+            raise StoreError(f"Modelfile: line {line}: {command} is not supported")
+
+
+def _role(line: int, role: str) -> str:
+    if role.lower() not in _ROLES:
+        raise StoreError(f"Modelfile: line {line}: role {role!r}, needs one of {', '.join(_ROLES)}")
+    return role.lower()
+
+
+def _set(values: Values, line: int, name: str, text: str) -> None:
+    if name in _DEPRECATED:
+        return
+    where = f"Modelfile: line {line}: parameter {name}"
+    if name == "stop":
+        stops = values.setdefault("stop", [])
+        assert isinstance(stops, list)
+        stops.append(text)
+        return
+    try:
+        values[name] = _value(name, text)
+    except KeyError:
+        known = ", ".join(sorted({*_WHOLE, *_REAL, *_SWITCHES, "stop"}))
+        raise StoreError(f"{where}: unknown, known are {known}") from None
+    except ValueError:
+        raise StoreError(f"{where}: {text[:60]!r} is no value for it") from None
+
+
+def _value(name: str, text: str) -> int | float | bool:
+    if name in _WHOLE:
+        return int(text)
+    if name in _REAL:
+        return float(text)
+    if name in _SWITCHES:
+        return _switch(text)
+    raise KeyError(name)
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _commands(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, command in capitals and value of each; a quoted value may have several lines."""
+    lines = iter(enumerate(text.removeprefix("\ufeff").splitlines(), 1))
+    for number, line in lines:
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        command, _, rest = stripped.partition(" ")
+        command = command.upper()
+        if command not in _ONE and command not in ("PARAMETER", "MESSAGE"):
+            raise StoreError(f"Modelfile: line {number}: {command[:40]!r} is no command")
+        value = rest.strip()
+        if '"""' in value and value.count('"""') == 1:
+            value = _several(number, value, lines)
+        if not value:
+            raise StoreError(f"Modelfile: line {number}: {command} has no value")
+        yield number, command, value if command in ("PARAMETER", "MESSAGE") else _unquoted(value)
+
+
+def _several(number: int, first: str, lines: Iterator[tuple[int, str]]) -> str:
+    """Value that goes on until its closing quotation marks."""
+    found = [first]
+    for _, line in lines:
+        found.append(line)
+        if '"""' in line:
+            return "\n".join(found).rstrip()
+    raise StoreError(f'Modelfile: line {number}: no closing """')
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    for mark in ('"""', '"'):
+        if len(text) >= 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
+            return text[len(mark) : -len(mark)]
+    return text
+
+
+def write_modelfile(made: Modelfile) -> str:
+    """Text of a Modelfile; reading it gives the same."""
+    lines = [f"FROM {made.base}"]
+    lines += [f"ADAPTER {path}" for path in made.adapters]
+    if made.template is not None:
+        lines.append(f"TEMPLATE {_quoted(made.template)}")
+    if made.system is not None:
+        lines.append(f"SYSTEM {_quoted(made.system)}")
+    for name, value in made.parameters.items():
+        for each in value if isinstance(value, list) else [value]:
+            lines.append(f"PARAMETER {name} {_parameter(each)}")
+    lines += [f"MESSAGE {role} {_quoted(said)}" for role, said in made.messages]
+    lines += [f"LICENSE {_quoted(text)}" for text in made.licenses]
+    return "\n".join(lines) + "\n"
+
+
+def _parameter(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def _quoted(text: str) -> str:
+    return f'"""{text}"""' if "\n" in text or '"' in text else f'"{text}"'

@@ -1,0 +1,367 @@
+"""Models brought from a registry: resumed, in parallel parts, checked, and there only when whole.
+
+Ollama's registry and Hugging Face (``hf.co/owner/repo:Q4_K_M``) speak the same protocol. What a
+pull has is kept in Ollama's files, so either program goes on where the other stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import httpx2
+from filelock import FileLock
+
+from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.model_store.files import replace, settle, sha256
+from wgpu_backend.model_store.manifest import (
+    MANIFEST_TYPE,
+    MAX_NBYTES,
+    Layer,
+    Manifest,
+    digest_hex,
+    parse_manifest,
+)
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Entry, Store, require_room
+
+STREAMS = 4
+PARTS = 16  # of a blob, as far as they are neither too small nor too large
+MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
+TRIES = 6
+STALL_SECONDS = 30.0
+_SAVED_EVERY = 8 << 20  # bytes between notes of how far a part is
+
+Wait = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pull is.
+
+    Parameters
+    ----------
+    status : str
+        In Ollama's words.
+    digest : str
+        Of the blob that is fetched; empty where it is none.
+    total, completed : int
+        Its bytes.
+    """
+
+    status: str
+    digest: str = ""
+    total: int = 0
+    completed: int = 0
+
+
+class PullCancelled(StoreError):
+    """A pull that was called off; what it has is kept for the next one."""
+
+
+class _NoRanges(Exception):
+    """The server sends whole files alone."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part of a blob, with how much of it is on the disk."""
+
+    number: int
+    offset: int
+    size: int
+    completed: int
+    note: Path
+
+    def save(self) -> None:
+        fields = {
+            "N": self.number,
+            "Offset": self.offset,
+            "Size": self.size,
+            "Completed": self.completed,
+        }
+        replace(self.note, json.dumps(fields).encode())
+
+
+class Puller:
+    """Brings models into a store.
+
+    Parameters
+    ----------
+    store : Store
+    insecure : bool
+        Allow ``http://`` registries.
+    streams : int
+        Requests at once.
+    told : callable
+        Called with `Progress`, from several threads, one at a time.
+    cancelled : callable
+        Asked often; true ends the pull.
+    wait : callable
+        Sleeps between tries.
+    part_sizes : pair of int
+        Smallest and largest part.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        insecure: bool = False,
+        streams: int = STREAMS,
+        told: Callable[[Progress], None] = lambda _: None,
+        cancelled: Callable[[], bool] = lambda: False,
+        wait: Wait = time.sleep,
+        part_sizes: tuple[int, int] = (MIN_PART, MAX_PART),
+    ) -> None:
+        self._store = store
+        self._insecure = insecure
+        self._streams = streams
+        self._told = told
+        self._cancelled = cancelled
+        self._wait = wait
+        self._part_sizes = part_sizes
+        self._lock = threading.Lock()
+
+    def pull(self, name: ModelName) -> Entry:
+        """Bring a model.
+
+        Raises
+        ------
+        ModelNotFound
+            The registry has no such model.
+        StoreError
+            The registry cannot be reached or sends something else, a digest is wrong, or the disk
+            is full. What is there stays for the next time.
+        """
+        if name.scheme == "http" and not self._insecure:
+            raise StoreError(f"{name}: http is not encrypted; --insecure allows it")
+        self._store.require_writable()
+        timeout = httpx2.Timeout(STALL_SECONDS)
+        with httpx2.Client(timeout=timeout, follow_redirects=True) as client:
+            self._told(Progress("pulling manifest"))
+            manifest = self._manifest(client, name)
+            missing = [layer for layer in manifest.blobs if not self._store.has(layer)]
+            require_room(self._store.root, sum(layer.size for layer in missing))
+            for layer in manifest.blobs:
+                self._blob(client, name, layer)
+        self._told(Progress("writing manifest"))
+        entry = self._store.put(name, manifest)
+        self._told(Progress("success"))
+        return entry
+
+    def _manifest(self, client: httpx2.Client, name: ModelName) -> Manifest:
+        url = f"{_base(name)}/manifests/{name.tag}"
+        response = self._asked(client, url)
+        if response.status_code in (400, 401, 404):
+            raise ModelNotFound(f"{name}: {name.host} has no such model")
+        if response.status_code != 200:
+            raise StoreError(f"{url}: HTTP status {response.status_code}, needs 200")
+        if len(response.content) > MAX_NBYTES:
+            raise StoreError(f"{url}: a manifest of {len(response.content)} bytes")
+        return parse_manifest(response.content, url)
+
+    def _asked(self, client: httpx2.Client, url: str) -> httpx2.Response:
+        for attempt in range(TRIES):
+            try:
+                return client.get(url, headers={"Accept": MANIFEST_TYPE})
+            except httpx2.HTTPError as error:
+                self._pause(attempt, url, error)
+        raise AssertionError  # the last pause raises
+
+    def _pause(self, attempt: int, url: str, error: Exception) -> None:
+        self._check()
+        if attempt == TRIES - 1:
+            told = str(error) or type(error).__name__
+            raise StoreError(f"{url}: {told}, after {TRIES} tries") from error
+        self._wait(min(2.0**attempt, 30.0))
+
+    def _check(self) -> None:
+        if self._cancelled():
+            raise PullCancelled("the pull was cancelled")
+
+    def _blob(self, client: httpx2.Client, name: ModelName, layer: Layer) -> None:
+        path = self._store.blob(layer.digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        locks = self._store.root / ".locks"  # none is removed: somebody may wait for it
+        locks.mkdir(exist_ok=True)
+        with FileLock(locks / path.name):
+            if not self._store.has(layer):
+                url = f"{_base(name)}/blobs/{layer.digest}"
+                try:
+                    self._fetched(client, url, layer, path, self._part_sizes)
+                except _NoRanges:
+                    _forget(path)
+                    self._fetched(client, url, layer, path, (layer.size or 1, layer.size or 1))
+            self._tell(layer, layer.size)
+
+    def _tell(self, layer: Layer, completed: int) -> None:
+        with self._lock:
+            short = digest_hex(layer.digest)[:12]
+            self._told(Progress(f"pulling {short}", layer.digest, layer.size, completed))
+
+    def _fetched(
+        self,
+        client: httpx2.Client,
+        url: str,
+        layer: Layer,
+        path: Path,
+        part_sizes: tuple[int, int],
+    ) -> None:
+        partial = _partial(path)
+        parts = _parts(path, layer.size, part_sizes)
+        with partial.open("r+b" if partial.exists() else "w+b") as file:
+            file.truncate(layer.size)
+        self._all(client, url, layer, partial, parts)
+        self._told(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
+        found = sha256(partial)
+        for part in parts:
+            part.note.unlink(missing_ok=True)
+        if found != digest_hex(layer.digest):
+            partial.unlink()
+            raise StoreError(f"{url}: its SHA-256 is {found}, the manifest has {layer.digest}")
+        settle(partial, path)
+
+    def _all(
+        self,
+        client: httpx2.Client,
+        url: str,
+        layer: Layer,
+        partial: Path,
+        parts: list[_Part],
+    ) -> None:
+        stop = threading.Event()
+
+        def fetch(part: _Part) -> None:
+            for attempt in range(TRIES):
+                if stop.is_set() or part.completed == part.size:
+                    return
+                try:
+                    self._part(client, url, partial, part, stop, done)
+                    return
+                except httpx2.HTTPError as error:
+                    self._pause(attempt, url, error)
+
+        def done() -> None:
+            self._tell(layer, sum(part.completed for part in parts))
+
+        with ThreadPoolExecutor(self._streams) as pool:
+            jobs = [pool.submit(fetch, part) for part in parts]
+            try:
+                for job in as_completed(jobs):
+                    job.result()
+            finally:
+                stop.set()
+
+    def _part(
+        self,
+        client: httpx2.Client,
+        url: str,
+        partial: Path,
+        part: _Part,
+        stop: threading.Event,
+        done: Callable[[], None],
+    ) -> None:
+        start, last = part.offset + part.completed, part.offset + part.size - 1
+        headers = {"Range": f"bytes={start}-{last}", "Accept-Encoding": "identity"}
+        with client.stream("GET", url, headers=headers) as response, partial.open("r+b") as file:
+            _require_range(response, start, part)
+            file.seek(start)
+            try:
+                for chunk in response.iter_raw(1 << 18):
+                    if stop.is_set():
+                        return
+                    self._check()
+                    self._write(file, part, chunk)
+                    done()
+            finally:
+                file.flush()
+                part.save()
+        if part.completed < part.size:
+            raise httpx2.ReadError(f"ended after {part.completed} of {part.size} bytes")
+
+    def _write(self, file: BinaryIO, part: _Part, chunk: bytes) -> None:
+        kept = chunk[: part.size - part.completed]  # a server may send more than was asked for
+        file.write(kept)
+        before = part.completed // _SAVED_EVERY
+        part.completed += len(kept)
+        if part.completed // _SAVED_EVERY != before:
+            file.flush()
+            part.save()
+
+
+def _base(name: ModelName) -> str:
+    return f"{name.scheme}://{name.host}/v2/{name.namespace}/{name.model}"
+
+
+def _require_range(response: httpx2.Response, start: int, part: _Part) -> None:
+    """Refuse an answer that is not the part that was asked for."""
+    status = response.status_code
+    if status == 200 and start == 0:
+        length = response.headers.get("Content-Length")
+        if length is None or length == str(part.size):
+            return
+    if status == 200:
+        raise _NoRanges
+    if status in (404, 410):
+        raise StoreError(f"{response.url}: HTTP status {status}")
+    found = response.headers.get("Content-Range", "")
+    if status != 206 or not found.startswith(f"bytes {start}-"):
+        raise httpx2.ReadError(f"HTTP status {status}, range {found!r}, needs 206 from {start}")
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}-partial")
+
+
+def _notes(path: Path) -> Iterator[Path]:
+    return path.parent.glob(f"{path.name}-partial-*")
+
+
+def _forget(path: Path) -> None:
+    _partial(path).unlink(missing_ok=True)
+    for note in _notes(path):
+        note.unlink()
+
+
+def _parts(path: Path, size: int, part_sizes: tuple[int, int]) -> list[_Part]:
+    """Parts of a blob, as an earlier pull left them, or anew."""
+    kept = _kept(path, size)
+    if kept is not None:
+        return kept
+    _forget(path)
+    smallest, largest = part_sizes
+    each = min(max(-(-size // PARTS), smallest), largest)
+    parts = [
+        _Part(i, at, min(each, size - at), 0, path.with_name(f"{path.name}-partial-{i}"))
+        for i, at in enumerate(range(0, size, each))
+    ]
+    for part in parts:
+        part.save()
+    return parts
+
+
+def _kept(path: Path, size: int) -> list[_Part] | None:
+    """What an earlier pull left; None where it does not cover the blob."""
+    found: list[_Part] = []
+    try:
+        for note in _notes(path):
+            value = json.loads(note.read_text())
+            found.append(
+                _Part(value["N"], value["Offset"], value["Size"], value["Completed"], note)
+            )
+        found.sort(key=lambda part: part.offset)
+        at = 0
+        for part in found:
+            if part.offset != at or not 0 <= part.completed <= part.size:
+                return None
+            at += part.size
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if found and at == size and _partial(path).exists() else None

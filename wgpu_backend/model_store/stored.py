@@ -1,0 +1,263 @@
+"""Models of a store as they are run and shown, and how they are made."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from wgpu_backend.errors import StoreError
+from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.model_store.manifest import CONFIG_TYPE, Layer, Manifest
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Entry, Store
+
+_MAX_TEXT = 16 << 20  # bytes of a template, a license …
+_COUNT = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A model as it is run.
+
+    Parameters
+    ----------
+    entry : Entry
+    path : Path
+        The GGUF file.
+    adapters : tuple of Path
+    parameters : mapping
+        How answers are made, by Ollama's names.
+    template, system : str
+        Empty where the model has none of its own.
+    messages : tuple of mappings
+        What every conversation begins with.
+    license : str
+    details : mapping
+        Format, family, size and quantisation.
+    """
+
+    entry: Entry
+    path: Path
+    adapters: tuple[Path, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    template: str = ""
+    system: str = ""
+    messages: tuple[Mapping[str, str], ...] = ()
+    license: str = ""
+    details: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def modelfile(self) -> Modelfile:
+        """What it could be made of again."""
+        return Modelfile(
+            str(self.path),
+            dict(self.parameters),
+            [str(path) for path in self.adapters],
+            [self.license] if self.license else [],
+            self.template or None,
+            self.system or None,
+            [(each["role"], each["content"]) for each in self.messages],
+        )
+
+
+def open_stored(store: Store, name: ModelName) -> Stored:
+    """Look a model up.
+
+    Raises
+    ------
+    ModelNotFound
+        There is none of that name.
+    StoreError
+        It is damaged, or holds no GGUF file.
+    """
+    entry = store.entry(name)
+    manifest = entry.manifest
+    models = manifest.of_kind("model")
+    if not models:
+        raise StoreError(f"{name}: has no GGUF file")
+    for layer in manifest.blobs:
+        if not store.has(layer):
+            raise StoreError(f"{name}: blob {layer.digest} is missing or cut; pull it again")
+    messages = _json(store, manifest, "messages", list)
+    return Stored(
+        entry,
+        store.blob(models[0].digest),
+        tuple(store.blob(layer.digest) for layer in manifest.of_kind("adapter")),
+        _json(store, manifest, "params", dict) or {},
+        _text(store, manifest, "template"),
+        _text(store, manifest, "system"),
+        tuple({"role": str(m["role"]), "content": str(m["content"])} for m in messages or ()),
+        _text(store, manifest, "license"),
+        details(store, entry),
+    )
+
+
+def _text(store: Store, manifest: Manifest, kind: str) -> str:
+    found = [_read(store, layer) for layer in manifest.of_kind(kind)]
+    return "\n\n".join(data.decode("utf-8", "replace") for data in found)
+
+
+def _json(store: Store, manifest: Manifest, kind: str, wanted: type) -> Any:  # noqa: ANN401
+    for layer in manifest.of_kind(kind):
+        try:
+            value: object = json.loads(_read(store, layer))
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"blob {layer.digest}: {kind}: {error}") from None
+        if not isinstance(value, wanted):
+            raise StoreError(f"blob {layer.digest}: {kind}: needs a JSON {wanted.__name__}")
+        return cast("Any", value)
+    return None
+
+
+def _read(store: Store, layer: Layer) -> bytes:
+    if layer.size > _MAX_TEXT:
+        raise StoreError(f"blob {layer.digest}: {layer.size} bytes, needs at most {_MAX_TEXT}")
+    return store.blob(layer.digest).read_bytes()
+
+
+def details(store: Store, entry: Entry) -> dict[str, object]:
+    """What a model is, as Ollama's list has it; from its config, so no model is opened."""
+    try:
+        config: Any = json.loads(_read(store, entry.manifest.config))
+        given = cast("dict[str, object]", config) if isinstance(config, dict) else {}
+    except (OSError, ValueError, StoreError):
+        given = {}
+    family = str(given.get("model_family") or "")
+    return {
+        "parent_model": "",
+        "format": str(given.get("model_format") or ""),
+        "family": family,
+        "families": given.get("model_families") or ([family] if family else []),
+        "parameter_size": str(given.get("model_type") or ""),
+        "quantization_level": str(given.get("file_type") or ""),
+    }
+
+
+def create(
+    store: Store,
+    name: ModelName,
+    wanted: Modelfile,
+    folder: Path,
+    told: Callable[[str], None] = lambda _: None,
+) -> Entry:
+    """Make a model of a Modelfile.
+
+    Parameters
+    ----------
+    store : Store
+    name : ModelName
+    wanted : Modelfile
+    folder : Path
+        Which paths in it start from.
+    told : callable
+        Called with what is being done.
+
+    Raises
+    ------
+    ModelNotFound
+        ``FROM`` names no file, and no model of the store.
+    GGUFError
+        A file is damaged.
+    StoreError
+        The disk is full, or the store read-only.
+    """
+    store.require_writable()
+    layers, config = _base(store, wanted.base, folder, told)
+    for path in wanted.adapters:
+        layers.append(_gguf(store, "adapter", folder / path, told)[0])
+    for kind, text in _texts(wanted).items():
+        layers = [layer for layer in layers if layer.kind != kind]
+        layers.append(store.add_bytes(kind, text.encode()))
+    _merge_parameters(store, layers, wanted)
+    told("writing manifest")
+    root = {"type": "layers", "diff_ids": [layer.digest for layer in layers]}
+    encoded = json.dumps({**config, "rootfs": root}).encode()
+    entry = store.put(name, Manifest(store.add_bytes(CONFIG_TYPE, encoded), tuple(layers)))
+    told("success")
+    return entry
+
+
+def _texts(wanted: Modelfile) -> dict[str, str]:
+    messages = [{"role": role, "content": said} for role, said in wanted.messages]
+    given = {
+        "template": wanted.template,
+        "system": wanted.system,
+        "messages": json.dumps(messages) if messages else None,
+        "license": "\n\n".join(wanted.licenses) or None,
+    }
+    return {kind: text for kind, text in given.items() if text is not None}
+
+
+def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> None:
+    """Parameters of the model below stay where they are not set anew."""
+    if not wanted.parameters:
+        return
+    below = next((layer for layer in layers if layer.kind == "params"), None)
+    values: dict[str, object] = {}
+    if below is not None:
+        values.update(json.loads(_read(store, below)))
+        layers.remove(below)
+    values.update(wanted.parameters)
+    layers.append(store.add_bytes("params", json.dumps(values).encode()))
+
+
+def _base(
+    store: Store, base: str, folder: Path, told: Callable[[str], None]
+) -> tuple[list[Layer], dict[str, object]]:
+    """Layers and config of what a model is made from: a GGUF file, or another model."""
+    path = folder / Path(base).expanduser()
+    if path.is_file():
+        layer, config = _gguf(store, "model", path, told)
+        return [layer], config
+    if path.is_dir():
+        raise StoreError(
+            f"FROM {base}: a folder; `wgpu-backend create OUT.gguf {base}` makes a GGUF file of it"
+        )
+    entry = store.entry(ModelName.parse(base))
+    config: Any = json.loads(_read(store, entry.manifest.config))
+    told(f"using existing model {entry.name}")
+    return list(entry.manifest.layers), cast("dict[str, object]", config)
+
+
+def _gguf(
+    store: Store, kind: str, path: Path, told: Callable[[str], None]
+) -> tuple[Layer, dict[str, object]]:
+    told(f"copying {path.name}")
+    with open_gguf(path, check_types=False) as file:
+        config = _config(file)
+    return store.add_file(kind, path), config
+
+
+def _config(file: GGUFFile) -> dict[str, object]:
+    family = file.config.architecture
+    return {
+        "model_format": "gguf",
+        "model_family": family,
+        "model_families": [family],
+        "model_type": _count(sum(math.prod(info.shape) for info in file.tensors.values())),
+        "file_type": _type(file),
+        "architecture": "amd64",
+        "os": "linux",
+    }
+
+
+def _count(weights: int) -> str:
+    """Number of weights as Ollama writes it: ``7.2B``, ``134.52M``."""
+    for size, letter in _COUNT:
+        if weights >= size:
+            return f"{weights / size:.4g}{letter}"
+    return str(weights)
+
+
+def _type(file: GGUFFile) -> str:
+    """Type that most bytes are of."""
+    nbytes: Counter[str] = Counter()
+    for info in file.tensors.values():
+        nbytes[info.dtype.name.upper()] += info.nbytes
+    return nbytes.most_common(1)[0][0] if nbytes else ""
