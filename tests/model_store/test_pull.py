@@ -1,20 +1,17 @@
 """Pulling from a registry on this machine, which serves well or badly."""
 
-import importlib.util
 import os
 from pathlib import Path
 
 import pytest
 
+from tests.model_store.registry import Registry
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.model_store import ModelName, Progress, PullCancelled, Puller, Store, open_stored
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.pull import Progress, PullCancelled, Puller
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import open_stored
 
-_spec = importlib.util.spec_from_file_location("registry", Path(__file__).with_name("registry.py"))
-assert _spec
-assert _spec.loader
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-Registry = _module.Registry
 CONTENT = os.urandom(300_001)
 
 

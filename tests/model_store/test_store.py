@@ -12,7 +12,10 @@ import pytest
 
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
-from wgpu_backend.model_store import Modelfile, ModelName, Store, create, open_stored
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create, open_stored
 
 NAME = ModelName.parse("story")
 
@@ -162,8 +165,10 @@ def shutil_usage(free: int):
 KILLED = """
 import sys
 from pathlib import Path
-from wgpu_backend.model_store import Modelfile, ModelName, Store, create
-from wgpu_backend.model_store import files
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
 import os, signal
 left = [int(sys.argv[2])]
 def counted(real):

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from wgpu_backend.cli.completion import complete_model
+from wgpu_backend.cli.library_commands import add_library
 from wgpu_backend.cli.op import op_app
 from wgpu_backend.cli.options import (
     HISTORY_VARIABLE,
@@ -35,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(op_app, name="op")
+add_library(app)
 
 
 def _version(value: bool) -> None:
@@ -109,22 +111,31 @@ def show(
     template: Annotated[
         bool, typer.Option("--template", help="Write the chat template as it is.")
     ] = False,
+    modelfile: Annotated[
+        bool, typer.Option("--modelfile", help="Write the Modelfile of a stored model.")
+    ] = False,
     imports: Imports = None,
     debug: Debug = False,
 ) -> None:
     """Show what a GGUF file or a folder holds."""
     from wgpu_backend.cli.show import print_model
 
-    print_model(model, tensors=tensors, template=template, as_json=as_json)
+    print_model(model, tensors=tensors, template=template, modelfile=modelfile, as_json=as_json)
 
 
 @app.command("create")
 def create_(
-    out: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="GGUF file to write.")],
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Folder with config.json, a tokenizer and safetensors."),
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="GGUF file to write, or a name for the store.")
     ],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="Folder with config.json, a tokenizer and safetensors."),
+    ] = None,
+    modelfile: Annotated[
+        Path | None,
+        typer.Option("-f", "--file", metavar="FILE", help="Modelfile to make a stored model of."),
+    ] = None,
     dtype: Annotated[
         str | None,
         typer.Option(
@@ -138,10 +149,10 @@ def create_(
     threads: Threads = None,
     debug: Debug = False,
 ) -> None:
-    """Write a GGUF file of a Hugging Face folder."""
-    from wgpu_backend.cli.creating import create_file
+    """Write a GGUF file of a Hugging Face folder, or make a stored model of a Modelfile."""
+    from wgpu_backend.cli.creating import create_either
 
-    create_file(out, folder, dtype, importance, threads)
+    create_either(out, folder, modelfile, dtype, importance, threads)
 
 
 @app.command()

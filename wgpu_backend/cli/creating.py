@@ -5,15 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from time import perf_counter
 
-from wgpu_backend.cli.console import answer
+from wgpu_backend.cli.console import answer, note
 from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.cli.names import writable
+from wgpu_backend.cli.library import open_store
+from wgpu_backend.cli.names import regular, writable
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.cli.quantising import matrix_file, note_unweighted
 from wgpu_backend.errors import OptionError
 from wgpu_backend.folders.creating import create
 from wgpu_backend.quantise.mixes import MIXES, mix_named
+
+
+def create_either(
+    out: str,
+    folder: Path | None,
+    modelfile: Path | None,
+    type_name: str | None,
+    importance: Path | None,
+    threads: int | None,
+) -> None:
+    """Write a file of a folder, or make a stored model of a Modelfile.
+
+    Raises
+    ------
+    UsageError
+        Neither was given, or both.
+    """
+    if (folder is None) == (modelfile is None):
+        raise UsageError("create: needs OUT and DIR, or a name and --file with a Modelfile")
+    if folder is not None:
+        create_file(Path(out), folder, type_name, importance, threads)
+    if modelfile is not None:
+        if type_name is not None or importance is not None:
+            raise UsageError("create: --type and --imatrix are for DIR; `quantize` takes a file")
+        create_model(out, modelfile)
 
 
 def create_file(
@@ -75,3 +101,24 @@ def _require_known(type_name: str) -> None:
     except OptionError:
         known = ", ".join(mix.name for mix in MIXES)
         raise UsageError(f"--type: {brief(type_name)}, known are {known}") from None
+
+
+def create_model(name: str, modelfile: Path) -> None:
+    """Make a model of a Modelfile.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read.
+    """
+    from wgpu_backend.model_store.modelfile import parse_modelfile
+    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.model_store.stored import create
+
+    try:
+        text = regular(modelfile).read_text("utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"--file: {modelfile}: no such file") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--file: {modelfile}: is no text in UTF-8") from None
+    create(open_store(), ModelName.parse(name), parse_modelfile(text), modelfile.parent, note)

@@ -44,7 +44,7 @@ def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
 
 def _names_a_file(name: str) -> bool:
     """Whether a word is the bundled model, a file, or what can only be meant as one."""
-    return name == STORY or name.endswith(".gguf") or exists(name)
+    return name == STORY or name.endswith(".gguf") or exists(name) or in_store(name) is not None
 
 
 def exists(name: str) -> bool:
@@ -56,7 +56,7 @@ def exists(name: str) -> bool:
 
 
 def model_path(name: str) -> Path:
-    """File or folder of a model that a user named.
+    """File or folder of a model that a user named, by its path or as the store has it.
 
     Raises
     ------
@@ -70,7 +70,18 @@ def model_path(name: str) -> Path:
     try:
         return regular(BUNDLED if name == STORY else Path(name))
     except FileNotFoundError:
-        raise UsageError(_missing(name)) from None
+        found = in_store(name)
+    if found is None:
+        raise UsageError(_missing(name))
+    return found
+
+
+def in_store(name: str) -> Path | None:
+    """File of a model of the store; None where the store has none of that name."""
+    from wgpu_backend.cli.library import stored
+
+    found = stored(name)
+    return None if found is None else found.path
 
 
 def regular(path: Path, suffix: str = "") -> Path:

@@ -14,8 +14,9 @@ from typing import cast
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.cli.console import answer, is_terminal
 from wgpu_backend.cli.failures import INTERRUPTED, UsageError
+from wgpu_backend.cli.library import known_parameters, stored
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import model_path, sort_out
+from wgpu_backend.cli.names import STORY, exists, model_path, sort_out
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.cli.parameters import Value
 from wgpu_backend.cli.reply import as_json, write_stats
@@ -110,6 +111,7 @@ def run(words: tuple[str | None, str | None], wanted: Wanted, settings: Settings
     """
     name, prompt = sort_out(*words)
     path = model_path(name)
+    wanted, settings = _as_stored(name, wanted, settings)
     prompt = _with_stdin(prompt)
     if prompt is None and wanted.as_json:
         raise UsageError("run: --json needs a prompt")
@@ -130,6 +132,21 @@ def run(words: tuple[str | None, str | None], wanted: Wanted, settings: Settings
         if settings.verbose:
             write_stats(opened.model.stats, load_seconds)
         return INTERRUPTED if reply.interrupted else 0
+
+
+def _as_stored(name: str, wanted: Wanted, settings: Settings) -> tuple[Wanted, Settings]:
+    """What a model of the store brings along, where the user did not ask for something else."""
+    found = None if exists(name) or name == STORY else stored(name)
+    if found is None:
+        return wanted, settings
+    given = known_parameters(found.parameters)
+    num_ctx = given.pop("num_ctx", None)
+    if settings.num_ctx is None and num_ctx is not None:
+        settings = replace(settings, num_ctx=int(cast("int", num_ctx)))
+    adapters = (*((path, 1.0) for path in found.adapters), *settings.changes.adapters)
+    settings = replace(settings, changes=replace(settings.changes, adapters=adapters))
+    parameters = {**given, **wanted.parameters}
+    return replace(wanted, system=wanted.system or found.system, parameters=parameters), settings
 
 
 def _with_stdin(prompt: str | None) -> str | None:

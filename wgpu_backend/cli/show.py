@@ -17,6 +17,7 @@ from wgpu_backend.cli.console import (
     print_facts,
     print_table,
 )
+from wgpu_backend.cli.library import text_of_modelfile
 from wgpu_backend.cli.names import model_path
 from wgpu_backend.config import Config, Value
 from wgpu_backend.folders.opening import open_model_file
@@ -26,7 +27,9 @@ TEMPLATE = "tokenizer.chat_template"
 _SHORT = 64  # values of a list that are still written
 
 
-def print_model(name: str, *, tensors: bool, template: bool, as_json: bool = False) -> None:
+def print_model(
+    name: str, *, tensors: bool, template: bool, modelfile: bool = False, as_json: bool = False
+) -> None:
     """Write what a file holds, or its tensors one by one, or its chat template as it is.
 
     Parameters
@@ -35,8 +38,13 @@ def print_model(name: str, *, tensors: bool, template: bool, as_json: bool = Fal
         Model.
     tensors, template : bool
         Only these; in JSON, the tensors besides.
+    modelfile : bool
+        Only what a model of the store could be made of again.
     as_json : bool
     """
+    if modelfile:
+        answer(text_of_modelfile(name))
+        return
     with open_model_file(model_path(name), check_types=False) as file:
         if as_json:
             answer(json.dumps(described(file, tensors=tensors), indent=2) + "\n")

@@ -1,0 +1,80 @@
+"""`list`, `pull`, `cp`, `rm`, `create -f`, and models by their names."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.model_store.registry import Registry
+from wgpu_backend.engine.loading import bundled
+
+FAILED, USAGE = 1, 2
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "models"))
+    modelfile = tmp_path / "Modelfile"
+    modelfile.write_text(
+        f"FROM {bundled()}\nPARAMETER num_predict 3\nPARAMETER seed 1\nSYSTEM Tell.\n"
+    )
+    return modelfile
+
+
+def test_a_model_is_made_listed_shown_run_copied_and_removed(cli: Cli, library: Path) -> None:
+    assert "no models" in cli("list").err
+    done = cli("create", "tale", "-f", str(library))
+    assert (done.code, done.err.splitlines()[-1]) == (0, "wgpu-backend: success")
+    assert "tale:latest" in cli("list").out
+    [listed] = json.loads(cli("ls", "--json").out)
+    assert listed["name"] == "tale:latest"
+    assert listed["details"]["family"] == "llama"
+    assert "PARAMETER num_predict 3" in cli("show", "tale", "--modelfile").out
+    assert "llama" in cli("show", "tale").out
+    short = cli("run", "tale", "Once", "--device", "cpu", "--json")
+    assert json.loads(short.out)["eval_count"] == 3
+    longer = cli("run", "tale", "Once", "--device", "cpu", "--json", "--num-predict", "5")
+    assert json.loads(longer.out)["eval_count"] == 5
+    assert cli("cp", "tale", "me/other:1").code == 0
+    assert cli("rm", "tale").code == 0
+    assert "me/other:1" in cli("list").out
+    assert cli("rm", "tale").err == "wgpu-backend: model 'tale:latest' not found\n"
+
+
+def test_a_model_is_pulled(cli: Cli, library: Path) -> None:
+    with Registry(bundled().read_bytes(), b'{"num_predict": 2}') as registry:
+        assert cli("pull", registry.name).code == FAILED
+        done = cli("pull", registry.name, "--insecure")
+        assert done.code == 0, done.err
+        name = registry.name.removeprefix("http://")
+    assert done.err.endswith("writing manifest\nwgpu-backend: success\n")
+    answer = cli("run", name, "Once", "--device", "cpu", "--json")
+    assert json.loads(answer.out)["eval_count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("create", "a"), USAGE, "needs OUT and DIR, or a name and --file"),
+        (("create", "a", "-f", "no-such"), USAGE, "--file: no-such: no such file"),
+        (("cp", "a", "b"), FAILED, "'a:latest' not found"),
+        (("cp", "../a", "b"), FAILED, "model name '../a'"),
+        (("rm", "a:../../b"), FAILED, "model name"),
+        (("show", "a", "--modelfile"), USAGE, "the store has no such model"),
+        (("run", "nothere:1b"), USAGE, "nothere:1b: no such file"),
+    ],
+)
+def test_what_is_not_there(
+    cli: Cli, library: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    done = cli(*words)
+    assert (done.code, message in done.err) == (code, True), done.err
+
+
+def test_a_read_only_store_is_not_changed(
+    cli: Cli, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WGPU_BACKEND_READ_ONLY", "1")
+    assert "the store is read-only" in cli("create", "a", "-f", str(library)).err
+    assert not (library.parent / "models").exists()

@@ -1,0 +1,63 @@
+"""The commands about models on this machine: names, options and help."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from wgpu_backend.cli.options import Debug, Json
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As the store has it: qwen2.5:7b.")]
+
+
+def add_library(app: typer.Typer) -> None:
+    """Give the program these commands."""
+    app.command("list")(list_)
+    app.command("ls", hidden=True)(list_)
+    for command in (pull, cp, rm):
+        app.command()(command)
+
+
+def list_(as_json: Json = False, debug: Debug = False) -> None:
+    """List the models of the store, the newest first."""
+    from wgpu_backend.cli.library import print_list
+
+    print_list(as_json=as_json)
+
+
+def pull(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="At Ollama's registry, or hf.co/owner/repo:Q4_K_M."),
+    ],
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow a registry at http://.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Bring a model into the store; what an earlier try left is gone on with."""
+    from wgpu_backend.cli.pulling import pull_model
+
+    pull_model(name, insecure=insecure)
+
+
+def cp(
+    source: Name,
+    destination: Annotated[str, typer.Argument(metavar="NEW", help="A second name.")],
+    debug: Debug = False,
+) -> None:
+    """Give a model of the store a second name."""
+    from wgpu_backend.cli.library import copy_model
+
+    copy_model(source, destination)
+
+
+def rm(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Models to remove.")],
+    debug: Debug = False,
+) -> None:
+    """Remove models from the store, with the files that no other model has."""
+    from wgpu_backend.cli.library import remove_models
+
+    remove_models(names)

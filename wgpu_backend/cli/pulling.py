@@ -1,0 +1,80 @@
+"""`wgpu-backend pull`: a model of a registry, with a bar for each of its files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from wgpu_backend.cli.console import is_terminal, note
+from wgpu_backend.cli.interrupts import Interrupts
+from wgpu_backend.cli.library import open_store
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.pull import STREAMS, Progress, PullCancelled, Puller
+
+STREAMS_VARIABLE = "OLLAMA_MAX_TRANSFER_STREAMS"
+
+
+def pull_model(name: str, *, insecure: bool) -> None:
+    """Bring a model.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The user called it off; what is there is kept.
+    """
+    parsed = ModelName.parse(name)
+    streams = os.environ.get(STREAMS_VARIABLE, "")
+    with Interrupts() as interrupts, _bars() as told:
+        puller = Puller(
+            open_store(),
+            insecure=insecure,
+            streams=max(1, int(streams)) if streams.isdecimal() else STREAMS,
+            told=told,
+            cancelled=lambda: interrupts.asked,
+        )
+        try:
+            puller.pull(parsed)
+        except PullCancelled:
+            raise KeyboardInterrupt from None
+
+
+@contextmanager
+def _bars() -> Generator[Callable[[Progress], None]]:
+    """Show a bar for each file where a person looks, and a line for each step elsewhere."""
+    if not is_terminal(sys.stderr):
+        said: list[str] = []
+
+        def tell(progress: Progress) -> None:
+            if progress.status not in said:
+                said.append(progress.status)
+                note(progress.status)
+
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    speed = (TransferSpeedColumn(), TimeRemainingColumn())
+    with Bars(*columns, *speed, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def update(progress: Progress) -> None:
+            if not progress.digest:
+                bars.console.print(progress.status)
+                return
+            if progress.digest not in tasks:
+                tasks[progress.digest] = bars.add_task(progress.status, total=progress.total)
+            bars.update(tasks[progress.digest], completed=progress.completed)
+
+        yield update
