@@ -272,3 +272,14 @@ def test_keys_are_those_of_llama(tmp_path):
     # Waves of 6 and 63 positions, beside 16 / 4 and 16 / 1, and longer ones.
     assert 1 < factors[0] < 8
     np.testing.assert_array_equal(factors[1:], [8, 8, 8])
+
+
+def test_keys_are_looked_at_before_tensors(tmp_path):
+    folder = write_folder(tmp_path / "a", config={"num_attention_heads": 3})
+    said = r"^[^:]*config.json: key 'hidden_size' is 32, needs a multiple of 3 heads$"
+    with pytest.raises(wb.ModelError, match=said):
+        open_folder(folder)
+    (folder / "config.json").write_text(json.dumps({**LLAMA, "num_attention_heads": "4"}))
+    said = r"^[^:]*config.json: key 'num_attention_heads' is '4', needs a whole number$"
+    with pytest.raises(wb.ModelError, match=said):
+        open_folder(folder)

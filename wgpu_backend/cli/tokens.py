@@ -24,7 +24,7 @@ def print_tokens(name: str, text: str, *, ids_only: bool, special: bool) -> None
         Control tokens spelled out in the text become those tokens.
     """
     with open_model_file(model_path(name)) as file:
-        tokenizer = Tokenizer.from_metadata(file.metadata)
+        tokenizer = Tokenizer.of_file(file)
     ids = tokenizer.encode(text, add_special=True, parse_special=special)
     if ids_only:
         answer(json.dumps(ids) + "\n")

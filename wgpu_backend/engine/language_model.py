@@ -68,7 +68,7 @@ class LanguageModel(Shown, Answers, Readings):
     ) -> None:
         self.backend = backend
         self.num_parallel = num_parallel
-        self.tokenizer = Tokenizer.from_metadata(backend.file.metadata)
+        self.tokenizer = Tokenizer.of_file(backend.file)
         self.model: Model = model_class(backend.config)(backend)
         vocabulary = self._checked_vocabulary()
         self.num_ctx = self._context(num_ctx)

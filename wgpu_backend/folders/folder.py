@@ -116,17 +116,20 @@ def open_folder(path: str | PathLike[str]) -> Folder:
     config = path / CONFIG
     settings = Settings(str(config), read_json(config))
     family = family_of(settings)
+    keys = family.all_keys()  # before tensors are asked whether they fit what these say
     weights = Weights(path)
     try:
         values = renamed(weights, family)
-        header = _header(path, family, values)
+        header = _header(path, family, keys, values)
     except BaseException:
         weights.close()
         raise
     return Folder(path, header, values, weights)
 
 
-def _header(path: Path, family: Family, values: Mapping[str, Values]) -> Header:
+def _header(
+    path: Path, family: Family, keys: Mapping[str, Value], values: Mapping[str, Values]
+) -> Header:
     infos: dict[str, TensorInfo] = {}
     offset = 0
     for name, value in values.items():
@@ -134,10 +137,12 @@ def _header(path: Path, family: Family, values: Mapping[str, Values]) -> Header:
         nbytes = value.rows * dtype.nbytes(value.cols)
         infos[name] = TensorInfo(name, dtype, value.shape, offset, nbytes)
         offset += nbytes
-    return Header(_VERSION, ALIGNMENT, _metadata(path, family, values), infos, {})
+    return Header(_VERSION, ALIGNMENT, _metadata(path, family, keys, values), infos, {})
 
 
-def _metadata(path: Path, family: Family, values: Mapping[str, Values]) -> dict[str, Value]:
+def _metadata(
+    path: Path, family: Family, keys: Mapping[str, Value], values: Mapping[str, Values]
+) -> dict[str, Value]:
     """Keys of a GGUF file of the folder."""
     made: dict[str, Value] = {
         "general.architecture": family.architecture,
@@ -147,7 +152,7 @@ def _metadata(path: Path, family: Family, values: Mapping[str, Values]) -> dict[
         "general.file_type": mix_named(str(main_type(values))).number,
         "general.quantization_version": _QUANTISATION_VERSION,
     }
-    for key, value in (family.all_keys() | _pooling(path)).items():
+    for key, value in {**keys, **_pooling(path)}.items():
         made[key if key.startswith("tokenizer.") else f"{family.architecture}.{key}"] = value
     return made | tokenizer_keys(path, family.settings)
 

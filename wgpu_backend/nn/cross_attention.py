@@ -42,7 +42,8 @@ class CrossAttention(Module):
         heads = self.heads = config.uint("attention.head_count", at_least=1)
         kv_heads = self.kv_heads = config.uint("attention.head_count_kv", heads, at_least=1)
         if heads % kv_heads:
-            raise config.fail(f"{heads} attention heads, not a multiple of {kv_heads} KV heads")
+            needs = f"a multiple of attention.head_count_kv, which is {kv_heads}"
+            raise config.fail(f"attention.head_count is {heads}, needs {needs}")
         self.head = config.uint("attention.key_length", self.width // heads, at_least=1)
         value_head = config.uint("attention.value_length", self.width // heads, at_least=1)
         self.queries, self.outputs = heads * self.head, heads * value_head

@@ -124,7 +124,8 @@ class SelfAttention(Module):
         heads = self.heads = config.uint("attention.head_count", at_least=1)
         kv_heads = self.kv_heads = config.uint("attention.head_count_kv", heads, at_least=1)
         if heads % kv_heads:
-            raise config.fail(f"{heads} attention heads, not a multiple of {kv_heads} KV heads")
+            needs = f"a multiple of attention.head_count_kv, which is {kv_heads}"
+            raise config.fail(f"attention.head_count is {heads}, needs {needs}")
         self.head = self._length(config, "attention.key_length")
         self.value_head = self._length(config, "attention.value_length")
         self.queries, self.keys = heads * self.head, kv_heads * self.head

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Self
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.gguf_file import GGUFFile, open_gguf
 from wgpu_backend.tokenizer.encoders import (
     MODELS,
     Source,
@@ -134,10 +134,18 @@ class Tokenizer:
         GGUFError
             When the file is damaged.
         TokenizerError
-            As from `from_metadata`.
+            As from `from_metadata`; names the file.
         """
         with open_gguf(path) as file:
+            return cls.of_file(file, pretokenizer=pretokenizer)
+
+    @classmethod
+    def of_file(cls, file: GGUFFile, *, pretokenizer: str | None = None) -> Self:
+        """Build the tokenizer of an open file; as `from_gguf`."""
+        try:
             return cls.from_metadata(file.metadata, pretokenizer=pretokenizer)
+        except TokenizerError as error:
+            raise TokenizerError(f"{file.path}: {error}") from None
 
     @property
     def vocab_size(self) -> int:

@@ -83,10 +83,17 @@ class RopeOptions:
         factor = config.float("rope.scaling.factor", config.float("rope.scale_linear", 1.0))
         if not factor > 0:
             raise ModelError(f"{config.source}: rope.scaling.factor is {factor}, needs more than 0")
+        base = config.float("rope.freq_base", 10000.0)
+        if not base > 0:
+            raise ModelError(f"{config.source}: rope.freq_base is {base}, needs more than 0")
+        dims = config.uint("rope.dimension_count", dims, at_least=2, at_most=dims)
+        if dims % 2:
+            needs = "an even number"
+            raise ModelError(f"{config.source}: rope.dimension_count is {dims}, needs {needs}")
         yarn = kind == "yarn"
         return cls(
-            dims=config.uint("rope.dimension_count", dims, at_most=dims),
-            base=config.float("rope.freq_base", 10000.0),
+            dims=dims,
+            base=base,
             scale=1.0 if kind == "none" else 1 / factor,
             interleaved=interleaved,
             original_context=config.uint(
