@@ -45,7 +45,7 @@ FLOORS = (
     ("models",),
     ("library",),
     ("engine",),
-    ("serving", "__init__"),
+    ("serving", "llama", "__init__"),
     ("server",),
     ("cli", "__main__"),
 )

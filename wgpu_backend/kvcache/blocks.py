@@ -318,6 +318,42 @@ class BlockTable:
                 return place
         return None
 
+    def present(self, sequence: int) -> list[tuple[int, int]]:
+        """Positions that are still there, a block at a time: the first, and one past the last."""
+        held = self._held.get(sequence, Held())
+        starts = [place * self.block for place in range(len(held.blocks))]
+        return [
+            (start + held.torn.get(place, 0), min(start + self.block, held.length))
+            for place, start in enumerate(starts)
+            if held.blocks[place] != GONE
+        ]
+
+    def slots(self, sequence: int, runs: Sequence[tuple[int, int]]) -> list[int]:
+        """Slots of positions that are there."""
+        blocks = self.blocks_of(sequence)
+        return [self._slot(blocks, p) for begin, end in runs for p in range(begin, end)]
+
+    def adopt(self, sequence: int, length: int, runs: Sequence[tuple[int, int]]) -> None:
+        """Give a sequence that has nothing blocks for what `present` said of one.
+
+        Raises
+        ------
+        CacheFull
+            There are not enough free blocks; nothing has changed.
+        """
+        if len(runs) > len(self._free):
+            raise CacheFull(
+                f"cache: a saved sequence needs {len(runs)} blocks of {self.block}, "
+                f"{len(self._free)} are free"
+            )
+        held = Held([GONE] * -(-length // self.block), length)
+        for begin, _ in runs:
+            place, offset = divmod(begin, self.block)
+            held.blocks[place] = self._take()
+            if offset:
+                held.torn[place] = offset
+        self._held[sequence] = held
+
     def drop(self, sequence: int) -> None:
         """Forget a sequence."""
         self.truncate(sequence, 0)

@@ -15,7 +15,9 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import I32, DType
+from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.spec import Shape
+from wgpu_backend.kvcache.saving import Saved
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention.paged import Pages
@@ -282,6 +284,26 @@ class Cache(Protocol):
         """
         ...
 
+    def save(self, sequence: int) -> Saved:
+        """What there is of a sequence, on the host; of states, the newest one."""
+        ...
+
+    def require_saved(self, saved: Saved) -> None:
+        """Refuse what another kind of cache saved: a ContextError."""
+        ...
+
+    def restore(self, sequence: int, saved: Saved) -> None:
+        """Give a sequence what a cache of the same layers saved; what it had before is forgotten.
+
+        Raises
+        ------
+        ContextError
+            Another kind of cache saved it; nothing has changed.
+        CacheFull
+            There is no room for it; the sequence has nothing then.
+        """
+        ...
+
     def close(self) -> None:
         """Release the device memory; again is harmless."""
         ...
@@ -290,3 +312,19 @@ class Cache(Protocol):
 def ints(*shape: int) -> tuple[Shape, DType]:
     """Declare an input of i32."""
     return shape, I32
+
+
+def require_shift(cache: Cache, sequence: int, begin: int, end: int) -> None:
+    """Refuse a shift that a cache cannot do.
+
+    Raises
+    ------
+    ContextError
+        `Cache.can_shift` says no.
+    """
+    if not cache.can_shift(sequence, begin, end):
+        raise ContextError(
+            f"cache: positions {begin} to {end} of a sequence of {cache.length(sequence)} cannot "
+            "go: they are not there, layers have forgotten what would be seen then, or have what "
+            "cannot move, as states, chunks or learned positions; read again"
+        )

@@ -13,10 +13,11 @@ from wgpu_backend.kvcache.cache import (
     GraphInputs,
     LayerState,
     Stored,
+    require_shift,
 )
 from wgpu_backend.kvcache.checkpoints import Checkpoints
 from wgpu_backend.kvcache.encoded import EncodedCache
-from wgpu_backend.kvcache.paged import require_shift
+from wgpu_backend.kvcache.saving import Saved, SavedPart, require_parts
 from wgpu_backend.ml.tensor import Tensor
 
 
@@ -111,6 +112,18 @@ class Part(Protocol):
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
         """Take positions out, see `Cache`."""
+        ...
+
+    def save_part(self, sequence: int) -> SavedPart:
+        """What there is of a sequence, see `Cache.save`."""
+        ...
+
+    def require_part(self, saved: SavedPart) -> None:
+        """Refuse what no cache of this shape saved."""
+        ...
+
+    def restore_part(self, sequence: int, saved: SavedPart) -> None:
+        """Give a sequence that has nothing what was saved."""
         ...
 
     def close(self) -> None:
@@ -285,6 +298,34 @@ class LayeredCache:
             part.require_cut_out(sequence, begin, end)
         self._all(sequence, lambda part: part.shift(sequence, begin, end))
         self.checkpoints.shift(sequence, begin, end)
+
+    def save(self, sequence: int) -> Saved:
+        """What every part has of a sequence, on the host."""
+        return [part.save_part(sequence) for part in self.parts]
+
+    def require_saved(self, saved: Saved) -> None:
+        """Refuse what another kind of cache saved."""
+        require_parts(saved, len(self.parts))
+        pairs = list(zip(self.parts, saved, strict=True))
+        for part, own in pairs:
+            part.require_part(own)
+        lengths = {own.length for part, own in pairs if part is not self._texts}
+        if len(lengths) > 1:
+            raise ContextError(f"cache: parts of a sequence were saved of lengths {lengths}")
+
+    def restore(self, sequence: int, saved: Saved) -> None:
+        """Give a sequence what was saved, in every part."""
+        self.require_saved(saved)
+        self._drop(sequence)
+        try:
+            for part, own in zip(self.parts, saved, strict=True):
+                part.restore_part(sequence, own)
+        except BaseException:
+            self._drop(sequence)
+            raise
+        if length := self.length(sequence):
+            self.checkpoints.add(sequence, length)
+            self._retain(sequence)
 
     def _all(self, sequence: int, act: Callable[[Part], object]) -> None:
         """Do something to a sequence in every part; it is forgotten if one fails."""

@@ -14,13 +14,13 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kvcache.blocks import BlockTable
 from wgpu_backend.kvcache.cache import (
     Arrays,
-    Cache,
     Counts,
     Declared,
     GraphInputs,
     LayerState,
     Stored,
     ints,
+    require_shift,
 )
 from wgpu_backend.kvcache.layers import (
     LayerCache,
@@ -30,6 +30,7 @@ from wgpu_backend.kvcache.layers import (
     require_type,
     unturned,
 )
+from wgpu_backend.kvcache.saving import Saved, SavedPart, read_rows, require_parts, write_rows
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf
@@ -37,22 +38,6 @@ from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32
 TURNED = 16 * BLOCK  # positions whose keys are rotated together
-
-
-def require_shift(cache: Cache, sequence: int, begin: int, end: int) -> None:
-    """Refuse a shift that a cache cannot do.
-
-    Raises
-    ------
-    ContextError
-        `Cache.can_shift` says no.
-    """
-    if not cache.can_shift(sequence, begin, end):
-        raise ContextError(
-            f"cache: positions {begin} to {end} of a sequence of {cache.length(sequence)} cannot "
-            "go: they are not there, layers have forgotten what would be seen then, or have what "
-            "cannot move, as states, chunks or learned positions; read again"
-        )
 
 
 class PagedCache:
@@ -268,7 +253,43 @@ class PagedCache:
             self.truncate(sequence, begin)
         return self.length(sequence)
 
+    def save(self, sequence: int) -> Saved:
+        """What there is of a sequence, on the host."""
+        return [self.save_part(sequence)]
+
+    def require_saved(self, saved: Saved) -> None:
+        """Refuse what another kind of cache saved."""
+        require_parts(saved, 1)
+        self.require_part(saved[0])
+
+    def restore(self, sequence: int, saved: Saved) -> None:
+        """Give a sequence what was saved."""
+        self.require_saved(saved)
+        self._table.drop(sequence)
+        self.restore_part(sequence, saved[0])
+
     # For `LayeredCache`, which has several parts to keep alike.
+
+    def save_part(self, sequence: int) -> SavedPart:
+        """What there is of a sequence, on the host."""
+        runs = self._table.present(sequence)
+        rows = read_rows(self._executor, self.tensors, self._table.slots(sequence, runs))
+        return SavedPart(self._table.length(sequence), runs, rows)
+
+    def require_part(self, saved: SavedPart) -> None:
+        """Refuse what no cache of this shape saved."""
+        saved.require_blocks(self.block)
+        saved.require_rows(self.tensors)
+
+    def restore_part(self, sequence: int, saved: SavedPart) -> None:
+        """Give a sequence that has nothing what was saved; it has nothing still if that fails."""
+        self._table.adopt(sequence, saved.length, saved.runs)
+        try:
+            slots = self._table.slots(sequence, saved.runs)
+            write_rows(self._executor, self.tensors, slots, saved.rows)
+        except BaseException:
+            self._table.drop(sequence)
+            raise
 
     def unheld(self) -> Sequence[int]:
         """Blocks nobody holds."""

@@ -19,6 +19,7 @@ from wgpu_backend.kvcache.cache import (
     ints,
 )
 from wgpu_backend.kvcache.layers import StateShape
+from wgpu_backend.kvcache.saving import SavedPart, read_rows, write_rows
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf
 
@@ -186,6 +187,34 @@ class RecurrentCache:
     def shift(self, sequence: int, begin: int, end: int) -> None:
         """Fail."""
         raise ContextError("cache: states cannot be shifted; read again")
+
+    def save_part(self, sequence: int) -> SavedPart:
+        """The newest state of a sequence, on the host; checkpoints stay behind."""
+        length = self.length(sequence)
+        runs = [(length - 1, length)] if length else []
+        slots = [self._rows[sequence][length]] if length else []
+        return SavedPart(length, runs, read_rows(self._executor, self.tensors, slots))
+
+    def require_part(self, saved: SavedPart) -> None:
+        """Refuse what no cache of this shape saved."""
+        length = saved.length
+        if list(saved.runs) != ([(length - 1, length)] if length else []):
+            raise ContextError(
+                f"cache: a state behind {length} positions was saved as {saved.runs}"
+            )
+        saved.require_rows(self.tensors)
+
+    def restore_part(self, sequence: int, saved: SavedPart) -> None:
+        """Give a sequence that has nothing what was saved; it has nothing still if that fails."""
+        if not saved.length:
+            return
+        row = self._take()
+        self._rows[sequence] = {saved.length: row}
+        try:
+            write_rows(self._executor, self.tensors, [row], saved.rows)
+        except BaseException:
+            self.drop(sequence)
+            raise
 
     def close(self) -> None:
         """Release the device memory; again is harmless."""

@@ -1,0 +1,133 @@
+"""Chains choose what the engine's sampler does, and each sampler keeps what its paper says."""
+
+import numpy as np
+import pytest
+
+from wgpu_backend.errors import BackendError, OptionError
+from wgpu_backend.llama import SamplerChain
+from wgpu_backend.llama.samplers import Choice
+from wgpu_backend.sample import Sampler, SamplingOptions
+
+VOCABULARY = 300
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.8},
+        {"temperature": 0.0},
+        {"temperature": 1.7, "top_k": 0, "top_p": 0.7, "min_p": 0.02},
+        {"temperature": 1.2, "typical_p": 0.6, "top_k": 100},
+        {"temperature": 0.9, "repeat_penalty": 1.4, "frequency_penalty": 0.3, "repeat_last_n": 5},
+        {"temperature": 1.0, "presence_penalty": 2.0, "repeat_last_n": -1},
+    ],
+)
+def test_a_chain_chooses_what_the_engine_does(options):
+    given = SamplingOptions(**options, seed=11)
+    engine, history = Sampler(given, VOCABULARY), []
+    chain = SamplerChain().add_penalties(
+        given.repeat_last_n, given.repeat_penalty, given.frequency_penalty, given.presence_penalty
+    )
+    if given.greedy:
+        chain.add_greedy()
+    else:
+        chain.add_top_k(given.top_k).add_typical(given.typical_p).add_top_p(given.top_p)
+        chain.add_min_p(given.min_p).add_temp(given.temperature).add_dist(11)
+    rng = np.random.default_rng(4)
+    for _ in range(60):
+        logits = (rng.standard_normal(VOCABULARY) * 3).astype("f4")
+        expected = engine.sample(logits, history)
+        history.append(expected)
+        assert chain.choose(logits) == expected
+        chain.accept(expected)
+
+
+def kept(chain, logits):
+    found = chain.apply(Choice(np.array(logits, "f4"))).sorted()
+    return found.ids.tolist()
+
+
+LOGITS = np.log([0.1, 0.4, 0.2, 0.25, 0.05])
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        (SamplerChain().add_top_k(2), [1, 3]),
+        (SamplerChain().add_top_k(0), [1, 3, 2, 0, 4]),
+        (SamplerChain().add_top_p(0.6), [1, 3]),
+        (SamplerChain().add_top_p(0.1, min_keep=3), [1, 3, 2]),
+        (SamplerChain().add_min_p(0.45), [1, 3, 2]),
+        (SamplerChain().add_temp(0.0), [1]),
+        (SamplerChain().add_temp(0.5).add_min_p(0.45), [1]),
+        (SamplerChain().add_logit_bias({4: 9.0, 1: -np.inf}).add_top_k(2), [4, 3]),
+        (SamplerChain().add_top_n_sigma(0.8), [1, 3]),
+        (SamplerChain().add_xtc(1.0, 0.15, 0, 3), [2, 0, 4]),
+        (SamplerChain().add_xtc(1.0, 0.15, 4, 3), [1, 3, 2, 0, 4]),
+        (SamplerChain().add_xtc(0.0, 0.15, 0, 3), [1, 3, 2, 0, 4]),
+        (SamplerChain().add_custom(lambda x: -x).add_top_k(1), [4]),
+    ],
+)
+def test_a_sampler_keeps_what_it_should(chain, expected):
+    assert kept(chain, LOGITS) == expected
+
+
+def test_a_dynamic_temperature_goes_by_entropy():
+    flat = SamplerChain().add_temp_ext(1.0, 0.5, 1.0).apply(Choice(np.zeros(4, "f4")))
+    assert flat.temperature == pytest.approx(1.5)
+    sure = SamplerChain().add_temp_ext(1.0, 0.5, 1.0)
+    sure = sure.apply(Choice(np.array([50.0, 0, 0, 0], "f4")))
+    assert sure.temperature == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("tau", [2.0, 4.0])
+def test_mirostat_arrives_at_the_surprise_that_is_asked_for(version, tau):
+    chain = SamplerChain()
+    if version == 1:
+        chain.add_mirostat(VOCABULARY, 5, tau, 0.1)
+    else:
+        chain.add_mirostat_v2(5, tau, 0.1)
+    logits = -1.1 * np.log(np.arange(1, VOCABULARY + 1)).astype("f4")
+    bounds: list[float] = []
+    for _ in range(500):
+        chain.choose(logits)
+        bounds.append(chain.get(0).bound)
+    # The bound moves by a tenth of what a token's surprise is off.
+    assert tau - 10 * (bounds[-1] - bounds[99]) / 400 == pytest.approx(tau, abs=0.15)
+
+
+def test_the_same_seed_draws_the_same_and_a_clone_goes_on_alike():
+    chain = SamplerChain().add_temp(1.0).add_dist(3)
+    logits = np.zeros(50, "f4")
+    first = [chain.choose(logits) for _ in range(5)]
+    twin = chain.clone()
+    assert [chain.choose(logits) for _ in range(5)] == [twin.choose(logits) for _ in range(5)]
+    chain.reset()
+    assert [chain.choose(logits) for _ in range(5)] == first
+    assert chain.get_seed() == 3
+
+
+def test_what_cannot_choose_says_so():
+    with pytest.raises(BackendError, match="add greedy or dist last"):
+        SamplerChain().add_top_k(3).choose(np.zeros(4))
+    with pytest.raises(BackendError, match="not finite"):
+        SamplerChain().add_greedy().choose([np.nan, 1.0])
+    with pytest.raises(OptionError, match="none yet"):
+        SamplerChain().add_grammar("root ::= x")
+    with pytest.raises(OptionError, match="in front of samplers"):
+        SamplerChain().add_top_k(3).add_logit_bias({1: 2}).add_greedy().choose(np.zeros(4))
+    with pytest.raises(OptionError, match="token 9, the vocabulary has 4"):
+        SamplerChain().add_logit_bias({9: 2}).add_greedy().choose(np.zeros(4))
+    with pytest.raises(OptionError, match="made"):
+        SamplerChain().add_custom(lambda x: x[1:]).add_greedy().choose(np.zeros(4))
+
+
+def test_samplers_may_be_looked_at_and_taken_out():
+    chain = SamplerChain().add_top_k(3).add_greedy()
+    assert (chain.n(), chain.get(0).name, chain.remove(0).name, chain.n()) == (
+        2,
+        "top-k",
+        "top-k",
+        1,
+    )
