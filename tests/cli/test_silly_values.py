@@ -29,7 +29,7 @@ WRONG = {
     "chunks": ("0", *NO_COUNT), "threads": ("0", *NO_COUNT), "imatrix": NO_FILE,
     "lora": NO_FILE, "control_vector": NO_FILE, "lora_scaled": NO_FILE,
     "control_vector_scaled": NO_FILE, "control_vector_layer_range": NO_COUNT,
-    "out": NO_FILE, "trace": NO_FILE, "html": NO_FILE,
+    "out": NO_FILE, "file": NO_FILE, "trace": NO_FILE, "html": NO_FILE,
     "import": (*NO_FILE, "no.py", "text.txt"),
     "model": (*NO_FILE, "no.gguf", "no", *NO_TEXT),
     **{p.name: (*NO_NUMBER, "1e30") for p in PARAMETERS.values() if p.kind != "texts"},
