@@ -4,27 +4,9 @@
 // @import formats/load/f32 as centre
 // @import lib/reduce_op/sum as reduce_op
 // @import lib/index/grid
-// @import lib/index/strided
+// @import lib/reduce/part
 
 const WG: u32 = 64u;
-const CENTRED: bool = false;
-// The axes that are reduced step through storage as one, and so do those that are kept.
-const ONE_REDUCED_AXIS: bool = true;
-const ONE_KEPT_AXIS: bool = false;
-
-struct Params {
-    outputs: u32,
-    length: u32,
-    part: u32,
-    parts: u32,
-    x_offset: u32,
-    centre_offset: u32,
-    divisor: f32,
-    kept_shape: vec4<u32>,
-    kept_strides: vec4<u32>,
-    reduced_shape: vec4<u32>,
-    reduced_strides: vec4<u32>,
-}
 
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
@@ -37,11 +19,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let output = i % params.outputs;
     let part = i / params.outputs;
-    var start = params.x_offset + output * params.kept_strides.w;
-    if !ONE_KEPT_AXIS {
-        start = params.x_offset + strided(output, params.kept_shape, params.kept_strides);
-    }
-    let end = min((part + 1u) * params.part, params.length);
+    let start = start_of(output);
+    let end = end_of(part);
     var centre = vec4<f32>();
     if CENTRED {
         centre = centre_load4(params.centre_offset + output);
@@ -51,11 +30,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var c = reduce_op_none();
     var d = reduce_op_none();
     for (var k = part * params.part; k < end; k++) {
-        var at = start + k * params.reduced_strides.w;
-        if !ONE_REDUCED_AXIS {
-            at = start + strided(k, params.reduced_shape, params.reduced_strides);
-        }
-        let values = x_load4(at / 4u);
+        let values = x_load4(place(start, k) / 4u);
         a = reduce_op_join(a, reduce_op_take(reduce_op_Value(values.x), centre.x));
         b = reduce_op_join(b, reduce_op_take(reduce_op_Value(values.y), centre.y));
         c = reduce_op_join(c, reduce_op_take(reduce_op_Value(values.z), centre.z));
