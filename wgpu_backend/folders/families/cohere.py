@@ -12,7 +12,6 @@ class CommandR(Decoder):
     """One norm a layer, and a factor of the logits."""
 
     architecture = "command-r"
-    useless = r"^lm_head\.weight$"  # the embedding
 
     def keys(self) -> dict[str, Value]:
         """The factor; the context is longer than the positions that config.json names."""
@@ -29,7 +28,6 @@ class Cohere2(CommandR):
     """Windows in three of four layers."""
 
     architecture = "cohere2"
-    useless = rf"{CommandR.useless}|\.bias$"  # zeros
 
     def keys(self) -> dict[str, Value]:
         """The window, and how much of a head is rotated."""

@@ -6,12 +6,18 @@ import re
 
 from wgpu_backend.config import Value
 from wgpu_backend.folders.families.llama import ATTENTION, ENDS, EXPERTS, MLP
-from wgpu_backend.folders.family import Family, family, layer_count, named
+from wgpu_backend.folders.family import Family, Names, family, layer_count, named
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.values import Values, matrices, rows_of_each, transposed
 
 _LAYER = re.compile(r"^layers\.(\d+)\.")
 _GATING = {"softmax": 1, "sigmoid": 2}
+SHARED: Names = {
+    "mlp.gate.e_score_correction": "exp_probs_b",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
 
 
 def keys_of_latents(x: Values, settings: Settings) -> Values:
@@ -30,6 +36,33 @@ def _heads(x: Values, settings: Settings) -> Values:
     return matrices(x, settings.uint("num_attention_heads"))
 
 
+def within(made: Family, name: str) -> bool:
+    """Whether a tensor is of no layer behind the last one."""
+    found = _LAYER.match(made.bare(name))
+    return found is None or int(found[1]) < layer_count(made.settings)
+
+
+def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
+    """How experts are chosen, by scores of a kind if the settings name no other.
+
+    Raises
+    ------
+    ModelError
+        They name one that is not known, or lack the experts' width.
+    """
+    kind = settings.text("scoring_func", default=gating)
+    if kind not in _GATING:
+        raise settings.error("scoring_func", f"is {kind!r}, known are {', '.join(_GATING)}")
+    return {
+        "leading_dense_block_count": settings.uint("first_k_dense_replace", default=0),
+        "expert_feed_forward_length": settings.uint("moe_intermediate_size"),
+        "expert_shared_count": settings.uint("n_shared_experts", default=0),
+        "expert_weights_scale": settings.number("routed_scaling_factor", default=1.0),
+        "expert_weights_norm": settings.flag("norm_topk_prob", default=False),
+        "expert_gating_func": _GATING[kind],
+    }
+
+
 @family("DeepseekV2ForCausalLM")
 class DeepSeek2(Family):
     """Scores of experts are softmax's."""
@@ -41,6 +74,7 @@ class DeepSeek2(Family):
         ATTENTION,
         MLP,
         EXPERTS,
+        SHARED,
         {
             "self_attn.q_a_proj": "attn_q_a",
             "self_attn.q_a_layernorm": "attn_q_a_norm",
@@ -51,18 +85,12 @@ class DeepSeek2(Family):
                 "attn_k_b": keys_of_latents,
                 "attn_v_b": values_of_latents,
             },
-            "mlp.gate.e_score_correction": "exp_probs_b",
-            "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
-            "mlp.shared_experts.up_proj": "ffn_up_shexp",
-            "mlp.shared_experts.down_proj": "ffn_down_shexp",
         },
     )
 
     def useful(self, name: str) -> bool:
         """Layers behind the last one foresee further tokens, which nothing here does."""
-        found = _LAYER.match(self.bare(name))
-        beyond = found is not None and int(found[1]) >= layer_count(self.settings)
-        return super().useful(name) and not beyond
+        return super().useful(name) and within(self, name)
 
     def keys(self) -> dict[str, Value]:
         """Sizes of latents and heads, as of attention over latents: all heads share one key."""
@@ -84,21 +112,7 @@ class DeepSeek2(Family):
         if "mscale_all_dim" in self.rope:
             multiplier = 0.1 * self.rope.number("mscale_all_dim")
             made["rope.scaling.yarn_log_multiplier"] = multiplier
-        return made | self._expert_keys()
-
-    def _expert_keys(self) -> dict[str, Value]:
-        s = self.settings
-        gating = s.text("scoring_func", default=self.gating)
-        if gating not in _GATING:
-            raise s.error("scoring_func", f"is {gating!r}, known are {', '.join(_GATING)}")
-        return {
-            "leading_dense_block_count": s.uint("first_k_dense_replace", default=0),
-            "expert_feed_forward_length": s.uint("moe_intermediate_size"),
-            "expert_shared_count": s.uint("n_shared_experts", default=0),
-            "expert_weights_scale": s.number("routed_scaling_factor", default=1.0),
-            "expert_weights_norm": s.flag("norm_topk_prob", default=False),
-            "expert_gating_func": _GATING[gating],
-        }
+        return made | expert_keys(s, self.gating)
 
 
 @family("DeepseekV3ForCausalLM")

@@ -1,4 +1,4 @@
-"""GPT-2 and gpt-oss."""
+"""GPT-2, StarCoder and gpt-oss."""
 
 from __future__ import annotations
 
@@ -39,6 +39,37 @@ class Gpt2(Family):
         """The width inside, which published files leave out."""
         s = self.settings
         return {"feed_forward_length": s.uint("n_inner", default=4 * s.uint("n_embd"))}
+
+
+@family("GPTBigCodeForCausalLM")
+class StarCoder(Gpt2):
+    """GPT-2 with one key for all heads; matrices as others have them."""
+
+    architecture = "starcoder"
+    names = named(
+        {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm"},
+        {
+            "ln_1": "attn_norm",
+            "attn.c_attn": "attn_qkv",
+            "attn.c_proj": "attn_output",
+            "ln_2": "ffn_norm",
+            "mlp.c_fc": "ffn_up",
+            "mlp.c_proj": "ffn_down",
+        },
+        stack="h",
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """GPT-2's, and how many keys there are.
+
+        Raises
+        ------
+        ModelError
+            Each head has a key, and the rows of a head's three lie together.
+        """
+        if not self.settings.flag("multi_query", default=True):
+            raise self.settings.error("multi_query", "is false, needs true")
+        return {**super().keys(), "attention.head_count_kv": 1}
 
 
 def gates(x: Values, settings: Settings) -> Values:

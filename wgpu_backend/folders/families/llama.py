@@ -1,4 +1,4 @@
-"""Llama, Mistral, Mixtral, Granite, OLMo, SmolLM 3, Seed-OSS, AFM, StarCoder 2."""
+"""Llama, Mistral, Mixtral, Granite, OLMo, SmolLM 3, Seed-OSS, AFM, StarCoder 2, ERNIE 4.5."""
 
 from __future__ import annotations
 
@@ -254,3 +254,11 @@ class Starcoder2(Decoder):
 
     architecture = "starcoder2"
     names = named(ENDS, ATTENTION, {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+
+
+@family("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
+class Ernie(Decoder):
+    """ERNIE 4.5 without experts."""
+
+    architecture = "ernie4_5"
+    prefixes = ("ernie.", *Decoder.prefixes)

@@ -106,12 +106,12 @@ class Bloom(Family):
     architecture = "bloom"
     prefixes = ("transformer.",)
     left_out = ("attention.layer_norm_rms_epsilon", "rope.freq_base")
-    useless = r"^lm_head\.weight$"  # the embedding
     names = named(
         {
             "word_embeddings": "token_embd",
             "word_embeddings_layernorm": "token_embd_norm",
             "ln_f": "output_norm",
+            "lm_head": "output",
         },
         {
             "input_layernorm": "attn_norm",
