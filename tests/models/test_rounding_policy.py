@@ -6,6 +6,7 @@ behind every norm, and small weights where they are multiplied, as trained model
 """
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,10 +111,22 @@ def test_forms_by_device(path, device, few, many):
 
 def forms(model) -> set[str]:
     """How products of layers take activations."""
-    (found,) = model.runner._passes.values()
-    attributes = [launch.attributes for _, launch in found.recorded.plan.steps]
+    found = model.runner._passes.values()
+    attributes = [launch.attributes for each in found for _, launch in each.recorded.plan.steps]
     products = [a for a in attributes if isinstance(a, Attributes) and a.precision != "full"]
     return {"f16 precision" if a.precision == "f16" else a.prologue.form for a in products}
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("step", [1, 16])
+def test_kernels_for_hardware_give_the_same_logits_in_sixteen_bits(path, exact, executors, step):
+    wide = executors("wide")
+    device = wide.as_if(replace(wide.capabilities, integer_dot=True))
+    device.rules = fusions(exact=False, coarse=False)
+    with running(path, device) as model:
+        assert nmse(model.anew(TOKENS, step), exact) < 1e-5
+        assert forms(model) == {"q16"}
 
 
 def test_exact_and_coarse_exclude_each_other(path):
