@@ -1,0 +1,279 @@
+"""Llama answers as llama-cpp-python's class does, with the texts of this package's engine."""
+
+import gc
+import inspect
+
+import numpy as np
+import pytest
+
+from tests.builders import tiny_model
+from wgpu_backend import load
+from wgpu_backend.errors import BackendError, ContextFull, OptionError, TemplateError
+from wgpu_backend.llama import (
+    Llama,
+    LlamaGrammar,
+    LlamaRAMCache,
+    LogitsProcessorList,
+    MinTokensLogitsProcessor,
+    StateError,
+    StoppingCriteriaList,
+)
+
+PROMPT = "the rain and the man"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_model(tmp_path_factory.mktemp("llama") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def shared(path):
+    with Llama(str(path), n_ctx=128, device="cpu", logits_all=True, embedding=True) as llama:
+        yield llama
+
+
+@pytest.fixture
+def llama(shared):
+    shared.reset()
+    shared.set_cache(None)
+    shared.set_seed(5)
+    return shared
+
+
+def text(made):
+    return made["choices"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"temperature": 0.0}, {"temperature": 0.0}),
+        ({"temperature": 1.5, "seed": 3}, {"temperature": 1.5, "seed": 3}),
+        (
+            {"temperature": 1.1, "seed": 9, "repeat_penalty": 1.3, "top_k": 0, "typical_p": 0.8},
+            {"temperature": 1.1, "seed": 9, "repeat_penalty": 1.3, "top_k": 0, "typical_p": 0.8},
+        ),
+    ],
+)
+def test_texts_are_those_of_the_engine(path, llama, given, options):
+    options = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, **options}
+    made = text(llama(PROMPT, max_tokens=24, **given))
+    with load(path, device="cpu") as engine:
+        assert made == engine.generate(PROMPT, raw=True, num_predict=24, options=options)
+
+
+def test_a_stream_is_the_answer_in_parts(llama):
+    whole = llama(PROMPT, max_tokens=20, seed=4, temperature=1.5)
+    parts = list(llama(PROMPT, max_tokens=20, seed=4, temperature=1.5, stream=True))
+    assert "".join(map(text, parts)) == text(whole)
+    assert [part["choices"][0]["finish_reason"] for part in parts[:-1]] == [None] * (len(parts) - 1)
+    assert parts[-1]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert len({part["id"] for part in parts}) == 1
+    usage = whole["usage"]
+    assert usage["prompt_tokens"] == len(llama.tokenize(PROMPT.encode()))
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_a_stop_text_ends_an_answer_and_is_not_given(llama):
+    whole = text(llama(PROMPT, max_tokens=20, seed=4, temperature=1.5))
+    stop = whole[5:8]
+    made = llama(PROMPT, max_tokens=20, seed=4, temperature=1.5, stop=stop)
+    assert text(made) == whole[: whole.index(stop)]
+    assert made["choices"][0]["finish_reason"] == "stop"
+
+
+def test_logprobs_are_of_the_tokens_that_were_chosen(llama):
+    made = llama(PROMPT, max_tokens=6, temperature=0.0, logprobs=2, echo=True)
+    told = made["choices"][0]["logprobs"]
+    assert "".join(told["tokens"]) == text(made).replace("\ufffd", "")
+    assert told["token_logprobs"][0] is None
+    chosen = told["token_logprobs"][-6:]
+    assert chosen == [max(top.values()) for top in told["top_logprobs"][-6:]]
+    starts = [
+        text(made)[at:].startswith(t)
+        for at, t in zip(told["text_offset"][:-6], told["tokens"], strict=False)
+    ]
+    assert all(starts)
+
+
+def test_seeds_follow_from_the_first(llama):
+    llama.set_seed(5)
+    first = [text(llama(PROMPT, temperature=2.0)) for _ in range(2)]
+    llama.set_seed(5)
+    assert [text(llama(PROMPT, temperature=2.0)) for _ in range(2)] == first
+    assert first[0] != first[1]
+
+
+def test_biases_and_processors_change_what_is_chosen(llama):
+    wanted = llama.tokenize(b"a", add_bos=False)[0]
+    assert text(llama(PROMPT, max_tokens=3, logit_bias={wanted: 1e4})) == "aaa"
+    seen = []
+
+    def note(ids, scores):
+        seen.append(len(ids))
+        return scores
+
+    llama(PROMPT, max_tokens=3, logits_processor=LogitsProcessorList([note]))
+    assert seen == [20, 21, 22] or np.diff(seen).tolist() == [1, 1]
+    end = llama.token_eos()
+    least = MinTokensLogitsProcessor(4, end)
+    made = llama(PROMPT, max_tokens=9, logit_bias={end: 1e4}, logits_processor=least)
+    assert made["usage"]["completion_tokens"] in (0, 4)
+
+
+def test_a_criterion_ends_an_answer(llama):
+    start = len(llama.tokenize(PROMPT.encode()))
+    enough = StoppingCriteriaList([lambda ids, _: len(ids) >= start + 3])
+    made = llama(PROMPT, max_tokens=20, temperature=0.0, stopping_criteria=enough)
+    assert made["usage"]["completion_tokens"] == 3
+
+
+def test_chats_are_the_template_continued(path, llama):
+    messages = [{"role": "user", "content": "the man"}]
+    made = llama.create_chat_completion(messages, max_tokens=12, temperature=0.0)
+    with load(path, device="cpu") as engine:
+        expected = engine.chat(messages, num_predict=12, options={"temperature": 0.0})
+    answer = made["choices"][0]["message"]
+    assert (answer["role"], answer["content"]) == (
+        "assistant",
+        getattr(expected, "content", expected),
+    )
+    parts = list(
+        llama.create_chat_completion(messages, max_tokens=12, temperature=0.0, stream=True)
+    )
+    deltas = [part["choices"][0]["delta"] for part in parts]
+    assert deltas[0] == {"role": "assistant"}
+    assert "".join(delta.get("content", "") for delta in deltas) == answer["content"]
+    assert made["object"] == "chat.completion"
+    assert parts[0]["object"] == "chat.completion.chunk"
+
+
+def test_a_named_format_takes_the_place_of_the_files(llama, monkeypatch):
+    monkeypatch.setattr(llama, "chat_format", "chatml")
+    messages = [{"role": "user", "content": "the man"}]
+    made = llama.create_chat_completion(messages, max_tokens=2)
+    wanted = "<|im_start|>user\nthe man<|im_end|>\n<|im_start|>assistant\n"
+    assert made["usage"]["prompt_tokens"] == len(llama.tokenize(wanted.encode(), False, True))
+    monkeypatch.setattr(llama, "chat_format", "mine")
+    with pytest.raises(OptionError, match="'mine', needs one of chatml"):
+        llama.create_chat_completion(messages)
+    monkeypatch.setattr(llama, "chat_format", None)
+    with pytest.raises(TemplateError):
+        llama.create_chat_completion([{"content": "no role"}])
+
+
+def test_a_state_goes_on_as_it_was(llama):
+    llama.eval(llama.tokenize(PROMPT.encode()))
+    state = llama.save_state()
+    first = text(llama(PROMPT, max_tokens=8, temperature=0.0))
+    llama("another text", max_tokens=3)
+    llama.load_state(state)
+    assert llama.n_tokens == state.n_tokens
+    with pytest.raises(BackendError, match="no token was computed"):
+        llama.sample()
+    assert text(llama(PROMPT, max_tokens=8, temperature=0.0)) == first
+    state.llama_state = state.llama_state[:-1]
+    with pytest.raises(StateError):
+        llama.load_state(state)
+
+
+def test_a_cache_brings_back_what_was_computed(llama):
+    cache = LlamaRAMCache()
+    llama.set_cache(cache)
+    first = text(llama(PROMPT, max_tokens=4, temperature=0.0))
+    llama("Something else", max_tokens=2)
+    assert cache.cache_size > 0
+    llama.model.tokenize(b"")
+    before = llama.ctx.perf.n_p_eval
+    assert text(llama(PROMPT, max_tokens=4, temperature=0.0)) == first
+    assert llama.ctx.perf.n_p_eval == before  # one token alone was read
+
+
+def test_step_by_step(llama):
+    tokens = llama.tokenize(PROMPT.encode())
+    made = [token for token, _ in zip(llama.generate(tokens, temp=0.0), range(5), strict=False)]
+    llama.reset()
+    llama.eval(tokens)
+    again = []
+    for _ in range(5):
+        again.append(llama.sample(temp=0.0))
+        llama.eval(again[-1:])
+    assert made == again
+    assert llama.eval_tokens == [*tokens, *again]
+    assert len(llama.eval_logits) == llama.n_tokens
+    assert llama.detokenize(again, prev_tokens=tokens) == llama.detokenize(again)
+
+
+def test_embeddings_need_leave_and_have_openais_shape(path, llama):
+    one = llama.create_embedding(["the man", "a rain"])
+    assert [each["index"] for each in one["data"]] == [0, 1]
+    rows = one["data"][0]["embedding"]  # the file says no pooling: one a token
+    with load(path, device="cpu") as engine:
+        states = engine.states(engine.tokenizer.encode("the man"))
+    np.testing.assert_allclose(rows, states, atol=2e-3)
+    assert text(llama(PROMPT, max_tokens=2)) is not None
+    with Llama(path, device="cpu", pooling_type=1, embedding=True) as pooled:
+        vector = pooled.embed("the man", normalize=True)
+        assert np.linalg.norm(vector) == pytest.approx(1.0)
+        mean = np.mean(rows, axis=0)
+        np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=2e-3)
+    with Llama(path, device="cpu") as other, pytest.raises(OptionError, match="embedding=True"):
+        other.embed("x")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"grammar": "root ::= x"}, "no grammars yet"),
+        ({"tfs_z": 0.5}, "tail-free"),
+        ({"suffix": "x"}, "no tokens of filling"),
+        ({"logit_bias": {10**6: 1.0}}, "vocabulary has"),
+    ],
+)
+def test_what_is_not_there_is_refused(llama, options, said):
+    with pytest.raises(OptionError, match=said):
+        llama(PROMPT, **options)
+
+
+def test_arguments_that_change_answers_are_refused(path):
+    for wrong in ({"rope_freq_base": 1e6}, {"draft_model": 1}, {"n_thread": 3}, {"type_k": 8}):
+        with pytest.raises(OptionError):
+            Llama(path, device="cpu", **wrong)
+    with pytest.raises(OptionError, match="no grammars"):
+        LlamaGrammar.from_string("root ::= x")
+
+
+def test_forms_of_answers_need_grammars(llama):
+    messages = [{"role": "user", "content": "x"}]
+    for form in ({"response_format": {"type": "json_object"}}, {"tool_choice": "required"}):
+        with pytest.raises(OptionError, match="no grammars"):
+            llama.create_chat_completion(messages, **form)
+
+
+def test_prompts_that_do_not_fit_are_refused(llama):
+    with pytest.raises(ContextFull, match=r"\(128\) exceed context window of 128"):
+        llama([1] * 128)
+    made = llama([1] * 126, max_tokens=None, temperature=0.0)
+    assert made["usage"]["completion_tokens"] <= 2
+    llama.reset()
+    with pytest.raises(ContextFull, match="the context holds 128"):
+        llama.eval([1] * 129)
+
+
+def test_one_that_is_forgotten_closes_itself(path):
+    llama = Llama(path, device="cpu", n_gpu_layers=-1, n_threads=4, use_mmap=False, verbose=False)
+    model = llama.model
+    del llama
+    gc.collect()
+    with pytest.raises(BackendError, match="was closed"):
+        model.require_open()
+
+
+def test_closing_twice_is_harmless(path):
+    llama = Llama(path, device="cpu")
+    llama.close()
+    llama.close()
+    with pytest.raises(BackendError, match="was closed"):
+        llama("x")
+    assert "prompt" in inspect.signature(Llama.__call__).parameters

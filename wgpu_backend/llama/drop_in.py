@@ -1,0 +1,231 @@
+"""Llama: llama-cpp-python's class, so that scripts run after one changed import."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.errors import BackendError
+from wgpu_backend.llama.chat import ChatCompletions
+from wgpu_backend.llama.context import Context
+from wgpu_backend.llama.drop_in_embeddings import Embeddings
+from wgpu_backend.llama.drop_in_options import cache_type, require_known
+from wgpu_backend.llama.drop_in_state import LlamaState
+from wgpu_backend.llama.model import Model
+from wgpu_backend.llama.processors import Ids
+from wgpu_backend.llama.samplers import DEFAULT_SEED
+
+Scores = NDArray[np.single]
+
+
+class Llama(ChatCompletions, Embeddings):
+    """A model with a context, by llama-cpp-python's names.
+
+    Belongs to one thread at a time: calls of several take turns step by step, and would mix their
+    texts. Close it, or use it as a context manager; one that is forgotten closes itself.
+
+    Parameters
+    ----------
+    model_path : str
+        GGUF file, or folder.
+    vocab_only : bool
+        Read tokens alone.
+    seed : int
+        Of random numbers; 0xFFFFFFFF, or one below 0, draws one.
+    n_ctx : int
+        Positions of the context; 0 for what the model was trained on.
+    n_batch : int
+        Tokens that are computed together at most.
+    pooling_type : int
+        How embeddings become one: ``LLAMA_POOLING_TYPE_…``; -1 for what the file says, or the mean.
+    logits_all : bool
+        Keep the logits of every token, for `logprobs`.
+    embedding : bool
+        Allow `embed` and `create_embedding`.
+    last_n_tokens_size : int
+        How many tokens back penalties look.
+    lora_path : str or None
+        A LoRA adapter, with `lora_scale`.
+    chat_format : str or None
+        ``chatml``, ``llama-2`` and so on; None for the file's own template.
+    chat_handler : callable or None
+        In place of a format; called as `create_chat_completion` is, with ``llama=``.
+    type_k, type_v : int or None
+        Type of the cache by ggml's number, the same for both.
+    verbose : bool
+        Taken, and of no consequence: messages go to the logger ``wgpu_backend``.
+    device : str, int, DeviceInfo or None
+        As `wgpu_backend.load` takes it: the whole model runs there, whatever `n_gpu_layers` says.
+    **others : object
+        Arguments of llama-cpp-python that change nothing here, such as `n_gpu_layers`.
+
+    Raises
+    ------
+    OptionError
+        Another argument would change answers, and is not supported.
+    """
+
+    def __init__(
+        self,
+        model_path: str | Path,
+        *,
+        vocab_only: bool = False,
+        seed: int = DEFAULT_SEED,
+        n_ctx: int = 512,
+        n_batch: int = 512,
+        pooling_type: int = -1,
+        logits_all: bool = False,
+        embedding: bool = False,
+        last_n_tokens_size: int = 64,
+        lora_path: str | None = None,
+        lora_scale: float = 1.0,
+        chat_format: str | None = None,
+        chat_handler: Callable[..., Any] | None = None,
+        type_k: int | None = None,
+        type_v: int | None = None,
+        verbose: bool = True,
+        device: str | int | DeviceInfo | None = None,
+        **others: object,
+    ) -> None:
+        require_known(others)
+        kv_dtype = cache_type(type_k, type_v)
+        self.model_path, self.verbose = str(model_path), verbose
+        self.last_n_tokens_size, self.n_batch = last_n_tokens_size, n_batch
+        self.lora_path, self.lora_scale = lora_path, lora_scale
+        self.chat_format, self.chat_handler = chat_format, chat_handler
+        self.cache: Any = None
+        self._seed, self._logits_all, self._embedding = seed, logits_all, embedding
+        self._model = Model(Path(model_path), device=device, vocab_only=vocab_only)
+        self._finaliser = weakref.finalize(self, self._model.close)
+        self._context: Context | None = None
+        if not vocab_only:
+            self._open(n_ctx, kv_dtype, pooling_type)
+        self.n_tokens, self._requires_eval = 0, True
+        self.input_ids: Ids = np.zeros(self.n_ctx() if self._context else 0, np.intc)
+        self._rows: list[Scores | None] = []
+
+    def _open(self, n_ctx: int, kv_dtype: str, pooling: int) -> None:
+        try:
+            self._context = Context(
+                self._model, n_ctx=n_ctx, n_batch=1 << 24, kv_dtype=kv_dtype, pooling_type=pooling
+            )
+            if self.lora_path is not None:
+                self._context.set_adapter_lora(self.lora_path, self.lora_scale)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Llama:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def ctx(self) -> Context:
+        """The context: llama.h's functions are its methods.
+
+        Raises
+        ------
+        BackendError
+            The model was closed, or has tokens alone.
+        """
+        self._model.require_open()
+        if self._context is None:
+            raise BackendError(f"{self.model_path}: was loaded with vocab_only")
+        return self._context
+
+    @property
+    def model(self) -> Model:
+        """The model: llama.h's functions are its methods."""
+        return self._model
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Keys of the file, and their values as text."""
+        return self._model.metadata()
+
+    # Tokens.
+
+    def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
+        """Turn UTF-8 into tokens, see `Model.tokenize`."""
+        return self._model.tokenize(text, add_bos, special)
+
+    def detokenize(
+        self,
+        tokens: Sequence[int],
+        prev_tokens: Sequence[int] | None = None,
+        special: bool = False,
+    ) -> bytes:
+        """Turn tokens into bytes, those behind `prev_tokens` where these are given."""
+        if prev_tokens is None:
+            return self._model.detokenize(tokens, special)
+        before = self._model.detokenize(prev_tokens, special)
+        return self._model.detokenize([*prev_tokens, *tokens], special)[len(before) :]
+
+    def n_ctx(self) -> int:
+        """Positions of the context."""
+        return self.ctx.n_ctx()
+
+    def n_embd(self) -> int:
+        """Width of a state."""
+        return self._model.n_embd()
+
+    def n_vocab(self) -> int:
+        """Tokens, and logits there are each time."""
+        return self._model.n_vocab()
+
+    def token_eos(self) -> int:
+        """Token that ends a text; -1 for none."""
+        return self._model.token_eos()
+
+    def token_bos(self) -> int:
+        """Token that begins a text; -1 for none."""
+        return self._model.token_bos()
+
+    def token_nl(self) -> int:
+        """Token of a line break."""
+        return self._model.token_nl()
+
+    # State.
+
+    def set_cache(self, cache: Any) -> None:  # noqa: ANN401  whatever has a mapping's methods
+        """Keep states of completed prompts there, and go on from them."""
+        self.cache = cache
+
+    def save_state(self) -> LlamaState:
+        """What the context has, to go on from later."""
+        return LlamaState(
+            input_ids=self.input_ids.copy(),
+            scores=self.scores if self._logits_all else np.zeros((0, self.n_vocab()), np.single),
+            n_tokens=self.n_tokens,
+            llama_state=(data := self.ctx.state_seq_get_data(0)),
+            llama_state_size=len(data),
+            seed=self._seed,
+        )
+
+    def load_state(self, state: LlamaState) -> None:
+        """Go on from a state. Its logits come with the next token.
+
+        Raises
+        ------
+        StateError
+            It is damaged, or of another model; nothing has changed.
+        """
+        self.ctx.state_seq_set_data(state.llama_state, 0)
+        self.input_ids[:] = 0
+        count = min(len(state.input_ids), len(self.input_ids))
+        self.input_ids[:count] = state.input_ids[:count]
+        self.n_tokens, self._seed, self._requires_eval = state.n_tokens, state.seed, True
+        kept: list[Scores | None] = list(state.scores)
+        self._rows = kept or [None] * state.n_tokens
+
+    def close(self) -> None:
+        """Release the device; again is harmless."""
+        self._finaliser()

@@ -1,0 +1,94 @@
+"""Lists of functions that change logits and end generations, and what waits for grammars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import OptionError
+
+Ids = NDArray[np.intc]
+Scores = NDArray[np.single]
+LogitsProcessor = Callable[[Ids, Scores], Scores]
+StoppingCriteria = Callable[[Ids, Scores], bool]
+
+
+class LogitsProcessorList(list[LogitsProcessor]):
+    """Functions that change logits, one behind another."""
+
+    def __call__(self, input_ids: Ids, scores: Scores) -> Scores:
+        """Logits behind the last one."""
+        for processor in self:
+            scores = processor(input_ids, scores)
+        return scores
+
+
+class StoppingCriteriaList(list[StoppingCriteria]):
+    """Functions that say whether a generation ends."""
+
+    def __call__(self, input_ids: Ids, logits: Scores) -> bool:
+        """Whether one of them says so; all are asked."""
+        said = [bool(each(input_ids, logits)) for each in self]
+        return any(said)
+
+
+class MinTokensLogitsProcessor:
+    """Rules a token out until so many others were made.
+
+    Parameters
+    ----------
+    min_tokens : int
+    token_eos : int
+    """
+
+    def __init__(self, min_tokens: int, token_eos: int) -> None:
+        self.min_tokens = min_tokens
+        self.token_eos = token_eos
+        self.prompt_tokens: int | None = None
+
+    def __call__(self, input_ids: Ids, scores: Scores) -> Scores:
+        """Logits, without that token while it is too early; the first call has the prompt."""
+        if self.prompt_tokens is None:
+            self.prompt_tokens = len(input_ids)
+        if len(input_ids) - self.prompt_tokens < self.min_tokens:
+            scores[self.token_eos] = -np.inf
+        return scores
+
+
+class LlamaGrammar:
+    """There are no grammars yet: each way to make one says so."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        no_grammar("LlamaGrammar")
+
+    @classmethod
+    def from_string(cls, grammar: str, verbose: bool = True) -> NoReturn:
+        """Fail."""
+        no_grammar("LlamaGrammar.from_string")
+
+    @classmethod
+    def from_file(cls, file: object, verbose: bool = True) -> NoReturn:
+        """Fail."""
+        no_grammar("LlamaGrammar.from_file")
+
+    @classmethod
+    def from_json_schema(cls, json_schema: str, verbose: bool = True) -> NoReturn:
+        """Fail."""
+        no_grammar("LlamaGrammar.from_json_schema")
+
+
+def no_grammar(asked: str) -> NoReturn:
+    """Say that there are none.
+
+    Raises
+    ------
+    OptionError
+        Always.
+    """
+    raise OptionError(
+        f"{asked}: this package has no grammars yet, and text without them would be another one; "
+        "leave it out, and check the text that was made"
+    )
