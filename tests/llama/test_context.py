@@ -1,5 +1,7 @@
 """Contexts of the bridge compute what the engine does, and keep sequences apart."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -224,6 +226,18 @@ def test_closing_twice_is_harmless_and_use_after_it_an_error(path):
         context.decode(Batch.get_one([1]))
     with pytest.raises(BackendError, match="the model was closed"):
         Context(model)
+
+
+def test_threads_with_a_context_each_get_what_they_get_alone(model, expected):
+    def computed(_):
+        with Context(model, n_ctx=64, kv_dtype="f32") as context:
+            for token in TOKENS:
+                context.decode(Batch.get_one([token]))
+            return context.get_logits_ith()
+
+    with ThreadPoolExecutor(3) as pool:
+        for found in pool.map(computed, range(6)):
+            np.testing.assert_allclose(found, expected[-1], **CLOSE)
 
 
 def test_numbers_out_of_range_are_refused(model):

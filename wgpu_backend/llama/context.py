@@ -96,8 +96,8 @@ class Context(SavedContext, Closing):
         self._closed = False
         dtype = named(kv_dtype) if isinstance(kv_dtype, str) else kv_dtype
         self.perf = Perf()
-        model.alone(lambda: self._open(n_seq_max, dtype))
         self.results = Results(model, pooling_type)
+        model.alone(lambda: self._open(n_seq_max, dtype))
         self.set_embeddings(embeddings)
         model.keep(self)
 
