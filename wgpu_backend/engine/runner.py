@@ -181,7 +181,13 @@ class Runner:
         return self.run([Work(sequence, rest, (len(rest) - 1,))], head, extra)
 
     @uninterrupted
-    def run(self, works: Sequence[Work], head: Head, extra: Mapping[str, Array]) -> TimedResult:
+    def run(
+        self,
+        works: Sequence[Work],
+        head: Head,
+        extra: Mapping[str, Array],
+        shape: BatchShape | None = None,
+    ) -> TimedResult:
         """One pass over tokens of several sequences; does not wait.
 
         Parameters
@@ -190,6 +196,8 @@ class Runner:
         head : Head
         extra : mapping
             Values of the inputs that `head` declared.
+        shape : BatchShape or None
+            Of the graph, which has room for all of it; None for what `shape_of` says.
 
         Returns
         -------
@@ -201,13 +209,15 @@ class Runner:
         CacheFull
             There is no room for all of it; every sequence is as it was, as after any failure.
         """
-        batch = self.batched_submit(head, 1)
+        batch = self.batched_submit(head, 1, shape)
         batch.add(works, extra)
         return batch.submit()[0]
 
-    def batched_submit(self, head: Head, count: int) -> BatchedSubmit:
+    def batched_submit(
+        self, head: Head, count: int, shape: BatchShape | None = None
+    ) -> BatchedSubmit:
         """Begin passes that are submitted together, at most `head.times` of them."""
-        return BatchedSubmit(self, head, count)
+        return BatchedSubmit(self, head, count, shape)
 
     def restore(self, lengths: Sequence[tuple[int, int]]) -> None:
         """Cut sequences back to the lengths that go with them."""
@@ -216,11 +226,7 @@ class Runner:
 
     def recorded(self, shape: BatchShape, head: Head) -> Recorded:
         """Graph of a shape, recorded the first time."""
-        return self._pass(shape, head).recorded
-
-    def made_for(self, works: Sequence[Work], head: Head, count: int) -> Pass:
-        """Graph for so many passes of the size of these works, recorded the first time."""
-        return self._pass(self.shape_of(works, count), head)
+        return self.made_for(shape, head).recorded
 
     def shape_of(self, works: Sequence[Work], count: int = 1) -> BatchShape:
         """Shape of so many passes of the size of these works.
@@ -248,7 +254,8 @@ class Runner:
         spans = any(work.spans for work in works)
         return BatchShape(rows, results, bucket(len(works)), longest, given, spans)
 
-    def _pass(self, shape: BatchShape, head: Head) -> Pass:
+    def made_for(self, shape: BatchShape, head: Head) -> Pass:
+        """Graph of a shape with what each run is given, recorded the first time."""
         key = (self.model.variant, shape, head.build, head.times)
         found = self._passes.get(key)
         if found is None:
@@ -310,10 +317,13 @@ class BatchedSubmit:
     head : Head
     count : int
         Passes there will be at most.
+    shape : BatchShape or None
+        Of their graph; None for what suits the first.
     """
 
-    def __init__(self, runner: Runner, head: Head, count: int) -> None:
+    def __init__(self, runner: Runner, head: Head, count: int, shape: BatchShape | None) -> None:
         self._runner = runner
+        self._shape = shape
         self._head = head
         self._count = count
         self._pass: Pass | None = None
@@ -339,7 +349,8 @@ class BatchedSubmit:
         begin = time.perf_counter()
         runner, cache = self._runner, self._runner.cache
         if self._pass is None:
-            self._pass = runner.made_for(works, self._head, self._count)
+            shape = self._shape or runner.shape_of(works, self._count)
+            self._pass = runner.made_for(shape, self._head)
         before = [(w.sequence, cache.length(w.sequence)) for w in works]
         step = self._pass.steps[self._filled]
         try:

@@ -89,6 +89,7 @@ class Completion:
         self.sequence, self.slot = -1, -1
         self.sent = self.ahead = self.made = self.cached = 0
         self.paused = False
+        self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
         self._room = model.num_ctx
         self._limit = _limit(ticket.request, model.num_ctx)
@@ -117,6 +118,11 @@ class Completion:
         return self.sampler.on_host or self.request.logprobs is not None
 
     @property
+    def shareable(self) -> int:
+        """Positions that were computed as a prompt's are, and are in the cache."""
+        return min(self.sent, self._prompt)
+
+    @property
     def ready(self) -> bool:
         """Whether it may have a slot: a first choice has read the prompt that it shares."""
         first = self.before
@@ -126,6 +132,7 @@ class Completion:
         """Begin, with a slot and what the cache has of the prompt."""
         self.slot, self.sequence = slot, sequence
         self.tokens[:] = begun
+        self._prompt = len(begun)
         self.sent = self.cached = reused
         options = self.request.options_of(self.choice)
         self.sampler = StepSampler(
@@ -145,6 +152,11 @@ class Completion:
         # Else it goes on from a token that only the device knows, if it is behind that alone.
         wanted = self._limit < 0 or self.made + self.ahead < self._limit
         return int(wanted and known + self.ahead == 1 and not self.sampler.on_host)
+
+    @property
+    def pending_prompt(self) -> int:
+        """Those of them that are of the prompt."""
+        return max(0, min(self.pending, self._prompt - self.sent))
 
     def part(self, count: int) -> Sequence[int]:
         """Tokens of the next pass: known ones, or a reference to the newest."""
@@ -243,6 +255,7 @@ class Completion:
     def drop(self, begin: int, end: int, length: int) -> None:
         """Take in that positions have gone, and how many the cache has now."""
         del self.tokens[begin:end]
+        self._prompt -= max(0, min(end, self._prompt) - begin)
         self.sent = length
 
     def status(self) -> SlotStatus:

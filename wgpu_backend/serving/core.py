@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import cast
 
+from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.engine.runner import Runner
+from wgpu_backend.engine.runner import SHORTEST, Runner, bucket
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
 from wgpu_backend.serving.completion import Completion, Ticket
 from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.prefix_cache import PrefixCache
 from wgpu_backend.serving.results import EngineStatus
-from wgpu_backend.serving.scheduler import step_shares
+from wgpu_backend.serving.scheduler import steady_shares, step_shares
 from wgpu_backend.serving.step import Planned, Step, submit
 
 STEPS_AHEAD = 2  # under way at most; with two the device works while the host reads
@@ -48,6 +49,8 @@ class Core:
         Told of choices that have ended.
     reuse : bool
         Whether prefixes are kept and shared.
+    deterministic : bool
+        Whether passes are always of the same two shapes.
 
     Attributes
     ----------
@@ -64,6 +67,7 @@ class Core:
         intake: Intake,
         *,
         reuse: bool,
+        deterministic: bool,
     ) -> None:
         self.inbox: SimpleQueue[Ticket | int | Callable[[], object] | None] = SimpleQueue()
         self.totals = Totals()
@@ -73,12 +77,24 @@ class Core:
         self._prefixes = PrefixCache(model.cache, enabled=self._reuses)
         self._runner: Runner = model.attach(self)
         self._budget = min(budget, self._runner.chunk)
+        self._shapes = self._steady(slots) if deterministic else None
         self._queue: deque[Completion] = deque()
         self._seats: list[Completion | None] = [None] * slots
         self._under_way: deque[Step] = deque()
         self._ahead = min(model.depth, STEPS_AHEAD)
         self._intake = intake
         self._stopping = False
+
+    def _steady(self, slots: int) -> tuple[BatchShape, BatchShape]:
+        """Shape of all passes over prompts, and that of all steps of answers."""
+        room = bucket(self._model.num_ctx, SHORTEST)
+        rows, choices = bucket(self._budget), bucket(slots)
+        outputs = 2 * choices if rows == choices > 1 else choices
+        cache = self._runner.cache
+        return (
+            BatchShape(rows, outputs, choices, cache.reach(room, rows)),
+            BatchShape(choices, choices, choices, cache.reach(room, choices)),
+        )
 
     # What others ask of it, in a turn of the model's.
 
@@ -213,8 +229,7 @@ class Core:
         for slot, each in enumerate(self._seats):
             if each is not None and each.finished:
                 self._seats[slot] = None
-                # The newest token may not be in the cache, those behind it are of no use.
-                self._prefixes.end(each.sequence, min(each.sent, len(each.tokens)))
+                self._prefixes.end(each.sequence, self._shareable(each))
                 gone.append(each)
         if gone:
             self._resume()
@@ -277,7 +292,12 @@ class Core:
             if len(each.tokens) > self._model.num_ctx and not each.ahead and not each.finished:
                 self._make_place(each)
         seated = self._seated()
-        shares = step_shares([self._pending(each) for each in seated], self._budget)
+        pending = [self._pending(each) for each in seated]
+        if self._shapes is None:
+            shares = step_shares(pending, self._budget)
+        else:
+            prompts = [min(p, e.pending_prompt) for p, e in zip(pending, seated, strict=True)]
+            shares = steady_shares(prompts, pending, self._budget)
         planned = [(each, count) for each, count in zip(seated, shares, strict=True) if count]
         if not planned and not self._under_way and any(each.paused for each in seated):
             self._resume()
@@ -306,16 +326,32 @@ class Core:
         """Submit a pass; where there is no room, others give theirs."""
         while planned:
             try:
-                step = submit(self._runner, planned)
+                step = submit(self._runner, planned, self._shape_of(planned))
             except CacheFull as error:
                 if self._prefixes.evict() or self._model.give_room():
                     continue
                 planned = self._preempted(planned, error)
             else:
                 for each, _ in planned:
-                    self._prefixes.note(each.sequence, min(each.sent, len(each.tokens)))
+                    self._prefixes.note(each.sequence, self._shareable(each))
                 return step
         return None
+
+    def _shape_of(self, planned: Planned) -> BatchShape | None:
+        """Shape of a pass, where that does not depend on who is in it."""
+        if self._shapes is None:
+            return None
+        return self._shapes[0 if any(each.pending_prompt for each, _ in planned) else 1]
+
+    def _shareable(self, completion: Completion) -> int:
+        """Positions that others may go on from.
+
+        The newest token may not be in the cache, and those behind it are of no use. What was made
+        in steps has other last bits than where a prompt has the same tokens.
+        """
+        if self._shapes is not None:
+            return completion.shareable
+        return min(completion.sent, len(completion.tokens))
 
     def _preempted(self, planned: Planned, error: CacheFull) -> Planned:
         """Let the choice that came last give its room, and wait for another step."""

@@ -47,6 +47,11 @@ class Engine:
         Choices that may wait for a slot; see `QueueFull`.
     prefix_cache : bool
         Keep what was computed, for prompts that begin alike.
+    deterministic : bool
+        A request with a seed gives the same tokens alone or among others, whatever the batch. All
+        passes have one of two shapes, so that a token's last bits do not depend on who is beside
+        it: a step costs what one of `num_parallel` answers costs, a prompt whole passes of
+        `batch_tokens`.
 
     Attributes
     ----------
@@ -71,6 +76,7 @@ class Engine:
         batch_tokens: int = CHUNK,
         max_queue: int = MAX_QUEUE,
         prefix_cache: bool = True,
+        deterministic: bool = False,
     ) -> None:
         slots = model.num_parallel if num_parallel is None else num_parallel
         self.num_parallel = within("num_parallel", slots, MOST_SLOTS)
@@ -81,7 +87,14 @@ class Engine:
         name = str(model.backend.file.path)
         self._ids = count(1)
         self._intake = Intake(name, self.num_parallel, self.max_queue)
-        self._core = Core(model, self.num_parallel, budget, self._intake, reuse=prefix_cache)
+        self._core = Core(
+            model,
+            self.num_parallel,
+            budget,
+            self._intake,
+            reuse=prefix_cache,
+            deterministic=deterministic,
+        )
         self._unclosed = Unclosed(f"engine of {name}")
         self._thread = threading.Thread(
             target=self._core.run, name="wgpu_backend engine", daemon=True

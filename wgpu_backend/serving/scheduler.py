@@ -31,6 +31,25 @@ def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:
     return given
 
 
+def steady_shares(prompts: Sequence[int], answers: Sequence[int], budget: int) -> list[int]:
+    """Tokens of a step that has prompts alone, or answers alone.
+
+    What is computed of a token then never depends on who is beside it: a prompt is always read in
+    passes of prompts, what was made always in steps. Prompts come first, since nothing can be made
+    of them before.
+
+    Parameters
+    ----------
+    prompts, answers : sequence of int
+        Tokens of each that wait to be read as part of a prompt, and as part of an answer.
+    budget : int
+        Tokens of a pass over prompts.
+    """
+    if any(prompts):
+        return fair_shares(prompts, budget)
+    return [min(count, 1) for count in answers]
+
+
 def step_shares(pending: Sequence[int], budget: int) -> list[int]:
     """Tokens that each request computes in a step.
 

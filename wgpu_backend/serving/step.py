@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wgpu_backend.batch import Batch, Work
+from wgpu_backend.batch import Batch, BatchShape, Work
 from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.runner import Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING, build
@@ -90,13 +90,15 @@ class Step:
         return failed
 
 
-def submit(runner: Runner, planned: Planned) -> Step:
+def submit(runner: Runner, planned: Planned, shape: BatchShape | None = None) -> Step:
     """Submit a pass over so many tokens of each; does not wait.
 
     Parameters
     ----------
     runner : Runner
     planned : sequence of (Completion, int)
+    shape : BatchShape or None
+        See `Runner.run`.
 
     Raises
     ------
@@ -108,14 +110,15 @@ def submit(runner: Runner, planned: Planned) -> Step:
     picked = [(row, each) for row, each in chosen if each.wants_logits]
     on_device = [(row, each) for row, each in chosen if not each.sampler.on_host]
     plan = Plan.joined([GREEDY, *(each.sampler.plan for _, each in on_device)])
-    extra = _inputs(on_device, plan, runner.shape_of(works).outputs)
+    shape = shape or runner.shape_of(works)
+    extra = _inputs(on_device, plan, shape.outputs)
     if picked:
         rows = np.zeros(bucket(len(picked)), np.int32)
         rows[: len(picked)] = [row for row, _ in picked]
         extra[PICKED] = rows
     head = NextTokens(plan, bucket(len(picked)) if picked else 0, runner.model, runner.token_slots)
     try:
-        result = runner.run(works, Head("next tokens", head), extra)
+        result = runner.run(works, Head("next tokens", head), extra, shape)
     finally:  # after a failure, a window or a state may have to go on from before
         for each, _ in planned:
             each.sent = runner.cache.length(each.sequence)
