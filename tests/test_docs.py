@@ -8,7 +8,13 @@ import pytest
 from wgpu_backend.kernels.table import FAMILIES
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/engine.md", "docs/rasterisers.md"]
+DOCUMENTS = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/engine.md",
+    "docs/rasterisers.md",
+]
 FILES = {
     path.relative_to(ROOT).as_posix()
     for top in (
