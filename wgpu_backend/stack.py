@@ -65,7 +65,7 @@ class Stack(Model):
     sectioning: ClassVar[Sectioning | None] = None
     local_base: ClassVar[float] = 0.0
     fused_weights = (
-        ("attn_q", "attn_k", "attn_v"),
+        ("attn_q", "attn_k", "attn_v", "attn_q_a", "attn_kv_a_mqa"),
         ("ffn_gate", "ffn_up"),
         ("ffn_gate_shexp", "ffn_up_shexp"),
         ("ffn_gate_exps", "ffn_up_exps"),

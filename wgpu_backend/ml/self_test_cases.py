@@ -83,6 +83,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "route", LARGEST_ERROR, _routed
     yield "linear_by_expert_add", LARGEST_ERROR, by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
+    yield "rope_join", LARGEST_ERROR, _joined_parts
     yield "rms_norm_add", LARGEST_ERROR, _residual_behind_a_norm
     yield "linear_by_expert_gated", LARGEST_ERROR, _gated_experts
     yield "expert_sum", LARGEST_ERROR, _summed_experts
@@ -170,3 +171,14 @@ def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:
 def _residual_behind_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
     x, residual, weight = (normal(context, rng, *shape) for shape in ((5, 260), (5, 260), (260,)))
     return residual.add(x.rms_norm(weight, eps=1e-5))
+
+
+def _joined_parts(context: Context, rng: np.random.Generator) -> Tensor:
+    """Keys of three tokens, a normed and a rotated part, in a cache."""
+    frequencies = context.from_numpy(np.float32(0.1) ** np.arange(8))
+    table = context.from_ints([3, 1, 2]).rope_table(frequencies)
+    wide = normal(context, rng, 3, 84)
+    latents = wide.slice(1, 0, 64).rms_norm(normal(context, rng, 64), eps=1e-5).reshape(3, 1, 64)
+    shared = wide.slice(1, 64, 80).reshape(3, 1, 16).rope(table)
+    keys = latents.concat(shared, axis=2).reshape(3, 80)
+    return context.zeros(8, 80).set_rows(keys, context.from_ints([5, -1, 2]))

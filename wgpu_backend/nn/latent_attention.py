@@ -10,7 +10,7 @@ from wgpu_backend.kvcache.layers import LayerCache, LayerShape, unturned
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import HeadLinear, Linear, Norm
+from wgpu_backend.nn.layers import HeadLinear, Linear, Norm, fused_linear
 from wgpu_backend.nn.module import Module, weight
 from wgpu_backend.nn.rope import Rotary
 
@@ -109,25 +109,25 @@ class LatentAttention(Module):
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
-        latents, shared = self.latent(x).chunk_sections(-1, self.rank, self.shared)
+        query = self.query_down if self.query is None else self.query
+        queries, both = fused_linear(x, query, self.latent)
+        latents, shared = both.chunk_sections(-1, self.rank, self.shared)
         latents = self.latent_norm(latents)
-        own, rotated = self._queries(x).chunk_sections(-1, self.own, self.shared)
+        own, rotated = self._heads(queries).chunk_sections(-1, self.own, self.shared)
         shared = self._rotated(shared.reshape(-1, 1, self.shared), batch)
         rotated = self._rotated(rotated, batch)
         if self.key_up is None:
             return self._made(own, rotated, latents, shared, batch)
         return self._absorbed(self.key_up, own, rotated, latents, shared, batch)
 
-    def _queries(self, x: Tensor) -> Tensor:
-        """(tokens, heads, head)."""
-        if self.query is not None:
-            y = self.query(x)
-        else:
-            y = self.query_up(self.query_norm(self.query_down(x)))
-        return y.reshape(-1, self.heads, self.head)
+    def _heads(self, queries: Tensor) -> Tensor:
+        """Queries, or the latents that they come from, as (tokens, heads, head)."""
+        if self.query is None:
+            queries = self.query_up(self.query_norm(queries))
+        return queries.reshape(-1, self.heads, self.head)
 
     def _rotated(self, x: Tensor, batch: Batch) -> Tensor:
-        return x if self.rope is None else self.rope(x.contiguous(), batch.positions)
+        return x if self.rope is None else self.rope(x, batch.positions)
 
     def _absorbed(
         self,

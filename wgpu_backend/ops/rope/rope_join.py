@@ -1,0 +1,271 @@
+"""Heads of two parts, one that stays and one that turns, put together in one op.
+
+Latent attention (DeepSeek-AI 2024, "DeepSeek-V2", §2.1.3) makes both parts apart: of queries, and
+of keys, whose first part may come from a norm and which go into the cache. Written with simple ops
+these are copies of strided parts, `rms_norm`, `rope`, `concat` and `set_rows`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wgpu_backend.dtypes import F16, F32, I32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec, reshape
+from wgpu_backend.ops.check import grid_for, pad_to_4d, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+
+NAME = "rope_join"
+OCTET = 8  # values of the part that turns, which a thread takes
+
+
+@op(dense=("table", "slots", "weight"), trusted=True)
+def rope_join(
+    first: Node,
+    second: Node,
+    table: Node | None = None,
+    weight: Node | None = None,
+    dst: Node | None = None,
+    slots: Node | None = None,
+    *,
+    interleaved: bool = False,
+    eps: float | None = None,
+) -> Launch:
+    """Join two parts of heads: the first as it is, or its norm, and the second rotated.
+
+    Parameters
+    ----------
+    first : (tokens, heads, i), f32; values of a head are neighbours
+        `i`, offsets and strides are multiples of 4.
+    second : (tokens, heads, j), f32; likewise, `j` a multiple of 8
+    table : (tokens, pairs, 2), f32, or None for no rotation
+        From `rope_table`; `pairs` a multiple of 4.
+    weight : (i,), f32, or None
+        Of the norm.
+    dst : (rows, heads * (i + j)), f32 or f16, dense, or None; written
+        A cache that the heads of a token are put into, in the row of its slot.
+    slots : (tokens,), i32, or None
+        Those outside `dst` are dropped.
+    interleaved : bool
+        See `rope`.
+    eps : float or None
+        The first part goes through `rms_norm` with it.
+
+    Returns
+    -------
+    (tokens, heads, i + j), f32; or `dst` after the write.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not go together, or the kernel's vectors do not divide them.
+    """
+    _require(first, second, table, weight)
+    tokens, heads, plain = first.spec.shape
+    cols = plain + second.spec.shape[2]
+    launch = Launch(
+        Spec.dense((tokens, heads, cols), F32),
+        {"first": first, "second": second, "weight": first if weight is None else weight},
+        groups=grid_for(tokens * heads),
+        params={
+            "rows": tokens * heads,
+            "heads": heads,
+            "plain": plain,
+            "cols": cols,
+            "pairs": 0 if table is None else table.spec.shape[1],
+            "eps": eps or 0.0,
+            "dst_rows": 0,
+            "slots_offset": 0,
+            "first_strides": pad_to_4d(first.spec.strides, 0),
+            "second_strides": pad_to_4d(second.spec.strides, 0),
+        },
+        choices={
+            "NORMED": eps is not None,
+            "WEIGHTED": weight is not None,
+            "INTERLEAVED": interleaved,
+            "y": "lib/attention/cache_f32",
+        },
+        work=2 * (first.spec.nbytes + second.spec.nbytes),
+    )
+    angles = first if table is None else table
+    launch = replace(launch, operands={**launch.operands, "angles": angles})
+    return launch if dst is None or slots is None else _into(launch, dst, slots)
+
+
+def _require(first: Node, second: Node, table: Node | None, weight: Node | None) -> None:
+    for name, part in (("first", first), ("second", second)):
+        require_rank(NAME, name, part, 3, 3)
+        require_dtype(NAME, name, part, (F32,))
+    for name, vector in (("table", table), ("weight", weight)):
+        if vector is not None:
+            require_dtype(NAME, name, vector, (F32,))
+    alike = first.spec.shape[:2] == second.spec.shape[:2]
+    require(
+        alike and fits(first, second, table, weight),
+        ShapeError,
+        f"{NAME}: parts are {first.spec.shape} and {second.spec.shape} with strides "
+        f"{first.spec.strides} and {second.spec.strides}, table and weight "
+        f"{[None if x is None else x.spec.shape for x in (table, weight)]}; needs heads of one "
+        "number in multiples of 4 and 8 values, neighbours, and angles for them",
+    )
+
+
+def fits(first: Node, second: Node, table: Node | None, weight: Node | None) -> bool:
+    """Whether the kernel's vectors divide parts of heads."""
+    tokens, _, cols = second.spec.shape
+    parts = all(
+        x.spec.dtype == F32
+        and (x.spec.strides[2] == 1 or x.spec.shape[2] == 1)
+        and not any(n % 4 for n in (x.spec.offset, x.spec.shape[2], *x.spec.strides[:2]))
+        for x in (first, second)
+    )
+    fits_table = table is None or (
+        table.spec.shape[0] == tokens
+        and table.spec.shape[2:] == (2,)
+        and table.spec.shape[1] % 4 == 0
+        and 2 * table.spec.shape[1] <= cols
+        and table.spec.offset % 4 == 0
+    )
+    fits_weight = weight is None or (
+        weight.spec.shape == first.spec.shape[2:]
+        and weight.spec.dtype == F32
+        and weight.spec.offset % 4 == 0
+    )
+    return parts and cols % OCTET == 0 and fits_table and fits_weight
+
+
+def _into(launch: Launch, dst: Node, slots: Node) -> Launch:
+    """Launch that puts what it makes into rows of a cache."""
+    require_dtype(NAME, "dst", dst, (F32, F16))
+    require_dtype(NAME, "slots", slots, (I32,))
+    tokens, heads, cols = launch.out.shape
+    require(
+        _takes(dst, heads * cols) and slots.spec.shape == (tokens,),
+        ShapeError,
+        f"{NAME}: dst is {dst.spec.shape} and slots {slots.spec.shape}, needs dense rows of "
+        f"{heads * cols} values, and a slot for each of {tokens} tokens",
+    )
+    return replace(
+        launch,
+        out=dst.spec,
+        operands={**launch.operands, "slots": slots},
+        params={
+            **launch.params,
+            "dst_rows": dst.spec.shape[0],
+            "slots_offset": slots.spec.offset,
+        },
+        choices={
+            **launch.choices,
+            "y": f"lib/attention/cache_{dst.spec.dtype}",
+            "slots": "formats/load/i32",
+        },
+        into=dst,
+    )
+
+
+def _takes(dst: Node, cols: int) -> bool:
+    """Whether the rows of a cache are dense, from its first byte on, and as long as heads are."""
+    spec = dst.spec
+    return spec.is_dense and not spec.offset and spec.shape[1:] == (cols,)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What makes heads of two parts.
+
+    Parameters
+    ----------
+    first, second : Node
+        Before a rotation.
+    table : Node or None
+    interleaved : bool
+    saved : int
+        Dispatches beside the one that joins them.
+    """
+
+    first: Node
+    second: Node
+    table: Node | None
+    interleaved: bool
+    saved: int
+
+
+def _parts(joint: OpNode, graph: Graph) -> Parts | None:
+    """The parts of a `concat` of heads, or of what a rule has made of one."""
+    if joint.op == NAME:
+        table = joint.operands["angles"] if joint.launch.count("pairs") else None
+        turn = bool(joint.launch.choices["INTERLEAVED"])
+        return Parts(joint.operands["first"], joint.operands["second"], table, turn, 1)
+    a, b = joint.operands["a"], joint.operands["b"]
+    heads = len(joint.spec.shape) == 3 and a.spec.shape[:2] == b.spec.shape[:2]
+    if not heads or a.spec.shape[2] + b.spec.shape[2] != joint.spec.shape[2]:
+        return None
+    table, turn = None, False
+    rope = graph.single_use_producer(b, "rope")
+    if rope is not None and rope.spec.shape == b.spec.shape:
+        b, table, turn = (
+            rope.operands["x"],
+            rope.operands["table"],
+            bool(rope.launch.choices["INTERLEAVED"]),
+        )
+    first, second = _source(a, graph), _source(b, graph)
+    saved = (first is not a) + (second is not b) + (rope is not None)
+    return Parts(first, second, table, turn, saved)
+
+
+def _source(x: Node, graph: Graph) -> Node:
+    """What a dense tensor is a copy of, or itself."""
+    copy = graph.single_use_producer(x, "contiguous")
+    return copy.operands["x"] if copy and copy.spec.shape == x.spec.shape else x
+
+
+@rope_join.fuses("concat")
+def joined_parts(node: OpNode, graph: Graph) -> Node | None:
+    """Two parts of heads, of which the second may turn, and copies that made them dense."""
+    found = _parts(node, graph)
+    if found is None or not found.saved or node.spec.dtype != F32:
+        return None
+    if not fits(found.first, found.second, found.table, None):
+        return None
+    turn = found.interleaved
+    return graph.call(rope_join, found.first, found.second, found.table, interleaved=turn)
+
+
+@rope_join.fuses("set_rows")
+def put_into_the_cache(node: OpNode, graph: Graph) -> Node | None:
+    """Heads of two parts that go into a cache alone, and the norm of the first."""
+    dst, x, slots = node.launch.into, node.operands["x"], node.operands["ids"]
+    joint = graph.single_use_producer(x, NAME, "concat")
+    found = joint and _parts(joint, graph)
+    if joint is None or found is None or dst is None or len(joint.spec.shape) != 3:
+        return None
+    if joint.launch.into is not None or dst.spec.dtype not in (F32, F16):
+        return None
+    tokens, heads, cols = joint.spec.shape
+    rows = x.spec.shape == (tokens, heads * cols) and slots.spec.shape == (tokens,)
+    if not rows or not _takes(dst, heads * cols):
+        return None
+    first, weight, eps = _normed(found.first, joint, graph)
+    if not fits(first, found.second, found.table, weight):
+        return None
+    parts = (first, found.second, found.table, weight, dst, slots)
+    return graph.call(rope_join, *parts, interleaved=found.interleaved, eps=eps)
+
+
+def _normed(x: Node, joint: OpNode, graph: Graph) -> tuple[Node, Node | None, float | None]:
+    """What a part is the norm of, its weight and epsilon; or the part itself."""
+    norm = graph.producer(x, "rms_norm")
+    own = norm and _in_shape(norm.operands["x"], x.spec.shape)
+    alone = graph.read_by(x.storage, joint)
+    if norm is None or own is None or not alone or norm.spec.shape[-1:] != x.spec.shape[-1:]:
+        return x, None, None
+    weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None
+    return own, weight, float(norm.options["eps"])
+
+
+def _in_shape(x: Node, shape: Shape) -> Node | None:
+    """A view of a tensor in another shape; None where that needs a copy."""
+    spec = reshape(x.spec, shape)
+    return None if spec is None else Node(spec, x.storage)
