@@ -46,6 +46,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_launch import kernels
 from wgpu_backend.ml.wgpu_storage import Part
 from wgpu_backend.model import Model, model_class
+from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.op import fusions
 
 PLACES = tuple(1 << n for n in range(8, 16))  # positions up to 32k
@@ -185,7 +186,8 @@ def bound(op: str, launch: Launch, name: str) -> int:
     if ids is None:
         return spec.nbytes
     # Experts' matrices lie below each other; their biases have a row each.
-    chosen = ids.spec.size if name == "bias" else ids.spec.size * launch.out.shape[-1]
+    each = 1 if name == "bias" else joined_rows(launch) * launch.out.shape[-1]
+    chosen = ids.spec.size * each
     return spec.nbytes * min(rows, chosen) // rows
 
 

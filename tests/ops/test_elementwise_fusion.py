@@ -227,6 +227,9 @@ VIEWS = {
     ),
     "transposed": lambda a, c: (a.transpose() * c).tanh(),
     "a number of four axes": lambda a, c: c.reshape(1, 1, 6, 1).exp() * a.reshape(1, 6, 1, 6),
+    "heads seen flat": lambda a, c: (
+        (a.reshape(6, 2, 3) * c.reshape(6, 1, 1)).reshape(6, 6).silu() * a.slice(0, 0, 6) + c
+    ),
     "part of a result": lambda a, c: a.exp().slice(0, 1, 3) * c.tanh().sqr(),
 }
 

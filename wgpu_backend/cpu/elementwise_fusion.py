@@ -9,10 +9,17 @@ from wgpu_backend.ops.elementwise.fusion import Step
 
 
 @twin
-def chain(steps: tuple[Step, ...], *operands: Array, shape: tuple[int, ...] | None = None) -> Array:
+def chain(
+    steps: tuple[Step, ...],
+    *operands: Array,
+    shape: tuple[int, ...] | None = None,
+    across: tuple[int, ...] | None = None,
+) -> Array:
     """Twins of the ops, one after the other."""
     values = [np.asarray(x) for x in operands]
     for step in steps:
         given = (values[a] for a in step.arguments)
         values.append(twin_of(step.op)(*given, **dict(step.numbers)))
-    return values[-1] if shape is None else np.broadcast_to(values[-1], shape)
+    if shape is None:
+        return values[-1]
+    return np.broadcast_to(values[-1], across or shape).reshape(shape)

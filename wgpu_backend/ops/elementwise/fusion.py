@@ -95,16 +95,23 @@ Chain = tuple[list[Node], tuple[Step, ...]]
 
 
 @op(source="// each chain brings its own", trusted=True)
-def chain(steps: tuple[Step, ...], *operands: Node, shape: Shape | None = None) -> Launch:
+def chain(
+    steps: tuple[Step, ...],
+    *operands: Node,
+    shape: Shape | None = None,
+    across: Shape | None = None,
+) -> Launch:
     """Apply ops value by value, each to operands or to results of ops before it.
 
     Parameters
     ----------
     steps : tuple of Step
     operands : (...), f32, f16 or bf16
-        Of shapes that broadcast to that of the result, up to four axes of any strides.
+        Of shapes that broadcast to `across`, up to four axes of any strides.
     shape : tuple of int or None
         Of the result; None for that of the largest operand.
+    across : tuple of int or None
+        Shape in which operands broadcast, with as many values as the result, which it is if None.
 
     Returns
     -------
@@ -112,15 +119,16 @@ def chain(steps: tuple[Step, ...], *operands: Node, shape: Shape | None = None) 
     """
     largest = max(operands, key=lambda x: (x.spec.size, len(x.spec.shape)))
     out = Spec.dense(largest.spec.shape if shape is None else shape, F32)
+    across = out.shape if across is None else across
     names = [f"x{i}" for i in range(len(operands))]
-    ways = tuple(_way(x.spec, out.shape) for x in operands)
+    ways = tuple(_way(x.spec, across) for x in operands)
     return Launch(
         out,
         dict(zip(names, operands, strict=True)),
         threads=vec4s(out.size),
-        params={"size": out.size, "shape": pad_to_4d(out.shape, 1)}
+        params={"size": out.size, "shape": pad_to_4d(across, 1)}
         | {
-            f"{name}_strides": pad_to_4d(broadcast_strides(x.spec, out.shape), 0)
+            f"{name}_strides": pad_to_4d(broadcast_strides(x.spec, across), 0)
             for name, x, way in zip(names, operands, ways, strict=True)
             if way == STRIDED
         }
@@ -233,15 +241,27 @@ def joined(node: OpNode, graph: Graph) -> Node | None:
     """An op value by value, and those of its operands that are made so for such ops alone."""
     if not _can_join(node):
         return None
-    operands, steps = whole = _as_chain(node)
-    for x in operands:
+    across, whole = _across(node), _as_chain(node)
+    for x in whole[0]:
         maker = _maker(x, graph)
-        longer = maker and _behind(maker, x, *whole)
-        if longer and len(longer[0]) <= MAX_OPERANDS and len(longer[1]) <= MAX_STEPS:
-            whole = longer
-    if whole[1] is steps:
-        return None
-    return graph.call(chain, whole[1], *whole[0], shape=node.spec.shape)
+        first = maker and _seen(_as_chain(maker), _across(maker), x.spec.shape, graph)
+        whole = (first and _behind(first, x, *whole)) or whole
+    if len(whole[1]) == len(_as_chain(node)[1]):
+        return _across_an_operand(node, graph)
+    return graph.call(chain, whole[1], *whole[0], shape=node.spec.shape, across=across)
+
+
+def _across_an_operand(node: OpNode, graph: Graph) -> Node | None:
+    """A chain in the shape in which one of its operands is made, which broadcasts there."""
+    whole, across = _as_chain(node), _across(node)
+    for number, x in enumerate(whole[0]):
+        maker = _maker(x, graph) if x.spec.shape == across else None
+        own = maker and _seen(whole, across, _across(maker), graph)
+        longer = maker and own and _behind(_as_chain(maker), own[0][number], *own)
+        if maker and longer:
+            shapes = {"shape": node.spec.shape, "across": _across(maker)}
+            return graph.call(chain, longer[1], *longer[0], **shapes)
+    return None
 
 
 def _can_join(node: OpNode) -> bool:
@@ -262,16 +282,25 @@ def _as_chain(node: OpNode) -> Chain:
     return operands, (Step(node.op, tuple(range(len(operands))), tuple(told)),)
 
 
-def _maker(x: Node, graph: Graph) -> Chain | None:
-    """The chain that makes an operand, if nothing but such ops read it."""
+def _across(node: OpNode) -> Shape:
+    """Shape in which a node's operands broadcast."""
+    return node.options.get("across") or node.spec.shape
+
+
+def _maker(x: Node, graph: Graph) -> OpNode | None:
+    """What makes an operand, if it can be a part of a chain and nothing but chains read it."""
     maker = graph.producer(x)
     reads = partial(_reads_whole, x, graph)
     if maker is None or not _can_join(maker) or not graph.serves_only(x, reads):
         return None
-    operands, steps = _as_chain(maker)
-    seen = [_in_shape(y, maker.spec.shape, x.spec.shape, graph) for y in operands]
+    return maker
+
+
+def _seen(made: Chain, shape: Shape, wanted: Shape, graph: Graph) -> Chain | None:
+    """A chain across some shape that is computed across another, if its operands allow that."""
+    seen = [_in_shape(y, shape, wanted, graph) for y in made[0]]
     found = [y for y in seen if y is not None]
-    return (found, steps) if len(found) == len(seen) else None
+    return (found, made[1]) if len(found) == len(seen) else None
 
 
 def _reads_whole(x: Node, graph: Graph, reader: OpNode) -> bool:
@@ -294,8 +323,11 @@ def _in_shape(x: Node, shape: Shape, wanted: Shape, graph: Graph) -> Node | None
     return graph.view(x, Spec(last, x.spec.dtype, x.spec.strides[-1:], x.spec.offset))
 
 
-def _behind(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...]) -> Chain:
-    """A chain with the ops that make its operand `x` in front; what is equal is there once."""
+def _behind(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...]) -> Chain | None:
+    """A chain with the ops that make its operand `x` in front; what is equal is there once.
+
+    None where it would be too long.
+    """
     together: list[Node] = []
     made: list[Step] = []  # with operands counted from -1 downwards, and results from 0 on
 
@@ -315,6 +347,8 @@ def _behind(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...]
     result = run([place(y) for y in maker[0]], maker[1])
     last = run([result if _same(x, y) else place(y) for y in operands], steps)
     made = made[: last + 1]  # of equal ones the last came early
+    if len(together) > MAX_OPERANDS or len(made) > MAX_STEPS:
+        return None
     return together, tuple(
         replace(s, arguments=tuple(len(together) + a if a >= 0 else -1 - a for a in s.arguments))
         for s in made
