@@ -38,6 +38,7 @@ BEFORE = {
     "linear_gated_q16": ("linear_q16", "linear_gated"),
     "linear_add_q16": ("linear_q16", "q16_weighted"),
     "rope_attention": ("rope_put",),
+    "heads_put": ("rope_put",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
     **{trial.rule: trial.before for family in FAMILIES for trial in family.trials},
 }
@@ -83,6 +84,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "route", LARGEST_ERROR, _routed
     yield "linear_by_expert_add", LARGEST_ERROR, by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
+    yield "heads_put", LARGEST_ERROR, _normed_heads
     yield "rope_join", LARGEST_ERROR, _joined_parts
     yield "rms_norm_add", LARGEST_ERROR, _residual_behind_a_norm
     yield "linear_by_expert_gated", LARGEST_ERROR, _gated_experts
@@ -128,12 +130,15 @@ def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
     return weight.mulmat_full_prec(normal(context, rng, 3, 256).rms_norm(eps=1e-5))
 
 
-def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
+def _cached_attention(context: Context, rng: np.random.Generator, *, norms: bool = False) -> Tensor:
     """Three tokens rotated, put into a cache of two blocks, and attended to."""
     positions = context.from_ints([0, 1, 2])
     table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
-    q = normal(context, rng, 3, 4, 32).rope(table)
-    k, v = normal(context, rng, 3, 2, 32).rope(table), normal(context, rng, 3, 2, 32)
+    heads = [normal(context, rng, 3, count, 32) for count in (4, 2)]
+    if norms:
+        heads = [x.rms_norm(normal(context, rng, 32), eps=1e-5) for x in heads]
+    q, k = (x.rope(table) for x in heads)
+    v = normal(context, rng, 3, 2, 32)
     slots = context.from_ints([33, 34, 35])
     keys = context.zeros(64, 64).set_rows(k.reshape(3, -1), slots)
     values = context.zeros(64, 64).set_rows(v.reshape(3, -1), slots)
@@ -145,6 +150,10 @@ def _cached_attention(context: Context, rng: np.random.Generator) -> Tensor:
         context.from_ints([1, 0], 1, 2),
         scores=Scores(block=32, scale=0.2, kv_heads=2),
     )
+
+
+def _normed_heads(context: Context, rng: np.random.Generator) -> Tensor:
+    return _cached_attention(context, rng, norms=True)
 
 
 def _routed(context: Context, rng: np.random.Generator) -> Tensor:

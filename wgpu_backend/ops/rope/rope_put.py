@@ -89,7 +89,7 @@ def before_attention(node: OpNode, graph: Graph) -> Node | None:
     if not (query and key and put_keys and put_values):
         return None
     q, k = query.operands["x"], key.operands["x"]
-    v = _in_heads(_source(graph, put_values.operands["x"]), k.spec.shape[1])
+    v = in_heads(source(graph, put_values.operands["x"]), k.spec.shape[1])
     table, slots = query.operands["table"], put_keys.operands["ids"]
     turn = query.launch.choices["INTERLEAVED"]
     alike = table is key.operands["table"] and turn == key.launch.choices["INTERLEAVED"]
@@ -97,7 +97,7 @@ def before_attention(node: OpNode, graph: Graph) -> Node | None:
     keys, values = put_keys.launch.into, put_values.launch.into
     if keys is None or values is None or v is None or not same or keys.storage is values.storage:
         return None
-    if not _fits(q, k, v, table, keys, values):
+    if not fits(q, k, v, table, keys, values):
         return None
     if not (graph.absorb(put_keys, node) and graph.absorb(put_values, node)):
         return None
@@ -107,13 +107,13 @@ def before_attention(node: OpNode, graph: Graph) -> Node | None:
     return graph.call(find(node.op), turned, keys, values, *rest, **node.call.kwargs)
 
 
-def _source(graph: Graph, x: Node) -> Node:
+def source(graph: Graph, x: Node) -> Node:
     """What `x` is a dense copy of, or itself."""
     copy = graph.single_use_producer(x, "contiguous")
     return copy.operands["x"] if copy else x
 
 
-def _in_heads(x: Node, heads: int) -> Node | None:
+def in_heads(x: Node, heads: int) -> Node | None:
     """Rows (tokens, heads * cols) as (tokens, heads, cols)."""
     if len(x.spec.shape) == 3:
         return x
@@ -125,7 +125,7 @@ def _in_heads(x: Node, heads: int) -> Node | None:
     return Node(spec, x.storage)
 
 
-def _fits(q: Node, k: Node, v: Node, table: Node, keys: Node, values: Node) -> bool:
+def fits(q: Node, k: Node, v: Node, table: Node | None, keys: Node, values: Node) -> bool:
     """Whether the kernel's vectors of four and octets divide everything."""
     rows = all(
         x.spec.dtype == F32
@@ -134,7 +134,9 @@ def _fits(q: Node, k: Node, v: Node, table: Node, keys: Node, values: Node) -> b
         and not any(s % 4 for s in (x.spec.offset, *x.spec.strides[:2]))
         for x in (q, k, v)
     )
-    pairs_fit = table.spec.shape[1] % 4 == 0 and table.spec.is_dense and table.spec.offset % 4 == 0
+    pairs_fit = table is None or (
+        table.spec.shape[1] % 4 == 0 and table.spec.is_dense and table.spec.offset % 4 == 0
+    )
     caches = all(
         c.storage.kind == "state" and c.spec.dtype in (F32, F16) and not c.spec.offset
         for c in (keys, values)
