@@ -46,6 +46,20 @@ def test_queries_are_joined_as_by_simple_ops(
     assert nmse(got, want) <= 1e-12
 
 
+def test_one_head_is_joined_to_each(any_gpu, monkeypatch, rng):
+    wide, shared = (rng.standard_normal((5, n)).astype("f4") for n in (6 * 16, 8))
+
+    def build(ctx):
+        own, _ = parts(ctx, wide, 12, 4, 6)
+        one = ctx.from_numpy(shared).reshape(5, 1, 8).rope(table_of(ctx, 5, 4)).repeat(1, 6)
+        return [own.concat(one, axis=2)]
+
+    names, (got,) = ran(any_gpu, monkeypatch, RULES, build)
+    _, (want,) = ran(NumpyExecutor(), monkeypatch, [], build)
+    assert [n for n in names if n != "rope_table"] == ["rope_join"]
+    assert nmse(got, want) <= 1e-12
+
+
 @pytest.mark.parametrize("dtype", [F32, F16], ids=str)
 @pytest.mark.parametrize("normed", [True, False])
 @pytest.mark.parametrize("tokens", [1, 33])

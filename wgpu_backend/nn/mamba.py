@@ -151,6 +151,8 @@ class Mamba2(Module):
     def _normed(self, y: Tensor) -> Tensor:
         if self.norm is None:
             return y
+        if self.groups == 1:
+            return y.rms_norm(self.norm.reshape(-1), eps=self.eps)
         grouped = y.reshape(-1, self.groups, self.group)
         return grouped.rms_norm(eps=self.eps).mul(self.norm).reshape(-1, self.inner)
 

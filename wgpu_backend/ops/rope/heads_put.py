@@ -57,7 +57,7 @@ def heads_put(
     value_norm: bool = False,
     interleaved: bool = False,
 ) -> Launch:
-    """`rope_put` of heads that go through `rms_norm`, before or after they turn.
+    """Do what `rope_put` does with heads that go through `rms_norm`, before or after they turn.
 
     Made by a fusion rule alone, which sees to it that whoever reads the cache runs later.
 

@@ -203,6 +203,9 @@ def _parts(joint: OpNode, graph: Graph) -> Parts | None:
     if not heads or a.spec.shape[2] + b.spec.shape[2] != joint.spec.shape[2]:
         return None
     table, turn = None, False
+    repeated = graph.single_use_producer(b, "window")
+    one = repeated and _one_head(repeated)
+    b = b if one is None else one
     rope = graph.single_use_producer(b, "rope")
     if rope is not None and rope.spec.shape == b.spec.shape:
         b, table, turn = (
@@ -211,8 +214,25 @@ def _parts(joint: OpNode, graph: Graph) -> Parts | None:
             bool(rope.launch.choices["INTERLEAVED"]),
         )
     first, second = _source(a, graph), _source(b, graph)
-    saved = (first is not a) + (second is not b) + (rope is not None)
+    saved = (first is not a) + (second is not b) + (rope is not None) + (one is not None)
+    if one is not None:
+        second = Node(_for_heads(second.spec, joint.spec.shape[1]), second.storage)
     return Parts(first, second, table, turn, saved)
+
+
+def _one_head(repeated: OpNode) -> Node | None:
+    """The head that a window repeats for all heads, as `repeat` does."""
+    x, shape = repeated.operands["x"], repeated.spec.shape
+    how = repeated.options
+    whole = how["repeated"] and not any(how["start"]) and len(shape) == len(x.spec.shape) == 3
+    return x if whole and x.spec.shape == (shape[0], 1, shape[2]) else None
+
+
+def _for_heads(spec: Spec, heads: int) -> Spec:
+    """One head, read as every one of so many."""
+    tokens, _, cols = spec.shape
+    strides = (spec.strides[0], 0, spec.strides[2])
+    return Spec((tokens, heads, cols), spec.dtype, strides, spec.offset)
 
 
 def _source(x: Node, graph: Graph) -> Node:
