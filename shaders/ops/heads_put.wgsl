@@ -1,8 +1,6 @@
 // Queries, keys and values as rope_put.wgsl has them, with rms_norm of each head before it turns, or after:
-// a team a head. Values may have one without a weight.
+// a team a head. Values may have one without a weight. All three are parts of one tensor.
 // @import formats/vec4/f32 as q
-// @import formats/vec4/f32 as k
-// @import formats/vec4/f32 as v
 // @import formats/vec4/f32 as query_norm
 // @import formats/vec4/f32 as key_norm
 // @import lib/attention/cache_f32 as keys
@@ -113,8 +111,8 @@ fn key(token: u32, head: u32, slot: u32, kv_heads: u32, lane: u32, width: u32) {
 
 fn key_octet(start: u32, octet: u32, token: u32, turn: bool) -> array<vec4<f32>, 2> {
     let places = places_of(octet, params.pairs);
-    let a = k_load4((start + places.x) / 4u);
-    let b = k_load4((start + places.y) / 4u);
+    let a = q_load4((start + places.x) / 4u);
+    let b = q_load4((start + places.y) / 4u);
     if turn {
         return turned(octet, params.pairs, angles_of(token), a, b);
     }
@@ -134,7 +132,7 @@ fn value(token: u32, head: u32, slot: u32, kv_heads: u32, lane: u32, width: u32)
     if VALUE_NORMED {
         var sum = 0.0;
         for (var i = lane; i < params.v_cols / 4u; i += width) {
-            let own = v_load4(start + i);
+            let own = q_load4(start + i);
             sum += dot(own, own);
         }
         factor = normed(sum, params.v_cols, lane);
@@ -144,7 +142,7 @@ fn value(token: u32, head: u32, slot: u32, kv_heads: u32, lane: u32, width: u32)
     }
     let at = (slot * kv_heads + head) * params.v_cols / 4u;
     for (var i = lane; i < params.v_cols / 4u; i += width) {
-        values_put4(at + i, v_load4(start + i) * factor);
+        values_put4(at + i, q_load4(start + i) * factor);
     }
 }
 

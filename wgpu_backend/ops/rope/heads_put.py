@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import DeviceError
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -18,29 +17,10 @@ from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.rope.rope_put import fits, in_heads, source
 
 NAME = "heads_put"
-BINDINGS = 8  # where queries, keys and values are parts of one tensor
 Order = Literal["before", "after"]
 
 
-def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
-    """The one kernel there is.
-
-    Raises
-    ------
-    DeviceError
-        The device shows too few buffers for parts that lie apart.
-    """
-    apart = sum(launch.choices[name] != "=q" for name in "kv")
-    require(
-        capabilities.max_storage_bindings >= BINDINGS + apart,
-        DeviceError,
-        f"{NAME}: the device shows {capabilities.max_storage_bindings} buffers at once, needs "
-        f"{BINDINGS + apart}; use rms_norm and rope_put",
-    )
-    return launch
-
-
-@op(select=select_portable, dense=("table", "slots"), trusted=True)
+@op(dense=("table", "slots"), trusted=True)
 def heads_put(
     q: Node,
     k: Node,
@@ -64,7 +44,7 @@ def heads_put(
     Parameters
     ----------
     q, k, v, slots, keys, values
-        See `rope_put`.
+        See `rope_put`; `q`, `k` and `v` are parts of one tensor.
     table : (tokens, pairs, 2), f32, or None for no rotation
         From `rope_table`; `pairs` a multiple of 4.
     query_norm, key_norm : (cols,), f32, or None
@@ -82,7 +62,18 @@ def heads_put(
     -------
     (tokens, heads, cols), f32
         The queries.
+
+    Raises
+    ------
+    ShapeError
+        Queries, keys and values are parts of several tensors.
     """
+    require(
+        len({x.storage for x in (q, k, v)}) == 1,
+        ShapeError,
+        f"{NAME}: queries {q.spec.shape}, keys {k.spec.shape} and values {v.spec.shape} lie in "
+        "several tensors, needs one; use rms_norm and rope_put",
+    )
     tokens, heads, cols = q.spec.shape
     kv_heads, v_cols = v.spec.shape[1:]
     counts = heads, heads + kv_heads, heads + 2 * kv_heads
@@ -121,10 +112,6 @@ def heads_put(
             "KEY_WEIGHTED": key_norm is not None,
             "keys": f"lib/attention/cache_{keys.spec.dtype}",
             "values": f"lib/attention/cache_{values.spec.dtype}",
-            **{
-                name: "=q" if x.storage is q.storage else "formats/vec4/f32"
-                for name, x in (("k", k), ("v", v))
-            },
             **{name: "=q" for name, weight in weights.items() if weight is None},
         },
         writes=("keys", "values"),
@@ -251,7 +238,10 @@ def _fits(
     q, k, table = query.x, key.x, query.table
     if not all(len(x.spec.shape) == 3 for x in (q, k, v)):
         return False
-    shapes = k.spec.shape[2] == q.spec.shape[2] and k.spec.shape[:2] == v.spec.shape[:2]
+    together = len({x.storage for x in (q, k, v)}) == 1
+    shapes = (
+        together and k.spec.shape[2] == q.spec.shape[2] and k.spec.shape[:2] == v.spec.shape[:2]
+    )
     norms = all(w is None or _is_row(w, q.spec.shape[2]) for w in weights)
     return (
         shapes
