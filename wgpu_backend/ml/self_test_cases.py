@@ -134,11 +134,12 @@ def _cached_attention(context: Context, rng: np.random.Generator, *, norms: bool
     """Three tokens rotated, put into a cache of two blocks, and attended to."""
     positions = context.from_ints([0, 1, 2])
     table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
-    heads = [normal(context, rng, 3, count, 32) for count in (4, 2)]
+    wide = normal(context, rng, 3, 256)
+    heads = [wide.slice(1, a, b).reshape(3, -1, 32) for a, b in ((0, 128), (128, 192))]
     if norms:
         heads = [x.rms_norm(normal(context, rng, 32), eps=1e-5) for x in heads]
     q, k = (x.rope(table) for x in heads)
-    v = normal(context, rng, 3, 2, 32)
+    v = wide.slice(1, 192, 256).contiguous().reshape(3, 2, 32)
     slots = context.from_ints([33, 34, 35])
     keys = context.zeros(64, 64).set_rows(k.reshape(3, -1), slots)
     values = context.zeros(64, 64).set_rows(v.reshape(3, -1), slots)
