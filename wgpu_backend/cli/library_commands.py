@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wgpu_backend.cli.options import Debug, Json
+from wgpu_backend.cli.options import Debug, Json, Settings, opens_a_model
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As the store has it: qwen2.5:7b.")]
 
@@ -15,7 +15,8 @@ def add_library(app: typer.Typer) -> None:
     """Give the program these commands."""
     app.command("list")(list_)
     app.command("ls", hidden=True)(list_)
-    for command in (pull, cp, rm):
+    app.command()(opens_a_model(serve))
+    for command in (pull, cp, rm, ps, stop):
         app.command()(command)
 
 
@@ -61,3 +62,46 @@ def rm(
     from wgpu_backend.cli.library import remove_models
 
     remove_models(names)
+
+
+def serve(
+    api_key: Annotated[
+        str,
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            envvar="WGPU_BACKEND_API_KEY",
+            help="Serve only requests that have this key.",
+        ),
+    ] = "",
+    allow_anyone: Annotated[
+        bool,
+        typer.Option("--allow-anyone", help="Serve other machines without a key."),
+    ] = False,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--num-parallel", metavar="N", min=1, max=32, help="Answers at once of each model."
+        ),
+    ] = None,
+    *,
+    settings: Settings,
+) -> None:
+    """Serve models to clients of Ollama and OpenAI, at OLLAMA_HOST (127.0.0.1:11434)."""
+    from wgpu_backend.cli.serving import serve as run
+
+    run(settings, api_key, anybody=allow_anyone, parallel=parallel)
+
+
+def ps(as_json: Json = False, debug: Debug = False) -> None:
+    """List the models that a running server has loaded."""
+    from wgpu_backend.cli.serving import print_running
+
+    print_running(as_json=as_json)
+
+
+def stop(name: Name, debug: Debug = False) -> None:
+    """Have a running server unload a model."""
+    from wgpu_backend.cli.serving import stop_model
+
+    stop_model(name)

@@ -306,19 +306,30 @@ class Tokenizer:
         wanted = self._vocabulary.model == "bert" if clean is None else clean
         return clean_spaces(text) if wanted and self._rules.clean_spaces else text
 
-    def stream(self, *, skip_special: bool = True) -> Detokenizer:
+    def control_ids(self, texts: Iterable[str]) -> frozenset[int]:
+        """Control tokens that are spelled so."""
+        wanted = set(texts)
+        control = self._special.control if wanted else ()
+        return frozenset(token for token in control if self.token_text(token) in wanted)
+
+    def stream(
+        self, *, skip_special: bool = True, spelled: frozenset[int] = frozenset()
+    ) -> Detokenizer:
         """Start turning a stream of tokens into text.
 
         Parameters
         ----------
         skip_special : bool, optional
             Leave control tokens out rather than spell them.
+        spelled : frozenset of int, optional
+            Control tokens that are spelled all the same.
 
         Returns
         -------
         Detokenizer
         """
-        return Detokenizer(self._pieces, self._special.control if skip_special else frozenset())
+        hidden = self._special.control - spelled if skip_special else frozenset[int]()
+        return Detokenizer(self._pieces, hidden)
 
     def _is_shielded(self, text: str) -> bool:
         """Whether `shield` has marked something here; otherwise the mark is somebody's text."""

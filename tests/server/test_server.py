@@ -1,0 +1,288 @@
+"""The server's routes, with the story model on NumPy and no socket."""
+
+import asyncio
+import hashlib
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from starlette.testclient import TestClient
+
+import wgpu_backend as wb
+from tests.model_store.registry import Registry
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
+from wgpu_backend.server.app import make_app
+from wgpu_backend.server.serving_state import Settings, seconds_of
+from wgpu_backend.server.wanted import RequestError
+
+FIXED = {"num_predict": 6, "seed": 1, "temperature": 0}
+HOSTS = ("testserver", "localhost")
+
+
+def opened(stored, num_ctx):
+    return wb.load(stored.path, device="cpu", num_ctx=num_ctx or 256, num_parallel=2)
+
+
+def client_of(root: Path, **more) -> TestClient:
+    store = Store(root)
+    wanted = Modelfile(str(bundled()), {"num_predict": 8}, system="")
+    create(store, ModelName.parse("tale"), wanted, root)
+    app = make_app(Settings(store, opened, version="1", hosts=HOSTS, **more))
+    return TestClient(app, raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with client_of(tmp_path_factory.mktemp("store")) as client:
+        yield client
+
+
+def lines(response):
+    assert response.status_code == 200, response.text
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+def events(response):
+    assert response.status_code == 200, response.text
+    found = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    assert found.pop() == "[DONE]"
+    return [json.loads(event) for event in found]
+
+
+def test_what_the_server_is(client):
+    assert client.get("/").text == "Ollama is running"
+    assert client.get("/api/version").json() == {"version": "1"}
+    assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_models_are_listed_and_shown(client):
+    [model] = client.get("/api/tags").json()["models"]
+    assert (model["name"], model["details"]["family"]) == ("tale:latest", "llama")
+    shown = client.post("/api/show", json={"model": "tale"}).json()
+    assert shown["capabilities"][0] == "completion"
+    assert "PARAMETER num_predict 8" in shown["modelfile"]
+    assert shown["model_info"]["general.architecture"] == "llama"
+    [listed] = client.get("/v1/models").json()["data"]
+    assert listed["id"] == "tale:latest"
+    assert client.get("/v1/models/tale").json()["id"] == "tale"
+
+
+def test_generate_gives_the_models_text_whole_and_streamed(client):
+    body = {"model": "tale", "prompt": "Once", "raw": True, "options": FIXED}
+    whole = client.post("/api/generate", json={**body, "stream": False}).json()
+    with wb.load(device="cpu") as model:
+        options = {"seed": 1, "temperature": 0}
+        assert whole["response"] == model.generate("Once", raw=True, options=options, num_predict=6)
+    assert (whole["done_reason"], whole["eval_count"]) == ("length", 6)
+    streamed = lines(client.post("/api/generate", json=body))
+    assert "".join(line["response"] for line in streamed) == whole["response"]
+    assert [line["done"] for line in streamed] == [False] * (len(streamed) - 1) + [True]
+    assert streamed[-1]["prompt_eval_count"] > 0
+
+
+def test_parameters_of_the_modelfile_and_stop_texts(client):
+    body = {"model": "tale", "prompt": "Once", "raw": True, "stream": False}
+    made = client.post("/api/generate", json={**body, "options": {"temperature": 0}}).json()
+    assert made["eval_count"] == 8
+    word = made["response"].split()[2]
+    cut = {"temperature": 0, "stop": [word]}
+    found = client.post("/api/generate", json={**body, "options": cut}).json()
+    assert (word in found["response"], found["done_reason"]) == (False, "stop")
+
+
+def test_logprobs(client):
+    body = {"model": "tale", "prompt": "Once", "raw": True, "options": FIXED, "stream": False}
+    made = client.post("/api/generate", json={**body, "logprobs": True, "top_logprobs": 2}).json()
+    assert len(made["logprobs"]) == 6
+    first = made["logprobs"][0]
+    assert first["top_logprobs"][0]["token"] == first["token"]
+    assert bytes(first["bytes"]).decode() == first["token"]
+
+
+def test_a_model_is_loaded_listed_and_unloaded(client):
+    empty = client.post("/api/generate", json={"model": "tale", "keep_alive": "1h"}).json()
+    assert empty["done_reason"] == "load"
+    [running] = client.get("/api/ps").json()["models"]
+    assert running["name"] == "tale:latest"
+    body = {"model": "tale", "messages": [], "keep_alive": 0}
+    assert client.post("/api/chat", json=body).json()["done_reason"] == "unload"
+    assert client.get("/api/ps").json() == {"models": []}
+
+
+def test_completions_of_openai(client):
+    body = {"model": "tale", "prompt": "Once", "max_tokens": 5, "temperature": 0, "n": 2}
+    whole = client.post("/v1/completions", json=body).json()
+    assert [c["index"] for c in whole["choices"]] == [0, 1]
+    assert whole["choices"][0]["finish_reason"] == "length"
+    assert whole["usage"]["completion_tokens"] == 10
+    streamed = events(
+        client.post(
+            "/v1/completions",
+            json={**body, "n": 1, "stream": True, "stream_options": {"include_usage": True}},
+        )
+    )
+    text = "".join(e["choices"][0]["text"] for e in streamed if e["choices"])
+    assert text == whole["choices"][0]["text"]
+    assert streamed[-1]["usage"]["completion_tokens"] == 5
+
+
+def test_embeddings_of_both(client):
+    ours = client.post("/api/embed", json={"model": "tale", "input": ["a fox", "a bear"]}).json()
+    assert len(ours["embeddings"]) == 2
+    body = {"model": "tale", "input": "a fox", "encoding_format": "float"}
+    [theirs] = client.post("/v1/embeddings", json=body).json()["data"]
+    assert theirs["embedding"] == pytest.approx(ours["embeddings"][0])
+    short = client.post("/api/embed", json={"model": "tale", "input": "a fox", "dimensions": 4})
+    assert sum(x * x for x in short.json()["embeddings"][0]) == pytest.approx(1, abs=1e-5)
+    old = client.post("/api/embeddings", json={"model": "tale", "prompt": "a fox"}).json()
+    assert old["embedding"] == pytest.approx(ours["embeddings"][0])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/api/generate", {}, 400, "model is required"),
+        ("/api/generate", {"model": "no", "prompt": "a"}, 404, "model 'no' not found"),
+        ("/api/generate", {"model": "../x", "prompt": "a"}, 400, "model name"),
+        ("/api/generate", {"model": "tale", "prompt": 5}, 400, "prompt: '5', needs a text"),
+        ("/api/generate", {"model": "tale", "prompt": "a", "heat": 1}, 400, "heat: no such field"),
+        ("/api/generate", {"model": "tale", "prompt": "a", "options": {"heat": 1}}, 400, "heat"),
+        (
+            "/api/generate",
+            {"model": "tale", "prompt": "a", "options": {"top_p": 7}},
+            400,
+            "top_p: 7, needs",
+        ),
+        ("/api/generate", {"model": "tale", "prompt": "a", "format": "json"}, 400, "format"),
+        ("/api/generate", {"model": "tale", "prompt": "a", "suffix": "b"}, 400, "suffix"),
+        ("/api/generate", {"model": "tale", "prompt": "a", "keep_alive": "x"}, 400, "keep_alive"),
+        ("/api/generate", {"model": "tale", "prompt": "a " * 999, "raw": True}, 400, "256"),
+        ("/api/chat", {"model": "tale", "messages": [5]}, 400, "messages[0]"),
+        (
+            "/api/chat",
+            {"model": "tale", "messages": [{"role": "user"}], "think": True},
+            400,
+            "think",
+        ),
+        ("/api/push", {"model": "tale"}, 501, "push"),
+        ("/api/show", {"model": "no"}, 404, "not found"),
+        ("/api/copy", {"source": "no", "destination": "b"}, 404, "not found"),
+        ("/api/create", {"model": "a", "from": "/etc/passwd"}, 400, "model name"),
+        ("/api/create", {"model": "a", "files": {"x": "sha256:../.."}}, 400, "digest"),
+        ("/v1/completions", {"model": "tale"}, 400, "prompt is required"),
+        ("/v1/completions", {"model": "tale", "prompt": "a", "n": 0}, 400, "n: 0"),
+        ("/v1/chat/completions", {"model": "tale", "messages": []}, 400, "messages"),
+        ("/v1/embeddings", {"model": "tale", "input": "a " * 999}, 400, "the context holds"),
+        ("/v1/rerank", {"model": "tale", "query": "a", "documents": ["b"]}, 500, ""),
+    ],
+)
+def test_what_is_wrong_is_told(client, path, body, status, message):
+    found = client.post(path, json=body)
+    error = found.json()["error"]
+    told = error["message"] if path.startswith("/v1/") else error
+    assert (found.status_code, message in told) == (status, True), found.text
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
+def test_what_is_no_json_object_is_told(client, body):
+    assert client.post("/api/chat", content=body).status_code == 400
+
+
+def test_strangers_are_refused(client, tmp_path):
+    def status(**headers: str) -> int:
+        return client.get("/api/tags", headers=headers).status_code
+
+    assert status() == 200
+    assert status(host="evil.example") == 403
+    assert status(host="localhost:11434") == 200
+    assert status(origin="https://evil.example") == 403
+    with client_of(tmp_path, api_key="key", origins=("http://localhost",), max_body=100) as own:
+        assert own.get("/api/tags").status_code == 401
+        assert own.get("/health").status_code == 200
+        key = {"Authorization": "Bearer key"}
+        origin = {**key, "Origin": "http://localhost:3000"}
+        found = own.get("/api/tags", headers=origin)
+        assert found.headers["access-control-allow-origin"] == "http://localhost:3000"
+        assert own.options("/api/chat", headers={"Origin": "http://localhost"}).status_code == 204
+        assert own.post("/api/show", content=b" " * 101, headers=key).status_code == 413
+        chunks = (b" " * 60 for _ in range(3))
+        assert own.post("/api/show", content=chunks, headers=key).status_code == 413
+
+
+def test_models_are_made_copied_pulled_and_deleted(client):
+    data = bundled().read_bytes()
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert client.head(f"/api/blobs/{digest}").status_code == 200
+    wrong = "sha256:" + "0" * 64
+    assert client.head(f"/api/blobs/{wrong}").status_code == 404
+    assert client.post(f"/api/blobs/{wrong}", content=b"x").status_code == 400
+    assert client.post(f"/api/blobs/{digest}", content=data).status_code == 201
+    made = client.post("/api/create", json={"model": "new", "files": {"a.gguf": digest}})
+    assert lines(made)[-1] == {"status": "success"}
+    copied = client.post("/api/copy", json={"source": "new", "destination": "newer"})
+    assert copied.status_code == 200
+    with Registry(data) as registry:
+        body = {"model": registry.name, "insecure": True}
+        told = lines(client.post("/api/pull", json=body))
+        assert told[-1] == {"status": "success"}
+        refused = lines(client.post("/api/pull", json={"model": registry.name}))
+        assert "http is not encrypted" in refused[-1]["error"]
+        gone = registry.name.removeprefix("http://")
+    for name in ("new", "newer", gone):
+        assert client.request("DELETE", "/api/delete", json={"model": name}).status_code == 200
+    assert client.request("DELETE", "/api/delete", json={"model": "new"}).status_code == 404
+
+
+def test_eight_clients_at_once_get_what_one_gets(client):
+    body = {"model": "tale", "prompt": "Once", "raw": True, "options": FIXED, "stream": False}
+    alone = client.post("/api/generate", json=body).json()["response"]
+    found = []
+
+    def ask() -> None:
+        found.append(client.post("/api/generate", json=body).json().get("response"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [alone] * 8
+
+
+def test_figures_are_there(client):
+    client.post("/api/generate", json={"model": "tale", "prompt": "a", "options": FIXED})
+    text = client.get("/metrics").text
+    assert 'tokens_predicted_total{model="tale:latest"}' in text
+    assert "# TYPE requests_processing gauge" in text
+
+
+def test_a_model_goes_when_its_time_is_over(tmp_path):
+    with client_of(tmp_path) as client:
+        body = {"model": "tale", "prompt": "a", "raw": True, "options": FIXED, "keep_alive": "1ms"}
+        assert lines(client.post("/api/generate", json=body))
+        for _ in range(50):
+            if not client.get("/api/ps").json()["models"]:
+                return
+            asyncio.run(asyncio.sleep(0.05))
+        raise AssertionError("it is there still")
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(5, 5), ("5m", 300), ("1h30m", 5400), ("-1m", -60), (-1, -1), ("10", 10), ("1.5s", 1.5)],
+)
+def test_durations(given, seconds):
+    assert seconds_of(given) == seconds
+
+
+@pytest.mark.parametrize("given", ["", "m", "5x", "5m5", "s5", True])
+def test_what_is_no_duration(given):
+    with pytest.raises(RequestError, match="keep_alive"):
+        seconds_of(given)

@@ -1,0 +1,204 @@
+"""`wgpu-backend serve`, `ps` and `stop`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from wgpu_backend.cli.console import answer, human_bytes, note, print_table
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.library import open_store
+from wgpu_backend.cli.loading import find_device
+from wgpu_backend.cli.names import BUNDLED, STORY
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.errors import StoreError
+
+if TYPE_CHECKING:
+    from wgpu_backend.engine.language_model import LanguageModel
+    from wgpu_backend.model_store.stored import Stored
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
+_LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
+_GRACE_SECONDS = 30
+_SCHEMES = ("http", "https", "app", "file", "tauri", "vscode-webview")
+
+
+def address(text: str | None) -> tuple[str, int]:
+    """Host and port of ``OLLAMA_HOST``: ``host``, ``host:port``, ``:port`` or a URL.
+
+    Raises
+    ------
+    UsageError
+        The port is none.
+    """
+    rest = (text or "").strip().removeprefix("http://").removeprefix("https://").rstrip("/")
+    host, colon, port = rest.rpartition(":")
+    if not colon or rest.endswith("]"):
+        host, port = rest, str(DEFAULT_PORT)
+    if not port.isdecimal() or not 0 <= int(port) < 1 << 16:
+        raise UsageError(f"OLLAMA_HOST: {rest[:60]!r}, needs host:port")
+    return host or DEFAULT_HOST, int(port)
+
+
+def serve(settings: Settings, api_key: str, *, anybody: bool, parallel: int | None) -> None:
+    """Serve until Ctrl-C or SIGTERM; requests that are under way have some time to end.
+
+    Raises
+    ------
+    UsageError
+        The address is not this machine's alone, and there is no key; or a library is missing.
+    """
+    try:
+        import uvicorn
+
+        from wgpu_backend.server.app import make_app
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"serve: {error.name} is not installed; pip install 'wgpu-backend[serve]' brings it"
+        ) from None
+    find_device(settings)  # a wrong name is told before anybody asks
+    host, port = address(os.environ.get("OLLAMA_HOST"))
+    local = host in _LOCAL
+    if not local and not api_key and not anybody:
+        raise UsageError(
+            f"serve: {host} is open to other machines; give --api-key, or --allow-anyone"
+        )
+    app = make_app(_server_settings(settings, api_key, parallel, local=local))
+    note(f"serving on http://{host}:{port}")
+    uvicorn.run(
+        app,
+        host=host.strip("[]"),
+        port=port,
+        http="h11",
+        log_level="warning",
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+def _server_settings(settings: Settings, api_key: str, parallel: int | None, *, local: bool) -> Any:  # noqa: ANN401
+    from wgpu_backend import __version__
+    from wgpu_backend.server.serving_state import Settings as ServerSettings
+    from wgpu_backend.server.serving_state import seconds_of
+
+    given = os.environ.get("OLLAMA_ORIGINS", "")
+    own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
+    keep = os.environ.get("OLLAMA_KEEP_ALIVE", "5m")
+    return ServerSettings(
+        open_store(),
+        lambda stored, num_ctx: _opened(stored, num_ctx, settings, parallel),
+        {STORY: _story()},
+        version=__version__,
+        hosts=_LOCAL if local else (),
+        origins=(*own, *(each.strip() for each in given.split(",") if each.strip())),
+        api_key=api_key,
+        keep_seconds=seconds_of(keep),
+        max_loaded=_whole("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
+        max_queue=_whole("OLLAMA_MAX_QUEUE", 512),
+    )
+
+
+def _whole(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "") or str(default)
+    if not text.isdecimal():
+        raise UsageError(f"{variable}: {text[:40]!r}, needs a whole number")
+    return int(text)
+
+
+def _story() -> Stored:
+    """The bundled model, as if the store had it."""
+    from wgpu_backend.model_store.files import sha256
+    from wgpu_backend.model_store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
+    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.model_store.store import Entry
+    from wgpu_backend.model_store.stored import Stored
+
+    digest, facts = sha256(BUNDLED), BUNDLED.stat()
+    layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
+    manifest = Manifest(Layer(CONFIG_TYPE, f"sha256:{digest}", 0), (layer,))
+    entry = Entry(ModelName.parse(STORY), manifest, digest, facts.st_mtime)
+    details = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"]}
+    sizes = {"parameter_size": "", "quantization_level": ""}
+    return Stored(entry, BUNDLED, details={**details, **sizes})
+
+
+def _opened(
+    stored: Stored, num_ctx: int | None, settings: Settings, parallel: int | None
+) -> LanguageModel:
+    from wgpu_backend.engine.loading import load
+
+    own = _whole("OLLAMA_CONTEXT_LENGTH", 0) or None
+    slots = parallel or _whole("OLLAMA_NUM_PARALLEL", 0) or 4
+    return load(
+        stored.path,
+        device=find_device(settings),
+        profile=settings.profile,
+        num_ctx=num_ctx or settings.num_ctx or own,
+        num_parallel=slots,
+        kv_dtype=settings.kv,
+        exact=settings.exact,
+        coarse=settings.coarse,
+        adapters=[*((path, 1.0) for path in stored.adapters), *settings.changes.adapters],
+        control_vectors=settings.changes.control_vectors,
+        control_layers=settings.changes.control_layers,
+    )
+
+
+def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """What a server that runs answers.
+
+    Raises
+    ------
+    StoreError
+        None runs, or it refuses.
+    """
+    import httpx2
+
+    host, port = address(os.environ.get("OLLAMA_HOST"))
+    host = DEFAULT_HOST if host == "0.0.0.0" else host
+    key = os.environ.get("WGPU_BACKEND_API_KEY", "")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    url = f"http://{host}:{port}{path}"
+    try:
+        response = httpx2.request(method, url, json=body, headers=headers, timeout=60)
+        found = cast("dict[str, Any]", response.json())
+    except (httpx2.HTTPError, ValueError):
+        raise StoreError(f"{url}: no server answers; `wgpu-backend serve` starts one") from None
+    if response.status_code != 200:
+        raise StoreError(f"{url}: {found.get('error', response.status_code)}")
+    return found
+
+
+def print_running(*, as_json: bool) -> None:
+    """List the models that a server has loaded."""
+    models = cast("list[dict[str, Any]]", _asked("GET", "/api/ps")["models"])
+    if as_json:
+        answer(json.dumps(models, indent=2) + "\n")
+        return
+    rows = [
+        (
+            str(each["name"]),
+            str(each["digest"])[:12],
+            human_bytes(int(each["size"])),
+            str(each["context_length"]),
+            _until(str(each["expires_at"])),
+        )
+        for each in models
+    ]
+    if not rows:
+        note("no model is loaded")
+        return
+    print_table(("name", "id", "size", "context", "until"), rows, right=("size", "context"))
+
+
+def _until(text: str) -> str:
+    left = (datetime.fromisoformat(text) - datetime.now(UTC)).total_seconds()
+    return "for ever" if left > 1e9 else f"{max(0, round(left))} s from now"
+
+
+def stop_model(name: str) -> None:
+    """Have a server unload a model."""
+    _asked("POST", "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
+    note(f"stopped {name}")

@@ -1,0 +1,254 @@
+"""From what is asked for to parts of an answer, whichever API asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from wgpu_backend.engine.arguments import conversation
+from wgpu_backend.engine.fitting import fitted
+from wgpu_backend.output_parsers import (
+    Content,
+    OutputParser,
+    Part,
+    Thinking,
+    ToolCall,
+    calls_tools,
+    parser_for,
+    thinks,
+)
+from wgpu_backend.output_parsers.held import first_of, shown
+from wgpu_backend.server.pool import Loaded
+from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
+from wgpu_backend.serving.engine import Engine
+from wgpu_backend.serving.generation import Generation
+from wgpu_backend.serving.request import Request
+from wgpu_backend.serving.results import Event, Finish, TokenLogprob
+from wgpu_backend.tokenizer import Tokenizer
+
+_TAIL = 16  # tokens of a prompt that may begin an answer's reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """News of an answer.
+
+    Parameters
+    ----------
+    choice : int
+    parts : tuple of Part
+    logprobs : tuple of TokenLogprob
+    finish : Finish or None
+        Set in the last news of a choice.
+    """
+
+    choice: int
+    parts: tuple[Part, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None
+
+
+@dataclass(slots=True)
+class Said:
+    """An answer as far as it is there.
+
+    Parameters
+    ----------
+    content, thinking : str
+    tool_calls : list of ToolCall
+    logprobs : list of TokenLogprob
+    finish : Finish or None
+    """
+
+    content: str
+    thinking: str
+    tool_calls: list[ToolCall]
+    logprobs: list[TokenLogprob]
+    finish: Finish | None = None
+
+    @classmethod
+    def nothing(cls) -> Said:
+        """Of what nothing is there yet."""
+        return cls("", "", [], [])
+
+    def add(self, told: Told) -> None:
+        """Take news."""
+        for part in told.parts:
+            match part:
+                case Content(text):
+                    self.content += text
+                case Thinking(text):
+                    self.thinking += text
+                case ToolCall():
+                    self.tool_calls.append(part)
+        self.logprobs += told.logprobs
+        self.finish = told.finish or self.finish
+
+
+class Answer:
+    """An answer that is being made: iterate over it for news; leave it and it is cancelled.
+
+    Parameters
+    ----------
+    loaded : Loaded
+    wanted : Wanted
+
+    Attributes
+    ----------
+    request : Request
+
+    Raises
+    ------
+    RequestError
+        The model cannot do what is asked for.
+    BackendError
+        The queue is full, the prompt too long, an option wrong.
+    """
+
+    def __init__(self, loaded: Loaded, wanted: Wanted) -> None:
+        engine = engine_of(loaded)
+        template = engine.model.prompter.template
+        self._template = "" if template is None else template.source
+        _require_able(loaded, wanted, self._template)
+        self._tokenizer = engine.model.tokenizer
+        self.request = _request(loaded, wanted)
+        ids = self.request.tokens[-_TAIL:]
+        prompt = "" if wanted.messages is None else self._tokenizer.decode(ids, skip_special=False)
+        self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
+        if self._texts[0].spells:
+            self.request = replace(self.request, stop=())
+        self.generation: Generation = engine.submit(self.request)
+
+    def _text(self, wanted: Wanted, prompt: str) -> _Text:
+        template = "" if wanted.messages is None else self._template
+        parser = parser_for(template, tools=wanted.tools, prompt=prompt)
+        return _Text(parser, self._tokenizer, tuple(self.request.stop))
+
+    async def __aiter__(self) -> AsyncIterator[Told]:
+        """News of the answer."""
+        with self.generation:
+            async for event in self.generation:
+                text = self._texts[event.choice]
+                if text.ended:
+                    continue
+                yield text.told(event)
+                if all(each.ended for each in self._texts):
+                    return
+
+    async def whole(self) -> list[Said]:
+        """All choices, at their end."""
+        said = [Said.nothing() for _ in self._texts]
+        async for told in self:
+            said[told.choice].add(told)
+        return said
+
+
+class _Text:
+    """Text of one choice, taken apart.
+
+    A parser's tags may be control tokens, whose text the engine leaves out. Then the text is made
+    of the tokens here, and stop texts are looked for here.
+    """
+
+    def __init__(self, parser: OutputParser, tokenizer: Tokenizer, stops: tuple[str, ...]) -> None:
+        self.parser = parser
+        self.ended = False
+        self._stops = stops
+        self._held = ""
+        self._made = 0
+        spelled = tokenizer.control_ids(parser.tags)
+        self._detokenizer = tokenizer.stream(spelled=spelled) if spelled else None
+
+    @property
+    def spells(self) -> bool:
+        """Whether the text is made here."""
+        return self._detokenizer is not None
+
+    def told(self, event: Event) -> Told:
+        finish, text = event.finish, event.text
+        self._made += len(event.tokens)
+        if self._detokenizer is not None:
+            text = "".join(self._detokenizer.push(token) for token in event.tokens)
+            text += self._detokenizer.flush() if finish is not None else ""
+            text, finish = self._stopped(text, finish)
+        parts = self.parser.push(text)
+        if finish is not None:
+            self.ended = True
+            parts += self.parser.finish()
+        return Told(event.choice, tuple(parts), event.logprobs, finish)
+
+    def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
+        """Text up to a stop text, and without what may be the beginning of one."""
+        self._held += text
+        found = first_of(self._held, self._stops)
+        if found is not None:
+            usage = Finish("stop", found[1], context_full=False, usage=_usage(finish, self._made))
+            return self._held[: found[0]], usage
+        ready = len(self._held) if finish is not None else shown(self._held, self._stops)
+        text, self._held = self._held[:ready], self._held[ready:]
+        return text, finish
+
+
+def _usage(finish: Finish | None, made: int) -> Any:  # noqa: ANN401
+    from wgpu_backend.serving.results import Usage
+
+    return Usage(completion_tokens=made) if finish is None else finish.usage
+
+
+def engine_of(loaded: Loaded) -> Engine:
+    """The engine of a model.
+
+    Raises
+    ------
+    RequestError
+        It makes no text.
+    """
+    if loaded.engine is None:
+        raise RequestError(400, f'"{loaded.stored.entry.name}" does not support generate')
+    return loaded.engine
+
+
+def _require_able(loaded: Loaded, wanted: Wanted, template: str) -> None:
+    name = loaded.stored.entry.name
+    if wanted.tools and not calls_tools(template):
+        raise RequestError(400, f'"{name}" does not support tools')
+    if wanted.think and not thinks(template):
+        raise RequestError(400, f'"{name}" does not support thinking')
+
+
+def _request(loaded: Loaded, wanted: Wanted) -> Request:
+    options = {**meaningful(loaded.stored.parameters), **meaningful(wanted.options)}
+    options.pop("num_ctx", None)
+    keep = options.pop("num_keep", 4)
+    stop = options.pop("stop", None) or ()
+    limit = options.pop("num_predict", None)
+    return Request(
+        [*wanted.before, *_tokens(loaded, wanted, limit)],
+        options=options,  # pyright: ignore[reportArgumentType] checked by itself
+        max_tokens=limit,
+        stop=stop,
+        logprobs=wanted.logprobs,
+        logit_bias=wanted.logit_bias,
+        when_full="shift" if wanted.shift else "stop",
+        keep=keep if wanted.shift else 0,
+        n=wanted.choices,
+    )
+
+
+def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
+    prompter = loaded.model.prompter
+    if wanted.messages is None:
+        return prompter.raw(wanted.prompt) if isinstance(wanted.prompt, str) else [*wanted.prompt]
+    kwargs: dict[str, Any] = {}
+    if wanted.think is not None:
+        kwargs["enable_thinking"] = bool(wanted.think)
+        kwargs["thinking"] = bool(wanted.think)
+    if isinstance(wanted.think, str):
+        kwargs["reasoning_effort"] = wanted.think
+    render = partial(prompter.chat, tools=[*wanted.tools] or None, chat_template_kwargs=kwargs)
+    messages = prompter.checked(conversation([*wanted.messages]))
+    if not wanted.truncate:
+        return render(messages)
+    return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens

@@ -1,0 +1,287 @@
+"""Ollama's routes about models: tags, show, pull, create, copy, delete, blobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from wgpu_backend.errors import StoreError
+from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.model_store.files import draft, settle, sha256
+from wgpu_backend.model_store.manifest import digest_hex
+from wgpu_backend.model_store.modelfile import Modelfile, write_modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.pull import Progress, Puller
+from wgpu_backend.model_store.store import Entry
+from wgpu_backend.model_store.stored import Stored, create, details
+from wgpu_backend.output_parsers import calls_tools, thinks
+from wgpu_backend.server.fields import Fields, fields_of
+from wgpu_backend.server.serving_state import State
+from wgpu_backend.server.wanted import RequestError, message_of
+
+_SHORT = 64  # values of a list that are shown
+_CREATE = (
+    "model", "name", "from", "files", "adapters", "template", "license", "system", "parameters",
+    "messages", "stream", "quantize", "renderer", "parser", "requires", "info",
+)  # fmt: skip
+Tell = Callable[[dict[str, Any]], None]
+
+
+def routes(state: State) -> list[Route]:
+    """Routes over the store of a state."""
+    return [*_facts(state), *_changes(state), *_long(state)]
+
+
+def _facts(state: State) -> list[Route]:
+    async def root(_: Request) -> Response:
+        return PlainTextResponse("Ollama is running")  # clients look for these words
+
+    async def version(_: Request) -> Response:
+        return JSONResponse({"version": state.settings.version})
+
+    async def tags(_: Request) -> Response:
+        return JSONResponse({"models": await run_in_threadpool(_tags, state)})
+
+    async def show(request: Request) -> Response:
+        fields = await fields_of(request)
+        name = fields.text("model") or fields.required("name")
+        verbose = fields.switch("verbose", default=False)
+        return JSONResponse(await run_in_threadpool(_shown, state.find(name), verbose=verbose))
+
+    return [
+        Route("/", root),
+        Route("/api/version", version),
+        Route("/api/tags", tags),
+        Route("/api/show", show, methods=["POST"]),
+    ]
+
+
+def _changes(state: State) -> list[Route]:
+    async def copy(request: Request) -> Response:
+        fields = await fields_of(request, ("source", "destination"))
+        names = [ModelName.parse(fields.required(name)) for name in ("source", "destination")]
+        await run_in_threadpool(state.store.copy, *names)
+        return Response()
+
+    async def delete(request: Request) -> Response:
+        fields = await fields_of(request, ("model", "name"))
+        name = ModelName.parse(fields.text("model") or fields.required("name"))
+        await state.pool.unload(str(name))
+        await run_in_threadpool(state.store.remove, name)
+        return Response()
+
+    async def blob(request: Request) -> Response:
+        path = state.store.blob(request.path_params["digest"])
+        if request.method == "HEAD":
+            return Response(status_code=200 if path.is_file() else 404)
+        await _received(state, request, path)
+        return Response(status_code=201)
+
+    async def push(_: Request) -> Response:
+        raise RequestError(501, "push is not supported")
+
+    return [
+        Route("/api/copy", copy, methods=["POST"]),
+        Route("/api/delete", delete, methods=["DELETE"]),
+        Route("/api/push", push, methods=["POST"]),
+        Route("/api/blobs/{digest}", blob, methods=["HEAD", "POST"]),
+    ]
+
+
+def _long(state: State) -> list[Route]:
+    async def pull(request: Request) -> Response:
+        fields = await fields_of(request, ("model", "name", "insecure", "stream"))
+        name = ModelName.parse(fields.text("model") or fields.required("name"))
+        insecure = fields.switch("insecure", default=False)
+
+        def work(tell: Tell, stop: threading.Event) -> None:
+            def told(progress: Progress) -> None:
+                tell(_progress(progress))
+
+            puller = Puller(state.store, insecure=insecure, told=told, cancelled=stop.is_set)
+            puller.pull(name)
+
+        return await _worked(work, fields)
+
+    async def make(request: Request) -> Response:
+        fields = await fields_of(request, _CREATE)
+        name = ModelName.parse(fields.text("model") or fields.required("name"))
+        wanted = _modelfile(state, fields)
+
+        def work(tell: Tell, _: threading.Event) -> None:
+            create(state.store, name, wanted, Path("/"), lambda status: tell({"status": status}))
+
+        return await _worked(work, fields)
+
+    return [
+        Route("/api/pull", pull, methods=["POST"]),
+        Route("/api/create", make, methods=["POST"]),
+    ]
+
+
+def _tags(state: State) -> list[dict[str, Any]]:
+    fixed = [_tag(each.entry, each.details) for each in state.settings.fixed.values()]
+    stored = [_tag(entry, details(state.store, entry)) for entry in state.store.entries()]
+    return [*fixed, *stored]
+
+
+def _tag(entry: Entry, facts: Any) -> dict[str, Any]:  # noqa: ANN401
+    name = str(entry.name)
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _time(entry.modified),
+        "size": entry.manifest.size,
+        "digest": entry.digest,
+        "details": facts,
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _shown(stored: Stored, *, verbose: bool) -> dict[str, Any]:
+    with open_gguf(stored.path, check_types=False) as file:
+        info = {key: _value(value, verbose=verbose) for key, value in file.metadata.items()}
+        tensors = [
+            {"name": i.name, "type": i.dtype.name.upper(), "shape": list(i.shape)}
+            for i in file.tensors.values()
+        ]
+        own = file.config.string("tokenizer.chat_template", "")
+        encodes = f"{file.config.architecture}.pooling_type" in file.metadata
+    can = ["embedding"] if encodes else ["completion"]
+    can += ["tools"] if calls_tools(own) else []
+    can += ["thinking"] if thinks(own) else []
+    made: dict[str, Any] = {
+        "modelfile": write_modelfile(stored.modelfile),
+        "parameters": _parameters(stored),
+        "template": stored.template or own,
+        "system": stored.system,
+        "details": stored.details,
+        "messages": list(stored.messages),
+        "model_info": info,
+        "capabilities": can,
+        "modified_at": _time(stored.entry.modified),
+        "tensors": tensors,
+    }
+    if stored.license:
+        made["license"] = stored.license
+    return made
+
+
+def _parameters(stored: Stored) -> str:
+    lines: list[str] = []
+    for name, value in stored.parameters.items():
+        values = cast("list[object]", value) if isinstance(value, list) else [value]
+        lines += [f"{name:<30} {json.dumps(each)}" for each in values]
+    return "\n".join(lines)
+
+
+def _value(value: object, *, verbose: bool) -> object:
+    plain = cast("object", value.tolist() if isinstance(value, np.ndarray) else value)
+    if isinstance(plain, list):
+        values = cast("list[object]", plain)
+        return None if len(values) > _SHORT and not verbose else [_finite(v) for v in values]
+    return _finite(plain)
+
+
+def _finite(value: object) -> object:
+    """The value, in words where JSON has none for it."""
+    wrong = isinstance(value, float) and not np.isfinite(value)
+    return str(value) if wrong else value
+
+
+def _progress(progress: Progress) -> dict[str, Any]:
+    if not progress.digest:
+        return {"status": progress.status}
+    return {
+        "status": progress.status,
+        "digest": progress.digest,
+        "total": progress.total,
+        "completed": progress.completed,
+    }
+
+
+def _modelfile(state: State, fields: Fields) -> Modelfile:
+    fields.refuse("quantize", "is not supported, `wgpu-backend quantize` writes files")
+    files = Fields(fields.get("files", dict) or {}, where="files.")
+    adapters: dict[str, Any] = fields.get("adapters", dict) or {}
+    names = list(fields.get("files", dict) or {})
+    if len(names) > 1:
+        raise RequestError(400, f"files: {len(names)} files, needs one of GGUF")
+    base = str(state.store.blob(files.required(names[0]))) if names else fields.required("from")
+    if not names:
+        ModelName.parse(base)  # a path of this machine is none of a client's
+    return Modelfile(
+        base,
+        fields.get("parameters", dict) or {},
+        [str(state.store.blob(digest)) for digest in adapters.values()],
+        fields.texts("license"),
+        fields.get("template", str),
+        fields.get("system", str),
+        [(str(m.get("role")), str(m.get("content", ""))) for m in fields.objects("messages")],
+    )
+
+
+async def _received(state: State, request: Request, path: Path) -> None:
+    """Take a blob in, and keep it if its digest is right."""
+    state.store.require_writable()
+    with draft(path.parent) as (file, written):
+        async for chunk in request.stream():
+            await run_in_threadpool(file.write, chunk)
+        file.close()
+        found = await run_in_threadpool(sha256, written)
+        wanted = digest_hex(request.path_params["digest"])
+        if found != wanted:
+            raise StoreError(f"blob: its SHA-256 is {found}, its name says {wanted}")
+        await run_in_threadpool(settle, written, path)
+
+
+async def _worked(work: Callable[[Tell, threading.Event], None], fields: Fields) -> Response:
+    """Do long work in a thread, and stream what it tells."""
+    lines = _told(work)
+    if fields.switch("stream", default=True):
+        return StreamingResponse(
+            (json.dumps(line).encode() + b"\n" async for line in lines),
+            media_type="application/x-ndjson",
+        )
+    last: dict[str, Any] = {}
+    async for line in lines:
+        last = line
+    return JSONResponse(last, 500 if "error" in last else 200)
+
+
+async def _told(work: Callable[[Tell, threading.Event], None]) -> AsyncIterator[dict[str, Any]]:
+    loop, stop = asyncio.get_running_loop(), threading.Event()
+    queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+    def tell(line: dict[str, Any] | None) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, line)
+
+    def run() -> None:
+        try:
+            work(tell, stop)
+        except Exception as error:  # told to the client: the headers are out
+            tell({"error": message_of(error)})
+        finally:
+            tell(None)
+
+    task = loop.run_in_executor(None, run)
+    try:
+        while (line := await queue.get()) is not None:
+            yield line
+    finally:
+        stop.set()
+        await asyncio.shield(task)

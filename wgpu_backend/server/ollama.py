@@ -1,0 +1,288 @@
+"""Ollama's routes that make text and embeddings: generate, chat, embed, embeddings, ps."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from wgpu_backend.output_parsers import Content, Thinking, ToolCall
+from wgpu_backend.server.answering import Answer, Said, Told
+from wgpu_backend.server.embedding import embeddings
+from wgpu_backend.server.fields import Fields, fields_of
+from wgpu_backend.server.pool import Loaded
+from wgpu_backend.server.serving_state import State, begun, seconds_of, until_gone
+from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
+from wgpu_backend.serving.results import Finish, TokenLogprob
+
+_COMMON = (
+    "model", "stream", "format", "keep_alive", "options", "think", "truncate", "shift", "logprobs",
+    "top_logprobs",
+)  # fmt: skip
+_GENERATE = (
+    *_COMMON, "prompt", "suffix", "system", "template", "context", "raw", "images",
+    "_debug_render_only",
+)  # fmt: skip
+_CHAT = (*_COMMON, "messages", "tools", "_debug_render_only")
+_EMBED = ("model", "input", "prompt", "truncate", "dimensions", "keep_alive", "options")
+FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)  # as far as clients' calendars go
+Shape = Callable[[Said], dict[str, Any]]
+
+
+def routes(state: State) -> list[Route]:
+    """Routes over the models of a state."""
+
+    async def generate(request: Request) -> Response:
+        fields = await fields_of(request, _GENERATE)
+        return await _answer(state, request, fields, _generate_wanted, _response)
+
+    async def chat(request: Request) -> Response:
+        fields = await fields_of(request, _CHAT)
+        return await _answer(state, request, fields, _chat_wanted, _message)
+
+    async def embed(request: Request) -> Response:
+        fields = await fields_of(request, _EMBED)
+        texts = fields.texts("input")
+        begin = time.monotonic()
+        found = await embeddings(
+            state, fields, texts, truncate=fields.switch("truncate", default=True)
+        )
+        return JSONResponse(
+            {
+                "model": fields.required("model"),
+                "embeddings": found.vectors,
+                "total_duration": _ns(time.monotonic() - begin),
+                "load_duration": _ns(found.load_seconds),
+                "prompt_eval_count": found.tokens,
+            }
+        )
+
+    async def embeddings_(request: Request) -> Response:
+        fields = await fields_of(request, _EMBED)
+        text = fields.text("prompt")
+        found = await embeddings(state, fields, [text] if text else [], truncate=True)
+        return JSONResponse({"embedding": found.vectors[0] if found.vectors else []})
+
+    async def ps(_: Request) -> Response:
+        return JSONResponse({"models": [_running(each) for each in state.pool.loaded()]})
+
+    return [
+        Route("/api/generate", generate, methods=["POST"]),
+        Route("/api/chat", chat, methods=["POST"]),
+        Route("/api/embed", embed, methods=["POST"]),
+        Route("/api/embeddings", embeddings_, methods=["POST"]),
+        Route("/api/ps", ps),
+    ]
+
+
+def _generate_wanted(fields: Fields, loaded: Loaded) -> Wanted:
+    for name, why in (
+        ("suffix", "inserting is not supported"),
+        ("images", "images are not supported"),
+        ("template", "templates of a request are not supported, the model's own is used"),
+    ):
+        fields.refuse(name, why)
+    prompt = fields.text("prompt")
+    raw = fields.switch("raw", default=False) or loaded.model.prompter.template is None
+    system = fields.text("system", loaded.stored.system)
+    first = [{"role": "system", "content": system}] if system else []
+    before = cast("list[int]", fields.get("context", list) or [])
+    messages = None if raw else [*first, {"role": "user", "content": prompt}]
+    return _wanted(fields, messages, prompt=prompt, before=before)
+
+
+def _chat_wanted(fields: Fields, loaded: Loaded) -> Wanted:
+    messages = [_turn(message) for message in fields.objects("messages")]
+    if loaded.stored.system and not any(m["role"] == "system" for m in messages):
+        messages.insert(0, {"role": "system", "content": loaded.stored.system})
+    first = [dict(message) for message in loaded.stored.messages]
+    return _wanted(fields, [*first, *messages], tools=fields.objects("tools"))
+
+
+def _turn(message: Mapping[str, Any]) -> dict[str, Any]:
+    if message.get("images"):
+        raise RequestError(400, "messages: images are not supported")
+    made = {key: value for key, value in message.items() if key != "images"}
+    if "tool_name" in made:
+        made["name"] = made["tool_name"]
+    made.setdefault("content", "")
+    return made
+
+
+def _wanted(fields: Fields, messages: list[dict[str, Any]] | None, **more: Any) -> Wanted:  # noqa: ANN401
+    fields.refuse("format", "structured answers are not supported yet")
+    top = fields.get("top_logprobs", int)
+    logprobs = fields.switch("logprobs", default=False)
+    return Wanted(
+        messages,
+        options=fields.get("options", dict) or {},
+        think=fields.get("think", bool, str),
+        truncate=fields.switch("truncate", default=True),
+        shift=fields.switch("shift", default=True),
+        logprobs=(top or 0) if logprobs or top else None,
+        **more,
+    )
+
+
+async def _answer(
+    state: State,
+    request: Request,
+    fields: Fields,
+    make: Callable[[Fields, Loaded], Wanted],
+    shape: Shape,
+) -> Response:
+    name = fields.required("model")
+    keep = fields.get("keep_alive", int, float, str)
+    if not (fields.text("prompt") or fields.get("messages", list)):
+        return await _loaded_alone(state, name, fields, shape)
+    lines = _lines(state, name, fields, make, shape)
+    if fields.switch("stream", default=True):
+        return StreamingResponse(await begun(lines), media_type="application/x-ndjson")
+
+    async def whole() -> dict[str, Any]:
+        begin = time.monotonic()
+        async with state.using(name, _num_ctx(fields), keep) as loaded:
+            answer = Answer(loaded, make(fields, loaded))
+            [said] = await answer.whole()
+            made = shape(said)
+            if said.logprobs:
+                made["logprobs"] = logprobs_of(said.logprobs)
+            return {**_head(name), **made, **_end(loaded, said.finish, begin, answer)}
+
+    return JSONResponse(await until_gone(request, whole()))
+
+
+async def _lines(
+    state: State,
+    name: str,
+    fields: Fields,
+    make: Callable[[Fields, Loaded], Wanted],
+    shape: Shape,
+) -> AsyncIterator[bytes]:
+    """Lines of a streamed answer; what fails in its middle is its last."""
+    began = False
+    begin = time.monotonic()
+    keep = fields.get("keep_alive", int, float, str)
+    try:
+        async with state.using(name, _num_ctx(fields), keep) as loaded:
+            answer = Answer(loaded, make(fields, loaded))
+            async for told in answer:
+                said = Said.nothing()
+                said.add(told)
+                line = {**_head(name), **shape(said), "done": False}
+                if told.logprobs:
+                    line["logprobs"] = logprobs_of(told.logprobs)
+                if told.finish is not None:
+                    line |= _end(loaded, told.finish, begin, answer)
+                if told.parts or told.logprobs or told.finish is not None:
+                    began = True
+                    yield json.dumps(line).encode() + b"\n"
+    except Exception as error:
+        if not began:
+            raise
+        yield json.dumps({"error": message_of(error), "status": status_of(error)}).encode() + b"\n"
+
+
+async def _loaded_alone(state: State, name: str, fields: Fields, shape: Shape) -> Response:
+    """Load a model, or with a ``keep_alive`` of 0 unload it."""
+    keep = fields.get("keep_alive", int, float, str)
+    if keep is not None and seconds_of(keep) == 0:
+        found = state.find(name)
+        await state.pool.unload(str(found.entry.name))
+        reason = "unload"
+    else:
+        async with state.using(name, _num_ctx(fields), keep):
+            reason = "load"
+    made = {**_head(name), **shape(Said.nothing()), "done": True, "done_reason": reason}
+    return JSONResponse(made)
+
+
+def _num_ctx(fields: Fields) -> int | None:
+    return Fields(fields.get("options", dict) or {}, where="options.").get("num_ctx", int)
+
+
+def _head(name: str) -> dict[str, Any]:
+    return {"model": name, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
+
+
+def _response(said: Said) -> dict[str, Any]:
+    made: dict[str, Any] = {"response": said.content}
+    if said.thinking:
+        made["thinking"] = said.thinking
+    return made
+
+
+def _message(said: Said) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": "assistant", "content": said.content}
+    if said.thinking:
+        made["thinking"] = said.thinking
+    if said.tool_calls:
+        made["tool_calls"] = [
+            {"function": {"index": i, "name": call.name, "arguments": dict(call.arguments)}}
+            for i, call in enumerate(said.tool_calls)
+        ]
+    return {"message": made}
+
+
+def _end(loaded: Loaded, finish: Finish | None, begin: float, answer: Answer) -> dict[str, Any]:
+    """What the last line has: why it ended, and what it took, in nanoseconds."""
+    assert finish is not None
+    usage = finish.usage
+    return {
+        "done": True,
+        "done_reason": "length" if finish.reason == "length" else "stop",
+        "total_duration": _ns(time.monotonic() - begin),
+        "load_duration": _ns(loaded.load_seconds),
+        "prompt_eval_count": usage.prompt_tokens or len(answer.request.tokens),
+        "prompt_eval_duration": _ns(usage.prompt_seconds),
+        "eval_count": usage.completion_tokens,
+        "eval_duration": _ns(usage.seconds),
+    }
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+def logprobs_of(found: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> list[dict[str, Any]]:
+    """Log probabilities as Ollama and OpenAI have them."""
+    return [
+        {**_logprob(each), "top_logprobs": [_logprob(other) for other in each.top]}
+        for each in found
+    ]
+
+
+def _logprob(found: TokenLogprob) -> dict[str, Any]:
+    text = found.piece.decode("utf-8", "replace")
+    return {"token": text, "logprob": max(found.logprob, -1e4), "bytes": list(found.piece)}
+
+
+def _running(each: Loaded) -> dict[str, Any]:
+    left = each.seconds_left
+    until = FOR_EVER if left is None else datetime.now(UTC) + timedelta(seconds=min(left, 1e9))
+    name = str(each.stored.entry.name)
+    return {
+        "name": name,
+        "model": name,
+        "size": each.stored.entry.manifest.size,
+        "digest": each.stored.entry.digest,
+        "details": each.stored.details,
+        "expires_at": until.isoformat(),
+        "size_vram": each.stored.entry.manifest.size,
+        "context_length": each.model.num_ctx,
+    }
+
+
+def parts_of(told: Told) -> tuple[str, str, list[ToolCall]]:
+    """Text, reasoning and calls of some news."""
+    return (
+        "".join(part.text for part in told.parts if isinstance(part, Content)),
+        "".join(part.text for part in told.parts if isinstance(part, Thinking)),
+        [part for part in told.parts if isinstance(part, ToolCall)],
+    )

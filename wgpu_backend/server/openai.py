@@ -1,0 +1,394 @@
+"""OpenAI's routes: chat, completions, embeddings, models; and rerank, as Jina has it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from wgpu_backend.output_parsers import ToolCall
+from wgpu_backend.server.answering import Answer, Said
+from wgpu_backend.server.embedding import embeddings
+from wgpu_backend.server.fields import Fields, fields_of
+from wgpu_backend.server.ollama import logprobs_of, parts_of
+from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
+from wgpu_backend.serving.results import Usage
+
+# What clients send of their own accord, and means nothing to one machine.
+_WITHOUT_MEANING = (
+    "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
+    "prompt_cache_key", "keep_alive",
+)  # fmt: skip
+_COMMON = (
+    *_WITHOUT_MEANING, "model", "stream", "stream_options", "max_tokens", "temperature", "top_p",
+    "top_k", "min_p", "seed", "stop", "frequency_penalty", "presence_penalty", "logit_bias",
+    "logprobs", "n",
+)  # fmt: skip
+_CHAT = (
+    *_COMMON, "messages", "tools", "tool_choice", "response_format", "max_completion_tokens",
+    "top_logprobs", "reasoning_effort", "reasoning", "modalities",
+)  # fmt: skip
+_COMPLETIONS = (*_COMMON, "prompt", "suffix", "echo", "best_of")
+_EMBEDDINGS = (*_WITHOUT_MEANING, "model", "input", "dimensions", "encoding_format")
+_RERANK = ("model", "query", "documents", "top_n", "return_documents")
+_NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty")
+
+
+def routes(state: State) -> list[Route]:
+    """Routes over the models of a state."""
+
+    async def chat(request: Request) -> Response:
+        fields = await fields_of(request, _CHAT)
+        if not fields.get("messages", list):
+            raise RequestError(400, "messages: needs at least one")
+        return await _answer(state, request, fields, _chat_wanted(fields), _Chat())
+
+    async def completions(request: Request) -> Response:
+        fields = await fields_of(request, _COMPLETIONS)
+        return await _answer(state, request, fields, _completion_wanted(fields), _Completion())
+
+    async def embed(request: Request) -> Response:
+        fields = await fields_of(request, _EMBEDDINGS)
+        encoding = fields.text("encoding_format", "float")
+        if encoding not in ("float", "base64"):
+            raise RequestError(400, f"encoding_format: {encoding[:40]!r}, needs float or base64")
+        found = await embeddings(state, fields, fields.texts("input"), truncate=False)
+        data = [
+            {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
+            for i, vector in enumerate(found.vectors)
+        ]
+        usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+        name = fields.required("model")
+        return JSONResponse({"object": "list", "model": name, "data": data, "usage": usage})
+
+    async def models(_: Request) -> Response:
+        entries = await run_in_threadpool(lambda: list(state.store.entries()))
+        found = [*(each.entry for each in state.settings.fixed.values()), *entries]
+        data = [_model(str(entry.name), entry.modified) for entry in found]
+        return JSONResponse({"object": "list", "data": data})
+
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        found = await run_in_threadpool(state.find, name)
+        return JSONResponse(_model(name, found.entry.modified))
+
+    async def rerank(request: Request) -> Response:
+        fields = await fields_of(request, _RERANK)
+        return JSONResponse(await _ranked(state, fields))
+
+    return [
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/embeddings", embed, methods=["POST"]),
+        Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
+        Route("/v1/rerank", rerank, methods=["POST"]),
+    ]
+
+
+def _model(name: str, modified: float) -> dict[str, Any]:
+    owner = name.partition("/")[0] if "/" in name else "library"
+    return {"id": name, "object": "model", "created": int(modified), "owned_by": owner}
+
+
+def _encoded(vector: list[float], encoding: str) -> object:
+    if encoding == "float":
+        return vector
+    return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
+
+
+async def _ranked(state: State, fields: Fields) -> dict[str, Any]:
+    name, query, texts = (
+        fields.required("model"),
+        fields.required("query"),
+        fields.texts("documents"),
+    )
+    most = fields.get("top_n", int)
+    async with state.using(name) as loaded:
+        scores = await run_in_threadpool(loaded.model.rerank, query, texts)
+    order = sorted(range(len(texts)), key=lambda i: -scores[i])[:most]
+    results: list[dict[str, Any]] = [
+        {"index": i, "relevance_score": float(scores[i])} for i in order
+    ]
+    if fields.switch("return_documents", default=False):
+        for result in results:
+            result["document"] = {"text": texts[result["index"]]}
+    return {"object": "list", "model": name, "results": results}
+
+
+def _options(fields: Fields, *limits: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    found |= {name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None}
+    found |= {name: v for name in ("seed", "top_k") if (v := fields.get(name, int)) is not None}
+    if stop := fields.texts("stop"):
+        found["stop"] = stop
+    for name in limits:
+        if (limit := fields.get(name, int)) is not None:
+            found["num_predict"] = limit
+    return found
+
+
+def _bias(fields: Fields) -> dict[int, float]:
+    given: Mapping[str, Any] = fields.get("logit_bias", dict) or {}
+    try:
+        return {int(token): float(bias) for token, bias in given.items()}
+    except (TypeError, ValueError):
+        raise RequestError(400, "logit_bias: needs numbers by token ids") from None
+
+
+def _choices(fields: Fields) -> int:
+    found = fields.get("n", int)
+    if found is not None and not 1 <= found <= 128:
+        raise RequestError(400, f"n: {found}, needs 1 to 128")
+    return found or 1
+
+
+def _chat_wanted(fields: Fields) -> Wanted:
+    form = Fields(fields.get("response_format", dict) or {}, where="response_format.")
+    if form.text("type", "text") != "text":
+        raise RequestError(400, "response_format: structured answers are not supported yet")
+    choice = fields.get("tool_choice", str, dict) or "auto"
+    if choice not in ("auto", "none"):
+        raise RequestError(400, "tool_choice: needs auto or none; others are not supported yet")
+    logprobs = fields.switch("logprobs", default=False)
+    reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
+    effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
+    return Wanted(
+        [_turn(message) for message in fields.objects("messages")],
+        options=_options(fields, "max_tokens", "max_completion_tokens"),
+        tools=[] if choice == "none" else fields.objects("tools"),
+        think=False if effort == "none" else effort,
+        truncate=False,
+        logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
+        logit_bias=_bias(fields),
+        choices=_choices(fields),
+    )
+
+
+def _turn(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates read it: contents as texts, arguments of calls as objects."""
+    made = {key: value for key, value in message.items() if value is not None}
+    if isinstance(made.get("content"), list):
+        made["content"] = "".join(map(_part, cast("list[object]", made["content"])))
+    made.setdefault("content", "")
+    if calls := made.get("tool_calls"):
+        made["tool_calls"] = [_given_call(call) for call in calls]
+    return made
+
+
+def _part(part: object) -> str:
+    given = cast("dict[str, object]", part if isinstance(part, dict) else {})
+    if given.get("type") != "text":
+        raise RequestError(400, "messages: only parts of type text are supported")
+    return str(given.get("text", ""))
+
+
+def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
+    try:
+        function = dict(call["function"])
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            function["arguments"] = json.loads(arguments or "{}")
+        return {**call, "function": function}
+    except (TypeError, KeyError, ValueError):
+        raise RequestError(400, "messages: a tool call has no function with arguments") from None
+
+
+def _completion_wanted(fields: Fields) -> Wanted:
+    fields.refuse("suffix", "inserting is not supported")
+    fields.refuse("echo", "is not supported")
+    return Wanted(
+        None,
+        _prompt(fields),
+        _options(fields, "max_tokens"),
+        logprobs=fields.get("logprobs", int),
+        logit_bias=_bias(fields),
+        choices=_choices(fields),
+    )
+
+
+def _prompt(fields: Fields) -> str | list[int]:
+    given = fields.get("prompt", str, list)
+    if not given:
+        raise RequestError(400, "prompt is required")
+    if isinstance(given, str):
+        return given
+    items = cast("list[object]", given)
+    if isinstance(items[0], str | list):
+        if len(items) > 1:
+            raise RequestError(400, "prompt: several at once are not supported, send one each")
+        return cast("str | list[int]", items[0])
+    return cast("list[int]", items)
+
+
+class _Chat:
+    """Objects of chats."""
+
+    prefix, kind, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def first(self, choice: int) -> dict[str, Any] | None:
+        delta = {"role": "assistant", "content": ""}
+        return {"index": choice, "delta": delta, "finish_reason": None}
+
+    def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
+        delta: dict[str, Any] = {}
+        if said.content:
+            delta["content"] = said.content
+        if said.thinking:
+            delta["reasoning"] = said.thinking
+            delta["reasoning_content"] = said.thinking
+        if said.tool_calls:
+            delta["tool_calls"] = [
+                {"index": calls_before + i, **_call(call)} for i, call in enumerate(said.tool_calls)
+            ]
+        return {"index": choice, "delta": delta, **_logprobs(said)}
+
+    def whole(self, choice: int, said: Said) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": said.content or None}
+        if not said.tool_calls:
+            message["content"] = said.content
+        if said.thinking:
+            message["reasoning"] = said.thinking
+            message["reasoning_content"] = said.thinking
+        if said.tool_calls:
+            message["tool_calls"] = [_call(call) for call in said.tool_calls]
+        return {"index": choice, "message": message, **_logprobs(said)}
+
+
+class _Completion:
+    """Objects of completions."""
+
+    prefix, kind, chunk = "cmpl-", "text_completion", "text_completion"
+
+    def first(self, choice: int) -> dict[str, Any] | None:
+        return None
+
+    def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
+        return {"index": choice, "text": said.content, "logprobs": _old_logprobs(said)}
+
+    def whole(self, choice: int, said: Said) -> dict[str, Any]:
+        return self.piece(choice, said, 0)
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    arguments = json.dumps(dict(call.arguments))
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
+
+
+def _logprobs(said: Said) -> dict[str, Any]:
+    return {"logprobs": {"content": logprobs_of(said.logprobs)} if said.logprobs else None}
+
+
+def _old_logprobs(said: Said) -> dict[str, Any] | None:
+    if not said.logprobs:
+        return None
+    found = logprobs_of(said.logprobs)
+    return {
+        "tokens": [each["token"] for each in found],
+        "token_logprobs": [each["logprob"] for each in found],
+        "top_logprobs": [
+            {top["token"]: top["logprob"] for top in each["top_logprobs"]} for each in found
+        ],
+    }
+
+
+def _reason(said: Said, *, called: bool) -> str:
+    assert said.finish is not None
+    if said.finish.reason == "length":
+        return "length"
+    return "tool_calls" if called else "stop"
+
+
+def _usage(found: list[Usage]) -> dict[str, Any]:
+    prompt, made = found[0].prompt_tokens, sum(usage.completion_tokens for usage in found)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": made,
+        "total_tokens": prompt + made,
+        "prompt_tokens_details": {"cached_tokens": found[0].cached_tokens},
+    }
+
+
+async def _answer(
+    state: State, request: Request, fields: Fields, wanted: Wanted, form: _Chat | _Completion
+) -> Response:
+    name = fields.required("model")
+    head = {
+        "id": f"{form.prefix}{uuid.uuid4().hex}",
+        "created": int(time.time()),
+        "model": name,
+        "system_fingerprint": "fp_wgpu_backend",
+    }
+    if fields.switch("stream", default=False):
+        options = Fields(fields.get("stream_options", dict) or {}, where="stream_options.")
+        counts = options.switch("include_usage", default=False)
+        lines = _events(state, name, wanted, form, {**head, "object": form.chunk}, counts=counts)
+        return StreamingResponse(await begun(lines), media_type="text/event-stream")
+
+    async def whole() -> dict[str, Any]:
+        async with state.using(name) as loaded:
+            said = await Answer(loaded, wanted).whole()
+        choices = [
+            {**form.whole(i, each), "finish_reason": _reason(each, called=bool(each.tool_calls))}
+            for i, each in enumerate(said)
+        ]
+        usage = _usage([each.finish.usage for each in said if each.finish is not None])
+        return {**head, "object": form.kind, "choices": choices, "usage": usage}
+
+    return JSONResponse(await until_gone(request, whole()))
+
+
+async def _events(
+    state: State,
+    name: str,
+    wanted: Wanted,
+    form: _Chat | _Completion,
+    head: dict[str, Any],
+    *,
+    counts: bool,
+) -> AsyncIterator[bytes]:
+    """Events of a streamed answer."""
+    calls, usages = [0] * wanted.choices, list[Usage]()
+    began: set[int] = set()
+
+    def event(choices: list[dict[str, Any]], **more: Any) -> bytes:  # noqa: ANN401
+        return b"data: " + json.dumps({**head, "choices": choices, **more}).encode() + b"\n\n"
+
+    try:
+        async with state.using(name) as loaded:
+            async for told in Answer(loaded, wanted):
+                first = None if told.choice in began else form.first(told.choice)
+                began.add(told.choice)
+                if first is not None:
+                    yield event([first])
+                said = Said.nothing()
+                said.add(told)
+                if any(parts_of(told)) or told.logprobs:
+                    piece = form.piece(told.choice, said, calls[told.choice])
+                    yield event([{**piece, "finish_reason": None}])
+                calls[told.choice] += len(said.tool_calls)
+                if told.finish is not None:
+                    usages.append(told.finish.usage)
+                    last = form.piece(told.choice, Said.nothing(), 0)
+                    reason = _reason(said, called=bool(calls[told.choice]))
+                    yield event([{**last, "finish_reason": reason}])
+    except Exception as error:
+        if not began:
+            raise
+        told_error = {"message": message_of(error), "code": status_of(error)}
+        yield b"data: " + json.dumps({"error": told_error}).encode() + b"\n\n"
+        return
+    if counts:
+        yield event([], usage=_usage(usages))
+    yield b"data: [DONE]\n\n"

@@ -1,0 +1,177 @@
+"""What all routes share: the store, the models that are loaded, settings, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import Stored, open_stored
+from wgpu_backend.server.pool import Loaded, Open, Pool
+from wgpu_backend.server.wanted import RequestError
+
+Result = TypeVar("Result")
+_DURATION = re.compile(r"([+-]?\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a server runs.
+
+    Parameters
+    ----------
+    store : Store
+    open_model : callable
+        Loads a model with a context of so many positions.
+    fixed : mapping of str to Stored
+        Models beside the store's, such as ``story``.
+    version : str
+    hosts : tuple of str
+        Names by which the server may be called; empty for any.
+    origins : tuple of str
+        Of pages that may call it; ``*`` for all.
+    api_key : str
+        Empty where anybody may call.
+    keep_seconds : float
+        How long models stay; negative for ever.
+    max_loaded, max_queue, max_body : int
+        Models at once, requests that wait for each, bytes of a request.
+    """
+
+    store: Store
+    open_model: Open
+    fixed: dict[str, Stored] = field(default_factory=dict[str, Stored])
+    version: str = ""
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    api_key: str = ""
+    keep_seconds: float = 300.0
+    max_loaded: int = 3
+    max_queue: int = 512
+    max_body: int = 64 << 20
+
+
+class State:
+    """What the routes work with.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = settings.store
+        self.pool = Pool(
+            settings.open_model, settings.keep_seconds, settings.max_loaded, settings.max_queue
+        )
+
+    def find(self, name: str) -> Stored:
+        """A model by its name.
+
+        Raises
+        ------
+        ModelNotFound
+        """
+        if name in self.settings.fixed:
+            return self.settings.fixed[name]
+        try:
+            parsed = ModelName.parse(name)
+        except StoreError as error:
+            raise RequestError(400, str(error)) from None
+        key = str(parsed)
+        if key.removesuffix(":latest") in self.settings.fixed:
+            return self.settings.fixed[key.removesuffix(":latest")]
+        try:
+            return open_stored(self.store, parsed)
+        except ModelNotFound:
+            raise ModelNotFound(f"model '{name}' not found") from None
+
+    @asynccontextmanager
+    async def using(
+        self, name: str, num_ctx: int | None = None, keep_alive: object = None
+    ) -> AsyncGenerator[Loaded]:
+        """Hold a model by its name."""
+        stored = await run_in_threadpool(self.find, name)
+        keep = None if keep_alive is None else seconds_of(keep_alive)
+        own = stored.parameters.get("num_ctx")
+        async with self.pool.using(stored, num_ctx if num_ctx is not None else own, keep) as found:
+            yield found
+
+
+def seconds_of(keep_alive: object) -> float:
+    """Seconds of a ``keep_alive``: a number, or a text such as ``5m``; negative for ever.
+
+    Raises
+    ------
+    RequestError
+        It is neither.
+    """
+    if isinstance(keep_alive, int | float) and not isinstance(keep_alive, bool):
+        return float(keep_alive)
+    text = str(keep_alive).strip()
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    sign = -1.0 if text.startswith("-") else 1.0
+    rest = text.lstrip("+-")
+    parts = _DURATION.findall(rest)
+    if not parts or "".join(number + unit for number, unit in parts) != rest:
+        raise RequestError(400, f"keep_alive: {text[:40]!r}, needs a duration such as 5m, 1h30m")
+    return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+async def until_gone(request: Request, work: Awaitable[Result]) -> Result:
+    """What `work` gives; it is cancelled where the client goes away.
+
+    Raises
+    ------
+    RequestError
+        The client has gone.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise RequestError(499, "the client has gone")
+    finally:
+        for each in (task, gone):
+            if not each.done():
+                each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return
+
+
+async def begun(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same lines, the first of which is there: what fails before it has a status of its own."""
+    try:
+        first = await anext(lines)
+    except StopAsyncIteration:
+        return _rest(None, lines)
+    return _rest(first, lines)
+
+
+async def _rest(first: bytes | None, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first is not None:
+        yield first
+    async for line in lines:
+        yield line

@@ -1,0 +1,108 @@
+"""What every API asks of an answer, in one form, and errors as statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wgpu_backend.errors import (
+    BackendError,
+    CacheFull,
+    ContextFull,
+    DTypeError,
+    ModelNotFound,
+    OptionError,
+    OutOfMemory,
+    QueueFull,
+    StoreError,
+    TemplateError,
+)
+
+RETRY_SECONDS = 1
+_BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError)
+_BUSY = (QueueFull, CacheFull, OutOfMemory)
+# Of Ollama's options, those that say how another engine is to run, or that it no longer knows.
+_WITHOUT_MEANING = {
+    "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "numa", "use_mlock", "low_vram",
+    "f16_kv", "vocab_only", "logits_all", "penalize_newline", "mirostat", "mirostat_tau",
+    "mirostat_eta", "tfs_z", "draft_num_predict",
+}  # fmt: skip
+
+
+class RequestError(Exception):
+    """A request that cannot be served.
+
+    Parameters
+    ----------
+    status : int
+        Of HTTP.
+    message : str
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def status_of(error: Exception) -> int:
+    """Status of HTTP that an error is told with."""
+    if isinstance(error, RequestError):
+        return error.status
+    if isinstance(error, ModelNotFound):
+        return 404
+    if isinstance(error, _BUSY):
+        return 503
+    return 400 if isinstance(error, _BAD_REQUEST) else 500
+
+
+def message_of(error: Exception) -> str:
+    """What a client is told; of errors that nobody foresaw, only their kind."""
+    if isinstance(error, BackendError | RequestError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"internal error: {type(error).__name__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An answer that is asked for.
+
+    Parameters
+    ----------
+    messages : sequence of mappings or None
+        A conversation; None where `prompt` is to be continued as it is.
+    prompt : str or sequence of int
+    options : mapping
+        By Ollama's names.
+    before : sequence of int
+        Tokens of what was said before, in front of the conversation.
+    tools : sequence of mappings
+    think : bool, str or None
+        None for what the model does by itself.
+    truncate : bool
+        Leave out the oldest messages where the context has no room.
+    shift : bool
+        Go on where the context is full.
+    logprobs : int or None
+    logit_bias : mapping
+    choices : int
+    """
+
+    messages: Sequence[Mapping[str, Any]] | None
+    prompt: str | Sequence[int] = ""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    before: Sequence[int] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
+    think: bool | str | None = None
+    truncate: bool = True
+    shift: bool = False
+    logprobs: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    choices: int = 1
+
+
+def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without those that mean nothing here."""
+    return {name: value for name, value in options.items() if name not in _WITHOUT_MEANING}
