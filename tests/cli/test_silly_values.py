@@ -26,6 +26,7 @@ WRONG = {
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
     "type": ("", "q9", "f8", *NO_TEXT),
+    "num_parallel": (*NO_COUNT, "0", "33"),
     "chunks": ("0", *NO_COUNT), "threads": ("0", *NO_COUNT), "imatrix": NO_FILE,
     "lora": NO_FILE, "control_vector": NO_FILE, "lora_scaled": NO_FILE,
     "control_vector_scaled": NO_FILE, "control_vector_layer_range": NO_COUNT,
@@ -36,7 +37,7 @@ WRONG = {
     "stop": ("",),
 }  # fmt: skip
 # A text may be anything, and a flag has no value.
-ANYTHING = {"system", "prompt"}
+ANYTHING = {"system", "prompt", "api_key"}
 GIVEN = {
     "run": "{} hi --device cpu", "show": "{}", "tokenize": "{} hi",
     "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu",
@@ -44,6 +45,7 @@ GIVEN = {
     "perplexity": "{} text.txt --device cpu",
     "bench": "{} --device cpu", "profile": "{} --device cpu", "graph": "{} --device cpu",
     "devices": "", "tune": "", "op check": "ops.py", "op bench": "ops.py",
+    "serve": "",
 }  # fmt: skip
 
 
