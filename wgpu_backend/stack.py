@@ -16,7 +16,7 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
 from wgpu_backend.nn.rope import Factors
-from wgpu_backend.ops.rope.options import STREAMS, Sectioning
+from wgpu_backend.ops.rope.options import POSITION_AXES, Sectioning
 
 EMBEDDINGS = "embeddings"
 
@@ -165,9 +165,11 @@ class Stack(Model):
         if self.sectioning is None or key not in self.config:
             return {}
         sections = self.config.ints(key)
-        if len(sections) not in (STREAMS - 1, STREAMS):
-            raise self.fail(f"{key} has {len(sections)} values, needs {STREAMS - 1} or {STREAMS}")
-        padded = (*sections, *[0] * (STREAMS - len(sections)))
+        if len(sections) not in (POSITION_AXES - 1, POSITION_AXES):
+            raise self.fail(
+                f"{key} has {len(sections)} values, needs {POSITION_AXES - 1} or {POSITION_AXES}"
+            )
+        padded = (*sections, *[0] * (POSITION_AXES - len(sections)))
         return {"sections": padded, "sectioning": self.sectioning}
 
     @cached_property

@@ -71,41 +71,41 @@ def of_four(rng, tokens):
 def test_sections_turn_by_their_own_positions(any_executor, rng, flat):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
     options = RopeOptions(32, sections=(4, 6, 5, 1))
-    stream = np.repeat([0, 1, 2, 3], (4, 6, 5, 1))
+    axis = np.repeat([0, 1, 2, 3], (4, 6, 5, 1))
     with Context(any_executor) as ctx:
         positions = ctx.from_numpy(at.reshape(-1) if flat else at)
         got = tensor(ctx, x).rope_with(positions, options).numpy()
         other = Rotary(options)(tensor(ctx, x), positions).numpy()
-    near(got, turned(x, at[stream].T * powers(16)))
+    near(got, turned(x, at[axis].T * powers(16)))
     np.testing.assert_array_equal(got, other)
 
 
 def test_sections_begin_anew_where_pairs_are_left(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
-    stream = np.tile(np.repeat([0, 1, 2], (2, 3, 3)), 2)
+    axis = np.tile(np.repeat([0, 1, 2], (2, 3, 3)), 2)
     with Context(executor) as ctx:
         options = RopeOptions(32, sections=(2, 3, 3, 0))
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
-    near(got, turned(x, at[stream].T * powers(16)))
+    near(got, turned(x, at[axis].T * powers(16)))
 
 
 def test_interleaved_sections_alternate_while_they_last(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
     # Of 16 pairs: time 6, height 5, width 4; the last of each third of a turn falls to the fourth.
-    stream = np.array([0, 1, 2] * 4 + [0, 1, 3] + [0])
+    axis = np.array([0, 1, 2] * 4 + [0, 1, 3] + [0])
     with Context(executor) as ctx:
         options = RopeOptions(32, sections=(6, 5, 4, 1), sectioning="interleaved")
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
-    near(got, turned(x, at[stream].T * powers(16)))
+    near(got, turned(x, at[axis].T * powers(16)))
 
 
 def test_vision_sections_have_frequencies_from_the_first_on(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
-    stream = np.repeat([0, 1], 8)
+    axis = np.repeat([0, 1], 8)
     with Context(executor) as ctx:
         options = RopeOptions(32, sections=(8, 8, 8, 8), sectioning="vision")
         got = tensor(ctx, x).rope_with(ctx.from_numpy(at), options).numpy()
-    near(got, turned(x, at[stream].T * np.tile(powers(8), 2)))
+    near(got, turned(x, at[axis].T * np.tile(powers(8), 2)))
 
 
 def test_layers_share_a_table(full, rng):
@@ -157,12 +157,12 @@ def test_freqs_are_positions_a_radian(executor, rng):
 
 @pytest.mark.parametrize("tokens", [1, 33])
 def test_tables_of_streams_agree_with_numpy(any_executor, check, rng, tokens):
-    at, streams = of_four(rng, tokens), rng.integers(0, 4, 9)
+    at, axes = of_four(rng, tokens), rng.integers(0, 4, 9)
     frequencies = powers(9).astype("f4")
 
     def build(ctx):
-        how = (ctx.from_numpy(frequencies), ctx.from_numpy(streams))
-        return ctx.from_numpy(at).rope_table_streams(*how, magnitude=1.5)
+        how = (ctx.from_numpy(frequencies), ctx.from_numpy(axes))
+        return ctx.from_numpy(at).rope_table_axes(*how, magnitude=1.5)
 
     check(any_executor, build, limit=1e-12)
 
@@ -176,5 +176,5 @@ def test_what_does_not_fit_is_refused(full):
             x.rope_with(ctx.zeros(3, dtype=I32), four)
         with pytest.raises(ShapeError, match=r"x is \(3, 2, 32\), needs \(batch, heads,"):
             x.rope_from(0, dims=32)
-        with pytest.raises(ShapeError, match=r"streams is \(3,\), frequencies has 4 pairs"):
-            ctx.zeros(8, dtype=I32).rope_table_streams(ctx.zeros(4), ctx.zeros(3, dtype=I32))
+        with pytest.raises(ShapeError, match=r"axes is \(3,\), frequencies has 4 pairs"):
+            ctx.zeros(8, dtype=I32).rope_table_axes(ctx.zeros(4), ctx.zeros(3, dtype=I32))

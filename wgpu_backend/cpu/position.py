@@ -15,16 +15,16 @@ def rope_table(positions: Array, frequencies: Array, *, magnitude: float = 1.0) 
 
 
 @twin
-def rope_table_streams(
+def rope_table_axes(
     positions: Array,
     frequencies: Array,
-    streams: Array,
+    axes: Array,
     *,
     count: int = 4,
     magnitude: float = 1.0,
 ) -> Array:
     """Cosine and sine of the position that each pair turns by."""
-    chosen = positions.reshape(count, -1)[streams].T
+    chosen = positions.reshape(count, -1)[axes].T
     angles = chosen.astype(np.float32) * frequencies
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.float32(magnitude)
 

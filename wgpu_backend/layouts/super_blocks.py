@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Planes = dict[str, Bytes]
 # NumPy's, since Python's integers would widen the types.
-BIT, CRUMB, LOW, NIBBLE = np.uint8(1), np.uint8(3), np.uint8(15), np.uint8(4)
+BIT, BITS2, LOW, NIBBLE = np.uint8(1), np.uint8(3), np.uint8(15), np.uint8(4)
 _PAIRS = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
 
 
@@ -38,7 +38,7 @@ def _bits(values: Bytes) -> Bytes:
 def _unpacked_bits2(quants: Bytes) -> Bytes:
     """Two-bit values of a K-quant: 32 bytes hold four groups of 32, the first lowest."""
     count = len(quants)
-    return ((quants.reshape(count, -1, 1, 32) >> _PAIRS) & CRUMB).reshape(count, -1, 32)
+    return ((quants.reshape(count, -1, 1, 32) >> _PAIRS) & BITS2).reshape(count, -1, 32)
 
 
 def _k_quants(quants: Bytes) -> Bytes:
@@ -73,7 +73,7 @@ def _q3_k(blocks: Bytes) -> Planes:
 def _q3_k_scales(packed: Bytes) -> Bytes:
     """Twelve bytes, regrouped: the low nibbles of 16 scales in order, then their high two bits."""
     low = np.concatenate([packed[:, :8] & LOW, packed[:, :8] >> NIBBLE], axis=1)
-    high = ((packed[:, None, 8:] >> _PAIRS) & CRUMB).reshape(-1, 4, 4)
+    high = ((packed[:, None, 8:] >> _PAIRS) & BITS2).reshape(-1, 4, 4)
     high = np.bitwise_or.reduce(high << _PAIRS[:, 0], axis=-1)
     return np.concatenate([low[:, ::2] | (low[:, 1::2] << NIBBLE), high], axis=1)
 

@@ -28,7 +28,7 @@ from wgpu_backend.ops.moe import experts, route
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import norm, reduction, scan
 from wgpu_backend.ops.rope import position
-from wgpu_backend.ops.rope.options import STREAMS, RopeOptions
+from wgpu_backend.ops.rope.options import POSITION_AXES, RopeOptions
 from wgpu_backend.ops.rows import indexing, scatter, taking, writing
 from wgpu_backend.ops.sampling import sampling, sorting
 from wgpu_backend.ops.shape import copying, shaping, triangular
@@ -223,7 +223,7 @@ class Tensor(Operators):
     gated_linear = Method(head_scans.gated_linear)
     wkv7 = Method(head_scans.wkv7)
     selective_scan = Method(head_scans.selective_scan)
-    rope_table_streams = Method(position.rope_table_streams)
+    rope_table_axes = Method(position.rope_table_axes)
 
     def rope_with(
         self, positions: Tensor, options: RopeOptions, factors: Tensor | None = None
@@ -323,9 +323,9 @@ def _rope_table(positions: Tensor, options: RopeOptions, factors: Tensor | None)
         frequencies = frequencies.div(factors)
     if not options.sections:
         return positions.rope_table(frequencies, magnitude=options.magnitude)
-    streams = context.from_numpy(options.streams)
-    return positions.rope_table_streams(
-        frequencies, streams, count=STREAMS, magnitude=options.magnitude
+    axes = context.from_numpy(options.axes)
+    return positions.rope_table_axes(
+        frequencies, axes, count=POSITION_AXES, magnitude=options.magnitude
     )
 
 

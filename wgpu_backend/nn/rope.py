@@ -94,6 +94,6 @@ class Rotary:
         frequencies = context.from_numpy(self._frequencies)
         if count == 1:
             return positions.rope_table(frequencies, magnitude=magnitude)
-        streams = self.options.streams
-        streams = context.from_numpy(np.where(streams < count, streams, 0))
-        return positions.rope_table_streams(frequencies, streams, count=count, magnitude=magnitude)
+        axes = self.options.axes
+        axes = context.from_numpy(np.where(axes < count, axes, 0))
+        return positions.rope_table_axes(frequencies, axes, count=count, magnitude=magnitude)

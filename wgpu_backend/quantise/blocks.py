@@ -14,13 +14,13 @@ Bytes = NDArray[np.uint8]
 Quantiser = Callable[[Floats, Floats | None, Floats | None], Bytes]
 
 
-def halves(scales: Floats) -> Bytes:
+def f16_bytes(scales: Floats) -> Bytes:
     """Scales (n,) as f16, (n, 2)."""
     return scales.astype("<f2").view(np.uint8).reshape(-1, 2)
 
 
 def widened(stored: Bytes) -> Floats:
-    """Scales (n,) that `halves` stored."""
+    """Scales (n,) that `f16_bytes` stored."""
     return stored.view("<f2")[:, 0].astype(np.float32)
 
 
@@ -56,7 +56,7 @@ def pairs(quants: Bytes, span: int) -> Bytes:
     return joined(4, parts[:, :, 0], parts[:, :, 1]).reshape(len(quants), -1)
 
 
-def crumbs(quants: Bytes) -> Bytes:
+def bits2(quants: Bytes) -> Bytes:
     """Two bits a value: values i, i + 32, i + 64 and i + 96 of each 128 share a byte."""
     parts = quants.reshape(len(quants), -1, 4, 32)
     return joined(2, *(parts[:, :, i] for i in range(4))).reshape(len(quants), -1)

@@ -7,7 +7,7 @@ import numpy as np
 from wgpu_backend.quantise.blocks import (
     Bytes,
     error_weights,
-    halves,
+    f16_bytes,
     in_blocks,
     in_groups,
     joined,
@@ -25,7 +25,7 @@ _NUMBERS = np.array(
 _CELLS = np.arange(-254, 228, dtype=np.float32)
 _NEAREST = np.searchsorted(_NUMBERS[1:] + _NUMBERS[:-1], _CELLS, side="right").astype(np.uint8)
 _NEAREST_NUMBER = _NUMBERS[_NEAREST]
-# Twice the halves between magnitudes 0, 1, 2, 3, 4, 6, 8 and 12; a tie goes to the smaller one.
+# Twice the midpoints between magnitudes 0, 1, 2, 3, 4, 6, 8 and 12; a tie goes to the smaller one.
 _FP4_CELLS = np.searchsorted([1, 3, 5, 7, 10, 14, 20], np.arange(33), side="left").astype(np.uint8)
 
 
@@ -34,7 +34,7 @@ def iq4_nl(values: Floats, importance: Floats | None, mean_square: Floats | None
     x = in_groups(values, 32)
     scale = _search(x, _weights(values, importance))
     quants = _NEAREST[_cells(reciprocal(scale) * x)]
-    return np.hstack([halves(scale), pairs(in_blocks(quants, len(values)), 32)])
+    return np.hstack([f16_bytes(scale), pairs(in_blocks(quants, len(values)), 32)])
 
 
 def iq4_xs(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
@@ -48,7 +48,7 @@ def iq4_xs(values: Floats, importance: Floats | None, mean_square: Floats | None
     parts = (bits >> np.uint8(4)).reshape(count, 2, 4)
     upper = joined(2, *(parts[..., i] for i in range(4)))
     lower = joined(4, nibbles(bits[:, ::2]), nibbles(bits[:, 1::2]))
-    return np.hstack([halves(scale), upper, lower, pairs(in_blocks(quants, count), 32)])
+    return np.hstack([f16_bytes(scale), upper, lower, pairs(in_blocks(quants, count), 32)])
 
 
 def mxfp4(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from wgpu_backend.quantise.blocks import (
     Bytes,
     error_weights,
-    halves,
+    f16_bytes,
     in_blocks,
     in_groups,
     nibbles,
@@ -58,13 +58,13 @@ def q8_0(values: Floats, importance: Floats | None, mean_square: Floats | None) 
     scale = np.abs(values).max(axis=1) / np.float32(127)
     rounded = half_away(values * reciprocal(scale)[:, None])
     quants = np.fmin(np.fmax(rounded, -127), 127).astype(np.int8)
-    return np.hstack([halves(scale), quants.view(np.uint8)])
+    return np.hstack([f16_bytes(scale), quants.view(np.uint8)])
 
 
 def q1_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """f16 mean magnitude of 128 values, and their signs, 1 where the value is not negative."""
     scale = total(np.abs(in_groups(values, 128))) / np.float32(128)
-    return np.hstack([halves(scale), np.packbits(values >= 0, axis=1, bitorder="little")])
+    return np.hstack([f16_bytes(scale), np.packbits(values >= 0, axis=1, bitorder="little")])
 
 
 def _symmetric(
@@ -73,11 +73,11 @@ def _symmetric(
     if importance is not None and mean_square is not None:
         weights = error_weights(importance, values, mean_square)
         scale, quants = symmetric(in_groups(values, 32), in_groups(weights, 32), steps)
-        return halves(scale), in_blocks(quants, len(values))
+        return f16_bytes(scale), in_blocks(quants, len(values))
     scale = peak(values.T) / np.float32(-steps)
     # The value of largest magnitude is -steps; one as large of the other sign is cut off.
     raised = values * reciprocal(scale)[:, None] + np.float32(steps + 0.5)
-    return halves(scale), _cut(raised, 2 * steps - 1)
+    return f16_bytes(scale), _cut(raised, 2 * steps - 1)
 
 
 def _affine(
@@ -87,12 +87,12 @@ def _affine(
         weights = error_weights(importance, values, mean_square)
         x, w = in_groups(values, 32), in_groups(weights, 32)
         scale, minimum, quants = affine(x, w, top, 36, -0.9, 0.05)
-        return halves(scale), halves(-minimum), in_blocks(quants, len(values))
+        return f16_bytes(scale), f16_bytes(-minimum), in_blocks(quants, len(values))
     low = lowest(values.T)
     # Adding 0 takes the sign off 0, which a block of 0 and -0 would have.
     scale = (values.max(axis=1) - low + np.float32(0)) / np.float32(top)
     raised = (values - low[:, None]) * reciprocal(scale)[:, None] + np.float32(0.5)
-    return halves(scale), halves(low), _cut(raised, top)
+    return f16_bytes(scale), f16_bytes(low), _cut(raised, top)
 
 
 def _cut(raised: Floats, top: int) -> Bytes:

@@ -7,9 +7,9 @@ import numpy as np
 from wgpu_backend.quantise.blocks import (
     Bytes,
     bit_planes,
-    crumbs,
+    bits2,
     error_weights,
-    halves,
+    f16_bytes,
     in_blocks,
     in_groups,
     joined,
@@ -44,9 +44,7 @@ def q2_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
         found = _searched(15, search[0], search[1], weights, len(values))
     scale, low, scales, lows = found
     quants = _requantised(x, search[2], 3, scale, low, scales, lows)
-    return np.hstack(
-        [joined(4, scales, lows).T, crumbs(in_blocks(quants, len(values))), scale, low]
-    )
+    return np.hstack([joined(4, scales, lows).T, bits2(in_blocks(quants, len(values))), scale, low])
 
 
 def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
@@ -60,10 +58,10 @@ def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
         scales, quants = symmetric(x, weights, 4)
         sums = total(weights).reshape(16, count)
         found, stored = symmetric(scales.reshape(16, count), sums, 32)
-        scale = halves(found)
+        scale = f16_bytes(found)
         stored -= 32
     quants = in_blocks(_requantised_signed(x, quants, 4, scale, stored), count)
-    low_bits = crumbs(quants & np.uint8(3))
+    low_bits = bits2(quants & np.uint8(3))
     scales = _scales_q3((stored.T + 32).astype(np.uint8))
     return np.hstack([bit_planes(quants > 3), low_bits, scales, scale])
 
@@ -92,7 +90,7 @@ def q6_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
     low = nibbles(quants).reshape(count, 2, 2, 2, 32)
     low_bits = joined(4, low[:, :, 0], low[:, :, 1]).reshape(count, 128)
     scales = stored.T.astype(np.int8).view(np.uint8)
-    return np.hstack([low_bits, crumbs(quants >> np.uint8(4)), scales, scale])
+    return np.hstack([low_bits, bits2(quants >> np.uint8(4)), scales, scale])
 
 
 def _groups_of_32(
@@ -132,7 +130,7 @@ def _largest_as(
 def _share(top: int, scales: Floats) -> tuple[Bytes, Bytes]:
     largest = np.fmax(scales.max(axis=0), np.float32(0))
     inverse = np.where(largest > 0, np.float32(top) / largest, np.float32(0))
-    return halves(largest / np.float32(top)), clipped(inverse * scales, 0, top).astype(np.uint8)
+    return f16_bytes(largest / np.float32(top)), clipped(inverse * scales, 0, top).astype(np.uint8)
 
 
 def _searched(
@@ -142,7 +140,7 @@ def _searched(
     sums = total(weights).reshape(-1, count)
     scale, stored = positive(scales.reshape(-1, count), sums, top)
     low, stored_low = positive(lows.reshape(-1, count), sums, top)
-    return halves(scale), halves(low), stored.astype(np.uint8), stored_low.astype(np.uint8)
+    return f16_bytes(scale), f16_bytes(low), stored.astype(np.uint8), stored_low.astype(np.uint8)
 
 
 def _signed_scales(scales: Floats, low: int, high: int) -> tuple[Bytes, Floats]:
@@ -150,7 +148,7 @@ def _signed_scales(scales: Floats, low: int, high: int) -> tuple[Bytes, Floats]:
     top = peak(scales)
     inverse = np.float32(-low) / top
     some = np.abs(top) > (0 if high == 31 else _NOTHING)
-    scale = halves(np.where(some, 1 / inverse, np.float32(0)))
+    scale = f16_bytes(np.where(some, 1 / inverse, np.float32(0)))
     stored = clipped(inverse * scales, -low, high)
     return scale, np.where(some, stored, np.float32(-low if high == 31 else 0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.quantise.blocks import Bytes, crumbs, halves
+from wgpu_backend.quantise.blocks import Bytes, bits2, f16_bytes
 from wgpu_backend.quantise.search import Floats, half_away, reciprocal
 
 
@@ -16,13 +16,13 @@ def tq1_0(values: Floats, importance: Floats | None, mean_square: Floats | None)
     last = np.concatenate(
         [trits[:, 240:].reshape(-1, 4, 4), np.zeros((len(values), 1, 4), "u2")], 1
     )
-    return np.hstack([*(_base_3(part) for part in (first, second, last)), halves(scale)])
+    return np.hstack([*(_base_3(part) for part in (first, second, last)), f16_bytes(scale)])
 
 
 def tq2_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """Two bits a value."""
     scale, trits = _trits(values)
-    return np.hstack([crumbs(trits.astype(np.uint8)), halves(scale)])
+    return np.hstack([bits2(trits.astype(np.uint8)), f16_bytes(scale)])
 
 
 def _trits(values: Floats) -> tuple[Floats, np.ndarray]:

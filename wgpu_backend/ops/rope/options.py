@@ -13,7 +13,7 @@ from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError, ShapeError
 
 SCALINGS = ("linear", "yarn", "longrope", "none")
-STREAMS = 4  # positions of a token where it has several: time, height, width, another
+POSITION_AXES = 4  # positions of a token where it has several: time, height, width, another
 Sectioning = Literal["blocks", "interleaved", "vision"]
 
 
@@ -68,9 +68,10 @@ class RopeOptions:
             raise ModelError(f"rope: {self.dims} dimensions, needs an even number of at least 2")
         if not self.base > 0 or not self.scale > 0:
             raise ModelError(f"rope: base {self.base} and scale {self.scale}, need more than 0")
-        if self.sections and (len(self.sections) != STREAMS or sum(self.sections) < 1):
+        if self.sections and (len(self.sections) != POSITION_AXES or sum(self.sections) < 1):
             raise ModelError(
-                f"rope: sections are {self.sections}, needs {STREAMS} that add up to 1 or more"
+                f"rope: sections are {self.sections}, "
+                f"needs {POSITION_AXES} that add up to 1 or more"
             )
 
     @classmethod
@@ -144,7 +145,7 @@ class RopeOptions:
         return self.attention * (1 + 0.1 * math.log(1 / self.scale))
 
     @property
-    def streams(self) -> NDArray[np.int32]:
+    def axes(self) -> NDArray[np.int32]:
         """Which of its token's positions each pair turns by.
 
         Returns
@@ -159,7 +160,7 @@ class RopeOptions:
         if self.sectioning == "interleaved":
             of_three = place % 3
             inside = place < 3 * np.array(self.sections)[of_three]
-            return np.where(inside, of_three, STREAMS - 1).astype(np.int32)
+            return np.where(inside, of_three, POSITION_AXES - 1).astype(np.int32)
         return np.searchsorted(np.cumsum(self.sections), place, side="right").astype(np.int32)
 
     def _exponents(self, pairs: int) -> NDArray[np.float64]:
@@ -168,7 +169,7 @@ class RopeOptions:
         if self.sectioning != "vision" or not self.sections:
             return pair / pairs
         begins = np.cumsum((0, *self.sections[:-1]))
-        return 2 * (pair % sum(self.sections) - begins[self.streams]) / pairs
+        return 2 * (pair % sum(self.sections) - begins[self.axes]) / pairs
 
     def _ramp(self, pairs: int) -> NDArray[np.float64]:
         """One for pairs that turn fast, zero for those that turn slowly."""

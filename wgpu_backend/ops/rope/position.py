@@ -40,9 +40,9 @@ def rope_table(positions: Node, frequencies: Node, *, magnitude: float = 1.0) ->
     )
 
 
-@op(dense=("positions", "frequencies", "streams"), trusted=True)
-def rope_table_streams(
-    positions: Node, frequencies: Node, streams: Node, *, count: int = 4, magnitude: float = 1.0
+@op(dense=("positions", "frequencies", "axes"), trusted=True)
+def rope_table_axes(
+    positions: Node, frequencies: Node, axes: Node, *, count: int = 4, magnitude: float = 1.0
 ) -> Launch:
     """Cosine and sine where a token has several positions, such as time, height and width.
 
@@ -54,7 +54,7 @@ def rope_table_streams(
         All tokens' first positions, then all their second ones, and so on.
     frequencies : (pairs,), f32
         Radians per position.
-    streams : (pairs,), i32
+    axes : (pairs,), i32
         Which of its token's positions each pair turns by, ``0 … count - 1``.
     count : int
         Positions of a token.
@@ -68,13 +68,13 @@ def rope_table_streams(
     Raises
     ------
     ShapeError
-        The positions are no multiple of `count`, or `streams` is not as long as `frequencies`.
+        The positions are no multiple of `count`, or `axes` is not as long as `frequencies`.
     """
-    _require_streams(positions, frequencies, streams, count)
+    _require_axes(positions, frequencies, axes, count)
     tokens, pairs = positions.spec.size // count, frequencies.spec.shape[0]
     return Launch(
         Spec.dense((tokens, pairs, 2), F32),
-        {"positions": positions, "frequencies": frequencies, "streams": streams},
+        {"positions": positions, "frequencies": frequencies, "axes": axes},
         threads=tokens * pairs,
         params={
             "size": tokens * pairs,
@@ -87,13 +87,13 @@ def rope_table_streams(
     )
 
 
-def _require_streams(positions: Node, frequencies: Node, streams: Node, count: int) -> None:
-    name = "rope_table_streams"
+def _require_axes(positions: Node, frequencies: Node, axes: Node, count: int) -> None:
+    name = "rope_table_axes"
     require_rank(name, "positions", positions, 1, 2)
     require_rank(name, "frequencies", frequencies, 1, 1)
     require_dtype(name, "positions", positions, (I32,))
     require_dtype(name, "frequencies", frequencies, (F32,))
-    require_dtype(name, "streams", streams, (I32,))
+    require_dtype(name, "axes", axes, (I32,))
     shape, pairs = positions.spec.shape, frequencies.spec.shape[0]
     require(
         count > 0 and shape[0] % count == 0 and (len(shape) == 1 or shape[0] == count),
@@ -101,9 +101,9 @@ def _require_streams(positions: Node, frequencies: Node, streams: Node, count: i
         f"{name}: positions is {shape}, needs {count} for each token, ({count}, tokens)",
     )
     require(
-        streams.spec.shape == (pairs,),
+        axes.spec.shape == (pairs,),
         ShapeError,
-        f"{name}: streams is {streams.spec.shape}, frequencies has {pairs} pairs",
+        f"{name}: axes is {axes.spec.shape}, frequencies has {pairs} pairs",
     )
 
 
