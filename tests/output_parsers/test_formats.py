@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from wgpu_backend.errors import OptionError
 from wgpu_backend.output_parsers import (
     FORMATS,
+    Content,
     ToolCall,
     Whole,
     format_of,
@@ -288,3 +289,13 @@ def test_templates_tell_their_format(file, name, reasons):
 def test_an_unknown_format_is_an_error_with_those_there_are():
     with pytest.raises(OptionError, match="parser: 'toaster', known are harmony, deepseek"):
         parser_for("", name="toaster")
+
+
+@pytest.mark.parametrize("step", [1, 7, 5000])
+def test_what_is_too_long_for_a_header_of_harmony_is_text(step):
+    text = "<|channel|>" + "word " * 300 + "<|end|><|start|>assistant<|channel|>final<|message|>b"
+    pieces = [text[at : at + step] for at in range(0, len(text), step)]
+    assert parsed("harmony", "", pieces) == Whole("word " * 300 + "b", "", ())
+    parser = parser_for("", tools=TOOLS, name="harmony")
+    shown = parser.push("<|channel|>" + "word " * 300)
+    assert shown == [Content("word " * 300)]

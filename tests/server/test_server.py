@@ -180,7 +180,12 @@ def test_embeddings_of_both(client):
         ("/v1/completions", {"model": "tale", "prompt": "a", "n": 0}, 400, "n: 0"),
         ("/v1/chat/completions", {"model": "tale", "messages": []}, 400, "messages"),
         ("/v1/embeddings", {"model": "tale", "input": "a " * 999}, 400, "the context holds"),
-        ("/v1/rerank", {"model": "tale", "query": "a", "documents": ["b"]}, 500, ""),
+        (
+            "/v1/rerank",
+            {"model": "tale", "query": "a", "documents": ["b"]},
+            400,
+            '"tale" does not support rerank',
+        ),
     ],
 )
 def test_what_is_wrong_is_told(client, path, body, status, message):

@@ -61,14 +61,21 @@ class HarmonyParser(OutputParser):
 
     def _in_header(self) -> bool:
         assert self._header is not None
-        at = self._held.find(_MESSAGE)
+        at = self._held.find(_MESSAGE, 0, _MAX_HEADER + len(_MESSAGE))
         if at < 0:
-            return False
+            return self._no_header()
         header, self._held = self._held[:at], self._held[at + len(_MESSAGE) :]
-        recipient = _RECIPIENT.search(header[:_MAX_HEADER])
+        recipient = _RECIPIENT.search(header)
         self._header = None
         self._function = recipient[1] if recipient else ""
         self._kind = Thinking if "analysis" in header else Content
+        return True
+
+    def _no_header(self) -> bool:
+        """Whether what is held is too long for a header; then it is text for the user."""
+        if len(self._held) < _MAX_HEADER + len(_MESSAGE):
+            return False
+        self._header = None
         return True
 
     def _give(self, text: str, parts: list[Part]) -> None:

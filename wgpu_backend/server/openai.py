@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from wgpu_backend.errors import ModelError, TokenizerError
 from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server.answering import Answer, Said
 from wgpu_backend.server.embedding import embeddings
@@ -115,7 +116,10 @@ async def _ranked(state: State, fields: Fields) -> dict[str, Any]:
     )
     most = fields.get("top_n", int)
     async with state.using(name) as loaded:
-        scores = await run_in_threadpool(loaded.model.rerank, query, texts)
+        try:
+            scores = await run_in_threadpool(loaded.model.rerank, query, texts)
+        except (ModelError, TokenizerError) as error:
+            raise RequestError(400, f'"{name}" does not support rerank: {error}') from None
     order = sorted(range(len(texts)), key=lambda i: -scores[i])[:most]
     results: list[dict[str, Any]] = [
         {"index": i, "relevance_score": float(scores[i])} for i in order
