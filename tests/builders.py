@@ -112,10 +112,10 @@ def dequantised(path: Path) -> dict[str, np.ndarray]:
 
 def vocabulary() -> list[str]:
     """256 byte tokens, the merged ones, the specials: in id order."""
-    return [*_byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES), *SPECIALS]
+    return [*byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES), *SPECIALS]
 
 
-def _byte_alphabet() -> list[str]:
+def byte_alphabet() -> list[str]:
     """Printable stand-ins of the 256 bytes, as GPT-2's byte-level vocabularies write them."""
     keep = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     moved = iter(range(0x100, 0x200))

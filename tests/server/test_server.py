@@ -4,49 +4,24 @@ import asyncio
 import hashlib
 import json
 import threading
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
-from starlette.testclient import TestClient
-
 import wgpu_backend as wb
 from tests.model_store.registry import Registry
+from tests.server.serving import client_of, lines
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
-from wgpu_backend.server.app import make_app
-from wgpu_backend.server.serving_state import Settings, seconds_of
+from wgpu_backend.server.serving_state import seconds_of
 from wgpu_backend.server.wanted import RequestError
 
 FIXED = {"num_predict": 6, "seed": 1, "temperature": 0}
-HOSTS = ("testserver", "localhost")
-
-
-def opened(stored, num_ctx):
-    return wb.load(stored.path, device="cpu", num_ctx=num_ctx or 256, num_parallel=2)
-
-
-def client_of(root: Path, **more) -> TestClient:
-    store = Store(root)
-    wanted = Modelfile(str(bundled()), {"num_predict": 8}, system="")
-    create(store, ModelName.parse("tale"), wanted, root)
-    app = make_app(Settings(store, opened, version="1", hosts=HOSTS, **more))
-    return TestClient(app, raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     with client_of(tmp_path_factory.mktemp("store")) as client:
         yield client
-
-
-def lines(response):
-    assert response.status_code == 200, response.text
-    return [json.loads(line) for line in response.text.splitlines()]
 
 
 def events(response):
@@ -63,14 +38,15 @@ def test_what_the_server_is(client):
 
 
 def test_models_are_listed_and_shown(client):
-    [model] = client.get("/api/tags").json()["models"]
-    assert (model["name"], model["details"]["family"]) == ("tale:latest", "llama")
+    models = client.get("/api/tags").json()["models"]
+    found = [(model["name"], model["details"]["family"]) for model in models]
+    assert sorted(found) == [("actor:latest", "llama"), ("tale:latest", "llama")]
     shown = client.post("/api/show", json={"model": "tale"}).json()
     assert shown["capabilities"][0] == "completion"
     assert "PARAMETER num_predict 8" in shown["modelfile"]
     assert shown["model_info"]["general.architecture"] == "llama"
-    [listed] = client.get("/v1/models").json()["data"]
-    assert listed["id"] == "tale:latest"
+    listed = client.get("/v1/models").json()["data"]
+    assert sorted(each["id"] for each in listed) == ["actor:latest", "tale:latest"]
     assert client.get("/v1/models/tale").json()["id"] == "tale"
 
 

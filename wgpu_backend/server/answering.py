@@ -210,6 +210,19 @@ def engine_of(loaded: Loaded) -> Engine:
     return loaded.engine
 
 
+def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
+    """Tokens that an answer would continue.
+
+    Raises
+    ------
+    RequestError
+        The model cannot do what is asked for.
+    """
+    template = engine_of(loaded).model.prompter.template
+    _require_able(loaded, wanted, "" if template is None else template.source)
+    return [*wanted.before, *_tokens(loaded, wanted, None)]
+
+
 def _require_able(loaded: Loaded, wanted: Wanted, template: str) -> None:
     name = loaded.stored.entry.name
     if wanted.tools and not calls_tools(template):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from starlette.applications import Starlette
@@ -12,19 +12,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, ExceptionHandler
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.server import library, ollama, openai
+from wgpu_backend.server import anthropic, library, ollama, openai
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.failures import api_of, error_body
+from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.guard import Guard
 from wgpu_backend.server.metrics import metrics_text
 from wgpu_backend.server.serving_state import Settings, State
 from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError, message_of, status_of
 
 # What routes raise on purpose; Starlette logs others as its own, and raises them once more.
-_FORESEEN: tuple[type[Exception], ...] = (BackendError, RequestError, OSError)
-_KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
+_FORESEEN: tuple[type[Exception], ...] = (
+    BackendError, RequestError, OSError, HTTPException, Exception,
+)  # fmt: skip
 
 
 def make_app(settings: Settings) -> ASGIApp:
@@ -39,6 +42,9 @@ def make_app(settings: Settings) -> ASGIApp:
     callable
     """
     state = State(settings)
+    statuses: Counter[int] = Counter()
+    table = endpoints(state, statuses)
+    apis = {each.path: each.api for each in table if each.api != "others"}
 
     @asynccontextmanager
     async def living(_: Starlette) -> AsyncGenerator[None]:
@@ -51,35 +57,54 @@ def make_app(settings: Settings) -> ASGIApp:
                 await expiring
             await state.pool.close()
 
-    async def health(_: Request) -> Response:
+    app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=living)
+    for kind in _FORESEEN:
+        app.add_exception_handler(kind, _failing(apis, statuses))
+    return Guard(app, settings, apis)
+
+
+def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
+    """All endpoints of a server.
+
+    Parameters
+    ----------
+    state : State
+    statuses : mapping of int to int
+        How often each status of an error was sent.
+    """
+    return [
+        *library.endpoints(state),
+        *ollama.endpoints(state),
+        *openai.endpoints(state),
+        *anthropic.endpoints(state),
+        *_figures(state, statuses),
+    ]
+
+
+def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
+    async def health(_: Request, __: Fields) -> Response:
         return JSONResponse({"status": "ok"})
 
-    async def metrics(_: Request) -> Response:
+    async def metrics(_: Request, __: Fields) -> Response:
         text = await run_in_threadpool(metrics_text, state.pool.loaded(), statuses)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    statuses: Counter[int] = Counter()
-
-    async def failed(request: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else status_of(error)
-        statuses[status] += 1
-        told = str(error.detail) if isinstance(error, HTTPException) else message_of(error)
-        headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None
-        if not request.url.path.startswith("/v1/"):
-            return JSONResponse({"error": told}, status, headers)
-        kind = _KINDS.get(status, "api_error")
-        body = {"message": told, "type": kind, "param": None, "code": None}
-        return JSONResponse({"error": body}, status, headers)
-
-    routes = [
-        *library.routes(state),
-        *ollama.routes(state),
-        *openai.routes(state),
-        Route("/health", health),
-        Route("/metrics", metrics),
+    return [
+        Endpoint("others", "GET", "/health", "Whether the server is up", health),
+        Endpoint("others", "GET", "/metrics", "Figures for Prometheus", metrics),
     ]
-    app = Starlette(routes=routes, lifespan=living, exception_handlers={HTTPException: failed})
-    for kind in _FORESEEN:
-        app.add_exception_handler(kind, failed)
-    app.add_exception_handler(Exception, failed)
-    return Guard(app, settings)
+
+
+def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
+    async def failed(request: Request, error: Exception) -> Response:
+        status, told = status_of(error), message_of(error)
+        headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+        if isinstance(error, HTTPException):
+            status, told = error.status_code, str(error.detail)
+            headers = dict(error.headers or {})
+        statuses[status] += 1
+        path = request.url.path
+        body = error_body(apis.get(path) or api_of(path), status, told)
+        return JSONResponse(body, status, headers)
+
+    return failed

@@ -39,7 +39,7 @@ async def embeddings(state: State, fields: Fields, texts: list[str], *, truncate
     ContextFull
         A text is longer than the context, and is not to be cut.
     """
-    name, dimensions = fields.required("model"), fields.get("dimensions", int)
+    name, dimensions = state.named(fields), fields.get("dimensions", int)
     keep = fields.get("keep_alive", int, float, str)
     async with state.using(name, None, keep) as loaded:
         return await run_in_threadpool(

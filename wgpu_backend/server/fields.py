@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from starlette.requests import Request
 
+from wgpu_backend.server.forms import Form, require_kind
 from wgpu_backend.server.wanted import RequestError
 
 _MAX_DEPTH = 100
-_KINDS = {
-    str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list",
-    dict: "an object",
-}  # fmt: skip
 
 
 class Fields:
@@ -24,20 +20,29 @@ class Fields:
     Parameters
     ----------
     values : mapping
-    known : sequence of str
-        All names that there may be; empty for any.
+    form : mapping of str to Field or None
+        All fields that there may be; None for any.
     where : str
         What stands before names in messages.
     """
 
     def __init__(
-        self, values: Mapping[str, Any], known: Sequence[str] = (), where: str = ""
+        self, values: Mapping[str, Any], form: Form | None = None, where: str = ""
     ) -> None:
         self._values = values
         self._where = where
-        unknown = [name for name in values if known and name not in known]
-        if unknown:
-            raise RequestError(400, f"{where}{unknown[0][:60]}: no such field")
+        if form is not None:
+            self._check(form)
+
+    def _check(self, form: Form) -> None:
+        for name, value in self._values.items():
+            if name not in form:
+                raise RequestError(400, f"{self._where}{name[:60]}: no such field")
+            if value is not None:
+                form[name].check(self._where + name, value)
+        for name, field in form.items():
+            if field.required and self._values.get(name) in (None, ""):
+                raise RequestError(400, f"{self._where}{name} is required")
 
     def get(self, name: str, *kinds: type) -> Any:  # noqa: ANN401
         """Value of a field, None where it is not there.
@@ -50,14 +55,8 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return None
-        allowed = (*kinds, int) if float in kinds else kinds
-        wrong = isinstance(value, bool) and bool not in kinds
-        if wrong or not isinstance(value, allowed):
-            needed = " or ".join(_KINDS[kind] for kind in kinds)
-            raise RequestError(400, f"{self._where}{name}: {str(value)[:60]!r}, needs {needed}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise RequestError(400, f"{self._where}{name}: {value}, needs a finite number")
-        return cast("Any", value)
+        require_kind(self._where + name, value, kinds)
+        return value
 
     def text(self, name: str, default: str = "") -> str:
         """Text of a field."""
@@ -103,7 +102,7 @@ class Fields:
             raise RequestError(400, f"{self._where}{name}: {why}")
 
 
-async def fields_of(request: Request, known: Sequence[str] = ()) -> Fields:
+async def fields_of(request: Request, form: Form | None = None) -> Fields:
     """Fields of a request's body.
 
     Raises
@@ -111,17 +110,29 @@ async def fields_of(request: Request, known: Sequence[str] = ()) -> Fields:
     RequestError
         It is no JSON object, or has a field that is not known.
     """
-    body = await request.body()
-    depth = deepest = 0
-    for byte in body:
-        depth += (byte in b"{[") - (byte in b"}]")
-        deepest = max(deepest, depth)
-    if deepest > _MAX_DEPTH:
-        raise RequestError(400, f"body: JSON nested {deepest} deep, needs at most {_MAX_DEPTH}")
     try:
-        value: object = json.loads(body)
+        value: object = json.loads(await request.body())
     except ValueError as error:
         raise RequestError(400, f"body: no JSON: {error}") from None
+    except RecursionError:
+        raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep") from None
     if not isinstance(value, dict):
         raise RequestError(400, "body: needs a JSON object")
-    return Fields(cast("dict[str, Any]", value), known)
+    _require_flat(cast("object", value))
+    return Fields(cast("dict[str, Any]", value), form)
+
+
+def _require_flat(value: object) -> None:
+    """Refuse what templates and schemas would follow too deep."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [item for each in level for item in _inside(each)]
+        if not level:
+            return
+    raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep")
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wgpu_backend.server.failures import api_of, error_body
 from wgpu_backend.server.serving_state import Settings
 from wgpu_backend.server.wanted import RequestError
 
@@ -29,10 +30,13 @@ class Guard:
     app : callable
         Gets what passes.
     settings : Settings
+    apis : mapping of str to str
+        Whose errors the answers to a path are, see `Endpoint.api`.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, apis: Mapping[str, str]) -> None:
         self._app = app
+        self._apis = apis
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +54,9 @@ class Guard:
             self._require_key(headers, scope["path"])
             limited = self._limited(headers, scope, receive)
         except RequestError as error:
-            body = json.dumps({"error": str(error)}).encode()
+            path = scope["path"]
+            told = error_body(self._apis.get(path) or api_of(path), error.status, str(error))
+            body = json.dumps(told).encode()
             await _answer(send, error.status, body, _cors(origin) if error.status != 403 else ())
             return
         await self._app(scope, limited, _with_headers(send, _cors(origin)))

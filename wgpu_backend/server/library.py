@@ -14,7 +14,6 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from wgpu_backend.errors import StoreError
 from wgpu_backend.gguf_file import open_gguf
@@ -26,82 +25,105 @@ from wgpu_backend.model_store.pull import Progress, Puller
 from wgpu_backend.model_store.store import Entry
 from wgpu_backend.model_store.stored import Stored, create, details
 from wgpu_backend.output_parsers import calls_tools, thinks
-from wgpu_backend.server.fields import Fields, fields_of
+from wgpu_backend.server import forms
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError, message_of
 
+_LINES = "application/x-ndjson"
 _SHORT = 64  # values of a list that are shown
-_CREATE = (
-    "model", "name", "from", "files", "adapters", "template", "license", "system", "parameters",
-    "messages", "stream", "quantize", "renderer", "parser", "requires", "info",
-)  # fmt: skip
+_NAMES = {"model": forms.TEXT, "name": Field((str,), "an older word for model")}
+_SHOW = {
+    **_NAMES,
+    **forms.without_meaning("system", "template", "options"),
+    "verbose": Field((bool,), "give long lists, too"),
+}
+_COPY = {"source": Field((str,), required=True), "destination": Field((str,), required=True)}
+_PULL = {
+    **_NAMES,
+    "insecure": Field((bool,), "allow a registry without encryption"),
+    "stream": forms.STREAM,
+}
+_CREATE = {
+    **_NAMES,
+    **forms.without_meaning("renderer", "parser", "requires", "info"),
+    "from": Field((str,), "a model to begin with"),
+    "files": Field((dict,), "digests of blobs by names of files, one of GGUF"),
+    "adapters": Field((dict,), "digests of LoRA adapters by names of files"),
+    "template": forms.TEXT,
+    "license": Field((str, list)),
+    "system": forms.TEXT,
+    "parameters": forms.OBJECT,
+    "messages": forms.LIST,
+    "quantize": Field((str,), "is refused"),
+    "stream": forms.STREAM,
+}
 Tell = Callable[[dict[str, Any]], None]
 
 
-def routes(state: State) -> list[Route]:
-    """Routes over the store of a state."""
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the store of a state."""
     return [*_facts(state), *_changes(state), *_long(state)]
 
 
-def _facts(state: State) -> list[Route]:
-    async def root(_: Request) -> Response:
+def _facts(state: State) -> list[Endpoint]:
+    async def root(_: Request, __: Fields) -> Response:
         return PlainTextResponse("Ollama is running")  # clients look for these words
 
-    async def version(_: Request) -> Response:
+    async def version(_: Request, __: Fields) -> Response:
         return JSONResponse({"version": state.settings.version})
 
-    async def tags(_: Request) -> Response:
+    async def tags(_: Request, __: Fields) -> Response:
         return JSONResponse({"models": await run_in_threadpool(_tags, state)})
 
-    async def show(request: Request) -> Response:
-        fields = await fields_of(request)
+    async def show(_: Request, fields: Fields) -> Response:
         name = fields.text("model") or fields.required("name")
         verbose = fields.switch("verbose", default=False)
         return JSONResponse(await run_in_threadpool(_shown, state.find(name), verbose=verbose))
 
     return [
-        Route("/", root),
-        Route("/api/version", version),
-        Route("/api/tags", tags),
-        Route("/api/show", show, methods=["POST"]),
+        Endpoint("Ollama", "GET", "/", "Whether the server runs", root),
+        Endpoint("Ollama", "GET", "/api/version", "Version of the server", version),
+        Endpoint("Ollama", "GET", "/api/tags", "Models that there are", tags),
+        Endpoint("Ollama", "POST", "/api/show", "Facts about a model", show, _SHOW),
     ]
 
 
-def _changes(state: State) -> list[Route]:
-    async def copy(request: Request) -> Response:
-        fields = await fields_of(request, ("source", "destination"))
+def _changes(state: State) -> list[Endpoint]:
+    async def copy(_: Request, fields: Fields) -> Response:
         names = [ModelName.parse(fields.required(name)) for name in ("source", "destination")]
         await run_in_threadpool(state.store.copy, *names)
         return Response()
 
-    async def delete(request: Request) -> Response:
-        fields = await fields_of(request, ("model", "name"))
+    async def delete(_: Request, fields: Fields) -> Response:
         name = ModelName.parse(fields.text("model") or fields.required("name"))
         await state.pool.unload(str(name))
         await run_in_threadpool(state.store.remove, name)
         return Response()
 
-    async def blob(request: Request) -> Response:
+    async def blob(request: Request, _: Fields) -> Response:
         path = state.store.blob(request.path_params["digest"])
         if request.method == "HEAD":
             return Response(status_code=200 if path.is_file() else 404)
         await _received(state, request, path)
         return Response(status_code=201)
 
-    async def push(_: Request) -> Response:
+    async def push(_: Request, __: Fields) -> Response:
         raise RequestError(501, "push is not supported")
 
     return [
-        Route("/api/copy", copy, methods=["POST"]),
-        Route("/api/delete", delete, methods=["DELETE"]),
-        Route("/api/push", push, methods=["POST"]),
-        Route("/api/blobs/{digest}", blob, methods=["HEAD", "POST"]),
+        Endpoint("Ollama", "POST", "/api/copy", "Give a model another name", copy, _COPY),
+        Endpoint("Ollama", "DELETE", "/api/delete", "Remove a model", delete, _NAMES),
+        Endpoint("Ollama", "POST", "/api/push", "Bring a model to a registry", push, _PULL),
+        Endpoint("Ollama", "HEAD", "/api/blobs/{digest}", "Whether there is a blob", blob),
+        Endpoint("Ollama", "POST", "/api/blobs/{digest}", "Take in a blob", blob),
     ]
 
 
-def _long(state: State) -> list[Route]:
-    async def pull(request: Request) -> Response:
-        fields = await fields_of(request, ("model", "name", "insecure", "stream"))
+def _long(state: State) -> list[Endpoint]:
+    async def pull(_: Request, fields: Fields) -> Response:
         name = ModelName.parse(fields.text("model") or fields.required("name"))
         insecure = fields.switch("insecure", default=False)
 
@@ -114,8 +136,7 @@ def _long(state: State) -> list[Route]:
 
         return await _worked(work, fields)
 
-    async def make(request: Request) -> Response:
-        fields = await fields_of(request, _CREATE)
+    async def make(_: Request, fields: Fields) -> Response:
         name = ModelName.parse(fields.text("model") or fields.required("name"))
         wanted = _modelfile(state, fields)
 
@@ -125,8 +146,8 @@ def _long(state: State) -> list[Route]:
         return await _worked(work, fields)
 
     return [
-        Route("/api/pull", pull, methods=["POST"]),
-        Route("/api/create", make, methods=["POST"]),
+        Endpoint("Ollama", "POST", "/api/pull", "Bring a model here", pull, _PULL, _LINES),
+        Endpoint("Ollama", "POST", "/api/create", "Make a model", make, _CREATE, _LINES),
     ]
 
 
@@ -255,7 +276,7 @@ async def _worked(work: Callable[[Tell, threading.Event], None], fields: Fields)
     if fields.switch("stream", default=True):
         return StreamingResponse(
             (json.dumps(line).encode() + b"\n" async for line in lines),
-            media_type="application/x-ndjson",
+            media_type=_LINES,
         )
     last: dict[str, Any] = {}
     async for line in lines:

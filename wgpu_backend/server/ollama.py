@@ -10,44 +10,74 @@ from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from wgpu_backend.output_parsers import Content, Thinking, ToolCall
+from wgpu_backend.server import forms
 from wgpu_backend.server.answering import Answer, Said, Told
 from wgpu_backend.server.embedding import embeddings
-from wgpu_backend.server.fields import Fields, fields_of
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, seconds_of, until_gone
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
-_COMMON = (
-    "model", "stream", "format", "keep_alive", "options", "think", "truncate", "shift", "logprobs",
-    "top_logprobs",
-)  # fmt: skip
-_GENERATE = (
-    *_COMMON, "prompt", "suffix", "system", "template", "context", "raw", "images",
-    "_debug_render_only",
-)  # fmt: skip
-_CHAT = (*_COMMON, "messages", "tools", "_debug_render_only")
-_EMBED = ("model", "input", "prompt", "truncate", "dimensions", "keep_alive", "options")
+_COMMON = {
+    "model": forms.MODEL,
+    "stream": forms.STREAM,
+    "format": Field((str, dict), "json, or a JSON Schema that the answer has to follow"),
+    "keep_alive": forms.DURATION,
+    "options": Field((dict,), "sampling options by Ollama's names, and num_ctx"),
+    "think": Field((bool, str), "whether to reason first, or how much"),
+    "truncate": Field((bool,), "leave out the oldest messages where there is no room"),
+    "shift": Field((bool,), "go on where the context is full"),
+    "logprobs": Field((bool,), "give log probabilities of tokens"),
+    "top_logprobs": forms.LOGPROBS,
+}
+_GENERATE = {
+    **_COMMON,
+    "prompt": Field((str,), "text to continue"),
+    "suffix": Field((str,), "what comes behind the answer"),
+    "system": Field((str,), "in place of the model's own system message"),
+    "template": Field((str,), "is refused: the model's own is used"),
+    "context": Field((list,), "tokens of what was said before"),
+    "raw": Field((bool,), "continue the prompt as it is, without a template"),
+    "images": Field((list,), "is refused: no model reads images"),
+}
+_CHAT = {
+    **_COMMON,
+    "messages": Field((list,), "what was said; where there is nothing, the model is loaded"),
+    "tools": forms.TOOLS,
+}
+_EMBED = {
+    "model": forms.MODEL,
+    "input": Field((str, list), "a text, or a list of them"),
+    "truncate": Field((bool,), "cut texts that are too long"),
+    "dimensions": Field((int,), "numbers of each vector", least=1),
+    "keep_alive": forms.DURATION,
+    "options": forms.OBJECT,
+}
+_EMBEDDINGS = {
+    "model": forms.MODEL,
+    "prompt": forms.TEXT,
+    "keep_alive": forms.DURATION,
+    "options": forms.OBJECT,
+}
 FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)  # as far as clients' calendars go
 Shape = Callable[[Said], dict[str, Any]]
 
 
-def routes(state: State) -> list[Route]:
-    """Routes over the models of a state."""
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
 
-    async def generate(request: Request) -> Response:
-        fields = await fields_of(request, _GENERATE)
+    async def generate(request: Request, fields: Fields) -> Response:
         return await _answer(state, request, fields, _generate_wanted, _response)
 
-    async def chat(request: Request) -> Response:
-        fields = await fields_of(request, _CHAT)
+    async def chat(request: Request, fields: Fields) -> Response:
         return await _answer(state, request, fields, _chat_wanted, _message)
 
-    async def embed(request: Request) -> Response:
-        fields = await fields_of(request, _EMBED)
+    async def embed(_: Request, fields: Fields) -> Response:
         texts = fields.texts("input")
         begin = time.monotonic()
         found = await embeddings(
@@ -63,21 +93,23 @@ def routes(state: State) -> list[Route]:
             }
         )
 
-    async def embeddings_(request: Request) -> Response:
-        fields = await fields_of(request, _EMBED)
+    async def embeddings_(_: Request, fields: Fields) -> Response:
         text = fields.text("prompt")
         found = await embeddings(state, fields, [text] if text else [], truncate=True)
         return JSONResponse({"embedding": found.vectors[0] if found.vectors else []})
 
-    async def ps(_: Request) -> Response:
+    async def ps(_: Request, __: Fields) -> Response:
         return JSONResponse({"models": [_running(each) for each in state.pool.loaded()]})
 
+    lines = "application/x-ndjson"
     return [
-        Route("/api/generate", generate, methods=["POST"]),
-        Route("/api/chat", chat, methods=["POST"]),
-        Route("/api/embed", embed, methods=["POST"]),
-        Route("/api/embeddings", embeddings_, methods=["POST"]),
-        Route("/api/ps", ps),
+        Endpoint(
+            "Ollama", "POST", "/api/generate", "Continue a prompt", generate, _GENERATE, lines
+        ),
+        Endpoint("Ollama", "POST", "/api/chat", "Answer a conversation", chat, _CHAT, lines),
+        Endpoint("Ollama", "POST", "/api/embed", "Vectors of texts", embed, _EMBED),
+        Endpoint("Ollama", "POST", "/api/embeddings", "Vector of a text", embeddings_, _EMBEDDINGS),
+        Endpoint("Ollama", "GET", "/api/ps", "Models that are loaded", ps),
     ]
 
 

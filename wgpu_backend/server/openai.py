@@ -13,87 +13,127 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from wgpu_backend.errors import ModelError, TokenizerError
 from wgpu_backend.output_parsers import ToolCall
+from wgpu_backend.server import forms
 from wgpu_backend.server.answering import Answer, Said
 from wgpu_backend.server.embedding import embeddings
-from wgpu_backend.server.fields import Fields, fields_of
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
 from wgpu_backend.server.ollama import logprobs_of, parts_of
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Usage
 
-# What clients send of their own accord, and means nothing to one machine.
-_WITHOUT_MEANING = (
+_WITHOUT_MEANING = forms.without_meaning(
     "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
     "prompt_cache_key", "keep_alive",
 )  # fmt: skip
-_COMMON = (
-    *_WITHOUT_MEANING, "model", "stream", "stream_options", "max_tokens", "temperature", "top_p",
-    "top_k", "min_p", "seed", "stop", "frequency_penalty", "presence_penalty", "logit_bias",
-    "logprobs", "n",
-)  # fmt: skip
-_CHAT = (
-    *_COMMON, "messages", "tools", "tool_choice", "response_format", "max_completion_tokens",
-    "top_logprobs", "reasoning_effort", "reasoning", "modalities",
-)  # fmt: skip
-_COMPLETIONS = (*_COMMON, "prompt", "suffix", "echo", "best_of")
-_EMBEDDINGS = (*_WITHOUT_MEANING, "model", "input", "dimensions", "encoding_format")
-_RERANK = ("model", "query", "documents", "top_n", "return_documents")
+_COMMON = {
+    **_WITHOUT_MEANING,
+    "model": forms.MODEL_OR_OWN,
+    "stream": forms.STREAM,
+    "stream_options": Field((dict,), "include_usage: whether a stream ends with counts"),
+    "max_tokens": forms.MOST,
+    "temperature": Field((float,), "1 where it is missing", least=0),
+    "top_p": Field((float,), least=0, most=1),
+    "top_k": forms.WHOLE,
+    "min_p": Field((float,), least=0, most=1),
+    "seed": forms.WHOLE,
+    "stop": forms.STOP,
+    "frequency_penalty": forms.NUMBER,
+    "presence_penalty": forms.NUMBER,
+    "logit_bias": Field((dict,), "added to the logits of tokens, by their ids"),
+    "n": forms.CHOICES,
+}
+_CHAT = {
+    **_COMMON,
+    "messages": forms.MESSAGES,
+    "tools": forms.TOOLS,
+    "tool_choice": Field((str, dict), "auto or none"),
+    "response_format": Field((dict,), "what the answer has to look like"),
+    "max_completion_tokens": forms.MOST,
+    "logprobs": Field((bool,), "give log probabilities of tokens"),
+    "top_logprobs": forms.LOGPROBS,
+    "reasoning_effort": forms.TEXT,
+    "reasoning": Field((dict,), "effort: as reasoning_effort"),
+    "modalities": Field((list,), "taken, and without meaning here"),
+}
+_COMPLETIONS = {
+    **_COMMON,
+    "prompt": Field((str, list), "a text, or tokens", required=True),
+    "logprobs": forms.LOGPROBS,
+    "suffix": Field((str,), "is refused"),
+    "echo": Field((bool,), "is refused"),
+    "best_of": forms.WHOLE,
+}
+_EMBEDDINGS = {
+    **_WITHOUT_MEANING,
+    "model": forms.MODEL_OR_OWN,
+    "input": Field((str, list), "a text, or a list of them", required=True),
+    "dimensions": Field((int,), "numbers of each vector", least=1),
+    "encoding_format": Field((str,), among=("float", "base64")),
+}
+_RERANK = {
+    "model": forms.MODEL_OR_OWN,
+    "query": Field((str,), "what is asked", required=True),
+    "documents": Field((str, list), "texts that may answer it"),
+    "top_n": Field((int,), "how many are given, the best first", least=0),
+    "return_documents": Field((bool,), "give the texts, too"),
+}
 _NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty")
 
 
-def routes(state: State) -> list[Route]:
-    """Routes over the models of a state."""
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
 
-    async def chat(request: Request) -> Response:
-        fields = await fields_of(request, _CHAT)
+    async def chat(request: Request, fields: Fields) -> Response:
         if not fields.get("messages", list):
             raise RequestError(400, "messages: needs at least one")
         return await _answer(state, request, fields, _chat_wanted(fields), _Chat())
 
-    async def completions(request: Request) -> Response:
-        fields = await fields_of(request, _COMPLETIONS)
+    async def completions(request: Request, fields: Fields) -> Response:
         return await _answer(state, request, fields, _completion_wanted(fields), _Completion())
 
-    async def embed(request: Request) -> Response:
-        fields = await fields_of(request, _EMBEDDINGS)
+    async def embed(_: Request, fields: Fields) -> Response:
         encoding = fields.text("encoding_format", "float")
-        if encoding not in ("float", "base64"):
-            raise RequestError(400, f"encoding_format: {encoding[:40]!r}, needs float or base64")
         found = await embeddings(state, fields, fields.texts("input"), truncate=False)
         data = [
             {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
             for i, vector in enumerate(found.vectors)
         ]
         usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-        name = fields.required("model")
+        name = state.named(fields)
         return JSONResponse({"object": "list", "model": name, "data": data, "usage": usage})
 
-    async def models(_: Request) -> Response:
+    async def models(_: Request, __: Fields) -> Response:
         entries = await run_in_threadpool(lambda: list(state.store.entries()))
         found = [*(each.entry for each in state.settings.fixed.values()), *entries]
         data = [_model(str(entry.name), entry.modified) for entry in found]
         return JSONResponse({"object": "list", "data": data})
 
-    async def model(request: Request) -> Response:
+    async def model(request: Request, _: Fields) -> Response:
         name = request.path_params["name"]
         found = await run_in_threadpool(state.find, name)
         return JSONResponse(_model(name, found.entry.modified))
 
-    async def rerank(request: Request) -> Response:
-        fields = await fields_of(request, _RERANK)
+    async def rerank(_: Request, fields: Fields) -> Response:
         return JSONResponse(await _ranked(state, fields))
 
+    sse = "text/event-stream"
     return [
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route("/v1/completions", completions, methods=["POST"]),
-        Route("/v1/embeddings", embed, methods=["POST"]),
-        Route("/v1/models", models),
-        Route("/v1/models/{name:path}", model),
-        Route("/v1/rerank", rerank, methods=["POST"]),
+        Endpoint(
+            "OpenAI", "POST", "/v1/chat/completions", "Answer a conversation", chat, _CHAT, sse
+        ),
+        Endpoint(
+            "OpenAI", "POST", "/v1/completions", "Continue a prompt", completions, _COMPLETIONS, sse
+        ),
+        Endpoint("OpenAI", "POST", "/v1/embeddings", "Vectors of texts", embed, _EMBEDDINGS),
+        Endpoint("OpenAI", "GET", "/v1/models", "Models that there are", models),
+        Endpoint("OpenAI", "GET", "/v1/models/{name:path}", "One of them", model),
+        Endpoint("others", "POST", "/v1/rerank", "Order texts, as Jina does", rerank, _RERANK),
     ]
 
 
@@ -110,7 +150,7 @@ def _encoded(vector: list[float], encoding: str) -> object:
 
 async def _ranked(state: State, fields: Fields) -> dict[str, Any]:
     name, query, texts = (
-        fields.required("model"),
+        state.named(fields),
         fields.required("query"),
         fields.texts("documents"),
     )
@@ -150,13 +190,6 @@ def _bias(fields: Fields) -> dict[int, float]:
         raise RequestError(400, "logit_bias: needs numbers by token ids") from None
 
 
-def _choices(fields: Fields) -> int:
-    found = fields.get("n", int)
-    if found is not None and not 1 <= found <= 128:
-        raise RequestError(400, f"n: {found}, needs 1 to 128")
-    return found or 1
-
-
 def _chat_wanted(fields: Fields) -> Wanted:
     form = Fields(fields.get("response_format", dict) or {}, where="response_format.")
     if form.text("type", "text") != "text":
@@ -175,7 +208,7 @@ def _chat_wanted(fields: Fields) -> Wanted:
         truncate=False,
         logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
         logit_bias=_bias(fields),
-        choices=_choices(fields),
+        choices=fields.get("n", int) or 1,
     )
 
 
@@ -217,7 +250,7 @@ def _completion_wanted(fields: Fields) -> Wanted:
         _options(fields, "max_tokens"),
         logprobs=fields.get("logprobs", int),
         logit_bias=_bias(fields),
-        choices=_choices(fields),
+        choices=fields.get("n", int) or 1,
     )
 
 
@@ -327,7 +360,7 @@ def _usage(found: list[Usage]) -> dict[str, Any]:
 async def _answer(
     state: State, request: Request, fields: Fields, wanted: Wanted, form: _Chat | _Completion
 ) -> Response:
-    name = fields.required("model")
+    name = state.named(fields)
     head = {
         "id": f"{form.prefix}{uuid.uuid4().hex}",
         "created": int(time.time()),

@@ -16,6 +16,7 @@ from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
+from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.pool import Loaded, Open, Pool
 from wgpu_backend.server.wanted import RequestError
 
@@ -44,6 +45,8 @@ class Settings:
         Empty where anybody may call.
     keep_seconds : float
         How long models stay; negative for ever.
+    default_model : str
+        What is meant where a request names no model; empty where it has to.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
     """
@@ -56,6 +59,7 @@ class Settings:
     origins: tuple[str, ...] = ()
     api_key: str = ""
     keep_seconds: float = 300.0
+    default_model: str = ""
     max_loaded: int = 3
     max_queue: int = 512
     max_body: int = 64 << 20
@@ -75,6 +79,16 @@ class State:
         self.pool = Pool(
             settings.open_model, settings.keep_seconds, settings.max_loaded, settings.max_queue
         )
+
+    def named(self, fields: Fields) -> str:
+        """Name of the model that a request means.
+
+        Raises
+        ------
+        RequestError
+            It names none, and the server has none of its own.
+        """
+        return fields.text("model") or self.settings.default_model or fields.required("model")
 
     def find(self, name: str) -> Stored:
         """A model by its name.

@@ -1,0 +1,83 @@
+"""A model that says what a script has it say: a token decides the next, whatever came before."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf import GGUFWriter
+
+from tests.builders import byte_alphabet
+
+WIDTH, CONTEXT = 64, 512
+CALL = '{"name": "weather", "arguments": {"city": "Oslo"}}'
+SCRIPTS = {
+    "<|plain|>": ["Hello", " there", " now."],
+    "<|tools|>": ["<tool_call>", CALL, "</tool_call>"],
+    "<|after|>": ["It", " is", " cold."],
+    "<|think|>": ["<think>", "\nhm", "\n</think>\n\n", "Yes"],
+}
+TEMPLATE = (
+    "{# <tool_call> <think> #}{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+    "{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% endfor %}\n{% endfor %}"
+    "{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% if enable_thinking %}<|think|>{% elif messages and messages[-1].role == 'tool' %}<|after|>"
+    "{% elif tools %}<|tools|>{% else %}<|plain|>{% endif %}"
+)
+
+
+def scripted(path: Path) -> Path:
+    """Write the model."""
+    said = ["qq", *(token for script in SCRIPTS.values() for token in script)]
+    controls = ["<|end|>", *SCRIPTS]
+    letters = dict(zip(byte_alphabet(), range(256), strict=True))
+    spelled = {byte: letter for letter, byte in letters.items()}
+    tokens = [*letters, *("".join(spelled[b] for b in t.encode()) for t in said), *controls]
+    first, end = len(letters), len(letters) + len(said)
+    state = {end + 1 + i: i for i in range(len(SCRIPTS))}  # dimensions of tokens that matter
+    state |= {first + i: len(SCRIPTS) + i for i in range(len(said))}
+    embed, logits = np.zeros((2, len(tokens), WIDTH), "f4")
+    for token, dimension in state.items():
+        embed[token, dimension] = 1
+    at = first + 1  # behind what the one merge makes, which a vocabulary has to have
+    for number, script in enumerate(SCRIPTS.values()):
+        chain = [end + 1 + number, *range(at, at + len(script)), end]
+        at += len(script)
+        for token, follower in pairwise(chain):
+            logits[follower, state[token]] = 10
+    _write(path, tokens, controls, embed, logits)
+    return path
+
+
+def _write(path, tokens, controls, embed, logits) -> None:
+    writer = GGUFWriter(path, "llama")
+    numbers = {
+        "context_length": CONTEXT, "embedding_length": WIDTH, "block_count": 1,
+        "vocab_size": len(tokens),
+        "feed_forward_length": WIDTH, "attention.head_count": 2, "attention.head_count_kv": 2,
+        "rope.dimension_count": WIDTH // 2,
+    }  # fmt: skip
+    for key, value in numbers.items():
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    kinds = [gguf.TokenType.NORMAL] * (len(tokens) - len(controls))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([*kinds, *[gguf.TokenType.CONTROL] * len(controls)])
+    writer.add_token_merges(["q q"])
+    writer.add_eos_token_id(tokens.index("<|end|>"))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(TEMPLATE)
+    square = np.zeros((WIDTH, WIDTH), "f4")
+    writer.add_tensor("token_embd.weight", embed)
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+        writer.add_tensor(f"blk.0.{name}.weight", square)
+    for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
+        writer.add_tensor(f"{name}.weight", np.ones(WIDTH, "f4"))
+    writer.add_tensor("output.weight", logits)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

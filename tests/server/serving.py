@@ -1,0 +1,49 @@
+"""A server without a socket, of the story model and of one that follows a script."""
+
+import json
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+import wgpu_backend as wb
+from tests.server.scripted import scripted
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
+from wgpu_backend.server.app import make_app
+from wgpu_backend.server.serving_state import Settings
+
+HOSTS = ("testserver", "localhost")
+
+
+def opened(stored, num_ctx):
+    return wb.load(stored.path, device="cpu", num_ctx=num_ctx or 256, num_parallel=2)
+
+
+def client_of(root: Path, **more) -> TestClient:
+    """Client of a server of ``tale`` and ``actor``."""
+    store = Store(root)
+    wanted = Modelfile(str(bundled()), {"num_predict": 8}, system="")
+    create(store, ModelName.parse("tale"), wanted, root)
+    actor = Modelfile(str(scripted(root / "actor.gguf")), {}, system="")
+    create(store, ModelName.parse("actor"), actor, root)
+    app = make_app(Settings(store, opened, version="1", hosts=HOSTS, **more))
+    return TestClient(app, raise_server_exceptions=False)
+
+
+def lines(response):
+    assert response.status_code == 200, response.text
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+def named_events(response):
+    """Data of events that have a name, which is their type."""
+    assert response.status_code == 200, response.text
+    found = []
+    for event in response.text.split("\n\n")[:-1]:
+        name, data = event.splitlines()
+        found.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {found[-1]['type']}"
+    return found

@@ -1,0 +1,160 @@
+"""Anthropic's routes."""
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+
+from tests.server.serving import client_of, named_events
+
+USER = {"role": "user", "content": "Hi"}
+TOOL = {"name": "weather", "description": "tells", "input_schema": {"type": "object"}}
+ASKED = {"model": "actor", "max_tokens": 50, "messages": [USER], "temperature": 0}
+USED = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}}
+RESULT = {
+    "type": "tool_result",
+    "tool_use_id": "toolu_1",
+    "content": [{"type": "text", "text": "3"}],
+}
+THINKS = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with client_of(tmp_path_factory.mktemp("store")) as client:
+        yield client
+
+
+def asked(client, **more):
+    response = client.post("/v1/messages", json={**ASKED, **more})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def contents(message):
+    """Blocks without their ids, which are random."""
+    return [{k: v for k, v in block.items() if k != "id"} for block in message["content"]]
+
+
+def streamed(client, **more):
+    """The message that the events of a stream make."""
+    events = named_events(client.post("/v1/messages", json={**ASKED, **more, "stream": True}))
+    assert [e["type"] for e in events[:2]] == ["message_start", "ping"]
+    message, texts = events[0]["message"], []
+    for event in events:
+        match event["type"]:
+            case "content_block_start":
+                assert event["index"] == len(message["content"])
+                message["content"].append(event["content_block"])
+                texts.append("")
+            case "content_block_delta":
+                texts[event["index"]] += next(v for k, v in event["delta"].items() if k != "type")
+            case "message_delta":
+                message |= {**event["delta"], "usage": event["usage"]}
+    assert events[-1] == {"type": "message_stop"}
+    for block, text in zip(message["content"], texts, strict=True):
+        name = "partial" if block["type"] == "tool_use" else block["type"]
+        block[name] = text
+    return message
+
+
+def test_an_answer_whole_and_streamed(client):
+    whole = asked(client)
+    assert contents(whole) == [{"type": "text", "text": "Hello there now."}]
+    assert (whole["type"], whole["role"], whole["model"]) == ("message", "assistant", "actor")
+    assert (whole["stop_reason"], whole["stop_sequence"]) == ("end_turn", None)
+    counted = client.post("/v1/messages/count_tokens", json={"model": "actor", "messages": [USER]})
+    usage = whole["usage"]
+    both = usage["input_tokens"] + usage["cache_read_input_tokens"]
+    assert (both, usage["output_tokens"]) == (counted.json()["input_tokens"], 3)
+    pieces = streamed(client)
+    assert contents(pieces) == contents(whole)
+    assert pieces["stop_reason"] == "end_turn"
+    assert pieces["usage"]["output_tokens"] == 3
+
+
+def test_system_and_blocks_are_read(client):
+    def count(**more):
+        body = {"model": "actor", "messages": [USER], **more}
+        return client.post("/v1/messages/count_tokens", json=body).json()["input_tokens"]
+
+    plain = count()
+    blocks = [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]
+    assert count(messages=[{"role": "user", "content": blocks}]) == plain
+    assert count(system="Be kind") == plain + len("system: Be kind")
+    assert count(system=[{"type": "text", "text": "Be kind"}]) == count(system="Be kind")
+    assert count(tools=[TOOL]) > plain
+    assert count(tools=[TOOL], tool_choice={"type": "none"}) == plain
+
+
+def test_calls_and_their_results(client):
+    whole = asked(client, tools=[TOOL])
+    call = {k: v for k, v in USED.items() if k != "id"}
+    assert contents(whole) == [call]
+    assert whole["stop_reason"] == "tool_use"
+    pieces = streamed(client, tools=[TOOL])
+    assert contents(pieces) == [{**call, "input": {}, "partial": '{"city": "Oslo"}'}]
+    said = [USER, {"role": "assistant", "content": [USED]}, {"role": "user", "content": [RESULT]}]
+    assert contents(asked(client, tools=[TOOL], messages=said))[0]["text"] == "It is cold."
+    failed = {**RESULT, "is_error": True}
+    said[-1] = {"role": "user", "content": [failed]}
+    assert asked(client, tools=[TOOL], messages=said)["stop_reason"] == "end_turn"
+
+
+def test_reasoning(client):
+    wanted = [
+        {"type": "thinking", "thinking": "hm", "signature": ""},
+        {"type": "text", "text": "Yes"},
+    ]
+    assert contents(asked(client, **THINKS)) == wanted
+    assert contents(streamed(client, **THINKS)) == wanted
+    block = {**wanted[0], "signature": "x"}
+    said = [USER, {"role": "assistant", "content": [block, wanted[1]]}, USER]
+    assert contents(asked(client, messages=said)) == [{"type": "text", "text": "Hello there now."}]
+
+
+def test_how_an_answer_ends(client):
+    cut = asked(client, stop_sequences=[" there"])
+    assert (cut["stop_reason"], cut["stop_sequence"]) == ("stop_sequence", " there")
+    assert contents(cut) == [{"type": "text", "text": "Hello"}]
+    assert asked(client, max_tokens=1)["stop_reason"] == "max_tokens"
+
+
+BAD = "invalid_request_error"
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "eA=="}}
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "kind", "message"),
+    [
+        ({"model": "no"}, 404, "not_found_error", "model 'no' not found"),
+        ({"max_tokens": None}, 400, BAD, "max_tokens is required"),
+        ({"max_tokens": 0}, 400, BAD, "max_tokens: 0, needs at least 1"),
+        ({"messages": []}, 400, BAD, "messages"),
+        ({"messages": ["Hi"]}, 400, BAD, "messages[0]: needs an object"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, BAD, "image"),
+        ({"messages": [USER, {"role": "assistant", "content": "a"}]}, 400, BAD, "last"),
+        ({"tools": [{"type": "web_search", "name": "web"}]}, 400, BAD, "web_search"),
+        ({"tools": [TOOL], "model": "tale"}, 400, BAD, "does not support tools"),
+        ({**THINKS, "model": "tale"}, 400, BAD, "does not support thinking"),
+        ({"tool_choice": {"type": "any"}}, 400, BAD, "tool_choice"),
+        ({"heat": 1}, 400, BAD, "heat: no such field"),
+        ({"messages": [{"role": "user", "content": "a" * 600}]}, 400, BAD, "context"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_wrong_is_told(client, more, status, kind, message, stream):
+    found = client.post("/v1/messages", json={**ASKED, **more, "stream": stream})
+    told = found.json()
+    assert (found.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
+    assert message in told["error"]["message"]
+
+
+def test_strangers_get_the_errors_of_this_api(tmp_path):
+    with client_of(tmp_path, api_key="key") as client:
+        assert (
+            client.post("/v1/messages", json=ASKED).json()["error"]["type"]
+            == "authentication_error"
+        )
+        assert (
+            client.post("/v1/messages", json=ASKED, headers={"x-api-key": "key"}).status_code == 200
+        )

@@ -1,0 +1,243 @@
+"""Anthropic's routes: messages, and how many tokens they have."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from wgpu_backend.output_parsers import Content, Part, Thinking
+from wgpu_backend.server import forms
+from wgpu_backend.server.answering import Answer, prompt_of
+from wgpu_backend.server.anthropic_turns import turns
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.events import dumped, event_of
+from wgpu_backend.server.failures import error_body
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
+from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
+from wgpu_backend.serving.results import Finish
+
+_COUNTED = {
+    **forms.without_meaning("metadata", "service_tier", "cache_control", "inference_geo"),
+    "model": forms.MODEL,
+    "messages": forms.MESSAGES,
+    "system": Field((str, list), "a text, or blocks of type text"),
+    "tools": forms.TOOLS,
+    "tool_choice": Field((dict,), "type: auto or none"),
+    "thinking": Field((dict,), "type: enabled, adaptive or disabled"),
+    "output_config": Field((dict,), "effort of thinking"),
+}
+_MESSAGES = {
+    **_COUNTED,
+    "max_tokens": Field((int,), "tokens that the answer may have", required=True, least=1),
+    "stream": forms.STREAM,
+    "stop_sequences": Field((list,), "texts that end the answer, and are not given"),
+    "temperature": Field((float,), "1 where it is missing", least=0, most=2),
+    "top_p": Field((float,), least=0, most=1),
+    "top_k": Field((int,), least=0),
+}
+_CHOICE = {"type": forms.TEXT, "disable_parallel_tool_use": forms.SWITCH, "name": forms.TEXT}
+_THINKING = {
+    "type": Field((str,), required=True, among=("enabled", "adaptive", "disabled")),
+    **forms.without_meaning("budget_tokens", "display"),
+}
+_OUTPUT = {"effort": forms.TEXT, "format": forms.OBJECT}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def messages(request: Request, fields: Fields) -> Response:
+        name, wanted = fields.required("model"), _wanted(fields)
+        if fields.switch("stream", default=False):
+            lines = _events(state, name, wanted)
+            return StreamingResponse(await begun(lines), media_type="text/event-stream")
+        return JSONResponse(await until_gone(request, _whole(state, name, wanted)))
+
+    async def count(_: Request, fields: Fields) -> Response:
+        wanted = _wanted(fields)
+        async with state.using(fields.required("model")) as loaded:
+            found = await run_in_threadpool(prompt_of, loaded, wanted)
+        return JSONResponse({"input_tokens": len(found)})
+
+    path, sse = "/v1/messages", "text/event-stream"
+    return [
+        Endpoint("Anthropic", "POST", path, "Answer a conversation", messages, _MESSAGES, sse),
+        Endpoint("Anthropic", "POST", f"{path}/count_tokens", "Tokens of one", count, _COUNTED),
+    ]
+
+
+def _wanted(fields: Fields) -> Wanted:
+    options: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    for name in ("temperature", "top_p", "top_k"):
+        if (value := fields.get(name, float)) is not None:
+            options[name] = value
+    if stops := fields.texts("stop_sequences"):
+        options["stop"] = stops
+    if (most := fields.get("max_tokens", int)) is not None:
+        options["num_predict"] = most
+    choice = Fields(fields.get("tool_choice", dict) or {}, _CHOICE, "tool_choice.")
+    kind = choice.text("type", "auto")
+    if kind not in ("auto", "none"):
+        raise RequestError(400, f"tool_choice.type: {kind[:40]!r}, needs auto or none")
+    return Wanted(
+        turns(fields),
+        options=options,
+        tools=[] if kind == "none" else [_tool(tool) for tool in fields.objects("tools")],
+        think=_think(fields),
+        truncate=False,
+    )
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    fields = Fields(tool, where="tools: ")
+    kind = fields.text("type", "custom")
+    if kind != "custom":
+        raise RequestError(400, f"tools: type {kind[:40]!r}, needs custom; none runs here")
+    function: dict[str, Any] = {
+        "name": fields.required("name"),
+        "description": fields.text("description"),
+        "parameters": fields.get("input_schema", dict) or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": function}
+
+
+def _think(fields: Fields) -> bool | str:
+    output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
+    output.refuse("format", "structured answers are not supported yet")
+    given = fields.get("thinking", dict)
+    if given is None or Fields(given, _THINKING, "thinking.").text("type") == "disabled":
+        return False
+    return output.text("effort") or True
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """Blocks of an answer: those that are whole, and the one that is being made."""
+
+    done: list[dict[str, Any]]
+    open: dict[str, Any] | None = None
+
+    def push(self, part: Part) -> list[dict[str, Any]]:
+        """Events of another part."""
+        if isinstance(part, Content | Thinking):
+            kind = "thinking" if isinstance(part, Thinking) else "text"
+            return self._text(kind, part.text)
+        block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": part.name}
+        events = [*self.close(), self._began({**block, "input": {}})]
+        events.append(self._delta("input_json_delta", "partial_json", dumped(part.arguments)))
+        self.open = {**block, "input": dict(part.arguments)}
+        return [*events, *self.close()]
+
+    def _text(self, kind: str, text: str) -> list[dict[str, Any]]:
+        if not text:
+            return []
+        events: list[dict[str, Any]] = []
+        if self.open is None or self.open["type"] != kind:
+            more = {"signature": ""} if kind == "thinking" else {}
+            events += [*self.close(), self._began({"type": kind, kind: "", **more})]
+        assert self.open is not None
+        self.open[kind] += text
+        return [*events, self._delta(f"{kind}_delta", kind, text)]
+
+    def _began(self, block: dict[str, Any]) -> dict[str, Any]:
+        self.open = dict(block)
+        return {"type": "content_block_start", "index": len(self.done), "content_block": block}
+
+    def _delta(self, kind: str, name: str, text: str) -> dict[str, Any]:
+        delta = {"type": kind, name: text}
+        return {"type": "content_block_delta", "index": len(self.done), "delta": delta}
+
+    def close(self) -> list[dict[str, Any]]:
+        """Events of the end of the block that is being made."""
+        if self.open is None:
+            return []
+        self.done.append(self.open)
+        self.open = None
+        return [{"type": "content_block_stop", "index": len(self.done) - 1}]
+
+
+def _head(name: str) -> dict[str, Any]:
+    return {
+        "id": f"msg_{uuid.uuid4().hex[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": name,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def _end(finish: Finish, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    reason = "end_turn"
+    if finish.reason == "length":
+        reason = "model_context_window_exceeded" if finish.context_full else "max_tokens"
+    elif any(block["type"] == "tool_use" for block in blocks):
+        reason = "tool_use"
+    elif finish.stop is not None:
+        reason = "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": finish.stop}
+
+
+def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
+    """Counts, where tokens that had been read before stand apart from others."""
+    return {
+        "input_tokens": prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": made,
+    }
+
+
+async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
+    async with state.using(name) as loaded:
+        answer, blocks, finish = Answer(loaded, wanted), _Blocks([]), None
+        async for told in answer:
+            for part in told.parts:
+                blocks.push(part)
+            finish = told.finish
+    blocks.close()
+    assert finish is not None
+    used, prompt = finish.usage, len(answer.request.tokens)
+    usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
+    return {**_head(name), "content": blocks.done, **_end(finish, blocks.done), "usage": usage}
+
+
+async def _events(state: State, name: str, wanted: Wanted) -> AsyncIterator[bytes]:
+    """Events of a streamed answer."""
+    began = False
+    try:
+        async with state.using(name) as loaded:
+            answer, blocks = Answer(loaded, wanted), _Blocks([])
+            prompt = len(answer.request.tokens)
+            async for told in answer:
+                if not began:
+                    began = True
+                    message = {**_head(name), "usage": _usage(prompt, 0, 0)}
+                    yield event_of({"type": "message_start", "message": message})
+                    yield event_of({"type": "ping"})
+                for part in told.parts:
+                    for event in blocks.push(part):
+                        yield event_of(event)
+                if told.finish is not None:
+                    for event in [*blocks.close(), *_last(told.finish, blocks, prompt)]:
+                        yield event_of(event)
+    except Exception as error:
+        if not began:
+            raise
+        yield event_of(error_body("Anthropic", status_of(error), message_of(error)))
+
+
+def _last(finish: Finish, blocks: _Blocks, prompt: int) -> list[dict[str, Any]]:
+    used = finish.usage
+    usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
+    delta = _end(finish, blocks.done)
+    return [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]

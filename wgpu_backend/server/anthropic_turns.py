@@ -1,0 +1,116 @@
+"""Anthropic's messages as templates read conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from wgpu_backend.server.events import dumped
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.wanted import RequestError
+
+Turn = dict[str, Any]
+
+
+def turns(fields: Fields) -> list[Turn]:
+    """Turns of a request: its system message, and its messages.
+
+    Raises
+    ------
+    RequestError
+        A block is of a kind that no model here reads, or lacks what it needs.
+    """
+    found: list[Turn] = []
+    if system := _text(fields.get("system", str, list), "system"):
+        found.append({"role": "system", "content": system})
+    names: dict[str, str] = {}
+    for number, message in enumerate(fields.objects("messages")):
+        found += _of_message(Fields(message, where=f"messages[{number}]."), names)
+    if not found or found[-1]["role"] == "assistant":
+        raise RequestError(
+            400,
+            "messages: the last is the assistant's; needs the user's, an answer is not continued",
+        )
+    return found
+
+
+def _of_message(message: Fields, names: dict[str, str]) -> list[Turn]:
+    role = message.required("role")
+    content = message.get("content", str, list)
+    if role not in ("user", "assistant", "system"):
+        raise RequestError(400, f"messages: role {role[:40]!r}, needs user or assistant")
+    if isinstance(content, str) or content is None:
+        return [{"role": role, "content": content or ""}]
+    where = "messages: content"
+    blocks = [Fields(_object(block, where), where=f"{where}.") for block in content]
+    return _assistant(blocks, names) if role == "assistant" else _user(role, blocks, names)
+
+
+def _assistant(blocks: list[Fields], names: dict[str, str]) -> list[Turn]:
+    turn: Turn = {"role": "assistant", "content": ""}
+    calls: list[dict[str, Any]] = []
+    for block in blocks:
+        match kind := block.required("type"):
+            case "text":
+                turn["content"] += block.text("text")
+            case "thinking":
+                turn["reasoning_content"] = turn.get("reasoning_content", "") + block.text(kind)
+            case "redacted_thinking":
+                continue
+            case "tool_use":
+                calls.append(_call(block))
+                names[calls[-1]["id"]] = calls[-1]["function"]["name"]
+            case _:
+                raise _unknown(kind)
+    return [{**turn, "tool_calls": calls}] if calls else [turn]
+
+
+def _call(block: Fields) -> dict[str, Any]:
+    function: Turn = {"name": block.required("name"), "arguments": block.get("input", dict) or {}}
+    return {"id": block.required("id"), "type": "function", "function": function}
+
+
+def _user(role: str, blocks: list[Fields], names: dict[str, str]) -> list[Turn]:
+    found, text = list[Turn](), list[str]()
+    for block in blocks:
+        match kind := block.required("type"):
+            case "text":
+                text.append(block.text("text"))
+            case "tool_result":
+                found.append(_result(block, names))
+            case _:
+                raise _unknown(kind)
+    return [*found, {"role": role, "content": "\n".join(text)}] if text else found
+
+
+def _result(block: Fields, names: Mapping[str, str]) -> Turn:
+    call = block.required("tool_use_id")
+    content = _text(block.get("content", str, list), "messages: tool_result")
+    if block.switch("is_error", default=False):
+        content = dumped({"error": content})
+    turn: Turn = {"role": "tool", "tool_call_id": call, "content": content}
+    return {**turn, "name": names[call]} if call in names else turn
+
+
+def _text(content: object, where: str) -> str:
+    """Text of a text, or of blocks of text."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    texts: list[str] = []
+    for block in cast("list[object]", content):
+        fields = Fields(_object(block, where), where=f"{where}.")
+        if (kind := fields.required("type")) != "text":
+            raise _unknown(kind)
+        texts.append(fields.text("text"))
+    return "\n".join(texts)
+
+
+def _object(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise RequestError(400, f"{where}: {str(value)[:40]!r}, needs a block, an object")
+    return cast("dict[str, Any]", value)
+
+
+def _unknown(kind: str) -> RequestError:
+    known = "text, tool_use, tool_result and thinking"
+    return RequestError(400, f"messages: a block of type {kind[:40]!r}, needs {known}")

@@ -1,0 +1,53 @@
+"""Endpoints: what a route is called by, what it takes, and who answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from wgpu_backend.server.fields import Fields, fields_of
+from wgpu_backend.server.forms import Form
+
+Answers = Callable[[Request, Fields], Awaitable[Response]]
+"""Makes the answer to a request of its fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method and a path, of which the route and its part of the OpenAPI document are made.
+
+    Parameters
+    ----------
+    api : str
+        Whose it is, which says what errors look like: ``Ollama``, ``OpenAI``, ``Anthropic``,
+        ``llama-server``, or ``others``.
+    method, path : str
+    about : str
+        One line.
+    answer : callable
+    form : mapping of str to Field or None
+        Fields of its body; None where it has none, or reads it by itself.
+    streams : str
+        Media type of an answer in pieces; empty where there is none.
+    """
+
+    api: str
+    method: str
+    path: str
+    about: str
+    answer: Answers
+    form: Form | None = None
+    streams: str = ""
+
+    def route(self) -> Route:
+        """The route of Starlette's."""
+
+        async def serve(request: Request) -> Response:
+            fields = Fields({}) if self.form is None else await fields_of(request, self.form)
+            return await self.answer(request, fields)
+
+        return Route(self.path, serve, methods=[self.method])
