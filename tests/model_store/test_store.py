@@ -200,3 +200,13 @@ def test_a_process_that_is_killed_leaves_whole_models(store: Store, tmp_path: Pa
         assert open_stored(store, entry.name).system in ("Tell.", "New.")
     create(store, NAME, Modelfile(str(tiny), system="Again."), tmp_path)
     assert open_stored(store, NAME).system == "Again."
+
+
+def test_what_a_killed_process_left_goes_in_an_hour(store: Store, tmp_path: Path):
+    old, new = (store.root / "blobs" / f".new-{name}" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    create(store, ModelName.parse("other"), Modelfile(str(bundled()), system="Short."), tmp_path)
+    assert not old.exists()
+    assert new.exists()  # somebody may be writing it

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 CHUNK = 1 << 20
+DRAFT = ".new-"
+ABANDONED = 3600  # seconds since a draft was written to last: its process was killed
 Told = Callable[[int], None]
 """Called with how many bytes were done since the last call."""
 
@@ -19,12 +22,23 @@ Told = Callable[[int], None]
 def draft(folder: Path) -> Generator[tuple[BinaryIO, Path]]:
     """Open a file without a name of its own yet; it goes unless `settle` gives it one."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".new-")
+    sweep(folder)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=DRAFT)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file, Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left in a folder."""
+    for path in folder.glob(f"{DRAFT}*"):
+        try:
+            if time.time() - path.stat().st_mtime > ABANDONED:
+                path.unlink()
+        except OSError:  # another process was faster, or it is another user's
+            continue
 
 
 def replace(path: Path, data: bytes) -> None:
