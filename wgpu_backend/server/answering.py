@@ -137,6 +137,10 @@ class Answer:
                 if all(each.ended for each in self._texts):
                     return
 
+    def count(self, text: str) -> int:
+        """Tokens of a text of the answer."""
+        return len(self._tokenizer.encode(text, add_special=False))
+
     async def whole(self) -> list[Said]:
         """All choices, at their end."""
         said = [Said.nothing() for _ in self._texts]

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, ExceptionHandler
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.server import anthropic, library, ollama, openai
+from wgpu_backend.server import anthropic, library, ollama, openai, responses
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import api_of, error_body
 from wgpu_backend.server.fields import Fields
@@ -76,6 +76,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *library.endpoints(state),
         *ollama.endpoints(state),
         *openai.endpoints(state),
+        *responses.endpoints(state),
         *anthropic.endpoints(state),
         *_figures(state, statuses),
     ]

@@ -1,0 +1,139 @@
+"""OpenAI's responses."""
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+
+from tests.server.serving import client_of, named_events
+
+TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+ASKED = {"model": "actor", "input": "Hi", "temperature": 0}
+THINKS = {"reasoning": {"effort": "low"}}
+CALL = {"type": "function_call", "name": "weather", "arguments": '{"city": "Oslo"}'}
+TEXT = {"type": "output_text", "text": "Hello there now.", "annotations": [], "logprobs": []}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with client_of(tmp_path_factory.mktemp("store")) as client:
+        yield client
+
+
+def asked(client, **more):
+    response = client.post("/v1/responses", json={**ASKED, **more})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def streamed(client, **more):
+    """The last response of a stream, whose events add up to it."""
+    events = named_events(client.post("/v1/responses", json={**ASKED, **more, "stream": True}))
+    assert [e["type"] for e in events[:2]] == ["response.created", "response.in_progress"]
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+    texts, items, open_ = {}, [], set()
+    for event in events:
+        match event["type"].removeprefix("response."):
+            case "output_item.added":
+                assert event["output_index"] == len(items)
+                open_.add(event["item"]["id"])
+                texts[event["item"]["id"]] = ""
+            case "output_text.delta" | "reasoning_text.delta" | "function_call_arguments.delta":
+                texts[event["item_id"]] += event["delta"]
+            case "output_text.done" | "reasoning_text.done":
+                assert texts[event["item_id"]] == event["text"]
+            case "function_call_arguments.done":
+                assert texts[event["item_id"]] == event["arguments"]
+            case "output_item.done":
+                open_.remove(event["item"]["id"])
+                items.append(event["item"])
+    assert not open_
+    last = events[-1]["response"]
+    assert events[-1]["type"] == f"response.{last['status']}"
+    assert last["output"] == items
+    assert last["id"] == events[0]["response"]["id"]
+    return last
+
+
+def contents(response):
+    """Items without their ids, which are random."""
+    return [
+        {k: v for k, v in item.items() if k not in ("id", "call_id", "status")}
+        for item in response["output"]
+    ]
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_an_answer(client, ask):
+    found = ask(client)
+    assert contents(found) == [{"type": "message", "role": "assistant", "content": [TEXT]}]
+    assert (found["object"], found["status"], found["error"]) == ("response", "completed", None)
+    usage = found["usage"]
+    assert usage["output_tokens"] == 3
+    assert usage["total_tokens"] == usage["input_tokens"] + 3
+    assert found["id"].startswith("resp_")
+    assert found["output"][0]["id"].startswith("msg_")
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_an_answer_that_is_cut(client, ask):
+    found = ask(client, max_output_tokens=1)
+    assert found["status"] == found["output"][0]["status"] == "incomplete"
+    assert found["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_calls(client, ask):
+    assert contents(ask(client, tools=[TOOL])) == [CALL]
+    assert contents(ask(client, tools=[TOOL], tool_choice="none"))[0]["content"] == [TEXT]
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_reasoning(client, ask):
+    found = ask(client, **THINKS)
+    thought = {"type": "reasoning_text", "text": "hm"}
+    assert contents(found)[0] == {"type": "reasoning", "summary": [], "content": [thought]}
+    assert contents(found)[1]["content"][0]["text"] == "Yes"
+    assert found["usage"]["output_tokens_details"]["reasoning_tokens"] == 2
+
+
+def test_items_are_read(client):
+    def count(**more):
+        return asked(client, **more)["usage"]["input_tokens"]
+
+    user = {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    plain = count()
+    assert count(input=[user]) == plain
+    system = {"type": "message", "role": "developer", "content": "Be kind"}
+    assert count(input=[system, user]) == count(instructions="Be kind") > plain
+    call = {**CALL, "call_id": "c1"}
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "3 degrees"}
+    found = asked(client, input=[user, thought, call, result], tools=[TOOL])
+    assert contents(found)[0]["content"][0]["text"] == "It is cold."
+
+
+IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "message"),
+    [
+        ({"model": None}, 400, "model is required"),
+        ({"model": "no"}, 404, "model 'no' not found"),
+        ({"input": None}, 400, "input is required"),
+        ({"input": []}, 400, "input: needs at least one item"),
+        ({"input": [IMAGE]}, 400, "input_image"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "item_reference"),
+        ({"input": [{**CALL, "call_id": "c", "arguments": "{"}]}, 400, "arguments"),
+        ({"previous_response_id": "resp_1"}, 400, "no response is kept"),
+        ({"background": True}, 400, "background"),
+        ({"tools": [{"type": "web_search"}]}, 400, "web_search"),
+        ({"text": {"format": {"type": "json_object"}}}, 400, "text.format"),
+        ({"max_output_tokens": 0}, 400, "max_output_tokens: 0, needs at least 1"),
+        ({"input": "a" * 600}, 400, "context"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_wrong_is_told(client, more, status, message, stream):
+    found = client.post("/v1/responses", json={**ASKED, **more, "stream": stream})
+    assert (found.status_code, message in found.json()["error"]["message"]) == (status, True)

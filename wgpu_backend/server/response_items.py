@@ -1,0 +1,94 @@
+"""Output items of OpenAI's responses, and the events that tell of them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from wgpu_backend.output_parsers import Content, Part, Thinking
+from wgpu_backend.server.events import dumped
+
+Item = dict[str, Any]
+_EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
+
+
+@dataclass(slots=True)
+class Items:
+    """Items of an answer: those that are whole, and the one that is being made."""
+
+    done: list[Item] = field(default_factory=list[Item])
+    thought: str = ""
+    _open: Item | None = None
+
+    def push(self, part: Part) -> list[Item]:
+        """Events of another part."""
+        if isinstance(part, Content):
+            return self._text("message", "output_text", part.text)
+        if isinstance(part, Thinking):
+            self.thought += part.text
+            return self._text("reasoning", "reasoning_text", part.text)
+        return [*self.close(), *self._call(part.name, dumped(part.arguments))]
+
+    def _text(self, kind: str, inner: str, text: str) -> list[Item]:
+        if not text:
+            return []
+        events: list[Item] = []
+        if self._open is None or self._open["type"] != kind:
+            events += [*self.close(), *self._began(kind, inner)]
+        assert self._open is not None
+        self._open["content"][0]["text"] += text
+        more: Item = {"logprobs": []} if inner == "output_text" else {}
+        return [*events, self._event(f"{_EVENTS[inner]}.delta", delta=text, **more)]
+
+    def _began(self, kind: str, inner: str) -> list[Item]:
+        item: Item = {"id": _id(kind), "type": kind, "status": "in_progress", "content": []}
+        item |= {"role": "assistant"} if kind == "message" else {"summary": []}
+        part: Item = {"type": inner, "text": ""}
+        if inner == "output_text":
+            part |= {"annotations": [], "logprobs": []}
+        self._open = {**item, "content": [part]}
+        began = {"type": "response.output_item.added", "output_index": len(self.done), "item": item}
+        return [began, self._event("response.content_part.added", part=dict(part))]
+
+    def _event(self, kind: str, **more: Any) -> Item:  # noqa: ANN401
+        assert self._open is not None
+        where = {"item_id": self._open["id"], "output_index": len(self.done), "content_index": 0}
+        return {"type": kind, **where, **more}
+
+    def _call(self, name: str, arguments: str) -> list[Item]:
+        call = {"name": name, "call_id": f"call_{uuid.uuid4().hex[:24]}"}
+        item = {"id": _id("function_call"), "type": "function_call", **call}
+        at = {"output_index": len(self.done)}
+        where = {"item_id": item["id"], **at}
+        began = {**item, "status": "in_progress", "arguments": ""}
+        kind = "response.function_call_arguments"
+        self.done.append({**item, "status": "completed", "arguments": arguments})
+        return [
+            {"type": "response.output_item.added", **at, "item": began},
+            {"type": f"{kind}.delta", **where, "delta": arguments},
+            {"type": f"{kind}.done", **where, "name": name, "arguments": arguments},
+            {"type": "response.output_item.done", **at, "item": self.done[-1]},
+        ]
+
+    def close(self, status: str = "completed") -> list[Item]:
+        """Events of the end of the item that is being made."""
+        item = self._open
+        if item is None:
+            return []
+        [part] = item["content"]
+        item["status"] = status
+        more: Item = {"logprobs": []} if part["type"] == "output_text" else {}
+        events = [
+            self._event(f"{_EVENTS[part['type']]}.done", text=part["text"], **more),
+            self._event("response.content_part.done", part=part),
+            {"type": "response.output_item.done", "output_index": len(self.done), "item": item},
+        ]
+        self.done.append(item)
+        self._open = None
+        return events
+
+
+def _id(kind: str) -> str:
+    prefix = {"message": "msg", "reasoning": "rs", "function_call": "fc"}[kind]
+    return f"{prefix}_{uuid.uuid4().hex}"

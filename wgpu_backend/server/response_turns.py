@@ -1,0 +1,100 @@
+"""Input items of OpenAI's responses as templates read conversations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.wanted import RequestError
+
+Turn = dict[str, Any]
+_TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+_ROLES = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
+
+
+def turns(fields: Fields) -> list[Turn]:
+    """Turns of a request: its instructions, and its input.
+
+    Raises
+    ------
+    RequestError
+        An item is of a kind that no model here reads, or lacks what it needs.
+    """
+    found: list[Turn] = []
+    if instructions := fields.text("instructions"):
+        found.append({"role": "system", "content": instructions})
+    given = fields.get("input", str, list)
+    if isinstance(given, str):
+        return [*found, {"role": "user", "content": given}]
+    for number, item in enumerate(fields.objects("input")):
+        _add(Fields(item, where=f"input[{number}]."), found)
+    return found
+
+
+def _add(item: Fields, found: list[Turn]) -> None:
+    """Add an item; calls and reasoning go to the assistant's turn that they are part of."""
+    match kind := item.text("type", "message"):
+        case "message":
+            role = item.required("role")
+            if role not in _ROLES:
+                raise RequestError(400, f"input: role {role[:40]!r}, needs {', '.join(_ROLES)}")
+            _say(found, _ROLES[role], _text(item, "content"))
+        case "reasoning":
+            thought = _text(item, "content") or _text(item, "summary")
+            found.append({"role": "assistant", "content": "", "reasoning_content": thought})
+        case "function_call":
+            _assistant(found).setdefault("tool_calls", []).append(_call(item))
+        case "function_call_output":
+            found.append(_output(item, found))
+        case _:
+            known = "message, reasoning, function_call and function_call_output"
+            raise RequestError(400, f"input: an item of type {kind[:40]!r}, needs {known}")
+
+
+def _say(found: list[Turn], role: str, text: str) -> None:
+    last = found[-1] if found else {}
+    if role == "assistant" and last.get("role") == role and not last["content"]:
+        last["content"] = text  # behind its reasoning
+    else:
+        found.append({"role": role, "content": text})
+
+
+def _assistant(found: list[Turn]) -> Turn:
+    if not found or found[-1]["role"] != "assistant":
+        found.append({"role": "assistant", "content": ""})
+    return found[-1]
+
+
+def _call(item: Fields) -> Turn:
+    try:
+        arguments: object = json.loads(item.text("arguments") or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise RequestError(400, "input: a function_call's arguments need a JSON object as text")
+    function: Turn = {"name": item.required("name"), "arguments": arguments}
+    return {"id": item.required("call_id"), "type": "function", "function": function}
+
+
+def _output(item: Fields, found: list[Turn]) -> Turn:
+    call = item.required("call_id")
+    turn: Turn = {"role": "tool", "tool_call_id": call, "content": _text(item, "output")}
+    calls = [each for turn in found for each in turn.get("tool_calls", ())]
+    names = [each["function"]["name"] for each in calls if each["id"] == call]
+    return {**turn, "name": names[-1]} if names else turn
+
+
+def _text(item: Fields, name: str) -> str:
+    """Text of a text, or of parts of text."""
+    given = item.get(name, str, list)
+    if isinstance(given, str) or given is None:
+        return given or ""
+    texts: list[str] = []
+    for part in item.objects(name):
+        fields = Fields(part, where=f"input: {name}.")
+        if (kind := fields.required("type")) not in _TEXTS:
+            needed = "input_text; images and files are not read"
+            raise RequestError(400, f"input: a part of type {kind[:40]!r}, needs {needed}")
+        texts.append(fields.text("text"))
+    return "".join(texts)

@@ -1,0 +1,231 @@
+"""OpenAI's responses. None is kept: each request brings the whole conversation."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from wgpu_backend.server import forms
+from wgpu_backend.server.answering import Answer
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.events import event_of
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
+from wgpu_backend.server.response_items import Items
+from wgpu_backend.server.response_turns import turns
+from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.wanted import RequestError, Wanted, message_of
+from wgpu_backend.serving.results import Finish
+
+_FORM = {
+    **forms.without_meaning(
+        "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
+        "prompt_cache_key", "prompt_cache_retention", "include", "stream_options",
+        "max_tool_calls", "truncation",
+    ),
+    "model": forms.MODEL_OR_OWN,
+    "input": Field((str, list), "a text, or items of a conversation", required=True),
+    "instructions": Field((str,), "a system message in front of it"),
+    "max_output_tokens": Field((int,), "tokens that the answer may have", least=1),
+    "temperature": Field((float,), "1 where it is missing", least=0),
+    "top_p": Field((float,), least=0, most=1),
+    "tools": forms.TOOLS,
+    "tool_choice": Field((str, dict), "auto or none"),
+    "reasoning": Field((dict,), "effort: none, or how much"),
+    "text": Field((dict,), "format: what the answer has to look like"),
+    "stream": forms.STREAM,
+    "background": Field((bool,), "is refused"),
+    "previous_response_id": Field((str,), "is refused: no response is kept"),
+    "conversation": Field((str, dict), "is refused: none is kept"),
+}  # fmt: skip
+_REASONING = {"effort": forms.TEXT, **forms.without_meaning("summary", "generate_summary")}
+_TEXT = {"format": forms.OBJECT, **forms.without_meaning("verbosity")}
+_KEPT = "no response is kept here, send the conversation itself"
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def respond(request: Request, fields: Fields) -> Response:
+        asked = _Asked(state.named(fields), _wanted(fields), _told(fields))
+        if fields.switch("stream", default=False):
+            lines = _events(state, asked)
+            return StreamingResponse(await begun(lines), media_type="text/event-stream")
+        return JSONResponse(await until_gone(request, _whole(state, asked)))
+
+    sse = "text/event-stream"
+    return [
+        Endpoint("OpenAI", "POST", "/v1/responses", "Answer a conversation", respond, _FORM, sse)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request: its model, the answer that it wants, and what the response repeats of it."""
+
+    name: str
+    wanted: Wanted
+    told: dict[str, Any]
+
+    def head(self) -> dict[str, Any]:
+        """A response of which nothing is there."""
+        return {
+            "id": f"resp_{uuid.uuid4().hex}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "model": self.name,
+            "output": [],
+            "usage": None,
+            **self.told,
+        }
+
+
+def _told(fields: Fields) -> dict[str, Any]:
+    reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
+    temperature, top_p = fields.get("temperature", float), fields.get("top_p", float)
+    return {
+        "instructions": fields.get("instructions", str),
+        "max_output_tokens": fields.get("max_output_tokens", int),
+        "temperature": 1.0 if temperature is None else temperature,
+        "top_p": 1.0 if top_p is None else top_p,
+        "tools": fields.objects("tools"),
+        "tool_choice": fields.get("tool_choice", str, dict) or "auto",
+        "parallel_tool_calls": True,
+        "reasoning": {"effort": reasoning.get("effort", str), "summary": None},
+        "text": {"format": {"type": "text"}},
+        "truncation": "disabled",
+        "previous_response_id": None,
+        "store": False,
+        "background": False,
+        "metadata": {},
+    }
+
+
+def _wanted(fields: Fields) -> Wanted:
+    fields.refuse("background", "answers are given at once")
+    fields.refuse("previous_response_id", _KEPT)
+    fields.refuse("conversation", _KEPT)
+    text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
+    form = Fields(text.get("format", dict) or {}, where="text.format.")
+    if form.text("type", "text") != "text":
+        raise RequestError(400, "text.format: structured answers are not supported yet")
+    choice = fields.get("tool_choice", str, dict) or "auto"
+    if choice not in ("auto", "none"):
+        raise RequestError(400, "tool_choice: needs auto or none; others are not supported yet")
+    reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
+    effort = reasoning.text("effort") or None
+    messages = turns(fields)
+    if not messages:
+        raise RequestError(400, "input: needs at least one item")
+    return Wanted(
+        messages,
+        options=_options(fields),
+        tools=[] if choice == "none" else [_tool(tool) for tool in fields.objects("tools")],
+        think=False if effort == "none" else effort,
+        truncate=False,
+    )
+
+
+def _options(fields: Fields) -> dict[str, Any]:
+    found: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    for name in ("temperature", "top_p"):
+        if (value := fields.get(name, float)) is not None:
+            found[name] = value
+    if (most := fields.get("max_output_tokens", int)) is not None:
+        found["num_predict"] = most
+    return found
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    fields = Fields(tool, where="tools: ")
+    kind = fields.required("type")
+    if kind != "function":
+        raise RequestError(400, f"tools: type {kind[:40]!r}, needs function; none runs here")
+    function: dict[str, Any] = {
+        "name": fields.required("name"),
+        "description": fields.text("description"),
+        "parameters": fields.get("parameters", dict) or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": function}
+
+
+def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -> dict[str, Any]:
+    """The response at its end."""
+    used, prompt = finish.usage, len(answer.request.tokens)
+    whole = finish.reason != "length"
+    return {
+        **head,
+        "status": "completed" if whole else "incomplete",
+        "incomplete_details": None if whole else {"reason": "max_output_tokens"},
+        "output": items.done,
+        "usage": {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": used.cached_tokens},
+            "output_tokens": used.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": answer.count(items.thought)},
+            "total_tokens": prompt + used.completion_tokens,
+        },
+    }
+
+
+async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
+    async with state.using(asked.name) as loaded:
+        answer, items, finish = Answer(loaded, asked.wanted), Items(), None
+        async for told in answer:
+            for part in told.parts:
+                items.push(part)
+            finish = told.finish
+        assert finish is not None
+        items.close("incomplete" if finish.reason == "length" else "completed")
+        return _ended(asked.head(), items, finish, answer)
+
+
+async def _events(state: State, asked: _Asked) -> AsyncIterator[bytes]:
+    """Events of a streamed response, numbered."""
+    head, sent = asked.head(), 0
+    try:
+        async for data in _news(state, asked, head):
+            yield event_of({**data, "sequence_number": sent})
+            sent += 1
+    except Exception as error:
+        if not sent:
+            raise
+        failed = {"code": "server_error", "message": message_of(error)}
+        response = {**head, "status": "failed", "error": failed}
+        data = {"type": "response.failed", "response": response, "sequence_number": sent}
+        yield event_of(data)
+
+
+async def _news(
+    state: State, asked: _Asked, head: dict[str, Any]
+) -> AsyncGenerator[dict[str, Any]]:
+    began = False
+    async with state.using(asked.name) as loaded:
+        answer, items = Answer(loaded, asked.wanted), Items()
+        async for told in answer:
+            for kind in () if began else ("response.created", "response.in_progress"):
+                yield {"type": kind, "response": head}
+            began = True
+            for event in [event for part in told.parts for event in items.push(part)]:
+                yield event
+            if told.finish is not None:
+                for event in _last(head, items, told.finish, answer):
+                    yield event
+
+
+def _last(
+    head: dict[str, Any], items: Items, finish: Finish, answer: Answer
+) -> list[dict[str, Any]]:
+    status = "incomplete" if finish.reason == "length" else "completed"
+    closing = items.close(status)
+    response = _ended(head, items, finish, answer)
+    return [*closing, {"type": f"response.{status}", "response": response}]
