@@ -1,12 +1,22 @@
 """A request with a seed gives the same tokens alone and among others."""
 
+import numpy as np
 import pytest
 
 import wgpu_backend
+from tests.builders import WEIGHT_TYPES, tiny_model
 from tests.models.outlines import outlines, written
+from tests.models.running import running
 from wgpu_backend import Engine, Request
+from wgpu_backend.batch import BatchShape
+from wgpu_backend.engine.runner import Work
+from wgpu_backend.errors import OptionError
+from wgpu_backend.ops.op import fusions
 
 STORY = ("Once upon a time there was a", "Tell me a story about a fox.", "One day", "A bear named")
+# Rows and results of passes over prompts and of steps, with seats for four.
+PROMPTS, STEPS = (16, 8, 4), (4, 4, 4)
+SUBJECT = [5, 6, 7, 8, 9]
 
 
 def alone_and_among_others(model, requests, **arguments):
@@ -25,20 +35,25 @@ def requests_of(prompts, count, tokens):
     ]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("wgpu", marks=pytest.mark.gpu)])
-def test_the_same_tokens_whoever_is_beside(path, device, request):
-    info = "cpu" if device == "cpu" else request.getfixturevalue("full").info
+def test_numpy_is_refused(path):
+    with wgpu_backend.load(path, device="cpu") as model:
+        with pytest.raises(OptionError, match="device 'cpu' multiplies with NumPy"):
+            Engine(model, deterministic=True)
+        Engine(model).close()
+
+
+def test_the_same_tokens_whoever_is_beside(path, full):
     prompts = [list(range(n, n + 30 + 7 * n)) for n in range(5)]
-    with wgpu_backend.load(path, device=info, num_parallel=8) as model:
+    with wgpu_backend.load(path, device=full.info, num_parallel=8) as model:
         many = requests_of(prompts, 7, 6)
         alone, beside = alone_and_among_others(model, many, deterministic=True, batch_tokens=32)
     assert beside == alone
 
 
-def test_windows_and_a_prompt_that_goes_on_from_an_answer(tmp_path):
+def test_windows_and_a_prompt_that_goes_on_from_an_answer(tmp_path, full):
     path = written(tmp_path / "model.gguf", outlines()["gemma3"])
     prompts = [[5 + i % 9 for i in range(n)] for n in (50, 3, 20, 61)]
-    with wgpu_backend.load(path, device="cpu", num_ctx=128, num_parallel=4) as model:
+    with wgpu_backend.load(path, device=full.info, num_ctx=128, num_parallel=4) as model:
         many = requests_of(prompts, 4, 6)
         alone, beside = alone_and_among_others(model, many, deterministic=True, batch_tokens=32)
         assert beside == alone
@@ -54,17 +69,69 @@ def test_windows_and_a_prompt_that_goes_on_from_an_answer(tmp_path):
         assert made.choices[0].tokens == expected
 
 
-def test_room_that_is_short_changes_nothing(path):
-    with wgpu_backend.load(path, device="cpu", num_ctx=128) as model:
+def test_room_that_is_short_changes_nothing(path, full):
+    with wgpu_backend.load(path, device=full.info, num_ctx=128) as model:
         many = [Request([n] * 50, {"seed": n}, max_tokens=16) for n in range(3)]
         how = {"deterministic": True, "num_parallel": 4, "batch_tokens": 32}
         alone, beside = alone_and_among_others(model, many, **how)
     assert beside == alone
 
 
+def at_places(model, rng):
+    """Logits of one text's prompt and of two steps behind it, from every place among others."""
+    found = []
+    for place in range(4):
+        drawn = [rng.integers(4, 250, rng.integers(1, 4)).tolist() for _ in range(3)]
+        others = drawn if place else []  # first alone
+        texts = [*others[:place], SUBJECT, *others[place:]]
+        for sequence in range(4):
+            model.cache.remove(sequence)
+        rows = [logits_of(model, texts, PROMPTS)[place]]
+        for token in (3, 4):
+            texts = [[token] if n == place else [n + 9] for n in range(len(texts))]
+            rows.append(logits_of(model, texts, STEPS)[place])
+        found.append(np.stack(rows))
+    return found
+
+
+def logits_of(model, texts, sizes):
+    """Logits of the last token of each text in a pass of that size, as bits."""
+    shape = BatchShape(*sizes, model.cache.reach(256, sizes[0]))
+    works = [Work(n, text, (len(text) - 1,)) for n, text in enumerate(texts)]
+    return np.array(model.runner.run(works, model.head, {}, shape).wait()[0]).view(np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "how"),
+    [
+        ("full", "f16", "exact"),
+        ("full", "q4_0", "default"),
+        ("full", "mixtral", "exact"),
+        pytest.param("wide", "q4_0", "coarse", marks=pytest.mark.slow),
+        pytest.param("wide", "q8_0", "default", marks=pytest.mark.slow),
+        pytest.param("wide", "mixtral", "exact", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.gpu
+def test_bits_of_a_row_hang_on_nothing_beside_it(
+    tmp_path, executors, monkeypatch, rng, kind, name, how
+):
+    executor, path = executors(kind), tmp_path / "model.gguf"
+    rules = fusions(True, exact=how == "exact", coarse=how == "coarse")
+    monkeypatch.setattr(executor, "rules", rules)
+    if name in WEIGHT_TYPES:
+        tiny_model(path, "llama", name)
+    else:
+        written(path, outlines()[name])
+    with running(path, executor, 256) as model:
+        first, *others = at_places(model, rng)
+    for found in others:
+        np.testing.assert_array_equal(found, first)
+
+
 @pytest.mark.slow
-def test_fifty_stories_alone_and_sixteen_at_a_time():
-    with wgpu_backend.load(device="cpu", num_ctx=256, num_parallel=16) as model:
+def test_fifty_stories_alone_and_sixteen_at_a_time(full):
+    with wgpu_backend.load(device=full.info, num_ctx=256, num_parallel=16) as model:
         prompts = [model.prompter.raw(each) for each in STORY]
         many = requests_of(prompts, 50, 30)
         alone, beside = alone_and_among_others(model, many, deterministic=True, batch_tokens=64)

@@ -13,7 +13,7 @@ from wgpu_backend.engine.arguments import conversation, token_ids, within
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
-from wgpu_backend.errors import ContextFull
+from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.serving.completion import Ticket
 from wgpu_backend.serving.core import Core
 from wgpu_backend.serving.generation import Generation, Mailbox
@@ -51,7 +51,8 @@ class Engine:
         A request with a seed gives the same tokens alone or among others, whatever the batch. All
         passes have one of two shapes, so that a token's last bits do not depend on who is beside
         it: a step costs what one of `num_parallel` answers costs, a prompt whole passes of
-        `batch_tokens`.
+        `batch_tokens`. Not on device ``cpu``: NumPy's products give a row other last bits in
+        another place of the batch.
 
     Attributes
     ----------
@@ -61,7 +62,7 @@ class Engine:
     Raises
     ------
     OptionError
-        An argument is of the wrong kind, or outside its range.
+        An argument is of the wrong kind, or outside its range; the device cannot be deterministic.
     ModelError
         The model is an encoder, which makes no tokens.
     BackendError
@@ -83,6 +84,8 @@ class Engine:
         self.max_queue = within("max_queue", max_queue, 1 << 20, 0)
         budget = within("batch_tokens", batch_tokens, CHUNK, self.num_parallel)
         model.model.require_logits()
+        if deterministic:
+            _require_steady(model)
         self.model = model
         name = str(model.backend.file.path)
         self._ids = count(1)
@@ -233,3 +236,13 @@ class Engine:
         self._stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def _require_steady(model: LanguageModel) -> None:
+    """Refuse a device whose products depend on where in a batch a row is."""
+    if model.device.kind == "cpu":
+        raise OptionError(
+            f"deterministic: device {model.device.id!r} multiplies with NumPy, which gives a row "
+            "other last bits in another place of the batch; load the model on a GPU or a "
+            "rasteriser (`wgpu-backend devices` lists them), or leave deterministic out"
+        )
