@@ -35,9 +35,9 @@ def requests_of(model: LanguageModel, count: int, tokens: int) -> list[Request]:
     """Requests with prompts and seeds of their own."""
     texts = [p.format(a) for a in ANIMALS for p in PROMPTS]
     return [
-        Request(
+        Request.of(
             model.prompter.raw(texts[i % len(texts)]),
-            {"seed": i, "temperature": 1.0},
+            options={"seed": i, "temperature": 1.0},
             max_tokens=tokens,
             ignore_eos=True,
         )
@@ -83,7 +83,7 @@ def cost(model: LanguageModel, requests: Sequence[Request], repeats: int) -> flo
 
 def main() -> None:
     """Measure, print and perhaps store."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Seeded answers alone and in company.")
     parser.add_argument("--model", default=None, help="a GGUF file; the story model by default")
     parser.add_argument("--device", default=None)
     parser.add_argument("--requests", type=int, default=200)
