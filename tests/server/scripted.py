@@ -16,6 +16,7 @@ SCRIPTS = {
     "<|tools|>": ["<tool_call>", CALL, "</tool_call>"],
     "<|after|>": ["It", " is", " cold."],
     "<|think|>": ["<think>", "\nhm", "\n</think>\n\n", "Yes"],
+    "<|fim_middle|>": ["in", " between"],
 }
 TEMPLATE = (
     "{# <tool_call> <think> #}{% for m in messages %}{{ m.role }}: {{ m.content }}"
@@ -30,7 +31,7 @@ TEMPLATE = (
 def scripted(path: Path) -> Path:
     """Write the model."""
     said = ["qq", *(token for script in SCRIPTS.values() for token in script)]
-    controls = ["<|end|>", *SCRIPTS]
+    controls = ["<|end|>", *SCRIPTS, "<|fim_prefix|>", "<|fim_suffix|>"]
     letters = dict(zip(byte_alphabet(), range(256), strict=True))
     spelled = {byte: letter for letter, byte in letters.items()}
     tokens = [*letters, *("".join(spelled[b] for b in t.encode()) for t in said), *controls]

@@ -84,13 +84,17 @@ def serve(
             "--num-parallel", metavar="N", min=1, max=32, help="Answers at once of each model."
         ),
     ] = None,
+    own_model: Annotated[
+        str,
+        typer.Option("--model", metavar="NAME", help="Meant where a request names no model."),
+    ] = "",
     *,
     settings: Settings,
 ) -> None:
-    """Serve models to clients of Ollama and OpenAI, at OLLAMA_HOST (127.0.0.1:11434)."""
+    """Serve models to clients of Ollama, OpenAI, Anthropic, llama-server (127.0.0.1:11434)."""
     from wgpu_backend.cli.serving import serve as run
 
-    run(settings, api_key, anybody=allow_anyone, parallel=parallel)
+    run(settings, api_key, own_model, anybody=allow_anyone, parallel=parallel)
 
 
 def ps(as_json: Json = False, debug: Debug = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,7 +44,9 @@ def address(text: str | None) -> tuple[str, int]:
     return host or DEFAULT_HOST, int(port)
 
 
-def serve(settings: Settings, api_key: str, *, anybody: bool, parallel: int | None) -> None:
+def serve(
+    settings: Settings, api_key: str, own_model: str, *, anybody: bool, parallel: int | None
+) -> None:
     """Serve until Ctrl-C or SIGTERM; requests that are under way have some time to end.
 
     Raises
@@ -66,7 +69,8 @@ def serve(settings: Settings, api_key: str, *, anybody: bool, parallel: int | No
         raise UsageError(
             f"serve: {host} is open to other machines; give --api-key, or --allow-anyone"
         )
-    app = make_app(_server_settings(settings, api_key, parallel, local=local))
+    serving = _server_settings(settings, api_key, parallel, local=local)
+    app = make_app(replace(serving, default_model=own_model))
     note(f"serving on http://{host}:{port}")
     uvicorn.run(
         app,

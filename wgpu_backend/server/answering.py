@@ -42,12 +42,15 @@ class Told:
     logprobs : tuple of TokenLogprob
     finish : Finish or None
         Set in the last news of a choice.
+    tokens : tuple of int
+        Made since the last news.
     """
 
     choice: int
     parts: tuple[Part, ...]
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
+    tokens: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -137,6 +140,11 @@ class Answer:
                 if all(each.ended for each in self._texts):
                     return
 
+    @property
+    def prompt(self) -> str:
+        """What it continues, with control tokens spelled out."""
+        return self._tokenizer.decode([*self.request.tokens], skip_special=False)
+
     def count(self, text: str) -> int:
         """Tokens of a text of the answer."""
         return len(self._tokenizer.encode(text, add_special=False))
@@ -181,7 +189,7 @@ class _Text:
         if finish is not None:
             self.ended = True
             parts += self.parser.finish()
-        return Told(event.choice, tuple(parts), event.logprobs, finish)
+        return Told(event.choice, tuple(parts), event.logprobs, finish, event.tokens)
 
     def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
         """Text up to a stop text, and without what may be the beginning of one."""
@@ -251,6 +259,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         when_full="shift" if wanted.shift else "stop",
         keep=keep if wanted.shift else 0,
         n=wanted.choices,
+        ignore_eos=wanted.ignore_eos,
     )
 
 

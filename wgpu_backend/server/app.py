@@ -15,7 +15,16 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, ExceptionHandler
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.server import anthropic, library, ollama, openai, responses
+from wgpu_backend.server import (
+    anthropic,
+    library,
+    llama_completion,
+    llama_server,
+    ollama,
+    openai,
+    reranking,
+    responses,
+)
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import api_of, error_body
 from wgpu_backend.server.fields import Fields
@@ -78,6 +87,9 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *openai.endpoints(state),
         *responses.endpoints(state),
         *anthropic.endpoints(state),
+        *reranking.endpoints(state),
+        *llama_completion.endpoints(state),
+        *llama_server.endpoints(state),
         *_figures(state, statuses),
     ]
 

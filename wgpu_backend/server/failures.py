@@ -32,7 +32,7 @@ def error_body(api: str, status: int, told: str) -> dict[str, Any]:
     match api:
         case "Anthropic":
             return {"type": "error", "error": {"type": kind, "message": told}}
-        case "OpenAI":
+        case "OpenAI" | "Jina":
             return {"error": {"message": told, "type": kind, "param": None, "code": None}}
         case "llama-server":
             kind = _LLAMA_KINDS.get(status, "server_error")

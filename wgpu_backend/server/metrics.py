@@ -10,6 +10,8 @@ from wgpu_backend.server.pool import Loaded
 def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     """Text of all figures; names are llama.cpp's as far as it has them.
 
+    Those of each model have it as a label; their sums have llama-server's names.
+
     Parameters
     ----------
     loaded : list of Loaded
@@ -19,6 +21,7 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     lines = ["# TYPE http_errors_total counter"]
     lines += [f'http_errors_total{{status="{code}"}} {count}' for code, count in failures.items()]
     rows: dict[str, list[str]] = {}
+    sums: dict[str, int] = {}
     for each in loaded:
         if each.engine is None:
             continue
@@ -35,6 +38,9 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
         }
         for name, value in figures.items():
             rows.setdefault(name, []).append(f"{name.split()[0]}{label} {value}")
+            sums[name] = sums.get(name, 0) + value
     for name, values in rows.items():
         lines += [f"# TYPE {name}", *values]
+    for name, value in sums.items():
+        lines += [f"# TYPE llamacpp:{name}", f"llamacpp:{name.split()[0]} {value}"]
     return "\n".join(lines) + "\n"

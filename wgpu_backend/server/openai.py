@@ -1,4 +1,4 @@
-"""OpenAI's routes: chat, completions, embeddings, models; and rerank, as Jina has it."""
+"""OpenAI's routes: chat, completions, embeddings, models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from wgpu_backend.errors import ModelError, TokenizerError
 from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server import forms
 from wgpu_backend.server.answering import Answer, Said
+from wgpu_backend.server.chat_turns import turn_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
@@ -76,13 +76,6 @@ _EMBEDDINGS = {
     "dimensions": Field((int,), "numbers of each vector", least=1),
     "encoding_format": Field((str,), among=("float", "base64")),
 }
-_RERANK = {
-    "model": forms.MODEL_OR_OWN,
-    "query": Field((str,), "what is asked", required=True),
-    "documents": Field((str, list), "texts that may answer it"),
-    "top_n": Field((int,), "how many are given, the best first", least=0),
-    "return_documents": Field((bool,), "give the texts, too"),
-}
 _NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty")
 
 
@@ -119,9 +112,6 @@ def endpoints(state: State) -> list[Endpoint]:
         found = await run_in_threadpool(state.find, name)
         return JSONResponse(_model(name, found.entry.modified))
 
-    async def rerank(_: Request, fields: Fields) -> Response:
-        return JSONResponse(await _ranked(state, fields))
-
     sse = "text/event-stream"
     return [
         Endpoint(
@@ -132,8 +122,8 @@ def endpoints(state: State) -> list[Endpoint]:
         ),
         Endpoint("OpenAI", "POST", "/v1/embeddings", "Vectors of texts", embed, _EMBEDDINGS),
         Endpoint("OpenAI", "GET", "/v1/models", "Models that there are", models),
+        Endpoint("llama-server", "GET", "/models", "Models that there are", models),
         Endpoint("OpenAI", "GET", "/v1/models/{name:path}", "One of them", model),
-        Endpoint("others", "POST", "/v1/rerank", "Order texts, as Jina does", rerank, _RERANK),
     ]
 
 
@@ -146,28 +136,6 @@ def _encoded(vector: list[float], encoding: str) -> object:
     if encoding == "float":
         return vector
     return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
-
-
-async def _ranked(state: State, fields: Fields) -> dict[str, Any]:
-    name, query, texts = (
-        state.named(fields),
-        fields.required("query"),
-        fields.texts("documents"),
-    )
-    most = fields.get("top_n", int)
-    async with state.using(name) as loaded:
-        try:
-            scores = await run_in_threadpool(loaded.model.rerank, query, texts)
-        except (ModelError, TokenizerError) as error:
-            raise RequestError(400, f'"{name}" does not support rerank: {error}') from None
-    order = sorted(range(len(texts)), key=lambda i: -scores[i])[:most]
-    results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": float(scores[i])} for i in order
-    ]
-    if fields.switch("return_documents", default=False):
-        for result in results:
-            result["document"] = {"text": texts[result["index"]]}
-    return {"object": "list", "model": name, "results": results}
 
 
 def _options(fields: Fields, *limits: str) -> dict[str, Any]:
@@ -201,7 +169,7 @@ def _chat_wanted(fields: Fields) -> Wanted:
     reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
     return Wanted(
-        [_turn(message) for message in fields.objects("messages")],
+        [turn_of(message) for message in fields.objects("messages")],
         options=_options(fields, "max_tokens", "max_completion_tokens"),
         tools=[] if choice == "none" else fields.objects("tools"),
         think=False if effort == "none" else effort,
@@ -210,35 +178,6 @@ def _chat_wanted(fields: Fields) -> Wanted:
         logit_bias=_bias(fields),
         choices=fields.get("n", int) or 1,
     )
-
-
-def _turn(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates read it: contents as texts, arguments of calls as objects."""
-    made = {key: value for key, value in message.items() if value is not None}
-    if isinstance(made.get("content"), list):
-        made["content"] = "".join(map(_part, cast("list[object]", made["content"])))
-    made.setdefault("content", "")
-    if calls := made.get("tool_calls"):
-        made["tool_calls"] = [_given_call(call) for call in calls]
-    return made
-
-
-def _part(part: object) -> str:
-    given = cast("dict[str, object]", part if isinstance(part, dict) else {})
-    if given.get("type") != "text":
-        raise RequestError(400, "messages: only parts of type text are supported")
-    return str(given.get("text", ""))
-
-
-def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
-    try:
-        function = dict(call["function"])
-        arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            function["arguments"] = json.loads(arguments or "{}")
-        return {**call, "function": function}
-    except (TypeError, KeyError, ValueError):
-        raise RequestError(400, "messages: a tool call has no function with arguments") from None
 
 
 def _completion_wanted(fields: Fields) -> Wanted:

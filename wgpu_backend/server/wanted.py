@@ -88,6 +88,8 @@ class Wanted:
     logprobs : int or None
     logit_bias : mapping
     choices : int
+    ignore_eos : bool
+        Go on behind tokens that end a text.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -101,6 +103,7 @@ class Wanted:
     logprobs: int | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     choices: int = 1
+    ignore_eos: bool = False
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:

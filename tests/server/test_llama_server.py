@@ -1,0 +1,168 @@
+"""llama-server's own routes, with a model that requests need not name."""
+
+import json
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+
+import wgpu_backend as wb
+from tests.server.serving import client_of
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.tokenizer import Tokenizer
+
+ASKED = {"prompt": "Once", "n_predict": 6, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with client_of(tmp_path_factory.mktemp("store"), default_model="tale") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.from_gguf(bundled())
+
+
+def asked(client, path="/completion", **more):
+    response = client.post(path, json={**ASKED, **more} if path == "/completion" else more)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def streamed(client, **more):
+    response = client.post("/completion", json={**ASKED, **more, "stream": True})
+    assert response.status_code == 200, response.text
+    return [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line]
+
+
+def test_a_completion_whole_and_streamed(client, tokenizer):
+    whole = asked(client, return_tokens=True)
+    with wb.load(device="cpu") as model:
+        text = model.generate("Once", raw=True, options={"temperature": 0}, num_predict=6)
+    assert whole["content"] == tokenizer.decode(whole["tokens"]) == text
+    assert (whole["stop"], whole["stop_type"], whole["truncated"]) == (True, "limit", False)
+    assert whole["timings"]["predicted_n"] == whole["tokens_predicted"] == 6
+    assert whole["tokens_evaluated"] == len(tokenizer.encode("Once"))
+    assert whole["generation_settings"]["temperature"] == 0
+    *pieces, last = streamed(client)
+    assert "".join(piece["content"] for piece in pieces) == text
+    assert [t for piece in pieces for t in piece["tokens"]] == whole["tokens"]
+    assert (last["stop"], last["tokens_predicted"]) == (True, 6)
+    assert asked(client)["tokens"] == []
+
+
+def test_prompts_of_all_kinds(client, tokenizer):
+    text = asked(client)["content"]
+    ids = tokenizer.encode("Once")
+    assert asked(client, prompt=ids)["content"] == text
+    assert asked(client, prompt={"prompt_string": "Once"})["content"] == text
+    assert asked(client, prompt=[*ids[:-1], "Once"])["tokens_evaluated"] == len(ids)
+    several = asked(client, prompt=["Once", ids, {"prompt_string": "Once"}])
+    assert [each["content"] for each in several] == [text] * 3
+    assert [each["index"] for each in asked(client, n_cmpl=2)] == [0, 1]
+
+
+def test_how_a_completion_ends(client):
+    word = asked(client)["content"].split()[2]
+    cut = asked(client, stop=[word])
+    assert (cut["stop_type"], cut["stopping_word"], word in cut["content"]) == ("word", word, False)
+    body = {"model": "actor", "prompt": "<|plain|>", "temperature": 0}
+    end = client.post("/completion", json=body).json()
+    assert (end["content"], end["stop_type"]) == ("Hello there now.", "eos")
+    on = client.post("/completion", json={**body, "ignore_eos": True, "n_predict": 5}).json()
+    assert (on["stop_type"], on["tokens_predicted"]) == ("limit", 5)
+
+
+def test_probabilities_biases_and_fields(client):
+    found = asked(client, n_probs=2)["completion_probabilities"]
+    assert len(found) == 6
+    assert found[0]["top_logprobs"][0]["id"] == found[0]["id"]
+    first = found[0]["id"]
+    for bias in ([[first, False]], {str(first): -100}):
+        other = asked(client, n_probs=1, logit_bias=bias)["completion_probabilities"]
+        assert other[0]["id"] != first
+    paths = ["content", "generation_settings/seed", "nothing"]
+    assert list(asked(client, response_fields=paths)) == ["content", "seed"]
+
+
+def test_tokens_there_and_back(client, tokenizer):
+    text = "A fox 🦊 and <|user|>"
+    ids = asked(client, "/tokenize", content=text)["tokens"]
+    assert ids == tokenizer.encode(text, add_special=False, parse_special=True)
+    assert asked(client, "/detokenize", tokens=ids) == {"content": text}
+    whole = asked(client, "/tokenize", content="a", add_special=True, parse_special=False)["tokens"]
+    assert whole == tokenizer.encode("a")
+    pieces = asked(client, "/tokenize", content=text, with_pieces=True)["tokens"]
+    assert [piece["id"] for piece in pieces] == ids
+    known = [
+        bytes(p["piece"]) if isinstance(p["piece"], list) else p["piece"].encode() for p in pieces
+    ]
+    assert "🦊".encode() in b"".join(known)
+
+
+def test_templates_and_vectors(client):
+    said = [{"role": "user", "content": "Hi"}]
+    prompt = asked(client, "/apply-template", messages=said)["prompt"]
+    assert "<|user|>Hi<|end|>" in prompt
+    short = asked(client, "/apply-template", messages=said, add_generation_prompt=False)["prompt"]
+    assert prompt.startswith(short)
+    assert prompt != short
+    body = {"model": "tale", "input": ["a fox", "a bear"]}
+    data = client.post("/v1/embeddings", json=body).json()["data"]
+    for path in ("/embedding", "/embeddings"):
+        found = asked(client, path, content=["a fox", "a bear"])
+        assert [each["embedding"][0] for each in found] == [each["embedding"] for each in data]
+
+
+def test_what_the_server_is(client):
+    props = client.get("/props").json()
+    assert (props["total_slots"], props["model_path"][:7]) == (2, "sha256-")
+    assert "<|user|>" in props["chat_template"]
+    assert client.get("/props?model=actor").json()["model_alias"] == "actor:latest"
+    slots = client.get("/slots").json()
+    assert [slot["is_processing"] for slot in slots] == [False] * len(slots)
+    assert {slot["model"] for slot in slots} == {"actor:latest", "tale:latest"}
+    assert client.get("/models").json() == client.get("/v1/models").json()
+    assert "\nllamacpp:tokens_predicted_total " in client.get("/metrics").text
+
+
+def test_infill(client, tmp_path):
+    body = {
+        "model": "actor",
+        "input_prefix": "a",
+        "input_suffix": "b",
+        "input_extra": [{"text": "c"}],
+    }
+    found = client.post("/infill", json={**body, "n_predict": 2, "temperature": 0}).json()
+    assert found["prompt"].endswith("c\n<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>")
+    assert found["content"] == "in between"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/completion", {}, "prompt is required"),
+        ("/completion", {"prompt": []}, "prompt"),
+        ("/completion", {"prompt": [1, -1]}, "tokens: '-1', needs a number below 2048"),
+        ("/completion", {"prompt": [True]}, "tokens: 'True'"),
+        ("/completion", {"prompt": "a", "mirostat": 2}, "mirostat: is not supported"),
+        ("/completion", {"prompt": "a", "logit_bias": [5]}, "logit_bias: needs pairs"),
+        ("/completion", {"prompt": "a", "logit_bias": [[1, "x"]]}, "logit_bias: 'x'"),
+        ("/completion", {"prompt": "a", "temperature": -1}, "temperature: -1"),
+        ("/completion", {"prompt": ["a", "b"], "stream": True}, "several at once"),
+        ("/completion", {"prompt": "a " * 999}, "the context holds"),
+        ("/infill", {"input_prefix": "a"}, "its vocabulary has no fim_pre"),
+        ("/infill", {"model": "actor", "input_extra": [{}]}, "input_extra[0].text is required"),
+        ("/detokenize", {"tokens": ["a"]}, "tokens: 'a'"),
+        ("/apply-template", {"messages": [{"role": 1}]}, "role"),
+        ("/embedding", {}, "content is required"),
+        ("/reranking", {"query": "a", "documents": ["b"]}, "does not support rerank"),
+    ],
+)
+def test_what_is_wrong_is_told(client, path, body, message):
+    found = client.post(path, json=body)
+    error = found.json()["error"]
+    assert (found.status_code, error["code"], error["type"]) == (400, 400, "invalid_request_error")
+    assert message in error["message"]

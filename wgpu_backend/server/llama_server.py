@@ -1,0 +1,160 @@
+"""llama-server's own routes about a model: tokens, templates, vectors, slots, properties."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.errors import TemplateError
+from wgpu_backend.server import forms
+from wgpu_backend.server.chat_turns import turn_of
+from wgpu_backend.server.embedding import embeddings
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
+from wgpu_backend.server.llama_prompts import token_of
+from wgpu_backend.server.pool import Loaded
+from wgpu_backend.server.serving_state import State
+from wgpu_backend.server.wanted import RequestError
+
+_TOKENIZE = {
+    "model": forms.MODEL_OR_OWN,
+    "content": Field((str,), "the text"),
+    "add_special": Field((bool,), "add tokens that begin and end a text"),
+    "parse_special": Field((bool,), "read control tokens that the text spells; true by itself"),
+    "with_pieces": Field((bool,), "give what each token stands for, too"),
+}
+_DETOKENIZE = {"model": forms.MODEL_OR_OWN, "tokens": Field((list,), required=True)}
+_TEMPLATE = {
+    "model": forms.MODEL_OR_OWN,
+    "messages": forms.MESSAGES,
+    "tools": forms.TOOLS,
+    "add_generation_prompt": Field((bool,), "end where the answer begins; true by itself"),
+    "chat_template_kwargs": Field((dict,), "variables of the template"),
+}
+_EMBEDDING = {
+    **forms.without_meaning("encoding_format", "embd_normalize"),
+    "model": forms.MODEL_OR_OWN,
+    "content": Field((str, list), "a text, or a list of them"),
+    "input": Field((str, list), "another word for content"),
+}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def tokenize(_: Request, fields: Fields) -> Response:
+        async with state.using(state.named(fields)) as loaded:
+            found = await run_in_threadpool(_tokenized, fields, loaded)
+        return JSONResponse({"tokens": found})
+
+    async def detokenize(_: Request, fields: Fields) -> Response:
+        async with state.using(state.named(fields)) as loaded:
+            tokenizer = loaded.model.tokenizer
+            ids = [token_of(each, tokenizer) for each in fields.get("tokens", list)]
+            text = tokenizer.decode(ids, skip_special=False)
+        return JSONResponse({"content": text})
+
+    async def template(_: Request, fields: Fields) -> Response:
+        async with state.using(state.named(fields)) as loaded:
+            found = await run_in_threadpool(_rendered, fields, loaded)
+        return JSONResponse({"prompt": found})
+
+    async def embed(_: Request, fields: Fields) -> Response:
+        texts = fields.texts("content") or fields.texts("input")
+        if not texts:
+            raise RequestError(400, "content is required")
+        found = await embeddings(state, fields, texts, truncate=False)
+        data = [{"index": i, "embedding": [each]} for i, each in enumerate(found.vectors)]
+        return JSONResponse(data)
+
+    async def props(request: Request, _: Fields) -> Response:
+        fields = Fields(dict(request.query_params))
+        async with state.using(state.named(fields)) as loaded:
+            return JSONResponse(_properties(loaded, state.settings.version))
+
+    async def slots(request: Request, _: Fields) -> Response:
+        return JSONResponse(await run_in_threadpool(_slots, state, dict(request.query_params)))
+
+    api = "llama-server"
+    return [
+        Endpoint(api, "POST", "/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
+        Endpoint(api, "POST", "/detokenize", "Text of tokens", detokenize, _DETOKENIZE),
+        Endpoint(api, "POST", "/apply-template", "A conversation as text", template, _TEMPLATE),
+        *(
+            Endpoint(api, "POST", path, "Vectors of texts", embed, _EMBEDDING)
+            for path in ("/embedding", "/embeddings")
+        ),
+        Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
+        Endpoint(api, "GET", "/slots", "What models that are loaded do", slots),
+    ]
+
+
+def _tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
+    tokenizer = loaded.model.tokenizer
+    ids = tokenizer.encode(
+        fields.text("content"),
+        add_special=fields.switch("add_special", default=False),
+        parse_special=fields.switch("parse_special", default=True),
+    )
+    if not fields.switch("with_pieces", default=False):
+        return cast("list[Any]", ids)
+    return [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return [*piece]
+
+
+def _rendered(fields: Fields, loaded: Loaded) -> str:
+    prompter = loaded.model.prompter
+    if prompter.template is None:
+        raise TemplateError("the model's file has no chat template")
+    messages = prompter.checked([turn_of(message) for message in fields.objects("messages")])
+    kwargs: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
+    own = ("messages", "tools", "add_generation_prompt")
+    if taken := [name for name in own if name in kwargs]:
+        raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
+    return prompter.template.render(
+        messages,
+        add_generation_prompt=fields.switch("add_generation_prompt", default=True),
+        tools=fields.objects("tools") or None,
+        **kwargs,
+    )
+
+
+def _properties(loaded: Loaded, version: str) -> dict[str, Any]:
+    model, template = loaded.model, loaded.model.prompter.template
+    return {
+        "default_generation_settings": {"n_ctx": model.num_ctx, "params": {"seed": -1}},
+        "total_slots": model.num_parallel,
+        "model_alias": str(loaded.stored.entry.name),
+        "model_path": loaded.stored.path.name,
+        "chat_template": "" if template is None else template.source,
+        "modalities": {"vision": False, "audio": False},
+        "build_info": f"wgpu-backend {version}",
+        "is_sleeping": False,
+    }
+
+
+def _slots(state: State, query: dict[str, str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for loaded in state.pool.loaded():
+        if loaded.engine is None:
+            continue
+        for slot in loaded.engine.status().slots:
+            known: dict[str, Any] = {"id": len(found), "model": str(loaded.stored.entry.name)}
+            known |= {"n_ctx": loaded.model.num_ctx, "is_processing": slot is not None}
+            if slot is not None:
+                known |= {"id_task": slot.request, "n_prompt_tokens": slot.prompt_tokens}
+                known |= {"n_decoded": slot.completion_tokens}
+            found.append(known)
+    if query.get("fail_on_no_slot") and all(slot["is_processing"] for slot in found):
+        raise RequestError(503, "no slot is free")
+    return found

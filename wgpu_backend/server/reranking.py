@@ -1,0 +1,61 @@
+"""Texts in the order in which they answer a query, as Jina and llama-server have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.errors import ModelError, TokenizerError
+from wgpu_backend.server import forms
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
+from wgpu_backend.server.serving_state import State
+from wgpu_backend.server.wanted import RequestError
+
+_ALIASES = ("/v1/reranking", "/rerank", "/reranking")
+_RERANK = {
+    "model": forms.MODEL_OR_OWN,
+    "query": Field((str,), "what is asked", required=True),
+    "documents": Field((str, list), "texts that may answer it", required=True),
+    "top_n": Field((int,), "how many are given, the best first", least=0),
+    "return_documents": Field((bool,), "give the texts, too"),
+}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def rerank(_: Request, fields: Fields) -> Response:
+        return JSONResponse(await _ranked(state, fields))
+
+    paths = {"/v1/rerank": "Jina", **dict.fromkeys(_ALIASES, "llama-server")}
+    return [
+        Endpoint(api, "POST", path, "Order texts by how well they answer", rerank, _RERANK)
+        for path, api in paths.items()
+    ]
+
+
+async def _ranked(state: State, fields: Fields) -> dict[str, Any]:
+    name, query, texts = (
+        state.named(fields),
+        fields.required("query"),
+        fields.texts("documents"),
+    )
+    most = fields.get("top_n", int)
+    async with state.using(name) as loaded:
+        try:
+            scores = await run_in_threadpool(loaded.model.rerank, query, texts)
+        except (ModelError, TokenizerError) as error:
+            raise RequestError(400, f'"{name}" does not support rerank: {error}') from None
+    order = sorted(range(len(texts)), key=lambda i: -scores[i])[:most]
+    results: list[dict[str, Any]] = [
+        {"index": i, "relevance_score": float(scores[i])} for i in order
+    ]
+    if fields.switch("return_documents", default=False):
+        for result in results:
+            result["document"] = {"text": texts[result["index"]]}
+    return {"object": "list", "model": name, "results": results}
