@@ -85,9 +85,9 @@ def serve(
         ),
     ] = None,
     own_model: Annotated[
-        str,
+        str | None,
         typer.Option("--model", metavar="NAME", help="Meant where a request names no model."),
-    ] = "",
+    ] = None,
     *,
     settings: Settings,
 ) -> None:

@@ -20,6 +20,7 @@ from wgpu_backend.errors import StoreError
 if TYPE_CHECKING:
     from wgpu_backend.engine.language_model import LanguageModel
     from wgpu_backend.model_store.stored import Stored
+    from wgpu_backend.server.serving_state import Settings as ServerSettings
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
@@ -52,7 +53,8 @@ def serve(
     Raises
     ------
     UsageError
-        The address is not this machine's alone, and there is no key; or a library is missing.
+        The address is not this machine's alone, and there is no key; or a library is missing, or
+        the model.
     """
     try:
         import uvicorn
@@ -70,7 +72,10 @@ def serve(
             f"serve: {host} is open to other machines; give --api-key, or --allow-anyone"
         )
     serving = _server_settings(settings, api_key, parallel, local=local)
-    app = make_app(replace(serving, default_model=own_model))
+    if own_model is not None:
+        _require_known(own_model, serving)
+        serving = replace(serving, default_model=own_model)
+    app = make_app(serving)
     note(f"serving on http://{host}:{port}")
     uvicorn.run(
         app,
@@ -82,15 +87,28 @@ def serve(
     )
 
 
-def _server_settings(settings: Settings, api_key: str, parallel: int | None, *, local: bool) -> Any:  # noqa: ANN401
+def _require_known(name: str, serving: ServerSettings) -> None:
+    """Refuse a model that the server would not find."""
+    from wgpu_backend.model_store.names import ModelName
+
+    try:
+        if name not in serving.fixed:
+            serving.store.entry(ModelName.parse(name))
+    except StoreError as error:
+        raise UsageError(f"--model: {error}") from None
+
+
+def _server_settings(
+    settings: Settings, api_key: str, parallel: int | None, *, local: bool
+) -> ServerSettings:
     from wgpu_backend import __version__
-    from wgpu_backend.server.serving_state import Settings as ServerSettings
+    from wgpu_backend.server.serving_state import Settings as Serving
     from wgpu_backend.server.serving_state import seconds_of
 
     given = os.environ.get("OLLAMA_ORIGINS", "")
     own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
     keep = os.environ.get("OLLAMA_KEEP_ALIVE", "5m")
-    return ServerSettings(
+    return Serving(
         open_store(),
         lambda stored, num_ctx: _opened(stored, num_ctx, settings, parallel),
         {STORY: _story()},
