@@ -29,6 +29,7 @@ FLOORS = (
         "gguf_writer",
         "quantise",
         "tokenizer",
+        "grammar",
         "chat_template",
         "sample",
         "output_parsers",

@@ -14,7 +14,7 @@
 
 ====================  ===============================================================
 devices and models    Devices load LanguageModel SamplingOptions open_gguf create quantize
-many requests         Engine Request Generation Event Result
+many requests         Engine Request Generation Event Result Grammar
 tensors               context Context Tensor DType dtype f32 f16 i32 … (types by name)
 backends              Backend BackendParams new_backend register_backend
 ops of one's own      op Op Node Spec Launch grid_for ceil_div require_… testing
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         DeviceLost,
         DTypeError,
         GGUFError,
+        GrammarError,
         ModelError,
         ModelNotFound,
         OptionError,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     )
     from wgpu_backend.folders.creating import create
     from wgpu_backend.gguf_file import open_gguf
+    from wgpu_backend.grammar import Grammar
     from wgpu_backend.graph.fusion import Graph
     from wgpu_backend.graph.fusion import OpNode as OpNode
     from wgpu_backend.graph.node import Launch, Node
@@ -149,11 +151,12 @@ _HOMES = {
     "engine.runner": "Head Runner",
     "errors": (
         "BackendError CacheFull ContextError ContextFull DTypeError DeviceError DeviceLost "
-        "GGUFError ModelError ModelNotFound OptionError OutOfMemory PluginError QueueFull "
-        "ShaderError ShapeError StoreError TemplateError TokenizerError"
+        "GGUFError GrammarError ModelError ModelNotFound OptionError OutOfMemory PluginError "
+        "QueueFull ShaderError ShapeError StoreError TemplateError TokenizerError"
     ),
     "folders.creating": "create",
     "gguf_file": "open_gguf",
+    "grammar": "Grammar",
     "graph.fusion": "Graph OpNode",
     "graph.node": "Launch Node",
     "graph.spec": "Spec broadcast_shape=broadcast broadcast_strides",
@@ -188,7 +191,8 @@ __all__ = [
     "CacheFull", "CacheLayer", "CacheShared", "CacheState", "Capabilities", "Config", "Context",
     "ContextError", "ContextFull",
     "DType", "DTypeError", "Decoder", "DeviceError", "DeviceInfo", "DeviceLost", "Devices",
-    "Encoder", "Engine", "Event", "GGUFError", "Generation", "Graph", "Head",
+    "Encoder", "Engine", "Event", "GGUFError", "Generation", "Grammar", "GrammarError", "Graph",
+    "Head",
     "LanguageModel", "Launch", "LeftOutWarning",
     "LoadCancelled",
     "Model", "ModelError", "ModelNotFound", "Node", "Op", "OpNode", "OptionError", "OutOfMemory",

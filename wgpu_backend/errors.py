@@ -15,6 +15,7 @@
      ├ TokenizerError(ValueError)   tokenizer unknown or inconsistent
      ├ TemplateError(ValueError)    a chat template failed or exceeded its caps
      ├ OptionError(ValueError)      an option is out of its range
+     │  └ GrammarError              a grammar that cannot be used, or that no token continues
      ├ PluginError                  a file of one's own that cannot be imported
      ├ StoreError                   a store of models that cannot do what was asked
      │  └ ModelNotFound             no model of that name
@@ -88,6 +89,10 @@ class TemplateError(BackendError, ValueError):
 
 class OptionError(BackendError, ValueError):
     """An option that is out of its range or not a number."""
+
+
+class GrammarError(OptionError):
+    """A grammar that cannot be used, or that no token of the vocabulary continues."""
 
 
 class PluginError(BackendError):

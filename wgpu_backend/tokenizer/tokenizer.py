@@ -244,6 +244,14 @@ class Tokenizer:
             first = isinstance(fragment, int)
         return self._wrapped(ids) if add_special else ids
 
+    def encode_further(self, text: str) -> list[int]:
+        """Turn text that follows other text into tokens: nothing is put in front of it."""
+        ids: list[int] = []
+        for fragment in self._plain.split(_well_formed(text)):
+            known = isinstance(fragment, int)
+            ids += [fragment] if known else self._encode_text(fragment, False, shielded=False)
+        return ids
+
     def shield(self, text: str) -> str:
         """Mark a user's text so that `encode` never parses control tokens in it.
 

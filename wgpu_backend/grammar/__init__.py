@@ -1,0 +1,18 @@
+"""Grammars that answers keep to: which tokens may follow what was made so far.
+
+::
+
+    Grammar ─ checked in a process of its own ─▶ GrammarVocabulary.matcher ─▶ Matcher
+    Matcher: mask ─ a token is chosen ─ take ─ forced tokens ─ mask ─ … ─ ended
+
+``grammar.py`` is what a caller says, `checking.py` and `compile_alone.py` keep hostile ones from
+this process, `vocabulary.py` fits them to a model's tokens, `matcher.py` follows one answer, and
+`masks.py` applies what it allows to logits on the host. The parser is llguidance's.
+"""
+
+from wgpu_backend.grammar.grammar import Grammar
+from wgpu_backend.grammar.masks import masked, words_of
+from wgpu_backend.grammar.matcher import Matcher
+from wgpu_backend.grammar.vocabulary import GrammarVocabulary
+
+__all__ = ["Grammar", "GrammarVocabulary", "Matcher", "masked", "words_of"]

@@ -1,0 +1,91 @@
+"""Compiles one grammar in a process that may hang or die of it; nothing imports this file.
+
+It reads the folder of the compiler's package, limits, a kind and a source as JSON, one line each,
+and writes the compiler's form of the grammar, or what is wrong with it. It imports nothing of the
+package, so that it starts in a tenth of a second.
+"""
+
+import json
+import sys
+import threading
+from typing import Any
+
+_STACK = 1 << 20  # an eighth of what threads have on Linux: what passes here has room there
+
+
+def _limit_memory(nbytes: int) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has none; the time still is limited
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = nbytes if hard < 0 else min(nbytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+
+
+def _form(kind: str, source: str) -> str:
+    from llguidance import LLMatcher
+
+    if kind == "json_schema":
+        return LLMatcher.grammar_from_json_schema(source)
+    if kind == "regex":
+        return LLMatcher.grammar_from_regex(source)
+    if kind == "gbnf":
+        from llguidance.gbnf_to_lark import gbnf_to_lark
+
+        source = gbnf_to_lark(source)
+    return LLMatcher.grammar_from_lark(source)
+
+
+class _Bytes:
+    """A vocabulary of all bytes and an end."""
+
+    eos_token_id, bos_token_id = 256, None
+    tokens = (*(bytes([i]) for i in range(256)), b"<end>")
+    special_token_ids = (256,)
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+def compiled(kind: str, source: str, limits: dict[str, Any]) -> dict[str, str]:
+    """Form of a grammar, or an error."""
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+    form = _form(kind, source)
+    tokenizer = LLTokenizer(TokenizerWrapper(_Bytes()))
+    matcher = LLMatcher(tokenizer, form, log_level=0, limits=LLParserLimits(**limits))
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    stuck = matcher.is_stopped() and not matcher.is_accepting()
+    if stuck and matcher.get_error().partition("\n")[0] in ("", "NoExtensionBias"):
+        return {"error": "no text fits it"}
+    if matcher.is_error():
+        return {"error": matcher.get_error()}
+    return {"form": form}
+
+
+def _answer(given: dict[str, Any], answer: dict[str, str]) -> None:
+    try:
+        answer |= compiled(given["kind"], given["source"], given["limits"])
+    except RecursionError:
+        answer["error"] = "nested too deep"
+    except BaseException as error:  # the library's panics are none of Exception
+        answer["error"] = str(error) or type(error).__name__
+
+
+def main() -> None:
+    """Answer one line."""
+    given = json.loads(sys.stdin.buffer.readline())
+    sys.path[:] = [*given["path"], *sys.path]
+    _limit_memory(given["memory"])
+    threading.stack_size(_STACK)
+    answer: dict[str, str] = {}
+    thread = threading.Thread(target=_answer, args=(given, answer))
+    thread.start()
+    thread.join()
+    sys.stdout.buffer.write(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()
