@@ -1,0 +1,49 @@
+"""mask_logits: logits of the tokens that a grammar lets come next, all others ruled out."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32, U32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+
+
+@op(dense=("x", "mask"), trusted=True)
+def mask_logits(x: Node, mask: Node) -> Launch:
+    """Put minus infinity where a mask has no bit.
+
+    Parameters
+    ----------
+    x : (rows, cols), f32
+    mask : (rows, words), u32
+        Bit ``c % 32`` of word ``c // 32`` is column c's.
+
+    Returns
+    -------
+    (rows, cols), f32.
+
+    Raises
+    ------
+    ShapeError
+        Numbers of rows differ, or the words are not as many as the columns need.
+    """
+    require_rank("mask_logits", "x", x, 2, 2)
+    require_dtype("mask_logits", "x", x, (F32,))
+    require_rank("mask_logits", "mask", mask, 2, 2)
+    require_dtype("mask_logits", "mask", mask, (U32,))
+    rows, cols = x.spec.shape
+    wanted = (rows, -(-cols // 32))
+    require(
+        mask.spec.shape == wanted,
+        ShapeError,
+        f"mask_logits: mask is {mask.spec.shape}, x is {x.spec.shape}, needs a mask of {wanted}",
+    )
+    return Launch(
+        Spec.dense((rows, cols), F32),
+        {"x": x, "mask": mask},
+        threads=x.spec.size,
+        params={"size": x.spec.size, "cols": cols, "words": wanted[1]},
+        work=2 * x.spec.nbytes + mask.spec.nbytes,
+    )
