@@ -22,6 +22,7 @@ from wgpu_backend.errors import (
     OutOfMemory,
     TokenizerError,
 )
+from wgpu_backend.grammar import GrammarVocabulary
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.layers import nbytes_per_position
 from wgpu_backend.kvcache.paged import BLOCK
@@ -51,6 +52,8 @@ class LanguageModel(Shown, Answers, Readings):
     tokenizer : Tokenizer
     prompter : Prompter
         Renders conversations.
+    grammars : GrammarVocabulary
+        Fits grammars to the tokens.
     runner : Runner
         Runs passes; its clock tells host time.
     depth : int
@@ -71,6 +74,7 @@ class LanguageModel(Shown, Answers, Readings):
         self.tokenizer = Tokenizer.of_file(backend.file)
         self.model: Model = model_class(backend.config)(backend)
         vocabulary = self._checked_vocabulary()
+        self.grammars = GrammarVocabulary(self.tokenizer, vocabulary)
         self.num_ctx = self._context(num_ctx)
         self.model.fit_context(self.num_ctx)
         self.cache = self._cache(kv_dtype)

@@ -157,6 +157,15 @@ class StepSampler:
             self._remember(self._read, token)
         return token
 
+    def put(self, token: int) -> None:
+        """Take a token that was not chosen, where none is under way."""
+        self.newest = token
+        if self.on_host:
+            self._history.append(token)
+        elif self._window:
+            self._prompt += 1
+            self._remember(self._read, token)
+
     def _slot(self, step: int) -> int:
         return self._first_place + step % MOST_AHEAD
 

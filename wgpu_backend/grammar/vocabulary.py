@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.errors import TokenizerError
+from wgpu_backend.errors import GrammarError, TokenizerError
 from wgpu_backend.grammar.checking import LIMITS, checked, library_folder
 from wgpu_backend.grammar.grammar import Grammar
 from wgpu_backend.grammar.matcher import Matcher
@@ -76,7 +76,10 @@ class GrammarVocabulary:
         from llguidance import LLTokenizer, TokenizerWrapper
 
         source = _Source(self._tokenizer, self.rows)
-        return LLTokenizer(TokenizerWrapper(source), eos_token=source.ends)
+        try:
+            return LLTokenizer(TokenizerWrapper(source), eos_token=source.ends)
+        except ValueError as error:
+            raise GrammarError(f"grammar: the vocabulary cannot be used: {error}") from None
 
 
 class _Source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
+from wgpu_backend.errors import BackendError
+from wgpu_backend.grammar import Matcher, masked
+from wgpu_backend.serving.constrained import Masking
 from wgpu_backend.serving.generation import Mailbox
 from wgpu_backend.serving.logprobs import token_logprob
 from wgpu_backend.serving.request import Request
@@ -39,12 +43,15 @@ class Ticket:
     tokens : list of int
         Its prompt.
     mailbox : Mailbox
+    matcher : Future of Matcher, or None
+        At the beginning of its grammar, once that was compiled.
     """
 
     id: int
     request: Request
     tokens: list[int]
     mailbox: Mailbox
+    matcher: Future[Matcher] | None = None
     submitted: float = field(default_factory=time.perf_counter)
 
 
@@ -101,6 +108,8 @@ class Completion:
         self._logprobs: list[TokenLogprob] = []
         self._seated = self._first = 0.0
         self._bias = _bias(ticket.request)
+        self._matcher: Matcher | None = None
+        self._masking: Masking | None = None
 
     @property
     def request(self) -> Request:
@@ -125,7 +134,9 @@ class Completion:
     @property
     def ready(self) -> bool:
         """Whether it may have a slot: a first choice has read the prompt that it shares."""
-        first = self.before
+        first, matcher = self.before, self.ticket.matcher
+        if matcher is not None and not matcher.done():
+            return self.finished
         return first is None or first.finished or first.sent >= len(self.ticket.tokens)
 
     def seat(self, slot: int, sequence: int, begun: Sequence[int], reused: int) -> None:
@@ -139,7 +150,27 @@ class Completion:
             options, self._vocabulary, slot * MOST_AHEAD, on_host=bool(self._bias)
         )
         self.sampler.start(begun)
+        if self.ticket.matcher is not None and self._matcher is None:
+            self._matcher = self.ticket.matcher.result().copy()
         self._seated = time.perf_counter()
+
+    @property
+    def refusal(self) -> BaseException | None:
+        """Why its grammar cannot be used."""
+        matcher = self.ticket.matcher
+        done = matcher is not None and matcher.done() and not matcher.cancelled()
+        return matcher.exception() if matcher is not None and done else None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether it keeps to a grammar, so that a token must be known before the next one."""
+        return self.ticket.matcher is not None
+
+    def begin_mask(self, threads: Executor) -> Masking:
+        """Have the mask made of the token that the next pass gives."""
+        assert self._matcher is not None
+        self._masking = Masking(threads.submit(self._matcher.mask))
+        return self._masking
 
     @property
     def pending(self) -> int:
@@ -151,7 +182,8 @@ class Completion:
             return known
         # Else it goes on from a token that only the device knows, if it is behind that alone.
         wanted = self._limit < 0 or self.made + self.ahead < self._limit
-        return int(wanted and known + self.ahead == 1 and not self.sampler.on_host)
+        waits = self.sampler.on_host or self.constrained
+        return int(wanted and known + self.ahead == 1 and not waits)
 
     @property
     def pending_prompt(self) -> int:
@@ -182,7 +214,7 @@ class Completion:
             return
         given: Sequence[NDArray[np.generic]] = [slots]
         if self.sampler.on_host and logits is not None:
-            given = [self._biased(logits)[None]]
+            given = [self._allowed(self._biased(logits))[None]]
         token = self.sampler.token(given)
         self._first = self._first or time.perf_counter()
         count = self.request.logprobs
@@ -193,19 +225,39 @@ class Completion:
     def _took(self, token: int) -> None:
         if self._limit == 0:
             self.end("length")
-        elif token in self._tokenizer.eog_ids and not self.request.ignore_eos:
+        elif token in self._tokenizer.eog_ids and (self._matcher or not self.request.ignore_eos):
             self.end("stop")
         else:
-            self.tokens.append(token)
-            self._pending.append(token)
-            self.made += 1
-            text = self._texts.push(self._detokenizer.push(token))
-            if self._texts.found is not None:
-                self.end("stop", text)
-            elif self.made == self._limit:
-                self.end("length", text)
-            elif text:
-                self._put(text)
+            self._add(token)
+            self._follow(token)
+
+    def _add(self, token: int) -> None:
+        self.tokens.append(token)
+        self._pending.append(token)
+        self.made += 1
+        text = self._texts.push(self._detokenizer.push(token))
+        if self._texts.found is not None:
+            self.end("stop", text)
+        elif self.made == self._limit:
+            self.end("length", text)
+        elif text:
+            self._put(text)
+
+    def _follow(self, token: int) -> None:
+        """Go on in the grammar, and add what is sure to come; that needs no choice."""
+        matcher = self._matcher
+        if matcher is None or self.finished:
+            return
+        matcher.take(token)
+        # Log probabilities are asked of each token, and come of a choice.
+        room = self._room - len(self.tokens) if self.request.logprobs is None else 0
+        for forced in matcher.forced()[: max(room, 0)]:
+            if not self.finished:
+                matcher.take(forced)
+                self.sampler.put(forced)
+                self._add(forced)
+        if matcher.ended:
+            self.end("stop")
 
     def end(self, reason: FinishReason, text: str = "", *, context_full: bool = False) -> None:
         """Give the last event; again is harmless."""
@@ -242,6 +294,14 @@ class Completion:
         changed = logits.copy()
         changed[ids] += values
         return changed
+
+    def _allowed(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._masking is None:
+            return logits
+        mask = self._masking.wait()
+        if isinstance(mask, BackendError):
+            raise mask
+        return masked(logits, mask)
 
     @property
     def going(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import SHORTEST, Runner, bucket
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
 from wgpu_backend.serving.completion import Completion, Ticket
+from wgpu_backend.serving.constrained import Constrained
 from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.prefix_cache import PrefixCache
 from wgpu_backend.serving.results import EngineStatus
@@ -76,6 +77,7 @@ class Core:
         self._reuses = reuse and not self._reads
         self._prefixes = PrefixCache(model.cache, enabled=self._reuses)
         self._runner: Runner = model.attach(self)
+        self._constrained = Constrained(self._runner, slots, model.vocabulary)
         self._budget = min(budget, self._runner.chunk)
         self._shapes = self._steady(slots) if deterministic else None
         self._queue: deque[Completion] = deque()
@@ -154,13 +156,15 @@ class Core:
         """Give back what is kept in the cache, and the runner."""
         try:
             self._model.alone(self._prefixes.clear)
+            self._model.alone(self._constrained.close)
         except BackendError:  # the model was closed, and the cache with it
-            return
-        self._model.detach(self, self._runner)
+            return self._constrained.end_threads()
+        return self._model.detach(self, self._runner)
 
     def _take_in(self) -> bool:
         """Take in what came; wait where there is nothing else to do. False to stop."""
-        busy = bool(self._queue or self._under_way or self._seated())
+        waiting = any(each.ready for each in self._queue)
+        busy = bool(waiting or self._under_way or self._seated())
         try:
             while not self._stopping:
                 self._take(self.inbox.get(block=not busy))
@@ -205,6 +209,8 @@ class Core:
 
     def step(self) -> None:
         """Run one step, and read the one before it."""
+        for each in [each for each in self._queue if each.refusal is not None]:
+            self._fail(each, cast("Exception", each.refusal))
         self._release()
         self._admit()
         planned = self._planned()
@@ -326,7 +332,7 @@ class Core:
         """Submit a pass; where there is no room, others give theirs."""
         while planned:
             try:
-                step = submit(self._runner, planned, self._shape_of(planned))
+                step = submit(self._runner, self._constrained, planned, self._shape_of(planned))
             except CacheFull as error:
                 if self._prefixes.evict() or self._model.give_room():
                     continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TypeVar, Unpack
 
@@ -24,6 +25,7 @@ from wgpu_backend.unclosed import Unclosed
 
 Item = TypeVar("Item")
 MAX_QUEUE = 512  # Ollama's
+COMPILERS = 2  # grammars that are compiled at once
 
 
 class Engine:
@@ -104,6 +106,7 @@ class Engine:
         )
         self._stop = weakref.finalize(self, self._core.inbox.put, None)
         self._stop.atexit = False
+        self._compilers = ThreadPoolExecutor(COMPILERS, "wgpu_backend grammars")
         self._thread.start()
 
     def __enter__(self) -> Engine:
@@ -130,14 +133,25 @@ class Engine:
             A token, or one of `logit_bias`, is not in the vocabulary.
         BackendError
             The engine or its model was closed.
+
+        A grammar that cannot be used is told by the generation, as a GrammarError.
         """
         rows = self.model.vocabulary
         tokens = self._fitting(token_ids(request.tokens, rows))
         token_ids(request.logit_bias, rows)
         ticket = Ticket(next(self._ids), request, tokens, Mailbox(request.n))
         generation = Generation(ticket.id, request, ticket.mailbox, self._core.inbox.put)
-        self._intake.take(request.n, lambda: self._core.inbox.put(ticket))
+        self._intake.take(request.n, lambda: self._put(ticket))
         return generation
+
+    def _put(self, ticket: Ticket) -> None:
+        """Hand a ticket to the engine's thread, which is told when its grammar was compiled."""
+        grammar = ticket.request.grammar
+        if grammar is None:
+            return self._core.inbox.put(ticket)
+        ticket.matcher = self._compilers.submit(self.model.grammars.matcher, grammar)
+        self._core.inbox.put(ticket)
+        return ticket.matcher.add_done_callback(lambda _: self._core.inbox.put(_nothing))
 
     def _fitting(self, tokens: list[int]) -> list[int]:
         if not tokens:
@@ -234,6 +248,7 @@ class Engine:
         self._unclosed.silence()
         self._intake.close()
         self._stop()
+        self._compilers.shutdown(wait=False, cancel_futures=True)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -246,3 +261,7 @@ def _require_steady(model: LanguageModel) -> None:
             "other last bits in another place of the batch; load the model on a GPU or a "
             "rasteriser (`wgpu-backend devices` lists them), or leave deterministic out"
         )
+
+
+def _nothing() -> None:
+    """Have the engine's thread look again at what waits."""

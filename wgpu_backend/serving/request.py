@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from wgpu_backend.engine.arguments import Options, asked, shown, stops, within
 from wgpu_backend.errors import OptionError
+from wgpu_backend.grammar import Grammar
 from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.sample.options import RANDOM_SEED, whole_number
 
@@ -30,6 +31,7 @@ class RequestFields(TypedDict, total=False):
     keep: int
     n: int
     ignore_eos: bool
+    grammar: Grammar | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Request:
         Choices, 1 to 128: the prompt is read once. Choice i has the seed ``seed + i``.
     ignore_eos : bool
         Go on behind tokens that end a text.
+    grammar : Grammar or None
+        What the answer has to be. Its end ends the answer, also with `ignore_eos`.
 
     Raises
     ------
@@ -78,6 +82,7 @@ class Request:
     keep: int = 0
     n: int = 1
     ignore_eos: bool = False
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)
@@ -93,6 +98,10 @@ class Request:
             raise OptionError(f"when_full: {shown(self.when_full)}, needs 'stop' or 'shift'")
         self._set("keep", within("keep", self.keep, 1 << 24, -1))
         self._set("n", within("n", self.n, MOST_CHOICES))
+        if not isinstance(cast("object", self.grammar), Grammar | None):
+            raise OptionError(
+                f"grammar: {shown(self.grammar)}, needs a Grammar, for example .json()"
+            )
 
     @classmethod
     def of(cls, tokens: Sequence[int], **fields: Unpack[RequestFields]) -> Request:

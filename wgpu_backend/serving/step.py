@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,13 +12,16 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.runner import Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING, build
 from wgpu_backend.errors import BackendError
+from wgpu_backend.grammar.masks import Mask
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
 from wgpu_backend.sample import Plan
 from wgpu_backend.serving.completion import Completion
+from wgpu_backend.serving.constrained import NOWHERE as NO_ROW
+from wgpu_backend.serving.constrained import Constrained
 
-PICKED = "picked_rows"
+PICKED, KEPT = "picked_rows", "kept_rows"
 GREEDY = Plan("greedy", 1, 0)
 Planned = Sequence[tuple[Completion, int]]
 
@@ -38,20 +41,32 @@ class NextTokens:
     model : Model
     token_slots : (slots,), i32
         State that chosen tokens are put into.
+    kept : (rows, vocabulary), f32, or None
+        State for logits that wait for masks.
+    keeps : bool
+        Whether there is one.
     """
 
     plan: Plan
     picked: int
     model: Model
     token_slots: Tensor = field(compare=False)
+    kept: Tensor | None = field(default=None, compare=False)
+    keeps: bool = False
 
     def __call__(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
         """Slots with the chosen tokens, and the picked logits."""
         logits = self.model.logits(hidden)
         chosen = build(batch.context, logits, self.plan, self.token_slots)
-        if not self.picked:
-            return [chosen]
-        return [chosen, logits.rows(batch.context.input(PICKED, (self.picked,), I32))]
+        made = [chosen]
+        if self.picked:
+            made.append(logits.rows(batch.context.input(PICKED, (self.picked,), I32)))
+        if self.kept is not None:
+            places = batch.context.input(KEPT, (logits.dim(0),), I32)
+            made.append(
+                self.kept.set_rows(logits, places)[:1, :1]
+            )  # of the write one value is read
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +80,14 @@ class Step:
         Those that get a token of it.
     picked : sequence of Completion
         Those among them whose logits are read back, in the order of their rows.
+    late : Late
+        The choice for those that keep to grammars.
     """
 
     result: TimedResult
     chosen: Sequence[Completion]
     picked: Sequence[Completion]
+    late: Late
 
     def read(self) -> list[tuple[Completion, BackendError]]:
         """Wait, and give each completion its token; those whose logits are wrong come back.
@@ -82,20 +100,45 @@ class Step:
         arrays = self.result.wait()
         logits = {id(each): arrays[1][row] for row, each in enumerate(self.picked)}
         failed: list[tuple[Completion, BackendError]] = []
+        slots = arrays[0] if self.late.result is None else self.late.result.wait()[0]
         for each in self.chosen:
             try:
-                each.take(arrays[0], logits.get(id(each)))
+                if (wrong := self.late.wrong.get(id(each))) is not None:
+                    raise wrong
+                each.take(slots, logits.get(id(each)))
             except BackendError as error:
                 failed.append((each, error))
         return failed
 
 
-def submit(runner: Runner, planned: Planned, shape: BatchShape | None = None) -> Step:
-    """Submit a pass over so many tokens of each; does not wait.
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Choice of tokens that keep to grammars, under way.
+
+    Parameters
+    ----------
+    result : TimedResult or None
+        None where there are none.
+    wrong : mapping of int to BackendError
+        By the id of a completion: its mask could not be made.
+    """
+
+    result: TimedResult | None = None
+    wrong: Mapping[int, BackendError] = field(default_factory=dict[int, BackendError])
+
+
+def submit(
+    runner: Runner,
+    constrained: Constrained,
+    planned: Planned,
+    shape: BatchShape | None = None,
+) -> Step:
+    """Submit a pass over so many tokens of each; waits for masks of grammars alone.
 
     Parameters
     ----------
     runner : Runner
+    constrained : Constrained
     planned : sequence of (Completion, int)
     shape : BatchShape or None
         See `Runner.run`.
@@ -107,25 +150,56 @@ def submit(runner: Runner, planned: Planned, shape: BatchShape | None = None) ->
     """
     works = [_work(each, count) for each, count in planned]
     chosen = [(row, each) for row, (each, count) in enumerate(planned) if _ends(each, count)]
+    masks = [(each, each.begin_mask(constrained.threads)) for _, each in chosen if each.constrained]
     picked = [(row, each) for row, each in chosen if each.wants_logits]
     on_device = [(row, each) for row, each in chosen if not each.sampler.on_host]
-    plan = Plan.joined([GREEDY, *(each.sampler.plan for _, each in on_device)])
+    late = [(row, each) for row, each in on_device if each.constrained]
+    free = [(row, each) for row, each in on_device if not each.constrained]
+    plan = _plan(free)
     shape = shape or runner.shape_of(works)
-    extra = _inputs(on_device, plan, shape.outputs)
+    extra = _inputs(free, plan, shape.outputs)
     if picked:
         rows = np.zeros(bucket(len(picked)), np.int32)
         rows[: len(picked)] = [row for row, _ in picked]
         extra[PICKED] = rows
-    head = NextTokens(plan, bucket(len(picked)) if picked else 0, runner.model, runner.token_slots)
+    if late:
+        extra[KEPT] = np.full(shape.outputs, NO_ROW, np.int32)
+        extra[KEPT][[row for row, _ in late]] = range(len(late))
+    kept = constrained.logits if late else None
+    count = bucket(len(picked)) if picked else 0
+    head = NextTokens(plan, count, runner.model, runner.token_slots, kept, bool(late))
     try:
         result = runner.run(works, Head("next tokens", head), extra, shape)
     finally:  # after a failure, a window or a state may have to go on from before
         for each, _ in planned:
             each.sent = runner.cache.length(each.sequence)
+        found = {id(each): masking.wait() for each, masking in masks}
+    made = _late([each for _, each in late], found, constrained)
     for _, each in chosen:
         each.sampler.advance()
         each.ahead += 1
-    return Step(result, [each for _, each in chosen], [each for _, each in picked])
+    return Step(result, [each for _, each in chosen], [each for _, each in picked], made)
+
+
+def _plan(rows: Sequence[tuple[int, Completion]]) -> Plan:
+    return Plan.joined([GREEDY, *(each.sampler.plan for _, each in rows)])
+
+
+def _late(
+    rows: Sequence[Completion],
+    found: Mapping[int, Mask | BackendError],
+    constrained: Constrained,
+) -> Late:
+    """Submit the choice for rows whose logits wait, also where a mask is wrong."""
+    wrong = {key: mask for key, mask in found.items() if isinstance(mask, BackendError)}
+    if not rows:
+        return Late(None, wrong)
+    made = [found[id(each)] for each in rows]
+    masks = [None if isinstance(mask, BackendError) else mask for mask in made]
+    placed = list(enumerate(rows))
+    plan = _plan(placed)
+    inputs = _inputs(placed, plan, bucket(len(rows)))
+    return Late(constrained.choose(masks, inputs, plan), wrong)
 
 
 def _work(completion: Completion, count: int) -> Work:
