@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import BackendError, OptionError
-from wgpu_backend.llama import SamplerChain
+from wgpu_backend.llama import Model, SamplerChain
 from wgpu_backend.llama.samplers import Choice
 from wgpu_backend.sample import Sampler, SamplingOptions
 
@@ -131,3 +132,44 @@ def test_samplers_may_be_looked_at_and_taken_out():
         "top-k",
         1,
     )
+
+
+@pytest.fixture(scope="module")
+def story():
+    with Model(str(bundled()), device="cpu") as model:
+        yield model
+
+
+def dry_penalties(model, tokens, **options):
+    chain = SamplerChain().add_dry(model, 0.8, **options)
+    chain.accept_all(tokens)
+    made = -chain.apply(Choice(np.zeros(model.n_vocab(), "f4"))).logits
+    return {int(t): float(made[t]) for t in np.flatnonzero(made)}
+
+
+def test_dry_lowers_what_would_go_on_with_a_repetition(story):
+    tokens = [300, 301, 302, 303, 304, 400, 300, 301, 302, 303]
+    four = {304: pytest.approx(0.8 * 1.75**2, rel=1e-5)}  # four repeated, two allowed
+    assert dry_penalties(story, tokens) == four
+    assert dry_penalties(story, [303, 305, *tokens]) == four  # one alone is allowed
+    assert dry_penalties(story, tokens, dry_allowed_length=5) == {}
+    assert dry_penalties(story, tokens, dry_base=0.5) == {}
+    assert dry_penalties(story, tokens, dry_penalty_last_n=5) == {}
+
+
+def test_no_repetition_goes_across_a_breaker(story):
+    tokens = story.tokenize("a cat sat: on a mat. then a cat sat: on a", add_special=False)
+    [[token, whole]] = dry_penalties(story, tokens, seq_breakers=()).items()
+    [[same, less]] = dry_penalties(story, tokens).items()
+    assert (same, less < whole) == (token, True)
+    # A breaker may be spelled by several tokens.
+    assert dry_penalties(story, tokens, seq_breakers=("sat: on a",)) == {}
+
+
+def test_dry_refuses_what_it_cannot_do(story):
+    with pytest.raises(OptionError, match="penalty_last_n is -2, needs -1 or more"):
+        SamplerChain().add_dry(story, 0.8, dry_penalty_last_n=-2)
+    chain = SamplerChain().add_top_k(3).add_dry(story, 0.8)
+    chain.accept_all([5, 6, 7] * 3)
+    with pytest.raises(OptionError, match="dry: belongs in front of samplers"):
+        chain.apply(Choice(np.zeros(story.n_vocab(), "f4")))

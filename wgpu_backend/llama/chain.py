@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.errors import BackendError, OptionError
 from wgpu_backend.llama.context import Context
+from wgpu_backend.llama.dry import BREAKERS, Dry
 from wgpu_backend.llama.mirostat import XTC, Mirostat, MirostatV2
+from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.samplers import (
     DEFAULT_SEED,
     Choice,
@@ -142,6 +144,19 @@ class SamplerChain(Sampler):
     ) -> SamplerChain:
         """Lower the logits of tokens seen lately."""
         return self.add(Penalties(penalty_last_n, penalty_repeat, penalty_freq, penalty_present))
+
+    def add_dry(
+        self,
+        model: Model,
+        dry_multiplier: float,
+        dry_base: float = 1.75,
+        dry_allowed_length: int = 2,
+        dry_penalty_last_n: int = -1,
+        seq_breakers: Iterable[str] = BREAKERS,
+    ) -> SamplerChain:
+        """Lower tokens that would go on with a repetition."""
+        given = (dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, seq_breakers)
+        return self.add(Dry(model, *given))
 
     def add_logit_bias(self, biases: Mapping[int, float]) -> SamplerChain:
         """Add numbers to logits."""

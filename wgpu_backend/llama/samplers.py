@@ -296,7 +296,7 @@ class LogitBias(Sampler):
 
     def apply(self, choice: Choice) -> Choice:
         """Add them."""
-        logits = _all_logits(self.name, choice).copy()
+        logits = all_logits(self.name, choice).copy()
         for token, bias in self.biases.items():
             if not 0 <= token < len(logits):
                 raise OptionError(f"logit_bias: token {token}, the vocabulary has {len(logits)}")
@@ -342,7 +342,7 @@ class Penalties(Sampler):
         """Lower them."""
         if not self._options.penalised or not self._seen:
             return choice
-        logits = _all_logits(self.name, choice)
+        logits = all_logits(self.name, choice)
         return replace(choice, logits=penalise(logits, self._seen, self._numbers))
 
 
@@ -352,7 +352,14 @@ def probabilities(found: Candidates) -> NDArray[np.float64]:
     return powers / powers.sum()
 
 
-def _all_logits(name: str, choice: Choice) -> Rows:
+def all_logits(name: str, choice: Choice) -> Rows:
+    """Logits of a step that wants those of every token.
+
+    Raises
+    ------
+    OptionError
+        Samplers before it have dropped some, or divided them.
+    """
     if choice.candidates is not None or choice.temperature != 1.0:
         raise OptionError(f"{name}: belongs in front of samplers that drop tokens or divide logits")
     return choice.logits
