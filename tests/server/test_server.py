@@ -197,6 +197,42 @@ def test_strangers_are_refused(client, tmp_path):
         assert own.post("/api/show", content=chunks, headers=key).status_code == 413
 
 
+def test_a_page_may_send_the_headers_it_names(client, tmp_path):
+    with client_of(tmp_path, origins=("http://localhost",)) as own:
+        asks = {"Origin": "http://localhost", "Access-Control-Request-Headers": "x-stainless-os"}
+        found = own.options("/v1/messages", headers=asks)
+        assert found.headers["access-control-allow-headers"] == "x-stainless-os"
+        assert own.options("/v1/messages", headers={**asks, "Origin": "null"}).status_code == 403
+
+
+def test_who_waits_in_vain_is_told_when_to_come_again(tmp_path):
+    with client_of(tmp_path, max_queue=1) as own:
+        body = {"model": "tale", "prompt": "Once", "stream": False, "raw": True, "options": FIXED}
+        own.post("/api/generate", json=body)
+        found = []
+        threads = [
+            threading.Thread(target=lambda: found.append(own.post("/api/generate", json=body)))
+            for _ in range(16)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {each.status_code for each in found} == {200, 503}
+        refused = [each for each in found if each.status_code == 503]
+        assert {each.headers["retry-after"] for each in refused} == {"1"}
+
+
+def test_keys_are_taken_as_clients_send_them(tmp_path):
+    with client_of(tmp_path, api_key="key") as own:
+        for headers in ({"Authorization": "bearer key"}, {"X-Api-Key": "key"}):
+            assert own.get("/api/tags", headers=headers).status_code == 200
+        for headers in ({}, {"Authorization": "key"}, {"Authorization": "Basic key"}):
+            found = own.get("/v1/models", headers=headers)
+            assert (found.status_code, found.headers["www-authenticate"]) == (401, "Bearer")
+            assert found.json()["error"]["type"] == "authentication_error"
+
+
 def test_models_are_made_copied_pulled_and_deleted(client):
     data = bundled().read_bytes()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"

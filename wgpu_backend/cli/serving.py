@@ -46,7 +46,7 @@ def address(text: str | None) -> tuple[str, int]:
 
 
 def serve(
-    settings: Settings, api_key: str, own_model: str, *, anybody: bool, parallel: int | None
+    settings: Settings, api_key: str, own_model: str | None, *, anybody: bool, parallel: int | None
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; requests that are under way have some time to end.
 
@@ -60,6 +60,7 @@ def serve(
         import uvicorn
 
         from wgpu_backend.server.app import make_app
+        from wgpu_backend.server.listening import TimelyProtocol
     except ModuleNotFoundError as error:
         raise UsageError(
             f"serve: {error.name} is not installed; pip install 'wgpu-backend[serve]' brings it"
@@ -81,7 +82,7 @@ def serve(
         app,
         host=host.strip("[]"),
         port=port,
-        http="h11",
+        http=TimelyProtocol,
         log_level="warning",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )

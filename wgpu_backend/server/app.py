@@ -30,6 +30,7 @@ from wgpu_backend.server.failures import api_of, error_body
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.guard import Guard
 from wgpu_backend.server.metrics import metrics_text
+from wgpu_backend.server.openapi import document
 from wgpu_backend.server.serving_state import Settings, State
 from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError, message_of, status_of
 
@@ -53,6 +54,7 @@ def make_app(settings: Settings) -> ASGIApp:
     state = State(settings)
     statuses: Counter[int] = Counter()
     table = endpoints(state, statuses)
+    table.append(_described(table, settings.version))
     apis = {each.path: each.api for each in table if each.api != "others"}
 
     @asynccontextmanager
@@ -106,6 +108,13 @@ def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         Endpoint("others", "GET", "/health", "Whether the server is up", health),
         Endpoint("others", "GET", "/metrics", "Figures for Prometheus", metrics),
     ]
+
+
+def _described(table: list[Endpoint], version: str) -> Endpoint:
+    async def described(_: Request, __: Fields) -> Response:
+        return JSONResponse(document(table, version))
+
+    return Endpoint("others", "GET", "/openapi.json", "This table, in OpenAPI 3.1", described)
 
 
 def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:

@@ -1,9 +1,11 @@
-"""Who may call, and how much they may send."""
+"""Who may call, how much they may send, and how long they may take."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ from wgpu_backend.server.serving_state import Settings
 from wgpu_backend.server.wanted import RequestError
 
 _METHODS = "GET, POST, DELETE, HEAD, OPTIONS"
+_HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
 _OPEN = ("/", "/health")  # without a key
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
@@ -49,7 +52,8 @@ class Guard:
         try:
             self._require_known(headers, origin)
             if scope["method"] == "OPTIONS" and origin:
-                await _answer(send, 204, b"", _cors(origin, preflight=True))
+                wanted = headers.get("access-control-request-headers", "")
+                await _answer(send, 204, b"", _preflight(origin, wanted))
                 return
             self._require_key(headers, scope["path"])
             limited = self._limited(headers, scope, receive)
@@ -57,9 +61,14 @@ class Guard:
             path = scope["path"]
             told = error_body(self._apis.get(path) or api_of(path), error.status, str(error))
             body = json.dumps(told).encode()
-            await _answer(send, error.status, body, _cors(origin) if error.status != 403 else ())
+            await _answer(send, error.status, body, _refusal(error.status, origin))
             return
-        await self._app(scope, limited, _with_headers(send, _cors(origin)))
+        sending = _Sending(send, _cors(origin), self._settings.pause_seconds)
+        try:
+            await self._app(scope, limited, sending)
+        except Exception:
+            if not sending.late:  # else nobody reads what an error says
+                raise
 
     def _require_known(self, headers: Headers, origin: str) -> None:
         hosts, origins = self._settings.hosts, self._settings.origins
@@ -74,22 +83,24 @@ class Guard:
         key = self._settings.api_key
         if not key or path in _OPEN:
             return
-        given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = headers.get("x-api-key") or (token if scheme.lower() == "bearer" else "")
         if not hmac.compare_digest(given.encode(), key.encode()):
             raise RequestError(401, "the API key is missing or wrong")
 
     def _limited(self, headers: Headers, scope: Scope, receive: Receive) -> Receive:
         limit = self._settings.max_body
         if scope["path"].startswith("/api/blobs/"):
-            return receive
+            limit = sys.maxsize
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limit:
             raise RequestError(413, f"body: {length[:20]} bytes, needs at most {limit}")
-        seen = 0
+        seen, whole = 0, False
 
         async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, whole
+            message = await receive() if whole else await self._in_time(receive)
+            whole = not message.get("more_body", False)
             seen += len(message.get("body", b""))
             if seen > limit:
                 raise RequestError(413, f"body: more than {limit} bytes")
@@ -97,35 +108,61 @@ class Guard:
 
         return counted
 
+    async def _in_time(self, receive: Receive) -> Message:
+        """The next piece of a body."""
+        most = self._settings.pause_seconds
+        try:
+            return await asyncio.wait_for(receive(), most)
+        except TimeoutError:
+            raise RequestError(408, f"body: nothing came for {most:g} seconds") from None
+
 
 def _allowed(origin: str, origins: Iterable[str]) -> bool:
     bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
     return origin in origins or bare in origins
 
 
-def _cors(origin: str, *, preflight: bool = False) -> tuple[tuple[str, str], ...]:
+def _cors(origin: str) -> tuple[tuple[str, str], ...]:
     if not origin:
         return ()
-    found = (("access-control-allow-origin", origin), ("vary", "Origin"))
-    if not preflight:
-        return found
+    return (("access-control-allow-origin", origin), ("vary", "Origin"))
+
+
+def _preflight(origin: str, headers: str) -> tuple[tuple[str, str], ...]:
+    """What a page may send: clients have headers of their own, so those that it names."""
     return (
-        *found,
+        *_cors(origin),
         ("access-control-allow-methods", _METHODS),
-        ("access-control-allow-headers", "Authorization, Content-Type, X-Api-Key, User-Agent"),
+        ("access-control-allow-headers", headers or _HEADERS),
         ("access-control-max-age", "86400"),
     )
 
 
-def _with_headers(send: Send, extra: tuple[tuple[str, str], ...]) -> Send:
-    async def with_headers(message: Message) -> None:
+def _refusal(status: int, origin: str) -> tuple[tuple[str, str], ...]:
+    if status == 403:
+        return ()
+    return (*_cors(origin), ("www-authenticate", "Bearer")) if status == 401 else _cors(origin)
+
+
+class _Sending:
+    """Sends with some headers more, and gives up where nobody reads for some time."""
+
+    def __init__(self, send: Send, extra: tuple[tuple[str, str], ...], most: float) -> None:
+        self._send = send
+        self._extra = extra
+        self._most = most
+        self.late = False
+
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in extra:
+            for name, value in self._extra:
                 headers[name] = value
-        await send(message)
-
-    return with_headers
+        try:
+            await asyncio.wait_for(self._send(message), self._most)
+        except TimeoutError:
+            self.late = True
+            raise
 
 
 async def _answer(

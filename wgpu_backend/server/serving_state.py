@@ -49,6 +49,8 @@ class Settings:
         What is meant where a request names no model; empty where it has to.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
+    pause_seconds : float
+        How long a client may take between two pieces that it sends or reads.
     """
 
     store: Store
@@ -63,6 +65,7 @@ class Settings:
     max_loaded: int = 3
     max_queue: int = 512
     max_body: int = 64 << 20
+    pause_seconds: float = 60.0
 
 
 class State:

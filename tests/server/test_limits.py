@@ -1,0 +1,77 @@
+"""Clients that take their time, at a real socket."""
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
+import uvicorn
+
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.server import listening
+from wgpu_backend.server.app import make_app
+from wgpu_backend.server.guard import Guard
+from wgpu_backend.server.serving_state import Settings
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    before, listening.HEADER_SECONDS = listening.HEADER_SECONDS, 0.3
+    app = make_app(Settings(Store(tmp_path_factory.mktemp("store")), None, pause_seconds=0.3))
+    config = uvicorn.Config(app, port=0, http=listening.TimelyProtocol, log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join()
+    listening.HEADER_SECONDS = before
+
+
+def told(port, *pieces: bytes) -> bytes:
+    """What the server says until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        for piece in pieces:
+            client.sendall(piece)
+            time.sleep(0.05)
+        found = b""
+        while piece := client.recv(4096):
+            found += piece
+        return found
+
+
+def test_headers_that_do_not_end_are_not_waited_for(port):
+    assert told(port) == b""
+    assert told(port, b"GET / HT") == b""
+    whole = b"GET /api/version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert told(port, whole, b"GET /").count(b"HTTP/1.1 200 OK") == 1
+
+
+def test_headers_have_an_end(port):
+    assert b" 400 " in told(port, b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(port):
+    head = b"POST /api/show HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
+    found = told(port, head, b"{")
+    assert b" 408 " in found
+    assert b"nothing came for 0.3 seconds" in found
+
+
+def test_who_does_not_read_is_left():
+    async def stuck(_message):
+        await asyncio.sleep(60)
+
+    async def app(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    guard = Guard(app, Settings(None, None, pause_seconds=0.05), {})
+    begin = time.monotonic()
+    asyncio.run(guard(scope, None, stuck))
+    assert time.monotonic() - begin < 5

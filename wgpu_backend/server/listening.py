@@ -1,0 +1,46 @@
+"""Connections of a server, which have some time to say what they want."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 10.0
+
+
+class TimelyProtocol(H11Protocol):
+    """HTTP over h11, which bounds the bytes of headers; their time is bounded here."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401
+        """A client is there."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of a request."""
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._wait()
+        elif self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _wait(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(HEADER_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._late = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
