@@ -1,0 +1,71 @@
+"""Anthropic's Python client."""
+
+import anthropic
+from features import idle, refused, slots, try_all, url
+
+client = anthropic.Anthropic(base_url=url(), api_key="none", max_retries=0)
+ASKED = {"model": "actor", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 50}
+TOOLS = [{"name": "weather", "input_schema": {"type": "object", "properties": {}}}]
+
+
+def chat():
+    found = client.messages.create(**ASKED, system="Be kind")
+    assert (found.content[0].text, found.stop_reason) == ("Hello there now.", "end_turn")
+
+
+def stream():
+    with client.messages.stream(**ASKED) as events:
+        assert "".join(events.text_stream) == "Hello there now."
+        assert events.get_final_message().usage.output_tokens == 3
+
+
+def tools():
+    found = client.messages.create(**ASKED, tools=TOOLS)
+    call = found.content[0]
+    assert (call.name, call.input, found.stop_reason) == ("weather", {"city": "Oslo"}, "tool_use")
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "3"}
+    said = [
+        *ASKED["messages"],
+        {"role": "assistant", "content": found.content},
+        {"role": "user", "content": [result]},
+    ]
+    found = client.messages.create(**{**ASKED, "messages": said}, tools=TOOLS)
+    assert found.content[0].text == "It is cold."
+
+
+def streamed_tools():
+    with client.messages.stream(**ASKED, tools=TOOLS) as events:
+        found = events.get_final_message()
+    assert found.content[0].input == {"city": "Oslo"}
+
+
+def thinking():
+    asked = {**ASKED, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    with client.messages.stream(**asked) as events:
+        found = events.get_final_message()
+    assert (found.content[0].thinking, found.content[1].text) == ("hm", "Yes")
+
+
+def count_tokens():
+    found = client.messages.count_tokens(model="actor", messages=ASKED["messages"])
+    usage = client.messages.create(**ASKED).usage
+    assert found.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
+
+
+def cancel():
+    said = [{"role": "user", "content": "Tell me a story about a fox."}]
+    with client.messages.stream(model="tale", messages=said, max_tokens=500) as events:
+        next(iter(events.text_stream))
+    idle(slots)
+
+
+def errors():
+    def ask(**more):
+        return lambda: client.messages.create(**{**ASKED, **more})
+
+    assert "not found" in str(refused(ask(model="no"), anthropic.NotFoundError, 404))
+    refused(ask(max_tokens=0), anthropic.BadRequestError, 400)
+
+
+if __name__ == "__main__":
+    try_all([chat, stream, tools, streamed_tools, thinking, count_tokens, cancel, errors])

@@ -1,0 +1,37 @@
+// What each script here does: try features one by one, and print a line for each.
+export const [url, pullName] = process.argv.slice(2);
+
+export async function tryAll(features) {
+  for (const [name, feature] of Object.entries(features)) {
+    try {
+      await feature();
+      console.log(`${name}: ok`);
+    } catch (error) {
+      console.log(`${name}: ${String(error.stack ?? error).split("\n").slice(0, 2).join(" ")}`);
+    }
+  }
+}
+
+export function equal(found, wanted) {
+  const [a, b] = [JSON.stringify(found), JSON.stringify(wanted)];
+  if (a !== b) throw new Error(`${a} is not ${b}`);
+}
+
+export async function refused(call, status) {
+  try {
+    await call();
+  } catch (error) {
+    equal(error.status ?? error.status_code, status);
+    return;
+  }
+  throw new Error("no error");
+}
+
+export async function idle() {
+  for (let i = 0; i < 100; i++) {
+    const slots = await (await fetch(`${url}/slots`)).json();
+    if (!slots.some((slot) => slot.is_processing)) return;
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  throw new Error("something is made still");
+}

@@ -1,0 +1,55 @@
+// Ollama's client for JavaScript.
+import { createRequire } from "node:module";
+import { equal, idle, pullName, refused, tryAll, url } from "./features.mjs";
+
+const { Ollama } = createRequire(process.env.NODE_PATH + "/")("ollama");
+const client = new Ollama({ host: url });
+const options = { temperature: 0, seed: 1, num_predict: 12 };
+const messages = [{ role: "user", content: "Hi" }];
+const tools = [{ type: "function", function: { name: "weather", description: "tells", parameters: {} } }];
+
+await tryAll({
+  async list_() {
+    const names = (await client.list()).models.map((model) => model.name);
+    equal(["actor:latest", "tale:latest"].every((name) => names.includes(name)), true);
+  },
+  async pull() {
+    let last;
+    for await (const part of await client.pull({ model: pullName, insecure: true, stream: true })) last = part;
+    equal(last.status, "success");
+  },
+  async generate() {
+    const found = await client.generate({ model: "tale", prompt: "A fox", options });
+    equal(found.eval_count, 12);
+  },
+  async chat() {
+    const found = await client.chat({ model: "actor", messages, options });
+    equal(found.message.content, "Hello there now.");
+  },
+  async stream() {
+    let text = "";
+    for await (const part of await client.chat({ model: "actor", messages, options, stream: true }))
+      text += part.message.content;
+    equal(text, "Hello there now.");
+  },
+  async tools() {
+    const found = await client.chat({ model: "actor", messages, tools, options });
+    equal(found.message.tool_calls[0].function.arguments, { city: "Oslo" });
+  },
+  async thinking() {
+    const found = await client.chat({ model: "actor", messages, think: true, options });
+    equal(found.message.thinking, "hm");
+  },
+  async embed() {
+    equal((await client.embed({ model: "tale", input: ["a", "b"] })).embeddings.length, 2);
+  },
+  async cancel() {
+    const parts = await client.generate({ model: "tale", prompt: "A fox", stream: true });
+    for await (const _ of parts) break;
+    parts.abort();
+    await idle();
+  },
+  async errors() {
+    await refused(() => client.chat({ model: "no", messages }), 404);
+  },
+});

@@ -1,0 +1,100 @@
+"""Clients of other projects against `wgpu-backend serve`, a script for each.
+
+The variable WGPU_BACKEND_CLIENTS names a Python that has them, this one is the default; NODE_PATH
+names a folder of npm's packages. `pytest -m clients -s` prints what each does.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
+
+from tests.model_store.registry import Registry
+from tests.models.outlines import a_reranker
+from tests.server.scripted import scripted
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
+
+pytestmark = pytest.mark.clients
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]
+PYTHON = os.environ.get("WGPU_BACKEND_CLIENTS", sys.executable)
+NODE = os.environ.get("NODE_PATH", "")
+PACKAGES = {
+    "ollama_client.py": "ollama",
+    "openai_client.py": "openai",
+    "anthropic_client.py": "anthropic",
+    "litellm_client.py": "litellm",
+    "langchain_client.py": "langchain_ollama",
+    "ollama_client.mjs": "ollama",
+    "openai_client.mjs": "openai",
+    "anthropic_client.mjs": "@anthropic-ai/sdk",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    store = Store(folder)
+    models = {
+        "tale": bundled(),
+        "actor": scripted(folder / "actor.gguf"),
+        "judge": a_reranker(folder / "judge.gguf"),
+    }
+    for name, path in models.items():
+        create(store, ModelName.parse(name), Modelfile(str(path)), folder)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    here = {"OLLAMA_HOST": address, "OLLAMA_MODELS": str(folder), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "wgpu_backend", "serve"]
+    process = subprocess.Popen(command, env={**os.environ, **here})
+    for _ in range(200):
+        try:
+            urlopen(f"http://{address}/health").close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    yield f"http://{address}"
+    process.terminate()
+    assert process.wait(60) in (0, -signal.SIGTERM)
+
+
+def _command(script: str) -> list[str]:
+    package = PACKAGES[script]
+    if script.endswith(".mjs"):
+        if not shutil.which("node") or not (Path(NODE) / package).is_dir() or not NODE:
+            pytest.skip(f"node, or {package} in NODE_PATH, is not there")
+        return ["node"]
+    tried = subprocess.run([PYTHON, "-c", f"import {package}"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"{PYTHON} has no {package}; WGPU_BACKEND_CLIENTS names another Python")
+    return [PYTHON]
+
+
+@pytest.mark.parametrize("script", PACKAGES)
+def test_a_client_gets_what_it_asks_for(script, request):
+    command = _command(script)
+    url = request.getfixturevalue("server")
+    with Registry(bundled().read_bytes()) as registry:
+        told = subprocess.run(
+            [*command, HERE / script, url, registry.name],
+            capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+    sys.stdout.write(f"\n{script}\n{told.stdout}")
+    assert told.returncode == 0, told.stderr
+    features = re.findall(r"^(\w+): (.*)$", told.stdout, re.MULTILINE)
+    assert features
+    assert {name: result for name, result in features if result != "ok"} == {}
