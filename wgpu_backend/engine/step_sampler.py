@@ -4,12 +4,20 @@ A step's inputs may be asked for before the tokens of earlier steps were read: t
 references to the slots on the device that will hold them::
 
     inputs ─ submit ─ advance ─ inputs ─ submit ─ advance ─ … ─ token ─ token
+
+A step may also choose behind tokens that were guessed, all at once. Each choice is made with the
+random number that the token of its place has anyway, so those that stay are what single steps
+choose::
+
+    behind ─ submit ─ verified
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -93,6 +101,7 @@ class StepSampler:
         self._recent = np.full((1, self._plan.history), -1, np.int32)
         self._prompt = 0
         self._draws = np.zeros((1, 2), np.uint32)
+        self._later: deque[int] = deque()  # random numbers of tokens behind the next
         sampling = self._sampler.sampling.array()[None]
         self._inputs: dict[str, Array] = {SAMPLING: sampling, DRAWS: self._draws}
         if self._window:
@@ -106,6 +115,7 @@ class StepSampler:
     def start(self, prompt: Sequence[int]) -> None:
         """Begin with the tokens of a prompt, which penalties look at too."""
         self._read = self._advanced = 0
+        self._later.clear()
         if self.on_host:
             self._history = list(prompt)
             return
@@ -126,6 +136,61 @@ class StepSampler:
         They are written over when the sampler advances.
         """
         return {} if self.on_host else self._inputs
+
+    def behind(self, guessed: Sequence[int]) -> dict[str, Array]:
+        """Values of the inputs for a row behind each of some tokens, and the next token's before.
+
+        For samplers on the device, none of whose steps is under way.
+
+        Parameters
+        ----------
+        guessed : sequence of int
+            Tokens that may be next, or references to them; at most `MOST_AHEAD` - 1.
+        """
+        rows = 1 + len(guessed)
+        while len(self._later) < len(guessed):
+            self._later.append(self._sampler.draw())
+        draws = np.empty((rows, 2), np.uint32)
+        draws[:, 0] = [self._draws[0, 0], *islice(self._later, len(guessed))]
+        draws[:, 1] = [self._slot(self._advanced + row) for row in range(rows)]
+        values: dict[str, Array] = {SAMPLING: np.repeat(self._inputs[SAMPLING], rows, axis=0)}
+        values[DRAWS] = draws
+        if self._window:
+            values[HISTORY] = recent = np.repeat(self._recent, rows, axis=0)
+            for row, token in enumerate(guessed, 1):
+                recent[row:, self._place(self._advanced + row)] = token
+        return values
+
+    def references(self, count: int) -> list[int]:
+        """References to the tokens of the next steps."""
+        return [reference(self._slot(self._advanced + step)) for step in range(count)]
+
+    def verified(self, slots: Array, guessed: Sequence[int]) -> list[int]:
+        """Tokens of the step over guesses: those that were right, and the one behind them.
+
+        Parameters
+        ----------
+        slots : (slots,), i32
+            Chosen tokens.
+        guessed : sequence of int
+            What `behind` was given.
+
+        Raises
+        ------
+        BackendError
+            The logits are NaN or infinite.
+        """
+        found: list[int] = []
+        for guess in (*guessed, -1):
+            slot = self._slot(self._advanced)
+            found += checked(slots[slot : slot + 1])
+            self._advanced += 1
+            self._remember(self._advanced, found[-1])
+            self._draw()
+            if found[-1] != guess:
+                break
+        self._read, self.newest = self._advanced, found[-1]
+        return found
 
     def advance(self) -> None:
         """Count the step as submitted: what is asked for next is for the one after it."""
@@ -170,9 +235,13 @@ class StepSampler:
         return self._first_place + step % MOST_AHEAD
 
     def _draw(self) -> None:
-        self._draws[0] = self._sampler.draw(), self._slot(self._advanced)
+        number = self._later.popleft() if self._later else self._sampler.draw()
+        self._draws[0] = number, self._slot(self._advanced)
 
     def _remember(self, count: int, token: int) -> None:
         """Put the token of the step that was the `count`-th into the window."""
         if self._window:
-            self._recent[0, (self._prompt + count - 1) % self._window] = token
+            self._recent[0, self._place(count)] = token
+
+    def _place(self, count: int) -> int:
+        return (self._prompt + count - 1) % self._window

@@ -78,6 +78,10 @@ class Completion:
         In the cache; -1 while it waits for a slot.
     outcome : str or None
         How it ended; None while it has not.
+    guessed : list of int
+        Tokens that the pass under way computes behind `tokens`, should they be next.
+    trust : int
+        So many tokens are worth guessing: more once all were right.
     paused : bool
         Whether its positions were given up, as there was no room for all.
     """
@@ -95,6 +99,9 @@ class Completion:
         self.tokens = list(ticket.tokens)
         self.sequence, self.slot = -1, -1
         self.sent = self.ahead = self.made = self.cached = 0
+        self.guessed: list[int] = []
+        self.trust = MOST_AHEAD
+        self.guesses = self.right_guesses = 0
         self.paused = False
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
@@ -191,17 +198,30 @@ class Completion:
         return max(0, min(self.pending, self._prompt - self.sent))
 
     def part(self, count: int) -> Sequence[int]:
-        """Tokens of the next pass: known ones, or a reference to the newest."""
-        return (self.sampler.newest,) if self.ahead else self.tokens[self.sent : self.sent + count]
+        """Tokens of the next pass: known ones and guesses, or a reference to the newest."""
+        if self.ahead:
+            return (self.sampler.newest,)
+        return [*self.tokens[self.sent : self.sent + count], *self.guessed]
+
+    @property
+    def guessable(self) -> int:
+        """Tokens that may be guessed behind the newest, which the next pass computes."""
+        one = len(self.tokens) - self.sent == 1 and not self.ahead
+        if not one or self.finished or self.paused or self.sampler.on_host or self.constrained:
+            return 0
+        left = self._room - len(self.tokens)
+        if self._limit >= 0:
+            left = min(left, self._limit - self.made - 1)
+        return max(0, min(self.trust, left))
 
     def take(self, slots: NDArray[np.int32], logits: NDArray[np.float32] | None) -> None:
-        """Take the token of the oldest pass that has not been read.
+        """Take the token of the oldest pass that has not been read, and guesses that were right.
 
         Parameters
         ----------
         slots : (slots,), i32
             Chosen tokens.
-        logits : (vocabulary,), f32, or None
+        logits : (1 + guesses, vocabulary), f32, or None
             Where they are wanted.
 
         Raises
@@ -210,17 +230,37 @@ class Completion:
             Logits are NaN or infinite.
         """
         self.ahead -= 1
+        guessed, self.guessed = self.guessed, []
         if self.finished:
             return
-        given: Sequence[NDArray[np.generic]] = [slots]
-        if self.sampler.on_host and logits is not None:
-            given = [self._allowed(self._biased(logits))[None]]
-        token = self.sampler.token(given)
+        if guessed:
+            tokens = self._verified(slots, guessed)
+        elif self.sampler.on_host and logits is not None:
+            changed = self._allowed(self._biased(logits[0]))
+            tokens = [self.sampler.token([changed[None]])]
+        else:
+            tokens = [self.sampler.token([slots])]
         self._first = self._first or time.perf_counter()
+        for row, token in enumerate(tokens):
+            if not self.finished:
+                self._judge(token, None if logits is None else logits[row])
+                self._took(token)
+
+    def _verified(self, slots: NDArray[np.int32], guessed: list[int]) -> list[int]:
+        """Tokens of a pass over guesses; the cache keeps those of the ones that were right."""
+        found = self.sampler.verified(slots, guessed)
+        right = len(found) - 1
+        self.guesses += len(guessed)
+        self.right_guesses += right
+        self.trust = MOST_AHEAD if right == len(guessed) else max(1, right)
+        self.sent = min(self.sent, len(self.tokens) + right)
+        return found
+
+    def _judge(self, token: int, logits: NDArray[np.float32] | None) -> None:
+        """Keep a token's log probability, where that is wanted."""
         count = self.request.logprobs
         if count is not None and logits is not None:
             self._logprobs.append(token_logprob(logits, token, count, self._tokenizer))
-        self._took(token)
 
     def _took(self, token: int) -> None:
         if self._limit == 0:

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import cast
 
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.engine.runner import SHORTEST, Runner, bucket
+from wgpu_backend.engine.runner import Runner
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
 from wgpu_backend.serving.completion import Completion, Ticket
 from wgpu_backend.serving.constrained import Constrained
+from wgpu_backend.serving.drafts import Drafts, cut_back, dropped
 from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.prefix_cache import PrefixCache
 from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.serving.scheduler import steady_shares, step_shares
+from wgpu_backend.serving.steady import SteadyShapes
 from wgpu_backend.serving.step import Planned, Step, submit
+from wgpu_backend.serving.totals import Totals
 
 STEPS_AHEAD = 2  # under way at most; with two the device works while the host reads
-
-
-@dataclass(slots=True)
-class Totals:
-    """What an engine has done."""
-
-    requests: int = 0
-    finished: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
 
 
 class Core:
@@ -52,6 +42,8 @@ class Core:
         Whether prefixes are kept and shared.
     deterministic : bool
         Whether passes are always of the same two shapes.
+    drafts : Drafts or None
+        What guesses tokens.
 
     Attributes
     ----------
@@ -69,6 +61,7 @@ class Core:
         *,
         reuse: bool,
         deterministic: bool,
+        drafts: Drafts | None = None,
     ) -> None:
         self.inbox: SimpleQueue[Ticket | int | Callable[[], object] | None] = SimpleQueue()
         self.totals = Totals()
@@ -79,24 +72,19 @@ class Core:
         self._runner: Runner = model.attach(self)
         self._constrained = Constrained(self._runner, slots, model.vocabulary)
         self._budget = min(budget, self._runner.chunk)
-        self._shapes = self._steady(slots) if deterministic else None
+        self._drafts = drafts
+        self._shapes: SteadyShapes | None = None
+        if deterministic:
+            most = 0 if drafts is None else drafts.most
+            cache, room = self._runner.cache, model.num_ctx
+            self._shapes = SteadyShapes.of(cache, room, self._budget, slots, most)
         self._queue: deque[Completion] = deque()
         self._seats: list[Completion | None] = [None] * slots
         self._under_way: deque[Step] = deque()
-        self._ahead = min(model.depth, STEPS_AHEAD)
+        # Guesses go on from tokens that the host knows.
+        self._ahead = min(model.depth, STEPS_AHEAD) if drafts is None else 1
         self._intake = intake
         self._stopping = False
-
-    def _steady(self, slots: int) -> tuple[BatchShape, BatchShape]:
-        """Shape of all passes over prompts, and that of all steps of answers."""
-        room = bucket(self._model.num_ctx, SHORTEST)
-        rows, choices = bucket(self._budget), bucket(slots)
-        outputs = 2 * choices if rows == choices > 1 else choices
-        cache = self._runner.cache
-        return (
-            BatchShape(rows, outputs, choices, cache.reach(room, rows)),
-            BatchShape(choices, choices, choices, cache.reach(room, choices)),
-        )
 
     # What others ask of it, in a turn of the model's.
 
@@ -115,20 +103,9 @@ class Core:
 
     def status(self) -> EngineStatus:
         """What it does now."""
-        totals = self.totals
-        return EngineStatus(
-            tuple(each and each.status() for each in self._seats),
-            len(self._queue),
-            *self._prefixes.kept,
-            self._runner.clock.steps,
-            totals.requests,
-            totals.finished,
-            totals.cancelled,
-            totals.failed,
-            totals.prompt_tokens,
-            totals.cached_tokens,
-            totals.completion_tokens,
-        )
+        slots = tuple(each and each.status() for each in self._seats)
+        steps = self._runner.clock.steps
+        return self.totals.status(slots, len(self._queue), self._prefixes.kept, steps)
 
     # The thread.
 
@@ -153,7 +130,10 @@ class Core:
         self._leave()
 
     def _leave(self) -> None:
-        """Give back what is kept in the cache, and the runner."""
+        """Give back what is kept in the cache, the runner, and the draft model."""
+        if self._drafts is not None:
+            with suppress(BackendError):  # its model was closed
+                self._drafts.close()
         try:
             self._model.alone(self._prefixes.clear)
             self._model.alone(self._constrained.close)
@@ -242,15 +222,14 @@ class Core:
             self._count(gone)
 
     def _count(self, gone: Sequence[Completion]) -> None:
-        totals = self.totals
+        self.totals.add(gone)
         for each in gone:
-            totals.finished += each.outcome == "finished"
-            totals.cancelled += each.outcome == "cancelled"
-            totals.failed += each.outcome == "failed"
-            totals.prompt_tokens += len(each.ticket.tokens)
-            totals.cached_tokens += each.cached
-            totals.completion_tokens += each.made
+            self._forget_draft(each)
         self._intake.give_back(len(gone))
+
+    def _forget_draft(self, completion: Completion) -> None:
+        if self._drafts is not None:
+            self._drafts.forget(completion)
 
     def _resume(self) -> None:
         """Let the paused one that came first go on."""
@@ -308,7 +287,15 @@ class Core:
         if not planned and not self._under_way and any(each.paused for each in seated):
             self._resume()
             return self._planned()
+        self._guess(planned)
         return planned
+
+    def _guess(self, planned: Planned) -> None:
+        """Guess what follows answers, where the pass has columns left."""
+        if self._drafts is None or (self._shapes and self._reads_prompts(planned)):
+            return
+        columns = self._budget if self._shapes is None else self._shapes.answers.tokens
+        self._drafts.guess(planned, columns - sum(count for _, count in planned))
 
     def _pending(self, completion: Completion) -> int:
         """Tokens that it could compute now, and has positions for."""
@@ -327,6 +314,7 @@ class Core:
         else:
             cache.remove(sequence, keep)  # what stays is read again
         completion.drop(keep, end, cache.length(sequence))
+        self._forget_draft(completion)
 
     def _submit(self, planned: Planned) -> Step | None:
         """Submit a pass; where there is no room, others give theirs."""
@@ -334,7 +322,7 @@ class Core:
             try:
                 step = submit(self._runner, self._constrained, planned, self._shape_of(planned))
             except CacheFull as error:
-                if self._prefixes.evict() or self._model.give_room():
+                if dropped(planned) or self._prefixes.evict() or self._model.give_room():
                     continue
                 planned = self._preempted(planned, error)
             else:
@@ -347,7 +335,11 @@ class Core:
         """Shape of a pass, where that does not depend on who is in it."""
         if self._shapes is None:
             return None
-        return self._shapes[0 if any(each.pending_prompt for each, _ in planned) else 1]
+        return self._shapes.prompts if self._reads_prompts(planned) else self._shapes.answers
+
+    @staticmethod
+    def _reads_prompts(planned: Planned) -> bool:
+        return any(each.pending_prompt for each, _ in planned)
 
     def _shareable(self, completion: Completion) -> int:
         """Positions that others may go on from.
@@ -374,6 +366,8 @@ class Core:
     def _read(self, step: Step) -> None:
         for each, error in step.read():
             self._fail(each, error)
+        if self._drafts is not None:
+            cut_back(self._runner.cache, step.chosen)
 
     # Failures.
 

@@ -7,18 +7,22 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import TypeVar, Unpack
+from typing import Literal, TypeVar, Unpack
 
 from wgpu_backend.engine.answers import Messages
-from wgpu_backend.engine.arguments import conversation, token_ids, within
+from wgpu_backend.engine.arguments import conversation, shown, token_ids, within
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
+from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.serving.completion import Ticket
 from wgpu_backend.serving.core import Core
+from wgpu_backend.serving.draft_model import DraftModel
+from wgpu_backend.serving.drafts import Drafter, Drafts, require_cuttable
 from wgpu_backend.serving.generation import Generation, Mailbox
 from wgpu_backend.serving.intake import Intake
+from wgpu_backend.serving.ngrams import NGrams
 from wgpu_backend.serving.request import Request, RequestFields
 from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.unclosed import Unclosed
@@ -26,6 +30,7 @@ from wgpu_backend.unclosed import Unclosed
 Item = TypeVar("Item")
 MAX_QUEUE = 512  # Ollama's
 COMPILERS = 2  # grammars that are compiled at once
+DRAFT_TOKENS = 3  # with the one before them four columns, which few-column kernels make at once
 
 
 class Engine:
@@ -56,6 +61,13 @@ class Engine:
         `batch_tokens`. Not on device ``cpu``: NumPy's products give a row other last bits in
         another place of the batch.
 
+    draft : LanguageModel, str or None
+        What guesses tokens, which one pass then computes together: ``"ngram"`` looks up what
+        followed the same tokens before, in the prompt or the answer; a smaller model of the same
+        tokens writes along. The engine does not close it. Tokens are chosen as they are without.
+    draft_tokens : int
+        Tokens guessed at once behind each answer, 1 to 7.
+
     Attributes
     ----------
     model : LanguageModel
@@ -80,6 +92,8 @@ class Engine:
         max_queue: int = MAX_QUEUE,
         prefix_cache: bool = True,
         deterministic: bool = False,
+        draft: LanguageModel | Literal["ngram"] | None = None,
+        draft_tokens: int = DRAFT_TOKENS,
     ) -> None:
         slots = model.num_parallel if num_parallel is None else num_parallel
         self.num_parallel = within("num_parallel", slots, MOST_SLOTS)
@@ -88,6 +102,8 @@ class Engine:
         model.model.require_logits()
         if deterministic:
             _require_steady(model)
+        guessed = within("draft_tokens", draft_tokens, MOST_AHEAD - 1)
+        drafts = None if draft is None else Drafts(_drafter(draft, model), guessed)
         self.model = model
         name = str(model.backend.file.path)
         self._ids = count(1)
@@ -99,6 +115,7 @@ class Engine:
             self._intake,
             reuse=prefix_cache,
             deterministic=deterministic,
+            drafts=drafts,
         )
         self._unclosed = Unclosed(f"engine of {name}")
         self._thread = threading.Thread(
@@ -251,6 +268,14 @@ class Engine:
         self._compilers.shutdown(wait=False, cancel_futures=True)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def _drafter(draft: object, model: LanguageModel) -> Drafter:
+    """What guesses tokens for a model."""
+    if draft != "ngram" and not isinstance(draft, LanguageModel):
+        raise OptionError(f"draft: {shown(draft)}, needs 'ngram', a model that is loaded, or None")
+    require_cuttable("draft", model)
+    return DraftModel(draft, model) if isinstance(draft, LanguageModel) else NGrams()
 
 
 def _require_steady(model: LanguageModel) -> None:

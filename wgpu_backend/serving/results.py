@@ -202,6 +202,8 @@ class EngineStatus:
         Requests so far; choices by how they ended.
     prompt_tokens, cached_tokens, completion_tokens : int
         Sums over choices that have ended.
+    guessed_tokens, right_guesses : int
+        Tokens that a draft guessed for them, and those that were right.
     """
 
     slots: tuple[SlotStatus | None, ...]
@@ -216,3 +218,5 @@ class EngineStatus:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    guessed_tokens: int = 0
+    right_guesses: int = 0

@@ -78,15 +78,15 @@ class Step:
     result : TimedResult
     chosen : sequence of Completion
         Those that get a token of it.
-    picked : sequence of Completion
-        Those among them whose logits are read back, in the order of their rows.
+    picked : mapping of int to slice
+        Rows of the logits that are read back, by places in `chosen`.
     late : Late
         The choice for those that keep to grammars.
     """
 
     result: TimedResult
     chosen: Sequence[Completion]
-    picked: Sequence[Completion]
+    picked: Mapping[int, slice]
     late: Late
 
     def read(self) -> list[tuple[Completion, BackendError]]:
@@ -98,14 +98,14 @@ class Step:
             The pass failed.
         """
         arrays = self.result.wait()
-        logits = {id(each): arrays[1][row] for row, each in enumerate(self.picked)}
         failed: list[tuple[Completion, BackendError]] = []
         slots = arrays[0] if self.late.result is None else self.late.result.wait()[0]
-        for each in self.chosen:
+        for place, each in enumerate(self.chosen):
+            rows = self.picked.get(place)
             try:
                 if (wrong := self.late.wrong.get(id(each))) is not None:
                     raise wrong
-                each.take(slots, logits.get(id(each)))
+                each.take(slots, None if rows is None else arrays[1][rows])
             except BackendError as error:
                 failed.append((each, error))
         return failed
@@ -148,19 +148,25 @@ def submit(
     CacheFull
         There is no room for all of it; the cache is as it was.
     """
-    works = [_work(each, count) for each, count in planned]
-    chosen = [(row, each) for row, (each, count) in enumerate(planned) if _ends(each, count)]
+    works = [work_of(each.sequence, each.part(count), len(each.guessed)) for each, count in planned]
+    first = np.cumsum([0, *(len(work.outputs) for work in works)]).tolist()
+    chosen = [
+        (row, each)
+        for row, (each, count) in zip(first, planned, strict=False)
+        if _ends(each, count)
+    ]
     masks = [(each, each.begin_mask(constrained.threads)) for _, each in chosen if each.constrained]
-    picked = [(row, each) for row, each in chosen if each.wants_logits]
     on_device = [(row, each) for row, each in chosen if not each.sampler.on_host]
     late = [(row, each) for row, each in on_device if each.constrained]
     free = [(row, each) for row, each in on_device if not each.constrained]
     plan = _plan(free)
     shape = shape or runner.shape_of(works)
-    extra = _inputs(free, plan, shape.outputs)
+    given = [(row, _given(each)) for row, each in free]
+    extra = choice_inputs(given, plan, shape.outputs)
+    picked, places = _picked(chosen)
     if picked:
         rows = np.zeros(bucket(len(picked)), np.int32)
-        rows[: len(picked)] = [row for row, _ in picked]
+        rows[: len(picked)] = picked
         extra[PICKED] = rows
     if late:
         extra[KEPT] = np.full(shape.outputs, NO_ROW, np.int32)
@@ -176,9 +182,10 @@ def submit(
         found = {id(each): masking.wait() for each, masking in masks}
     made = _late([each for _, each in late], found, constrained)
     for _, each in chosen:
-        each.sampler.advance()
+        if not each.guessed:
+            each.sampler.advance()
         each.ahead += 1
-    return Step(result, [each for _, each in chosen], [each for _, each in picked], made)
+    return Step(result, [each for _, each in chosen], places, made)
 
 
 def _plan(rows: Sequence[tuple[int, Completion]]) -> Plan:
@@ -198,14 +205,39 @@ def _late(
     masks = [None if isinstance(mask, BackendError) else mask for mask in made]
     placed = list(enumerate(rows))
     plan = _plan(placed)
-    inputs = _inputs(placed, plan, bucket(len(rows)))
+    inputs = choice_inputs([(row, _given(each)) for row, each in placed], plan, bucket(len(rows)))
     return Late(constrained.choose(masks, inputs, plan), wrong)
 
 
-def _work(completion: Completion, count: int) -> Work:
-    """Part of a pass; all give a row of results, so that graphs differ in fewer ways."""
-    tokens = completion.part(count)
-    return Work(completion.sequence, tokens, (len(tokens) - 1,))
+def work_of(sequence: int, tokens: Sequence[int], guessed: int = 0) -> Work:
+    """Part of a pass; all give a row of results, so that graphs differ in fewer ways.
+
+    Parameters
+    ----------
+    sequence : int
+    tokens : sequence of int
+    guessed : int
+        So many of the last are guesses: each gives a row, as does the one before them.
+    """
+    return Work(sequence, tokens, range(len(tokens) - 1 - guessed, len(tokens)))
+
+
+def _given(completion: Completion) -> Mapping[str, Array]:
+    """What a choice is given for its next tokens."""
+    sampler, guessed = completion.sampler, completion.guessed
+    return sampler.behind(guessed) if guessed else sampler.inputs()
+
+
+def _picked(chosen: Sequence[tuple[int, Completion]]) -> tuple[list[int], dict[int, slice]]:
+    """Rows whose logits are read back, and where among them each choice has its own."""
+    rows: list[int] = []
+    places: dict[int, slice] = {}
+    for place, (row, each) in enumerate(chosen):
+        if each.wants_logits:
+            begin = len(rows)
+            rows += range(row, row + 1 + len(each.guessed))
+            places[place] = slice(begin, len(rows))
+    return rows, places
 
 
 def _ends(completion: Completion, count: int) -> bool:
@@ -213,16 +245,26 @@ def _ends(completion: Completion, count: int) -> bool:
     return bool(completion.ahead) or completion.sent + count == len(completion.tokens)
 
 
-def _inputs(rows: Sequence[tuple[int, Completion]], plan: Plan, outputs: int) -> dict[str, Array]:
-    """Values of the inputs of the choice; rows without one choose for nobody."""
+def choice_inputs(
+    rows: Sequence[tuple[int, Mapping[str, Array]]], plan: Plan, outputs: int
+) -> dict[str, Array]:
+    """Values of the inputs of the choice; rows without one choose for nobody.
+
+    Parameters
+    ----------
+    rows : sequence of (int, mapping of str to ndarray)
+        The first row of each sequence, and what a sampler gives for that and those behind it.
+    plan : Plan
+    outputs : int
+        Rows in all.
+    """
     sampling = np.tile(NEUTRAL, (outputs, 1))
     draws = np.tile(np.array([0, NOWHERE], np.uint32), (outputs, 1))
     history = np.full((outputs, plan.history), -1, np.int32)
-    for row, completion in rows:
-        given = completion.sampler.inputs()
-        sampling[row], draws[row] = given[SAMPLING][0], given[DRAWS][0]
+    for first, given in rows:
+        here = slice(first, first + len(given[DRAWS]))
+        sampling[here], draws[here] = given[SAMPLING], given[DRAWS]
         if HISTORY in given:
-            recent = given[HISTORY][0]
-            history[row, : len(recent)] = recent
+            history[here, : given[HISTORY].shape[1]] = given[HISTORY]
     values: dict[str, Array] = {SAMPLING: sampling, DRAWS: draws}
     return {**values, HISTORY: history} if plan.history else values

@@ -1,0 +1,194 @@
+"""Guesses of a smaller model, which reads and writes along with the large one.
+
+It chooses with the options and the very random numbers that the large one's choice will be made
+with: where both think alike, they also draw alike. Its tokens stay on the device until all are
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.runner import Head, Runner, TimedResult
+from wgpu_backend.engine.step_sampler import MOST_AHEAD
+from wgpu_backend.errors import CacheFull, OptionError
+from wgpu_backend.ml.executor import Array
+from wgpu_backend.sample import Plan
+from wgpu_backend.serving.completion import Completion
+from wgpu_backend.serving.drafts import Wanted, require_cuttable
+from wgpu_backend.serving.prefix_cache import NUMBERS
+from wgpu_backend.serving.scheduler import fair_shares
+from wgpu_backend.serving.step import GREEDY, NextTokens, choice_inputs, work_of
+
+
+@dataclass(slots=True)
+class Reading:
+    """A choice as the draft model has it.
+
+    Parameters
+    ----------
+    completion : Completion
+    wanted : int
+        Tokens to guess now.
+    sequence : int
+        In the draft model's cache.
+    tokens : list of int
+        What the cache has of it.
+    """
+
+    completion: Completion
+    wanted: int = 0
+    sequence: int = field(default_factory=lambda: next(NUMBERS))
+    tokens: list[int] = field(default_factory=list[int])
+
+    @property
+    def missing(self) -> int:
+        """Tokens that it has not read."""
+        return len(self.completion.tokens) - len(self.tokens)
+
+
+class DraftModel:
+    """Guesses with a model of the same tokens.
+
+    Parameters
+    ----------
+    draft : LanguageModel
+        Loaded with as many contexts as the large one; it may be on another device.
+    model : LanguageModel
+        The large one.
+
+    Raises
+    ------
+    OptionError
+        The two have not the same tokens, or the draft cannot take tokens back.
+    """
+
+    def __init__(self, draft: LanguageModel, model: LanguageModel) -> None:
+        require_cuttable("draft", draft)
+        own, wanted = draft.tokenizer, model.tokenizer
+        if own.vocab_size != wanted.vocab_size or own.eog_ids != wanted.eog_ids:
+            raise OptionError(
+                f"draft: {draft.backend.file.path} has {own.vocab_size} tokens that end with "
+                f"{sorted(own.eog_ids)}, {model.backend.file.path} has {wanted.vocab_size} that "
+                f"end with {sorted(wanted.eog_ids)}; use a draft of the same family"
+            )
+        self._model = draft
+        self._readings: dict[Completion, Reading] = {}
+        self._runner: Runner = draft.attach(self)
+
+    # What its model's other users ask of it.
+
+    @property
+    def active(self) -> int:
+        """Choices that it reads along with."""
+        return len(self._readings)
+
+    def give_room(self) -> bool:
+        """Nothing is kept only for reuse."""
+        return False
+
+    # What an engine asks of it.
+
+    def guesses(self, wanted: Wanted) -> Sequence[list[int]]:
+        """Tokens that the draft model would choose; none while it still reads a prompt."""
+        return self._model.alone(lambda: self._guesses(wanted))
+
+    def forget(self, completion: Completion | None = None) -> None:
+        """Give up what is kept of a choice, or of all."""
+        gone = list(self._readings) if completion is None else [completion]
+        found = [self._readings.pop(each) for each in gone if each in self._readings]
+        if found:
+            self._model.alone(lambda: [self._runner.cache.remove(r.sequence) for r in found])
+
+    def close(self) -> None:
+        """Give back its place in the draft model."""
+        self.forget()
+        self._model.detach(self, self._runner)
+
+    def _guesses(self, wanted: Wanted) -> list[list[int]]:
+        readings = [self._reading(each, count) for each, count in wanted]
+        try:
+            return self._made(readings)
+        except CacheFull:  # it catches up when there is room
+            for reading in readings:
+                self.forget(reading.completion)
+            return [[] for _ in wanted]
+
+    def _reading(self, completion: Completion, count: int) -> Reading:
+        """A choice, cut back to where the draft model has what it has."""
+        reading = self._readings.setdefault(completion, Reading(completion))
+        known = len(completion.tokens)
+        same = min(_common(reading.tokens, completion.tokens), known - 1)
+        if same < self._runner.cache.length(reading.sequence):
+            same = self._runner.cache.remove(reading.sequence, same)
+        del reading.tokens[same:]
+        room = self._model.num_ctx - known
+        reading.wanted = max(0, min(count, MOST_AHEAD - 1, room + 1)) if room >= 0 else 0
+        return reading
+
+    def _made(self, readings: Sequence[Reading]) -> list[list[int]]:
+        """Read what is missing in one pass, then choose tokens, a pass each."""
+        fits = [reading.missing if reading.wanted else 0 for reading in readings]
+        shares = fair_shares(fits, self._runner.chunk)
+        taken = [(r, share) for r, share in zip(readings, shares, strict=True) if share]
+        ready = [reading for reading, share in taken if share == reading.missing]
+        last = self._read_on(taken, ready) if taken else None
+        for made in range(1, max((reading.wanted for reading in ready), default=0)):
+            last = self._next([r for r in ready if r.wanted > made], made)
+        slots = last.wait()[0] if last is not None and ready else None
+        for reading, share in taken:
+            end = len(reading.tokens) + share
+            reading.tokens += reading.completion.tokens[len(reading.tokens) : end]
+        return [
+            self._tokens(r, slots) if slots is not None and r in ready else [] for r in readings
+        ]
+
+    def _read_on(self, taken: Sequence[tuple[Reading, int]], ready: list[Reading]) -> TimedResult:
+        """Pass over tokens that are known; a token follows where all are read."""
+        parts = [
+            (r, r.completion.tokens[len(r.tokens) : len(r.tokens) + share]) for r, share in taken
+        ]
+        return self._pass(parts, [r for r, _ in taken if r in ready], 0)
+
+    def _next(self, readings: Sequence[Reading], made: int) -> TimedResult:
+        """Pass over the tokens that the one before chose."""
+        newest = [r.completion.sampler.references(made)[-1] for r in readings]
+        return self._pass([(r, [t]) for r, t in zip(readings, newest, strict=True)], readings, made)
+
+    def _pass(
+        self, parts: Sequence[tuple[Reading, list[int]]], choosing: Sequence[Reading], made: int
+    ) -> TimedResult:
+        runner = self._runner
+        works = [work_of(reading.sequence, tokens) for reading, tokens in parts]
+        shape = runner.shape_of(works)
+        plan = Plan.joined([GREEDY, *(r.completion.sampler.plan for r in choosing)])
+        rows = [(i, _row(r, made)) for i, (r, _) in enumerate(parts) if r in choosing]
+        head = NextTokens(plan, 0, runner.model, runner.token_slots)
+        extra = choice_inputs(rows, plan, shape.outputs)
+        return runner.run(works, Head("draft tokens", head), extra, shape)
+
+    def _tokens(self, reading: Reading, slots: Array) -> list[int]:
+        """Tokens that were chosen; the cache has all but the last."""
+        places = [-2 - each for each in reading.completion.sampler.references(reading.wanted)]
+        found = [int(slots[place]) for place in places]
+        found = found[: next((i for i, token in enumerate(found) if token < 0), len(found))]
+        reading.tokens += found[:-1]
+        return found
+
+
+def _row(reading: Reading, made: int) -> dict[str, Array]:
+    """What the choice behind so many guesses is given."""
+    sampler = reading.completion.sampler
+    return {name: rows[-1:] for name, rows in sampler.behind(sampler.references(made)).items()}
+
+
+def _common(have: list[int], wanted: list[int]) -> int:
+    """Tokens that two texts begin with alike."""
+    if wanted[: len(have)] == have:
+        return len(have)
+    return next(
+        (i for i, (a, b) in enumerate(zip(have, wanted, strict=False)) if a != b),
+        min(len(have), len(wanted)),
+    )

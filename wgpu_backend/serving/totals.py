@@ -1,0 +1,46 @@
+"""What an engine has done, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from wgpu_backend.serving.completion import Completion
+from wgpu_backend.serving.results import EngineStatus, SlotStatus
+
+
+@dataclass(slots=True)
+class Totals:
+    """Requests so far, and sums over choices that have ended."""
+
+    requests: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    guessed_tokens: int = 0
+    right_guesses: int = 0
+
+    def add(self, gone: Sequence[Completion]) -> None:
+        """Count choices that have ended."""
+        for each in gone:
+            self.finished += each.outcome == "finished"
+            self.cancelled += each.outcome == "cancelled"
+            self.failed += each.outcome == "failed"
+            self.prompt_tokens += len(each.ticket.tokens)
+            self.cached_tokens += each.cached
+            self.completion_tokens += each.made
+            self.guessed_tokens += each.guesses
+            self.right_guesses += each.right_guesses
+
+    def status(
+        self,
+        slots: tuple[SlotStatus | None, ...],
+        queued: int,
+        kept: tuple[int, int],
+        steps: int,
+    ) -> EngineStatus:
+        """What an engine does and has done; see `EngineStatus`."""
+        return EngineStatus(slots, queued, *kept, steps, *astuple(self))
