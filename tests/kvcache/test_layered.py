@@ -51,7 +51,7 @@ def test_layers_that_keep_everything_need_no_checkpoints():
     assert isinstance(made(ALL, SharedLayer(0), None), PagedCache)
 
 
-@pytest.mark.parametrize(("megabytes", "rows"), [(1, 19), (25, 19), (32, 16), (80, 8), (1000, 8)])
+@pytest.mark.parametrize(("megabytes", "rows"), [(1, 28), (16, 28), (32, 16), (80, 8), (1000, 8)])
 def test_large_states_have_few_rows(megabytes, rows):
     halves = {layer: StateShape(ssm=(megabytes, 1 << 17)) for layer in (0, 5)}
     assert state_rows(halves, sequences=4) == rows

@@ -101,8 +101,9 @@ def cache_of(
 def state_rows(states: Mapping[int, StateShape], sequences: int) -> int:
     """Rows of states: as many as are wanted, or as fit `STATES_NBYTES`, or as are needed.
 
-    Wanted are two for each sequence, what a stream may take back, and checkpoints. Needed is a row
-    for each sequence, for the one whose turn it is what it may take back, and one to write.
+    Wanted are two for each sequence and what it may take back, so that all go on in each pass, and
+    checkpoints. Needed is a row for each sequence, for the one whose turn it is what it may take
+    back, and one to write.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def state_rows(states: Mapping[int, StateShape], sequences: int) -> int:
     """
     values = sum(prod(shape) for state in states.values() for shape in state.shapes.values())
     fitting = STATES_NBYTES // max(F32.nbytes(values), 1)
-    wanted, needed = 2 * sequences + REWIND + CHECKPOINTS, sequences + REWIND + 1
+    wanted, needed = (2 + REWIND) * sequences + CHECKPOINTS, sequences + REWIND + 1
     return max(needed, min(wanted, fitting))
 
 
