@@ -8,6 +8,7 @@ from tests.models.outlines import outlines, written
 from tests.models.recurrent_cases import recurrent
 from wgpu_backend import Engine, Request
 from wgpu_backend.errors import OptionError
+from wgpu_backend.grammar import Grammar
 from wgpu_backend.serving.ngrams import Index
 
 WAYS = {
@@ -70,6 +71,15 @@ def test_a_draft_that_thinks_alike_is_right_every_time(model, twin):
     _, _, status = answered(model, [greedy, seeded, penalised], draft=twin)
     assert status.right_guesses == status.guessed_tokens > 0
     assert status.steps < plain.steps / 2
+
+
+def test_grammars_go_on_beside_guesses(model, stranger):
+    rule = Grammar.regex("(the|an|on)( (the|in|on|a)){3,6}")
+    many = [*requests_of(), *requests_of(grammar=rule)]
+    want, _, _ = answered(model, many, num_parallel=8)
+    got, _, status = answered(model, many, num_parallel=8, draft=stranger)
+    assert got == want
+    assert status.guessed_tokens > 0
 
 
 def test_what_was_there_before_is_guessed(model):
