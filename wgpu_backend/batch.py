@@ -97,6 +97,35 @@ def declared(shape: BatchShape) -> Declared:
 
 
 @dataclass(frozen=True, slots=True)
+class Attended:
+    """What a layer attends with, for who wants to see its weights.
+
+    Parameters
+    ----------
+    q : (tokens, heads, k_cols), f32
+    k : (tokens, kv_heads, k_cols), f32, or None
+        None where the layer reads what another one has stored.
+    scale, softcap : float
+    window, chunk, symmetric_window : int
+    causal : bool
+    sinks : (heads,) or None
+    besides : str
+        What else goes into its scores, for people; empty for nothing.
+    """
+
+    q: Tensor
+    k: Tensor | None
+    scale: float
+    softcap: float
+    window: int
+    chunk: int
+    symmetric_window: int
+    causal: bool
+    sinks: Tensor | None
+    besides: str
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Inputs of one forward pass, as tensors of its graph.
 
@@ -108,6 +137,8 @@ class Batch:
     inputs : GraphInputs
         All others, made when they are asked for.
     cache : Cache
+    attended : dict of int to Attended
+        By layer, filled while the graph is built.
     """
 
     context: Context
@@ -115,6 +146,7 @@ class Batch:
     tokens: Tensor
     inputs: GraphInputs
     cache: Cache
+    attended: dict[int, Attended] = field(default_factory=dict[int, Attended])
 
     @property
     def positions(self) -> Tensor:

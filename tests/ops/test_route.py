@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.cli.graph_facts import described
 from wgpu_backend.dtypes import F16, F32, I32
+from wgpu_backend.engine.graph_facts import described
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.moe.route import route

@@ -5,7 +5,7 @@
     main ─ app ─┬ run ─ chat, repl ─ commands ─ reply      answers
                 ├ devices, show, tokens, vectors           what there is, and what goes in and out
                 ├ bench, profile ─ roof                    how fast
-                ├ graph ─ graph_facts, graph.html          in which steps, in which memory
+                ├ graph ─ graph.html                       in which steps, in which memory
                 └ op ─ op_check, op_bench ─ op_files       ops while they are written
 
 Commands import what they need when they run, so that help comes at once. The answer of a command

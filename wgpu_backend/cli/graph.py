@@ -9,15 +9,11 @@ from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
-from wgpu_backend.batch import Batch, BatchShape
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
-from wgpu_backend.cli.graph_facts import Pass, Schedule, Step, described
 from wgpu_backend.cli.loading import open_model
 from wgpu_backend.cli.names import model_path, save, writable
 from wgpu_backend.cli.options import Settings
-from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.engine.runner import SHORTEST, Head, bucket
-from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.engine.graph_facts import Pass, Schedule, Step
 
 
 def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, steps: bool) -> None:
@@ -37,7 +33,7 @@ def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, step
     """
     path, html = model_path(name), html and writable(html)
     with open_model(path, settings, self_test=False) as model:
-        passes = recorded_passes(model, min(prompt, model.runner.chunk, model.num_ctx - 1))
+        passes = model.graphs(min(prompt, model.runner.chunk, model.num_ctx - 1))
     for number, each in enumerate(passes):
         answer("\n" if number else "")
         _print(each, steps=steps)
@@ -45,27 +41,6 @@ def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, step
         text = page(f"{path.name} on {model.device.name}", passes)
         save(html, lambda file: file.write(text.encode()))
         note(f"{html}: open it in a browser")
-
-
-def recorded_passes(model: LanguageModel, prompt: int) -> list[Pass]:
-    """Record a prompt and the decode step after it, without running them."""
-    longest = min(bucket(prompt + 1, SHORTEST), model.cache.positions)
-    return [
-        _recorded(model, f"decode step at {prompt}", BatchShape(1, 1, 1, longest)),
-        _recorded(model, f"prompt of {prompt} tokens", BatchShape(bucket(prompt), 1, 1, longest)),
-    ]
-
-
-def _recorded(model: LanguageModel, name: str, shape: BatchShape) -> Pass:
-    outputs: list[Tensor] = []
-
-    def build(_: Batch, hidden: Tensor) -> Sequence[Tensor]:
-        outputs.append(model.model.logits(hidden).argmax())
-        return outputs
-
-    recorded = model.runner.recorded(shape, Head(f"graph of a {name}", build))
-    can = model.backend.executor.capabilities
-    return described(name, recorded.scheduled, recorded.plan, outputs, recorded.dispatches, can)
 
 
 def page(title: str, passes: Sequence[Pass]) -> str:

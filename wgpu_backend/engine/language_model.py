@@ -12,8 +12,8 @@ from wgpu_backend.engine.answers import Answers
 from wgpu_backend.engine.conversation import Conversation
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.generation import Stats
+from wgpu_backend.engine.inspection import Inspection
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.engine.readings import Readings
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.sessions import Neighbour, Serving, Sessions
 from wgpu_backend.engine.shown import Shown
@@ -42,7 +42,7 @@ def _depth(device: DeviceInfo) -> int:
     return {"cpu": 1, "software": 2}.get(device.kind, 4)
 
 
-class LanguageModel(Shown, Answers, Readings):
+class LanguageModel(Shown, Answers, Inspection):
     """A model with its tokenizer, cache and recorded steps.
 
     Attributes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from wgpu_backend.batch import Batch
+from wgpu_backend.batch import Attended, Batch
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention.paged import attention
@@ -84,6 +84,11 @@ def attend(
             f"attend: a temperature beside a window of {window} and chunks of {chunk}; multiply "
             "the queries by its factor instead"
         )
+    others = {"alibi": alibi, "temperature": temperature, "a bias by distance": bias}
+    besides = ", ".join(name for name, value in others.items() if value not in (None, 0))
+    batch.attended[layer] = Attended(
+        q, k, scale, softcap, window, chunk, symmetric_window, causal, sinks, besides
+    )
     y = attention(
         q,
         stored.keys,

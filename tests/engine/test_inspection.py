@@ -1,0 +1,87 @@
+"""What a look into a model shows is what it computes."""
+
+import numpy as np
+import pytest
+
+import wgpu_backend as wb
+from wgpu_backend.errors import ContextFull, OptionError
+from wgpu_backend.nn import self_attention
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("software", marks=pytest.mark.gpu)])
+def model(request):
+    with wb.load(device=request.param, num_ctx=64) as opened:
+        yield opened
+
+
+def test_weights_of_attention_make_of_the_values_what_the_layer_does(model, monkeypatch):
+    seen = []
+    attend = self_attention.attend
+
+    def noted(layer, q, k, v, batch, **options):
+        y = attend(layer, q, k, v, batch, **options)
+        if layer == 1:
+            seen.append((v, y))
+        return y
+
+    monkeypatch.setattr(self_attention, "attend", noted)
+    tokens = model.tokenizer.encode("Once upon a time there was a fox")
+    weights = model.attention(tokens, 1)
+    heads, count = weights.shape[0], len(tokens)
+    assert weights.shape == (heads, count, count)
+    assert weights.sum(-1) == pytest.approx(np.ones((heads, count)), abs=1e-5)
+    assert not np.triu(weights, 1).any()
+    v, y = values_of(model, tokens, seen)
+    group = heads // v.shape[1]
+    wanted = np.einsum("hqk,khd->qhd", weights, np.repeat(v, group, 1)).reshape(count, -1)
+    assert y == pytest.approx(wanted, abs=2e-2 * float(np.abs(wanted).max()))
+
+
+def values_of(model, tokens, seen):
+    """Values of the layer, and what it gave, of a pass of the same tokens."""
+    from wgpu_backend.batch import Work
+    from wgpu_backend.engine.encoding import runner_of
+    from wgpu_backend.engine.runner import Head
+
+    runner = runner_of(model.model, model.cache)
+    count = len(tokens)
+    session = model._session
+    model.cache.remove(session.sequence)
+    head = Head("values", lambda *_: list(seen[-1]))
+    v, y = runner.run([Work(session.sequence, tokens, range(count))], head, {}).wait()
+    runner.close()
+    model.cache.remove(session.sequence)
+    return v[:count], y[:count]
+
+
+def test_an_answer_is_the_same_after_a_look(model):
+    fixed = {"options": {"temperature": 0}, "num_predict": 4, "raw": True}
+    before = model.generate("Once upon a time", **fixed)
+    model.attention(model.tokenizer.encode("Once upon a time there"), 0)
+    model.graphs(8)
+    assert model.generate("Once upon a time", **fixed) == before
+
+
+def test_what_cannot_be_looked_at_is_told(model):
+    with pytest.raises(OptionError, match="layer: 99, the model has 0 to"):
+        model.attention([1], 99)
+    with pytest.raises(ContextFull, match="attention: 65 tokens, needs 1 to 64"):
+        model.attention([1] * 65, 0)
+    with pytest.raises(ContextFull, match="0 tokens"):
+        model.attention([], 0)
+    with pytest.raises(OptionError, match="inspect: 'soul'"):
+        model.inspect("soul", {})
+
+
+def test_looks_are_plain_data(model):
+    import json
+
+    found = {
+        "attention": model.inspect("attention", {"tokens": [1, 2, 3], "layer": 0}),
+        "graphs": model.inspect("graphs", {"prompt": 500}),
+        "memory": model.inspect("memory", {}),
+    }
+    plain = json.loads(json.dumps(found))
+    assert len(plain["attention"]["weights"][0]) == 3
+    assert plain["graphs"]["passes"][1]["name"] == "prompt of 63 tokens"
+    assert plain["memory"]["weights"] > plain["memory"]["cache"] > 0

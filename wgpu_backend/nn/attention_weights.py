@@ -1,0 +1,69 @@
+"""Weights of attention, which its kernels never write down, made for people to look at."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.batch import Attended
+from wgpu_backend.errors import ModelError
+from wgpu_backend.ml.tensor import Tensor
+
+_HIDDEN = -1e30  # a score whose weight is 0, without arithmetic on infinities
+
+
+def attention_weights(attended: Attended, count: int) -> Tensor:
+    """Weights of one text that begins at position 0: ``softmax(scale * q @ k.T + mask)``.
+
+    Parameters
+    ----------
+    attended : Attended
+    count : int
+        Tokens of the text; rows behind them are padding.
+
+    Returns
+    -------
+    (tokens, heads, tokens), f32
+        How much each token takes of each other one.
+
+    Raises
+    ------
+    ModelError
+        The layer has no keys of its own, or its scores are of something else besides.
+    """
+    q, k = attended.q, attended.k
+    if k is None or attended.besides:
+        what = attended.besides or "the keys of another layer"
+        raise ModelError(f"attention: weights of a layer with {what} cannot be shown")
+    scores = k.permute(1, 0, 2).contiguous().mulmat_full_prec(q.permute(1, 0, 2).contiguous())
+    scores = scores.scale(factor=attended.scale)
+    if cap := attended.softcap:
+        scores = scores.scale(factor=1 / cap).tanh().scale(factor=cap)
+    tokens = q.shape[0]
+    mask = np.where(_seen(attended, tokens, count), 0, _HIDDEN).astype(np.float32)
+    weights = _softmax(scores.add(q.context.from_numpy(mask)), attended.sinks)
+    return weights.permute(1, 0, 2).contiguous()
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    if sinks is None:
+        return scores.softmax()
+    heads, tokens, keys = scores.shape
+    none = scores.context.from_numpy(np.zeros((heads, tokens, 1), np.float32))
+    column = none.add(sinks.reshape(heads, 1, 1))
+    return scores.concat(column, axis=2).softmax().slice(2, 0, keys)
+
+
+def _seen(attended: Attended, tokens: int, count: int) -> NDArray[np.bool_]:
+    """What each token (row) sees; padding sees the first."""
+    row, column = np.ogrid[:tokens, :tokens]
+    seen = (column <= row) if attended.causal else (column < count)
+    seen = seen & (column < count)
+    if attended.window:
+        seen &= row - column < attended.window
+    if attended.chunk:
+        seen &= row // attended.chunk == column // attended.chunk
+    if attended.symmetric_window:
+        seen &= np.abs(row - column) <= attended.symmetric_window // 2
+    seen[count:, 0] = True
+    return seen
