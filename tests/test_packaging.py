@@ -51,6 +51,7 @@ def test_the_wheel_holds_every_shader_and_model(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     beside = in_checkout("shaders/**/*.wgsl") | in_checkout("models/**/*.py")
     expected = {f"wgpu_backend/{name}" for name in beside} | in_checkout("wgpu_backend/**/*.py")
+    expected |= in_checkout("wgpu_backend/server/page/*")
     assert expected - names == set()
     assert any(name.endswith(".wgsl") for name in beside)
     assert "wgpu_backend/models/llama.py" in names

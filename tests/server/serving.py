@@ -22,15 +22,19 @@ def opened(stored, num_ctx):
     return wb.load(stored.path, device="cpu", num_ctx=num_ctx or 256, num_parallel=2)
 
 
-def client_of(root: Path, **more) -> TestClient:
-    """Client of a server of ``tale`` and ``actor``."""
+def app_of(root: Path, hosts=HOSTS, **more):
+    """A server of ``tale`` and ``actor``."""
     store = Store(root)
     wanted = Modelfile(str(bundled()), {"num_predict": 8}, system="")
     create(store, ModelName.parse("tale"), wanted, root)
     actor = Modelfile(str(scripted(root / "actor.gguf")), {}, system="")
     create(store, ModelName.parse("actor"), actor, root)
-    app = make_app(Settings(store, opened, version="1", hosts=HOSTS, **more))
-    return TestClient(app, raise_server_exceptions=False)
+    return make_app(Settings(store, opened, version="1", hosts=hosts, **more))
+
+
+def client_of(root: Path, **more) -> TestClient:
+    """Client of it, without a socket."""
+    return TestClient(app_of(root, **more), raise_server_exceptions=False)
 
 
 def lines(response):

@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, ExceptionHandler
 from wgpu_backend.errors import BackendError
 from wgpu_backend.server import (
     anthropic,
+    front,
+    inspecting,
     library,
     llama_completion,
     llama_server,
@@ -84,6 +86,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         How often each status of an error was sent.
     """
     return [
+        *front.endpoints(),
         *library.endpoints(state),
         *ollama.endpoints(state),
         *openai.endpoints(state),
@@ -92,6 +95,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *reranking.endpoints(state),
         *llama_completion.endpoints(state),
         *llama_server.endpoints(state),
+        *inspecting.endpoints(state),
         *_figures(state, statuses),
     ]
 

@@ -7,6 +7,7 @@ import hmac
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,6 +20,7 @@ from wgpu_backend.server.wanted import RequestError
 _METHODS = "GET, POST, DELETE, HEAD, OPTIONS"
 _HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
 _OPEN = ("/", "/health")  # without a key
+_PAGE = "/page/"  # which asks for the key by itself
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
@@ -76,12 +78,21 @@ class Guard:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if hosts and name.lower() not in hosts:
             raise RequestError(403, f"host {host[:60]!r} is none of this server's names")
-        if origin and "*" not in origins and not _allowed(origin, origins):
+        if origin and not (_allowed(origin, origins) or self._is_own(origin, host, name)):
             raise RequestError(403, f"origin {origin[:60]!r} may not call this server")
+
+    def _is_own(self, origin: str, host: str, name: str) -> bool:
+        """Whether a request is of this server's own page.
+
+        A page elsewhere may have called this machine by a name of its own; not by an address, and
+        it has no key.
+        """
+        own = origin in (f"http://{host}", f"https://{host}")
+        return own and (bool(self._settings.api_key) or _is_address(name))
 
     def _require_key(self, headers: Headers, path: str) -> None:
         key = self._settings.api_key
-        if not key or path in _OPEN:
+        if not key or path in _OPEN or path.startswith(_PAGE):
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = headers.get("x-api-key") or (token if scheme.lower() == "bearer" else "")
@@ -117,7 +128,17 @@ class Guard:
             raise RequestError(408, f"body: nothing came for {most:g} seconds") from None
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 def _allowed(origin: str, origins: Iterable[str]) -> bool:
+    if "*" in origins:
+        return True
     bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
     return origin in origins or bare in origins
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.errors import StoreError
 from wgpu_backend.gguf_file import open_gguf
@@ -69,9 +69,6 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _facts(state: State) -> list[Endpoint]:
-    async def root(_: Request, __: Fields) -> Response:
-        return PlainTextResponse("Ollama is running")  # clients look for these words
-
     async def version(_: Request, __: Fields) -> Response:
         return JSONResponse({"version": state.settings.version})
 
@@ -84,7 +81,6 @@ def _facts(state: State) -> list[Endpoint]:
         return JSONResponse(await run_in_threadpool(_shown, state.find(name), verbose=verbose))
 
     return [
-        Endpoint("Ollama", "GET", "/", "Whether the server runs", root),
         Endpoint("Ollama", "GET", "/api/version", "Version of the server", version),
         Endpoint("Ollama", "GET", "/api/tags", "Models that there are", tags),
         Endpoint("Ollama", "POST", "/api/show", "Facts about a model", show, _SHOW),

@@ -1,0 +1,160 @@
+"""The page at ``/`` as a browser has it, against a server with a socket."""
+
+import re
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+pytest.importorskip("playwright", reason="needs Playwright")
+import uvicorn
+from playwright.sync_api import expect, sync_playwright
+
+from tests.browser import BROWSER, needs_browser
+from tests.server.serving import app_of
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    app = app_of(tmp_path_factory.mktemp("store"), hosts=("127.0.0.1",))
+    config = uvicorn.Config(app, port=0, log_level="error", http="h11", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as made:
+        opened = made.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    wrong = []
+    with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(address)
+        expect(page.locator("#model option")).to_have_count(2)
+        yield page
+    assert wrong == []
+
+
+def said(page, text, model="actor:latest"):
+    page.select_option("#model", model)
+    page.fill("#prompt", text)
+    page.keyboard.press("Enter")
+    expect(page.locator("#status")).to_contain_text("context")
+    return page.locator("article.assistant").last
+
+
+@needs_browser
+def test_a_conversation_is_held_kept_and_inspected(page):
+    page.check("#probabilities")
+    answer = said(page, "Hi <b>there</b>")
+    expect(answer.locator(".text")).to_have_text("Hello there now.")
+    expect(page.locator("article.user .text")).to_have_text("Hi <b>there</b>")
+    expect(answer.locator("footer")).to_contain_text(re.compile(r"tokens/s · first token after"))
+    expect(page.locator("#status")).to_contain_text(re.compile(r"context \d+ of 256 tokens"))
+    expect(page.locator("#model option:checked")).to_have_text("● actor:latest (loaded)")
+    page.reload()
+    expect(page.locator("article.assistant .text")).to_have_text("Hello there now.")
+    page.click("text=Inspect")
+    tokens = page.locator("#tokens .tinted button")
+    expect(tokens.nth(1)).to_have_text(" there")
+    tokens.nth(1).focus()
+    expect(page.locator("#tokens h3")).to_have_text("In place of “␣there”")
+    expect(page.locator("#tokens .chosen code")).to_have_text("␣there")
+    page.click("#new")
+    expect(page.locator("article")).to_have_count(0)
+
+
+@needs_browser
+def test_thoughts_are_folded_and_errors_are_the_servers(page):
+    page.select_option("#think", "true")
+    answer = said(page, "Why?")
+    expect(answer.locator("summary")).to_have_text("Thoughts")
+    expect(answer.locator("details div")).to_be_hidden()
+    expect(answer.locator("details div")).to_have_text("hm")
+    expect(answer.locator(".text")).to_have_text("Yes")
+    page.select_option("#model", "tale:latest")
+    page.fill("#prompt", "Why?")
+    page.click("#send")
+    expect(page.locator("#failure")).to_have_text('400: "tale:latest" does not support thinking')
+
+
+@needs_browser
+def test_an_answer_is_stopped(page):
+    page.fill("#option-num_predict", "200")
+    page.select_option("#model", "tale:latest")
+    page.fill("#prompt", "Tell me a story.")
+    page.keyboard.press("Enter")
+    expect(page.locator("#send")).to_have_text("Stop")
+    expect(page.locator("article.assistant .text")).to_contain_text(re.compile(r"\w \w"))
+    page.keyboard.press("Escape")
+    expect(page.locator("#send")).to_have_text("Send")
+    expect(page.locator("article.assistant footer")).to_contain_text("stopped")
+    page.click("#tab-machine")
+    expect(page.locator("#machine")).to_contain_text("0 of 2 places")
+
+
+@needs_browser
+def test_what_a_model_writes_becomes_elements_and_no_markup(page):
+    text = "# Top\n- *one* `<i>`\n\n<img src=x> [a](https://x.y) [b](javascript:z)\n```py\n<b>\n```"
+    page.evaluate(
+        "async (text) => document.getElementById('log').replaceChildren("
+        "...(await import('/page/markdown.js')).markdown(text))",
+        text,
+    )
+    made = page.evaluate("document.getElementById('log').innerHTML")
+    assert made == (
+        "<h3>Top</h3><ul><li><em>one</em> <code>&lt;i&gt;</code></li></ul>"
+        '<p>&lt;img src=x&gt; <a href="https://x.y" rel="noopener noreferrer" target="_blank">a</a>'
+        ' [b](javascript:z)</p><pre tabindex="0"><code>&lt;b&gt;</code></pre>'
+    )
+
+
+@needs_browser
+def test_the_inspector_shows_attention_graph_and_device(page):
+    page.select_option("#model", "tale:latest")
+    page.click("#tab-attention")
+    page.click("#attend")
+    expect(page.locator("#weights canvas")).to_be_visible()
+    expect(page.locator("#weights p").first).to_contain_text("attends to")
+    page.fill("#layer", "50")
+    page.click("#attend")
+    expect(page.locator("#weights .wrong")).to_contain_text("layer: 50, the model has 0 to")
+    page.keyboard.press("Tab")
+    page.locator("#tab-attention").press("ArrowRight")
+    page.click("#graph-show")
+    expect(page.locator("#steps table").last).to_contain_text("rms_norm")
+    page.click("#tab-machine")
+    expect(page.locator("#machine")).to_contain_text("NumPy (cpu)")
+
+
+@needs_browser
+def test_light_dark_and_narrow(page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.click("#theme")
+    dark = page.evaluate(ground)
+    assert light != dark
+    page.reload()
+    assert page.evaluate(ground) == dark
+    page.set_viewport_size({"width": 360, "height": 640})
+    page.reload()
+    expect(page.locator("#panel")).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.click("#toggle")
+    expect(page.locator("#panel")).to_be_visible()

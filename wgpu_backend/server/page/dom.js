@@ -1,0 +1,34 @@
+// Elements made in one line. Text goes in as text, so nothing that a model says becomes markup.
+
+export const byId = (id) => document.getElementById(id);
+
+export function make(tag, given = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name.startsWith("aria-") || name === "role" || name === "scope") {
+      element.setAttribute(name, value);
+    } else element[name] = value;
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export function bytes(count) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (count >= 1024 && unit < units.length - 1) { count /= 1024; unit += 1; }
+  return `${unit ? count.toFixed(1) : count} ${units[unit]}`;
+}
+
+export const wrong = (error) => make("p", { className: "wrong", role: "alert" }, error.message);
+
+// Rows of names and values.
+export function facts(rows) {
+  const body = make("tbody");
+  for (const [name, value] of rows) {
+    if (value === "" || value === null || value === undefined) continue;
+    body.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, String(value))));
+  }
+  return make("table", { className: "facts" }, body);
+}

@@ -1,0 +1,98 @@
+// The page put together.
+
+import { bindAttention } from "./attention.js";
+import { byId, make } from "./dom.js";
+import { bindGraph } from "./graph.js";
+import { keep, kept } from "./kept.js";
+import { showMachine } from "./machine.js";
+import { bindPanel, openPanel, openTab } from "./panel.js";
+import { get } from "./server.js";
+import { showSettings } from "./settings.js";
+import { Talk, figures } from "./talk.js";
+import { showTokens } from "./tokens.js";
+
+const model = () => byId("model").value;
+let running = new Map();
+
+async function showModels() {
+  try {
+    const [tags, ps] = await Promise.all([get("/api/tags"), get("/api/ps")]);
+    running = new Map(ps.models.map((each) => [each.name, each]));
+    const picker = byId("model");
+    const wanted = picker.value || kept("model", "");
+    const options = tags.models.map(({ name }) =>
+      make("option", { value: name }, running.has(name) ? `● ${name} (loaded)` : name));
+    picker.replaceChildren(...options);
+    if (tags.models.some(({ name }) => name === wanted)) picker.value = wanted;
+    if (!options.length) talk.fail(new Error("The server has no models yet: wgpu-backend pull brings one."));
+  } catch (error) {
+    talk.fail(error);
+  }
+}
+
+function showContext(end) {
+  const size = running.get(model())?.context_length;
+  if (!end || !size) return "";
+  const used = end.prompt_eval_count + end.eval_count;
+  return `context ${used} of ${size} tokens (${Math.round(100 * used / size)} %)`;
+}
+
+async function changed(what, watch) {
+  const send = byId("send");
+  send.textContent = talk.going ? "Stop" : "Send";
+  send.classList.toggle("main", !talk.going);
+  byId("log").setAttribute("aria-busy", String(talk.going));
+  byId("status").textContent = what === "begins" ? "waiting for the first token …" : figures(watch);
+  if (what !== "ends") return;
+  showTokens(talk.last);
+  await showModels();
+  byId("status").textContent = showContext(watch.end);
+  if (!byId("machine").hidden) showMachine();
+}
+
+const talk = new Talk(changed, (message) => {
+  showTokens(message);
+  openPanel(true);
+  openTab("tokens", true);
+});
+
+function send(event) {
+  event?.preventDefault();
+  if (talk.going) { talk.stop(); return; }
+  const prompt = byId("prompt");
+  const text = prompt.value.trim();
+  if (!text) return;
+  prompt.value = "";
+  fit();
+  talk.say(text, model());
+}
+
+function fit() {
+  const prompt = byId("prompt");
+  prompt.style.height = "auto";
+  prompt.style.height = `${prompt.scrollHeight + 2}px`;
+}
+
+byId("composer").onsubmit = send;
+byId("prompt").oninput = fit;
+byId("prompt").onkeydown = (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+};
+byId("new").onclick = () => { talk.clear(); byId("prompt").focus(); };
+byId("model").onchange = () => keep("model", model());
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") talk.stop();
+  if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) {
+    event.preventDefault();
+    byId("prompt").focus();
+  }
+});
+document.addEventListener("tab", ({ detail }) => { if (detail === "machine") showMachine(); });
+
+bindPanel();
+showSettings(showModels);
+bindAttention(model);
+bindGraph(model);
+showTokens(talk.last);
+await showModels();
+byId("prompt").focus();
