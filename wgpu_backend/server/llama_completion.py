@@ -34,6 +34,7 @@ _DEFAULTS: dict[str, Any] = {
     "repeat_penalty": 1.0, "repeat_last_n": 64, "presence_penalty": 0.0, "frequency_penalty": 0.0,
     "seed": -1,
 }  # fmt: skip
+_BY_CHANCE = (-1, (1 << 32) - 1)  # seeds that mean none
 _REFUSED = {
     "dynatemp_range": forms.NUMBER, "dry_multiplier": forms.NUMBER,
     "xtc_probability": forms.NUMBER, "mirostat": forms.WHOLE, "n_indent": forms.WHOLE,
@@ -160,11 +161,12 @@ async def _all(
 
 
 def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
-    options = dict(_DEFAULTS)
+    own = loaded.stored.parameters
+    options = {name: value for name, value in _DEFAULTS.items() if name not in own}
     options |= {name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None}
     options |= {name: v for name in _WHOLE if (v := fields.get(name, int)) is not None}
-    if options["seed"] < 0 or options["seed"] == (1 << 32) - 1:
-        options["seed"] = -1  # both mean chance
+    if options.get("seed") in _BY_CHANCE:
+        options["seed"] = -1
     if stop := fields.texts("stop"):
         options["stop"] = stop
     for name in ("max_tokens", "n_predict"):
