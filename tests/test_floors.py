@@ -47,6 +47,7 @@ FLOORS = (
     ("library",),
     ("engine",),
     ("serving", "llama", "__init__"),
+    ("worker",),
     ("server",),
     ("cli", "__main__"),
 )

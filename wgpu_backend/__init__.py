@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         GrammarError,
         ModelError,
         ModelNotFound,
+        NoDeviceLeft,
         OptionError,
         OutOfMemory,
         PluginError,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         StoreError,
         TemplateError,
         TokenizerError,
+        WorkerLost,
     )
     from wgpu_backend.folders.creating import create
     from wgpu_backend.gguf_file import open_gguf
@@ -151,8 +153,9 @@ _HOMES = {
     "engine.runner": "Head Runner",
     "errors": (
         "BackendError CacheFull ContextError ContextFull DTypeError DeviceError DeviceLost "
-        "GGUFError GrammarError ModelError ModelNotFound OptionError OutOfMemory PluginError "
-        "QueueFull ShaderError ShapeError StoreError TemplateError TokenizerError"
+        "GGUFError GrammarError ModelError ModelNotFound NoDeviceLeft OptionError OutOfMemory "
+        "PluginError QueueFull ShaderError ShapeError StoreError TemplateError TokenizerError "
+        "WorkerLost"
     ),
     "folders.creating": "create",
     "gguf_file": "open_gguf",
@@ -195,11 +198,13 @@ __all__ = [
     "Head",
     "LanguageModel", "Launch", "LeftOutWarning",
     "LoadCancelled",
-    "Model", "ModelError", "ModelNotFound", "Node", "Op", "OpNode", "OptionError", "OutOfMemory",
+    "Model", "ModelError", "ModelNotFound", "NoDeviceLeft", "Node", "Op", "OpNode",
+    "OptionError", "OutOfMemory",
     "PagedCache",
     "PluginError", "PluginWarning", "QueueFull", "Recorded", "Request", "Result", "Runner",
     "SamplingOptions", "ShaderError",
     "ShapeError", "Spec", "StoreError", "TemplateError", "Tensor", "TokenizerError", "Work",
+    "WorkerLost",
     "architecture",
     "bf16", "bool_", "broadcast_shape", "broadcast_strides", "ceil_div", "complex64", "context",
     "create",

@@ -9,6 +9,7 @@
      ├ ShaderError                  WGSL did not compile, or its interface differs
      ├ DeviceError(RuntimeError)    no adapter, a limit exceeded
      │  ├ DeviceLost                the driver gave the device up; open a new one
+     │  ├ NoDeviceLeft              all were lost too often
      │  └ OutOfMemory               carries the memory report
      ├ ModelError(ValueError)       architecture unknown, key or weight missing
      │  └ GGUFError                 the file is damaged or hostile
@@ -21,7 +22,8 @@
      │  └ ModelNotFound             no model of that name
      ├ ContextFull(ValueError)      the prompt is longer than the context
      ├ CacheFull                    no free cache block: wait or shift
-     └ QueueFull                    an engine has as many requests waiting as it may: come again
+     ├ QueueFull                    an engine has as many requests waiting as it may: come again
+     └ WorkerLost                   the process that had a model ended: come again
 """
 
 from __future__ import annotations
@@ -53,6 +55,10 @@ class DeviceError(BackendError, RuntimeError):
 
 class DeviceLost(DeviceError):
     """The driver gave the device up; everything on it is gone."""
+
+
+class NoDeviceLeft(DeviceError):
+    """Every device that might be used was lost too often."""
 
 
 class OutOfMemory(DeviceError):
@@ -117,3 +123,7 @@ class CacheFull(BackendError):
 
 class QueueFull(BackendError):
     """An engine has as many requests waiting as it was given room for."""
+
+
+class WorkerLost(BackendError):
+    """The process that had a model ended before it had answered."""

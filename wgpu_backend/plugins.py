@@ -118,6 +118,11 @@ def import_file(path: str | Path) -> ModuleType:
     return _files[whole]
 
 
+def imported_files() -> list[Path]:
+    """Files that `import_file` has imported."""
+    return list(_files)
+
+
 def _require_python(path: Path) -> None:
     if path.is_dir():
         raise PluginError(f"{path}: a directory, needs a Python file")

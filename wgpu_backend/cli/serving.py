@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from wgpu_backend.cli.console import answer, human_bytes, note, print_table
+from wgpu_backend.cli.console import answer, human_bytes, log_as_notes, note, print_table
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.library import open_store
 from wgpu_backend.cli.loading import find_device
@@ -18,9 +18,10 @@ from wgpu_backend.cli.options import Settings
 from wgpu_backend.errors import StoreError
 
 if TYPE_CHECKING:
-    from wgpu_backend.engine.language_model import LanguageModel
+    from wgpu_backend.device_info import DeviceInfo
     from wgpu_backend.model_store.stored import Stored
     from wgpu_backend.server.serving_state import Settings as ServerSettings
+    from wgpu_backend.worker.messages import LoadSpec
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
@@ -65,14 +66,15 @@ def serve(
         raise UsageError(
             f"serve: {error.name} is not installed; pip install 'wgpu-backend[serve]' brings it"
         ) from None
-    find_device(settings)  # a wrong name is told before anybody asks
+    log_as_notes()
+    devices = _devices(settings)  # a wrong name is told before anybody asks
     host, port = address(os.environ.get("OLLAMA_HOST"))
     local = host in _LOCAL
     if not local and not api_key and not anybody:
         raise UsageError(
             f"serve: {host} is open to other machines; give --api-key, or --allow-anyone"
         )
-    serving = _server_settings(settings, api_key, parallel, local=local)
+    serving = _server_settings(settings, devices, api_key, parallel, local=local)
     if own_model is not None:
         _require_known(own_model, serving)
         serving = replace(serving, default_model=own_model)
@@ -99,19 +101,49 @@ def _require_known(name: str, serving: ServerSettings) -> None:
         raise UsageError(f"--model: {error}") from None
 
 
+def _devices(settings: Settings) -> list[DeviceInfo]:
+    """What models may run on, the best first: the one that was named, or all adapters."""
+    best = find_device(settings)
+    if settings.device is not None or best.kind == "cpu":
+        return [best]
+    from wgpu_backend.device.adapters import Devices
+
+    return [best, *(info for info in Devices() if info.kind != "cpu" and info.id != best.id)]
+
+
 def _server_settings(
-    settings: Settings, api_key: str, parallel: int | None, *, local: bool
+    settings: Settings,
+    devices: list[DeviceInfo],
+    api_key: str,
+    parallel: int | None,
+    *,
+    local: bool,
 ) -> ServerSettings:
     from wgpu_backend import __version__
     from wgpu_backend.server.serving_state import Settings as Serving
     from wgpu_backend.server.serving_state import seconds_of
+    from wgpu_backend.worker.estimate import Room, room_for
+    from wgpu_backend.worker.health import Health
+    from wgpu_backend.worker.opening import Workers
+
+    known = {info.id: info for info in devices}
+    max_queue = _whole("OLLAMA_MAX_QUEUE", 512)
+    workers = Workers(
+        Health(list(known)),
+        lambda stored, num_ctx, device: _spec(stored, num_ctx, device, settings, parallel),
+        max_queue,
+    )
+
+    def measure(stored: Stored, num_ctx: int | None) -> Room:
+        spec = workers.spec(stored, num_ctx)
+        return room_for(spec, known[spec.device])
 
     given = os.environ.get("OLLAMA_ORIGINS", "")
     own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
     keep = os.environ.get("OLLAMA_KEEP_ALIVE", "5m")
     return Serving(
         open_store(),
-        lambda stored, num_ctx: _opened(stored, num_ctx, settings, parallel),
+        workers,
         {STORY: _story()},
         version=__version__,
         hosts=_LOCAL if local else (),
@@ -119,7 +151,8 @@ def _server_settings(
         api_key=api_key,
         keep_seconds=seconds_of(keep),
         max_loaded=_whole("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
-        max_queue=_whole("OLLAMA_MAX_QUEUE", 512),
+        max_queue=max_queue,
+        measure=measure,
     )
 
 
@@ -147,25 +180,28 @@ def _story() -> Stored:
     return Stored(entry, BUNDLED, details={**details, **sizes})
 
 
-def _opened(
-    stored: Stored, num_ctx: int | None, settings: Settings, parallel: int | None
-) -> LanguageModel:
-    from wgpu_backend.engine.loading import load
+def _spec(
+    stored: Stored, num_ctx: int | None, device: str, settings: Settings, parallel: int | None
+) -> LoadSpec:
+    from wgpu_backend.plugins import imported_files
+    from wgpu_backend.worker.messages import LoadSpec
 
     own = _whole("OLLAMA_CONTEXT_LENGTH", 0) or None
-    slots = parallel or _whole("OLLAMA_NUM_PARALLEL", 0) or 4
-    return load(
-        stored.path,
-        device=find_device(settings),
+    changes = settings.changes
+    adapters = [*((path, 1.0) for path in stored.adapters), *changes.adapters]
+    return LoadSpec(
+        str(stored.path),
+        device,
         profile=settings.profile,
         num_ctx=num_ctx or settings.num_ctx or own,
-        num_parallel=slots,
+        num_parallel=parallel or _whole("OLLAMA_NUM_PARALLEL", 0) or 4,
         kv_dtype=settings.kv,
         exact=settings.exact,
         coarse=settings.coarse,
-        adapters=[*((path, 1.0) for path in stored.adapters), *settings.changes.adapters],
-        control_vectors=settings.changes.control_vectors,
-        control_layers=settings.changes.control_layers,
+        adapters=tuple((str(path), scale) for path, scale in adapters),
+        control_vectors=tuple((str(path), scale) for path, scale in changes.control_vectors),
+        control_layers=changes.control_layers,
+        imports=tuple(map(str, imported_files())),
     )
 
 

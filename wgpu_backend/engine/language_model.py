@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from wgpu_backend.config import Config
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.adapters import Adapters, Given, scaled_files
@@ -101,6 +102,11 @@ class LanguageModel(Shown, Answers, Inspection):
     def device(self) -> DeviceInfo:
         """Device the model runs on."""
         return self.backend.device
+
+    @property
+    def config(self) -> Config:
+        """Keys and values of the model's file."""
+        return self.backend.config
 
     @property
     def vocabulary(self) -> int:

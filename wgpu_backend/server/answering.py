@@ -21,8 +21,8 @@ from wgpu_backend.output_parsers import (
 )
 from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.server.pool import Loaded
+from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
-from wgpu_backend.serving.engine import Engine
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import Event, Finish, TokenLogprob
@@ -209,7 +209,7 @@ def _usage(finish: Finish | None, made: int) -> Any:  # noqa: ANN401
     return Usage(completion_tokens=made) if finish is None else finish.usage
 
 
-def engine_of(loaded: Loaded) -> Engine:
+def engine_of(loaded: Loaded) -> ServedEngine:
     """The engine of a model.
 
     Raises

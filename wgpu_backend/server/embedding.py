@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.served import ServedModel
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
 
@@ -48,7 +48,7 @@ async def embeddings(state: State, fields: Fields, texts: list[str], *, truncate
 
 
 def _embedded(
-    model: LanguageModel,
+    model: ServedModel,
     texts: list[str],
     dimensions: int | None,
     load_seconds: float,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wgpu_backend.errors import BackendError
 from wgpu_backend.server.pool import Loaded
+from wgpu_backend.serving.results import EngineStatus
 
 
 def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
@@ -23,9 +25,10 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     rows: dict[str, list[str]] = {}
     sums: dict[str, int] = {}
     for each in loaded:
-        if each.engine is None:
+        status = _status(each)
+        if status is None:
             continue
-        status, label = each.engine.status(), f'{{model="{each.stored.entry.name}"}}'
+        label = f'{{model="{each.stored.entry.name}"}}'
         figures = {
             "prompt_tokens_total counter": status.prompt_tokens,
             "prompt_tokens_cached_total counter": status.cached_tokens,
@@ -44,3 +47,11 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     for name, value in sums.items():
         lines += [f"# TYPE llamacpp:{name}", f"llamacpp:{name.split()[0]} {value}"]
     return "\n".join(lines) + "\n"
+
+
+def _status(loaded: Loaded) -> EngineStatus | None:
+    """What a model does; None where it makes no text, or is just going."""
+    try:
+        return None if loaded.engine is None else loaded.engine.status()
+    except BackendError:
+        return None

@@ -302,11 +302,11 @@ def _running(each: Loaded) -> dict[str, Any]:
     return {
         "name": name,
         "model": name,
-        "size": each.stored.entry.manifest.size,
+        "size": each.nbytes,
         "digest": each.stored.entry.digest,
         "details": each.stored.details,
         "expires_at": until.isoformat(),
-        "size_vram": each.stored.entry.manifest.size,
+        "size_vram": each.nbytes,
         "context_length": each.model.num_ctx,
     }
 

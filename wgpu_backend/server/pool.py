@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.errors import OutOfMemory
+from wgpu_backend.errors import BackendError, OutOfMemory
 from wgpu_backend.model_store.stored import Stored
-from wgpu_backend.serving.engine import Engine
+from wgpu_backend.server.served import (
+    Opened,
+    ServedEngine,
+    close_engine,
+    engine_for,
+    is_lost,
+    nbytes_of,
+)
+from wgpu_backend.tables import binary_size
+from wgpu_backend.worker.estimate import Room
+from wgpu_backend.worker.opening import Workers
 
-Open = Callable[[Stored, int | None], LanguageModel]
+_LOG = logging.getLogger("wgpu_backend.server")
+_TICK_SECONDS = 0.1
+Open = Callable[[Stored, int | None], Opened]
 """Loads a model with a context of so many positions; None for its own."""
+Measure = Callable[[Stored, int | None], Room]
+"""Says what a model would take, and what there is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,8 +38,8 @@ class Loaded:
     Parameters
     ----------
     stored : Stored
-    model : LanguageModel
-    engine : Engine or None
+    model : LanguageModel or WorkerModel
+    engine : Engine, WorkerEngine or None
         None for encoders, which make no text.
     load_seconds : float
     keep_seconds : float
@@ -34,15 +48,18 @@ class Loaded:
         Requests that are under way.
     idle_since : float
         Of the clock that only goes forward.
+    leaving : bool
+        It goes when its requests are done, and takes no others.
     """
 
     stored: Stored
-    model: LanguageModel
-    engine: Engine | None
+    model: Opened
+    engine: ServedEngine | None
     load_seconds: float
     keep_seconds: float
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
+    leaving: bool = False
 
     @property
     def seconds_left(self) -> float | None:
@@ -53,15 +70,28 @@ class Loaded:
             return self.keep_seconds
         return max(0.0, self.idle_since + self.keep_seconds - time.monotonic())
 
+    @property
+    def lost(self) -> bool:
+        """Whether its worker has ended."""
+        return is_lost(self.model)
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes on its device."""
+        return nbytes_of(self.model)
+
     def close(self) -> None:
         """Give its memory back."""
-        if self.engine is not None:
-            self.engine.close()
+        close_engine(self.engine)
         self.model.close()
 
 
 class Pool:
     """Loads models when they are asked for, one at a time, and unloads those nobody asks for.
+
+    A request for a model that is there waits for none that is loaded. Where there are too many, or
+    no memory is left, the one that was used longest ago goes, an idle one first; it finishes its
+    requests, and takes no others meanwhile. A model whose worker has ended is loaded again.
 
     Parameters
     ----------
@@ -72,13 +102,23 @@ class Pool:
         Models that are loaded at once.
     max_queue : int
         Requests that may wait for each model.
+    measure : callable or None
+        None where nothing is known of memory before loading.
     """
 
-    def __init__(self, open_model: Open, keep_seconds: float, most: int, max_queue: int) -> None:
+    def __init__(
+        self,
+        open_model: Open,
+        keep_seconds: float,
+        most: int,
+        max_queue: int,
+        measure: Measure | None = None,
+    ) -> None:
         self._open = open_model
         self._keep_seconds = keep_seconds
         self._most = most
         self._max_queue = max_queue
+        self._measure = measure
         self._loaded: dict[str, Loaded] = {}
         self._changing = asyncio.Lock()
         self._idle = asyncio.Event()
@@ -115,12 +155,14 @@ class Pool:
     async def _taken(
         self, stored: Stored, num_ctx: int | None, keep_seconds: float | None
     ) -> Loaded:
-        async with self._changing:
-            found = await self._found(stored, num_ctx)
-            if keep_seconds is not None:
-                found.keep_seconds = keep_seconds
-            found.users += 1
-            return found
+        found = self._there(stored, num_ctx)
+        if found is None:
+            async with self._changing:
+                found = self._there(stored, num_ctx) or await self._brought(stored, num_ctx)
+        if keep_seconds is not None:
+            found.keep_seconds = keep_seconds
+        found.users += 1
+        return found
 
     def _abandoned(self, task: asyncio.Task[Loaded]) -> None:
         if not task.cancelled() and task.exception() is None:
@@ -131,33 +173,43 @@ class Pool:
         found.idle_since = time.monotonic()
         self._idle.set()
 
-    async def _found(self, stored: Stored, num_ctx: int | None) -> Loaded:
+    def _there(self, stored: Stored, num_ctx: int | None) -> Loaded | None:
+        """A model that is loaded as it is asked for."""
         key = str(stored.entry.name)
-        there = self._loaded.pop(key, None)
-        if there is not None:
-            self._loaded[key] = there  # at the end: used last
-            same = there.stored.entry.digest == stored.entry.digest
-            if same and num_ctx in (None, there.model.num_ctx):
-                return there
+        found = self._loaded.get(key)
+        if found is None or found.leaving or found.lost:
+            return None
+        same = found.stored.entry.digest == stored.entry.digest
+        if not same or num_ctx not in (None, found.model.num_ctx):
+            return None
+        self._loaded[key] = self._loaded.pop(key)  # at the end: used last
+        return found
+
+    async def _brought(self, stored: Stored, num_ctx: int | None) -> Loaded:
+        key = str(stored.entry.name)
+        if key in self._loaded:
             await self._unload(key)
-        while len(self._loaded) >= self._most:
-            await self._unload(self._oldest())
         self._loaded[key] = await self._load(stored, num_ctx)
         return self._loaded[key]
 
-    def _oldest(self) -> str:
-        idle = [key for key, each in self._loaded.items() if not each.users]
-        return idle[0] if idle else next(iter(self._loaded))
+    async def _evict(self) -> None:
+        """Unload what was used longest ago, of those that nobody uses, if there are any."""
+        idle = [key for key, each in self._loaded.items() if not each.users or each.lost]
+        await self._unload(idle[0] if idle else next(iter(self._loaded)))
 
     async def _unload(self, key: str) -> None:
         """Close a model when its last request is done."""
-        while self._loaded[key].users:
+        leaving = self._loaded[key]
+        leaving.leaving = True
+        while leaving.users and not leaving.lost:
             self._idle.clear()
             await self._idle.wait()
-        await asyncio.to_thread(self._loaded.pop(key).close)
+        await asyncio.to_thread(leaving.close)
+        del self._loaded[key]
 
     async def _load(self, stored: Stored, num_ctx: int | None) -> Loaded:
         begin = time.monotonic()
+        await self._make_room(stored, num_ctx)
         while True:
             try:
                 model = await asyncio.to_thread(self._open, stored, num_ctx)
@@ -165,11 +217,20 @@ class Pool:
             except OutOfMemory:
                 if not self._loaded:
                     raise
-                await self._unload(self._oldest())
-        makes_text = model.model.has_logits
-        engine = Engine(model, max_queue=self._max_queue) if makes_text else None
+                await self._evict()
+        engine = engine_for(model, self._max_queue)
         seconds = time.monotonic() - begin
         return Loaded(stored, model, engine, seconds, self._keep_seconds)
+
+    async def _make_room(self, stored: Stored, num_ctx: int | None) -> None:
+        while len(self._loaded) >= self._most:
+            await self._evict()
+        while self._measure is not None:
+            room = await asyncio.to_thread(self._measure, stored, num_ctx)
+            _require_possible(stored, room)
+            if room.free is None or room.needed <= room.free or not self._loaded:
+                return
+            await self._evict()
 
     async def unload(self, name: str) -> None:
         """Unload a model when its last request is done; harmless where it is not loaded."""
@@ -178,20 +239,52 @@ class Pool:
                 await self._unload(name)
 
     async def expire(self) -> None:
-        """Unload what nobody asked for in time, for as long as the server runs."""
+        """Unload what nobody asked for in time, for as long as the server runs.
+
+        What was lost is loaded again, so that the next request need not wait for it.
+        """
         while True:
-            await asyncio.sleep(0.2)
-            await asyncio.shield(self._expired())
+            await asyncio.sleep(_TICK_SECONDS)
+            if any(each.lost or each.seconds_left == 0 for each in self._loaded.values()):
+                await asyncio.shield(self._expired())
 
     async def _expired(self) -> None:
         async with self._changing:
             for key, each in list(self._loaded.items()):
-                if not each.users and each.seconds_left == 0:
+                if self._loaded.get(key) is not each:
+                    continue  # it had to make room for one before it
+                if each.lost:
+                    await self._renew(key)
+                elif not each.users and each.seconds_left == 0:
                     await self._unload(key)
+
+    async def _renew(self, key: str) -> None:
+        before = self._loaded[key]
+        await self._unload(key)
+        if before.seconds_left == 0:
+            return
+        try:
+            self._loaded[key] = await self._load(before.stored, before.model.num_ctx)
+        except BackendError as error:  # told again to the next who asks
+            _LOG.warning("%s: not loaded again: %s", key, error)
+        else:
+            self._loaded[key].keep_seconds = before.keep_seconds
 
     async def close(self) -> None:
         """Close all models; requests that are under way fail."""
+        if isinstance(self._open, Workers):
+            self._open.close()
         async with self._changing:
-            for each in self._loaded.values():
-                await asyncio.to_thread(each.close)
+            await asyncio.gather(
+                *(asyncio.to_thread(each.close) for each in self._loaded.values()),
+                return_exceptions=True,
+            )
             self._loaded.clear()
+
+
+def _require_possible(stored: Stored, room: Room) -> None:
+    if room.total is not None and room.needed > room.total:
+        raise OutOfMemory(
+            f"{stored.entry.name}: needs about {binary_size(room.needed)}, the device has "
+            f"{binary_size(room.total)}; choose a smaller num_ctx or a smaller model"
+        )

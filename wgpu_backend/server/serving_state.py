@@ -17,7 +17,7 @@ from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
 from wgpu_backend.server.fields import Fields
-from wgpu_backend.server.pool import Loaded, Open, Pool
+from wgpu_backend.server.pool import Loaded, Measure, Open, Pool
 from wgpu_backend.server.wanted import RequestError
 
 Result = TypeVar("Result")
@@ -51,6 +51,8 @@ class Settings:
         Models at once, requests that wait for each, bytes of a request.
     pause_seconds : float
         How long a client may take between two pieces that it sends or reads.
+    measure : callable or None
+        Says what memory a model would take, and what there is.
     """
 
     store: Store
@@ -66,6 +68,7 @@ class Settings:
     max_queue: int = 512
     max_body: int = 64 << 20
     pause_seconds: float = 60.0
+    measure: Measure | None = None
 
 
 class State:
@@ -80,7 +83,11 @@ class State:
         self.settings = settings
         self.store = settings.store
         self.pool = Pool(
-            settings.open_model, settings.keep_seconds, settings.max_loaded, settings.max_queue
+            settings.open_model,
+            settings.keep_seconds,
+            settings.max_loaded,
+            settings.max_queue,
+            settings.measure,
         )
 
     def named(self, fields: Fields) -> str:

@@ -12,6 +12,7 @@ from wgpu_backend.errors import (
     ContextFull,
     DTypeError,
     ModelNotFound,
+    NoDeviceLeft,
     OptionError,
     OutOfMemory,
     QueueFull,
@@ -21,7 +22,7 @@ from wgpu_backend.errors import (
 
 RETRY_SECONDS = 1
 _BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError)
-_BUSY = (QueueFull, CacheFull, OutOfMemory)
+_BUSY = (QueueFull, CacheFull, OutOfMemory, NoDeviceLeft)
 # Of Ollama's options, those that say how another engine is to run, or that it no longer knows.
 _WITHOUT_MEANING = {
     "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "numa", "use_mlock", "low_vram",

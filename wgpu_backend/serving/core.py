@@ -50,6 +50,8 @@ class Core:
     inbox : SimpleQueue
         Tickets to take in; requests by number to cancel; functions to call between two steps; None
         to stop. A finaliser may put something there at any moment.
+    ending : Exception
+        Why it ended, once it has.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Core:
         self._ahead = min(model.depth, STEPS_AHEAD) if drafts is None else 1
         self._intake = intake
         self._stopping = False
+        self.ending: Exception = BackendError(f"{model.backend.file.path}: the engine was closed")
 
     # What others ask of it, in a turn of the model's.
 
@@ -111,7 +114,7 @@ class Core:
 
     def run(self) -> None:
         """Serve until told to stop; then whatever is under way fails."""
-        error = BackendError(f"{self._model.backend.file.path}: the engine was closed")
+        error: Exception = self.ending
         while self._take_in():
             try:
                 self._model.alone(self.step)
@@ -124,6 +127,7 @@ class Core:
                 error = BackendError(f"the engine failed: {type(failure).__name__}: {failure}")
                 error.__cause__ = failure
                 break
+        self.ending = error
         self._intake.close()
         self._fail_all(error)
         self._drain(error)

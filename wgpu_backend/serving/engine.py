@@ -10,12 +10,12 @@ from itertools import count
 from typing import Literal, TypeVar, Unpack
 
 from wgpu_backend.engine.answers import Messages
-from wgpu_backend.engine.arguments import conversation, shown, token_ids, within
+from wgpu_backend.engine.arguments import conversation, shown, within
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
-from wgpu_backend.errors import ContextFull, OptionError
+from wgpu_backend.errors import OptionError
 from wgpu_backend.serving.completion import Ticket
 from wgpu_backend.serving.core import Core
 from wgpu_backend.serving.draft_model import DraftModel
@@ -137,8 +137,14 @@ class Engine:
         """Positions of a request's context."""
         return self.model.num_ctx
 
-    def submit(self, request: Request) -> Generation:
+    def submit(self, request: Request, mailbox: Mailbox | None = None) -> Generation:
         """Take a request in; returns at once.
+
+        Parameters
+        ----------
+        request : Request
+        mailbox : Mailbox or None
+            Gets the events, in place of one that keeps them.
 
         Raises
         ------
@@ -153,10 +159,8 @@ class Engine:
 
         A grammar that cannot be used is told by the generation, as a GrammarError.
         """
-        rows = self.model.vocabulary
-        tokens = self._fitting(token_ids(request.tokens, rows))
-        token_ids(request.logit_bias, rows)
-        ticket = Ticket(next(self._ids), request, tokens, Mailbox(request.n))
+        tokens = request.fitting(self.num_ctx, self.model.vocabulary)
+        ticket = Ticket(next(self._ids), request, tokens, mailbox or Mailbox(request.n))
         generation = Generation(ticket.id, request, ticket.mailbox, self._core.inbox.put)
         self._intake.take(request.n, lambda: self._put(ticket))
         return generation
@@ -169,16 +173,6 @@ class Engine:
         ticket.matcher = self._compilers.submit(self.model.grammars.matcher, grammar)
         self._core.inbox.put(ticket)
         return ticket.matcher.add_done_callback(lambda _: self._core.inbox.put(_nothing))
-
-    def _fitting(self, tokens: list[int]) -> list[int]:
-        if not tokens:
-            raise ContextFull("submit: the prompt has 0 tokens, needs at least 1")
-        if len(tokens) > self.num_ctx:
-            raise ContextFull(
-                f"submit: the prompt has {len(tokens)} tokens, the context holds {self.num_ctx}; "
-                "shorten it or load the model with a larger num_ctx"
-            )
-        return tokens
 
     def complete(self, prompt: str | Sequence[int], **fields: Unpack[RequestFields]) -> Generation:
         """Continue a text, or tokens, as they are.
@@ -256,6 +250,11 @@ class Engine:
     def _between(self, act: Callable[[], Item]) -> Item:
         self._intake.require_open()
         return self.model.alone(act)
+
+    def ended(self) -> Exception:
+        """Wait until the engine has ended, and say why."""
+        self._thread.join()
+        return self._core.ending
 
     def close(self) -> None:
         """End the engine, after the step that is under way; again is harmless.

@@ -34,6 +34,11 @@ class Mailbox:
         self._waiters: list[Waiter] = []
 
     @property
+    def left(self) -> int:
+        """Choices whose last event has not come."""
+        return self._left
+
+    @property
     def ended(self) -> bool:
         """Whether nothing more comes."""
         return not self._left or self.error is not None

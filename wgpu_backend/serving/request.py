@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, cast
 
-from wgpu_backend.engine.arguments import Options, asked, shown, stops, within
-from wgpu_backend.errors import OptionError
+from wgpu_backend.engine.arguments import Options, asked, shown, stops, token_ids, within
+from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.grammar import Grammar
 from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.sample.options import RANDOM_SEED, whole_number
@@ -113,6 +113,34 @@ class Request:
             As `Request`.
         """
         return cls(tokens, **cast("dict[str, Any]", fields))
+
+    def fitting(self, room: int, rows: int) -> list[int]:
+        """Tokens of the prompt, for a model.
+
+        Parameters
+        ----------
+        room : int
+            Positions of its context.
+        rows : int
+            Tokens that it knows.
+
+        Raises
+        ------
+        ContextFull
+            There are none, or more than the context holds.
+        ModelError
+            One of them, or of `logit_bias`, is not in the vocabulary.
+        """
+        tokens = token_ids(self.tokens, rows)
+        token_ids(self.logit_bias, rows)
+        if not tokens:
+            raise ContextFull("submit: the prompt has 0 tokens, needs at least 1")
+        if len(tokens) > room:
+            raise ContextFull(
+                f"submit: the prompt has {len(tokens)} tokens, the context holds {room}; "
+                "shorten it or load the model with a larger num_ctx"
+            )
+        return tokens
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

@@ -1,0 +1,105 @@
+"""What a server asks of a model, whether that is in its own process or in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.config import Config
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.prompt import Prompter
+from wgpu_backend.serving.engine import Engine
+from wgpu_backend.serving.generation import Generation
+from wgpu_backend.serving.request import Request
+from wgpu_backend.serving.results import EngineStatus
+from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.worker.remote import WorkerModel
+
+
+class ServedModel(Protocol):
+    """A model: texts and tokens at once, vectors and scores after a while, in a thread."""
+
+    tokenizer: Tokenizer
+    prompter: Prompter
+    num_ctx: int
+    num_parallel: int
+
+    @property
+    def config(self) -> Config:
+        """Keys and values of its file."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that it knows."""
+        ...
+
+    def embed(
+        self, texts: str | Sequence[str], *, pooling: str | None = None
+    ) -> NDArray[np.float32]:
+        """Vectors of texts."""
+        ...
+
+    def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """How well each text answers a query."""
+        ...
+
+    def close(self) -> None:
+        """Give its memory back."""
+        ...
+
+
+class ServedEngine(Protocol):
+    """An engine: requests at once, its status after the step that is under way."""
+
+    num_parallel: int
+    max_queue: int
+
+    @property
+    def model(self) -> ServedModel:
+        """Whose tokens it makes."""
+        ...
+
+    @property
+    def num_ctx(self) -> int:
+        """Positions of a request's context."""
+        ...
+
+    def submit(self, request: Request) -> Generation:
+        """Take a request in."""
+        ...
+
+    def status(self) -> EngineStatus:
+        """What it does now, and has done."""
+        ...
+
+
+Opened = LanguageModel | WorkerModel
+
+
+def engine_for(model: Opened, max_queue: int) -> ServedEngine | None:
+    """An engine of a model; None where it makes no text."""
+    if isinstance(model, WorkerModel):
+        return model.engine
+    return Engine(model, max_queue=max_queue) if model.model.has_logits else None
+
+
+def nbytes_of(model: Opened) -> int:
+    """Bytes that a model takes on its device."""
+    if isinstance(model, WorkerModel):
+        return model.nbytes
+    return model.backend.backend_memory().size
+
+
+def is_lost(model: Opened) -> bool:
+    """Whether a model is of no use any more."""
+    return isinstance(model, WorkerModel) and model.lost is not None
+
+
+def close_engine(engine: ServedEngine | None) -> None:
+    """End an engine of this process; a worker's ends with its model."""
+    if isinstance(engine, Engine):
+        engine.close()

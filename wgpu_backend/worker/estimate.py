@@ -1,0 +1,82 @@
+"""How much memory a model will take, before it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wgpu_backend.config import Config
+from wgpu_backend.device.memory import host_memory
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.dtypes import named
+from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
+from wgpu_backend.errors import ModelError
+from wgpu_backend.folders.opening import open_model_file
+from wgpu_backend.worker.messages import LoadSpec
+
+_WORKING_NBYTES = 192 << 20  # an interpreter, kernels, intermediates
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a model will take, and what there is, in bytes.
+
+    Parameters
+    ----------
+    needed : int
+    free : int or None
+        On its device now; None where the platform does not tell.
+    total : int or None
+        Of the device.
+    """
+
+    needed: int
+    free: int | None = None
+    total: int | None = None
+
+
+def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
+    """What a model will take on a device, and what there is.
+
+    Raises
+    ------
+    GGUFError
+        The file is damaged.
+    """
+    # These compute in the host's memory; what GPUs have left, no API tells.
+    host = host_memory() if info.kind in ("software", "cpu") else None
+    total, free = host or (info.total_memory, None)
+    return Room(needed(spec), free, total)
+
+
+def needed(spec: LoadSpec) -> int:
+    """Bytes of weights, cache and what else a worker takes, about."""
+    with open_model_file(spec.path) as file:
+        weights = sum(info.nbytes for info in file.tensors.values())
+        cache = _cache(file.config, spec)
+    return weights + cache + _WORKING_NBYTES
+
+
+def _cache(config: Config, spec: LoadSpec) -> int:
+    """Bytes of keys and values, as if no layer forgot any: at most what they take, or about."""
+    own = min(config.uint("context_length", DEFAULT_CONTEXT), DEFAULT_CONTEXT)
+    positions = (spec.num_ctx or own) * spec.num_parallel
+    try:
+        values = _values_per_position(config)
+    except ModelError:  # loading tells what is wrong with the keys
+        return 0
+    dtype = named(spec.kv_dtype)
+    return positions * values * dtype.block_nbytes // dtype.block
+
+
+def _values_per_position(config: Config) -> int:
+    layers = config.uint("block_count")
+    if "attention.kv_lora_rank" in config:  # latents, which all heads share
+        rotated = config.uint("rope.dimension_count", 0)
+        return layers * (config.uint("attention.kv_lora_rank") + rotated)
+    heads = config.uint_per_layer("attention.head_count", layers, 0)
+    own = config.uint("embedding_length") // max(heads, default=1) if any(heads) else 0
+    key = config.uint("attention.key_length", own)
+    value = config.uint("attention.value_length", own)
+    if "attention.head_count_kv" in config:
+        heads = config.uint_per_layer("attention.head_count_kv", layers)
+    return sum(heads) * (key + value)

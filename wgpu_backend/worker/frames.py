@@ -1,0 +1,76 @@
+"""Messages on a socket: two lengths, an object in JSON, and bytes as they are.
+
+JSON can name no code to run, so neither side can have the other run any.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from io import BufferedReader
+from typing import Any, cast
+
+from wgpu_backend.errors import BackendError
+
+_LENGTHS = struct.Struct("<II")
+MOST_NBYTES = 1 << 30  # of a part of a message; what says more is damaged
+_BUFFER = 1 << 16
+Message = dict[str, Any]
+
+
+def packed(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
+    """Bytes of a message.
+
+    Parameters
+    ----------
+    message : mapping
+        Plain data; numbers may be infinite.
+    raw : bytes
+        What goes with it: values of vectors.
+
+    Raises
+    ------
+    BackendError
+        It is too long for a frame.
+    """
+    text = json.dumps(message, separators=(",", ":")).encode()
+    if max(len(text), len(raw)) > MOST_NBYTES:
+        raise BackendError(
+            f"worker: a message of {max(len(text), len(raw))} bytes, needs at most {MOST_NBYTES}"
+        )
+    return _LENGTHS.pack(len(text), len(raw)) + text + raw
+
+
+def opened(sock: socket.socket) -> BufferedReader:
+    """A socket as `read` takes it."""
+    return cast("BufferedReader", sock.makefile("rb", _BUFFER))
+
+
+def read(source: BufferedReader) -> tuple[Message, bytes] | None:
+    """Take a message from a socket; None where it was closed, or ends within one.
+
+    Raises
+    ------
+    BackendError
+        What came is no message.
+    """
+    head = source.read(_LENGTHS.size)
+    if len(head) < _LENGTHS.size:
+        return None
+    lengths = _LENGTHS.unpack(head)
+    if max(lengths) > MOST_NBYTES:
+        raise BackendError(
+            f"worker: a message of {max(lengths)} bytes, needs at most {MOST_NBYTES}"
+        )
+    text, raw = (source.read(length) for length in lengths)
+    if (len(text), len(raw)) != lengths:
+        return None
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise BackendError(f"worker: a message is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BackendError("worker: a message is no JSON object")
+    return cast("Message", found), raw

@@ -1,0 +1,154 @@
+"""What goes between a server and a worker, as plain data and back.
+
+Requests have one ``do``: load, submit, cancel, embed, rerank, status, forget, close. What comes
+back has one ``tell``: event, failed, answer, log, lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from wgpu_backend import errors
+from wgpu_backend.errors import BackendError
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.serving.request import Request
+from wgpu_backend.serving.results import (
+    EngineStatus,
+    Event,
+    Finish,
+    SlotStatus,
+    TokenLogprob,
+    Usage,
+)
+
+Plain = dict[str, Any]
+Scaled = tuple[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """What a worker loads: arguments of `wgpu_backend.load`, and of its `Engine`, as plain data.
+
+    Parameters
+    ----------
+    path : str
+    device : str
+        Its id.
+    profile, kv_dtype : str
+    num_ctx : int or None
+    num_parallel : int
+    exact, coarse : bool
+    adapters, control_vectors : tuple of (str, float)
+    control_layers : tuple of int or None
+    imports : tuple of str
+        Python files that register architectures and ops.
+    engine : mapping
+        Keyword arguments of the engine.
+    """
+
+    path: str
+    device: str
+    profile: str = "full"
+    num_ctx: int | None = None
+    num_parallel: int = 1
+    kv_dtype: str = "f16"
+    exact: bool = False
+    coarse: bool = False
+    adapters: tuple[Scaled, ...] = ()
+    control_vectors: tuple[Scaled, ...] = ()
+    control_layers: tuple[int, int] | None = None
+    imports: tuple[str, ...] = ()
+    engine: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def plain(self) -> Plain:
+        """Itself as plain data."""
+        return asdict(self)
+
+    @property
+    def arguments(self) -> Plain:
+        """Arguments of `wgpu_backend.load` beside the path."""
+        named = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("path", "imports", "engine"):
+            del named[name]
+        for name in ("adapters", "control_vectors"):
+            named[name] = [(path, scale) for path, scale in named[name]]
+        layers = self.control_layers
+        return {**named, "control_layers": None if layers is None else tuple(layers)}
+
+
+def request_plain(request: Request) -> Plain:
+    """A request as plain data."""
+    made: Plain = {each.name: getattr(request, each.name) for each in fields(request)}
+    made["tokens"] = [int(token) for token in request.tokens]
+    made["options"] = asdict(request.options)
+    made["logit_bias"] = list(request.logit_bias.items())
+    return made
+
+
+def request_of(plain: Plain) -> Request:
+    """A request of plain data, checked once more.
+
+    Raises
+    ------
+    OptionError
+        A value is outside its range.
+    """
+    options = SamplingOptions(**plain["options"])
+    bias = {int(token): float(value) for token, value in plain["logit_bias"]}
+    found: Plain = {**plain, "options": options, "logit_bias": bias}
+    return Request(**found)
+
+
+def event_plain(event: Event) -> list[object]:
+    """An event as plain data, short: there is one for each token."""
+    finish = None if event.finish is None else asdict(event.finish)
+    logprobs = [_logprob_plain(each) for each in event.logprobs]
+    return [event.choice, event.text, event.tokens, logprobs, finish]
+
+
+def event_of(plain: list[Any]) -> Event:
+    """An event of plain data."""
+    choice, text, tokens, logprobs, finish = plain
+    ended = None if finish is None else _finish_of(finish)
+    return Event(choice, text, tuple(tokens), tuple(map(_logprob_of, logprobs)), ended)
+
+
+def _finish_of(plain: Plain) -> Finish:
+    found: Plain = {**plain, "usage": Usage(**plain["usage"])}
+    return Finish(**found)
+
+
+def _logprob_plain(each: TokenLogprob) -> list[object]:
+    top = [_logprob_plain(other) for other in each.top]
+    return [each.token, each.logprob, each.piece.decode("latin-1"), top]
+
+
+def _logprob_of(plain: list[Any]) -> TokenLogprob:
+    token, logprob, piece, top = plain
+    return TokenLogprob(token, logprob, piece.encode("latin-1"), tuple(map(_logprob_of, top)))
+
+
+def status_of(plain: Plain) -> EngineStatus:
+    """What an engine does, of plain data; `dataclasses.asdict` is the way there."""
+    found: Plain = dict(plain)
+    found["slots"] = tuple(None if each is None else SlotStatus(**each) for each in plain["slots"])
+    return EngineStatus(**found)
+
+
+def error_plain(error: BaseException) -> Plain:
+    """An error as plain data; those that nobody foresaw by their kind."""
+    if isinstance(error, BackendError):
+        return {"kind": type(error).__name__, "message": str(error)}
+    if isinstance(error, OSError) and error.strerror:
+        return {"kind": "BackendError", "message": f"{error.filename or 'file'}: {error.strerror}"}
+    return {"kind": "BackendError", "message": f"{type(error).__name__}: {error}"}
+
+
+def error_of(plain: Plain) -> BackendError:
+    """An error of plain data, of the same class where that is one of `wgpu_backend.errors`."""
+    kind = vars(errors).get(plain["kind"])
+    if isinstance(kind, type) and issubclass(kind, BackendError):
+        return kind(plain["message"])
+    return BackendError(plain["message"])

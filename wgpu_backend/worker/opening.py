@@ -1,0 +1,91 @@
+"""Models in workers, on the first device that is not bad."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from wgpu_backend.errors import BackendError, DeviceLost
+from wgpu_backend.model_store.stored import Stored
+from wgpu_backend.worker.client import Client
+from wgpu_backend.worker.health import Health
+from wgpu_backend.worker.messages import LoadSpec
+from wgpu_backend.worker.remote import WorkerModel, open_worker
+
+SpecOf = Callable[[Stored, int | None, str], LoadSpec]
+"""What is loaded for a model, with so many positions, on a device."""
+
+
+class Workers:
+    """Opens models in workers.
+
+    Parameters
+    ----------
+    health : Health
+        Of the devices.
+    spec_of : callable
+    max_queue : int
+        Choices that may wait for a slot, of each model.
+    """
+
+    def __init__(self, health: Health, spec_of: SpecOf, max_queue: int) -> None:
+        self.health = health
+        self._spec_of = spec_of
+        self._max_queue = max_queue
+        self._starting: set[Client] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def spec(self, stored: Stored, num_ctx: int | None) -> LoadSpec:
+        """What would be loaded for a model now.
+
+        Raises
+        ------
+        NoDeviceLeft
+        """
+        return self._spec_of(stored, num_ctx, self.health.choose())
+
+    def __call__(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+        """Load a model; waits until it is there.
+
+        Raises
+        ------
+        BackendError
+            As `wgpu_backend.load`; NoDeviceLeft where all devices were lost too often.
+        """
+        for _ in range(max(0, self.health.most_tries - 1)):
+            try:
+                return self._opened(stored, num_ctx)
+            except DeviceLost:
+                continue
+        return self._opened(stored, num_ctx)
+
+    def _opened(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+        name, spec = str(stored.entry.name), self.spec(stored, num_ctx)
+        clients: list[Client] = []
+
+        def started(client: Client) -> None:
+            clients.append(client)
+            with self._lock:
+                if self._closed:
+                    raise BackendError(f"{name}: the server ends")
+                self._starting.add(client)
+
+        lost = partial(self.health.lost, spec.device)
+        try:
+            return open_worker(name, spec, self._max_queue, lost, started)
+        except DeviceLost as error:
+            lost(error)
+            raise
+        finally:
+            with self._lock:
+                self._starting.difference_update(clients)
+
+    def close(self) -> None:
+        """Open no more, and end those that are loading."""
+        with self._lock:
+            self._closed = True
+            starting = list(self._starting)
+        for client in starting:
+            client.kill()

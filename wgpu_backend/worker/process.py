@@ -1,0 +1,137 @@
+"""The worker's process: it loads a model, and serves it until its socket closes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from io import BufferedReader
+from queue import SimpleQueue
+from typing import Any
+
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.loading import load
+from wgpu_backend.plugins import import_file
+from wgpu_backend.serving.engine import Engine
+from wgpu_backend.worker.frames import Message, opened, read
+from wgpu_backend.worker.messages import LoadSpec, error_plain
+from wgpu_backend.worker.outbox import Outbox
+from wgpu_backend.worker.service import Service
+
+_UNBOUND = 1 << 20  # the server counts who waits
+
+
+def main(handle: str) -> None:
+    """Serve on a socket that the process was given.
+
+    Parameters
+    ----------
+    handle : str
+        Its file descriptor; on Windows ``-``, and what `socket.share` made is in a line of stdin.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, to the server's whole group
+    sock = _socket(handle)
+    source = opened(sock)
+    outbox = Outbox(sock)
+    logging.getLogger("wgpu_backend").addHandler(_Told(outbox))
+    logging.getLogger("wgpu_backend").setLevel(logging.INFO)
+    first = read(source)
+    if first is None:
+        os._exit(0)
+    _served(first[0], source, outbox)
+
+
+def _socket(handle: str) -> socket.socket:
+    if sys.platform == "win32":
+        return socket.fromshare(bytes.fromhex(sys.stdin.readline()))
+    return socket.socket(fileno=int(handle))
+
+
+def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
+    """Load what is wanted, serve it, and end the process as soon as it is of no use."""
+    endings: SimpleQueue[Exception | None] = SimpleQueue()
+    inbox: SimpleQueue[Message] = SimpleQueue()
+    threading.Thread(target=_read, args=(source, inbox), name="reader", daemon=True).start()
+    try:
+        spec = LoadSpec(**wanted["spec"])
+        model, engine = _loaded(spec)
+    except Exception as error:  # told to the server, which has a message of its own for it
+        outbox.tell({"tell": "failed", "id": 0, "error": error_plain(error)})
+        outbox.close()
+        os._exit(1)
+    service = Service(model, engine, outbox, endings)
+    outbox.tell({"tell": "answer", "id": 0, **_facts(model, engine)})
+    taking = (inbox, service, endings)
+    threading.Thread(target=_take, args=taking, name="taker", daemon=True).start()
+    if engine is not None:
+        threading.Thread(
+            target=lambda: endings.put(engine.ended()), name="watcher", daemon=True
+        ).start()
+    error = endings.get()
+    if error is not None:
+        # What is left of the device is the driver's to release: calls into it may end the process.
+        outbox.tell({"tell": "lost", "error": error_plain(error)})
+        outbox.close()
+        os._exit(1)
+    service.close()
+    outbox.close()
+    os._exit(0)
+
+
+def _loaded(spec: LoadSpec) -> tuple[LanguageModel, Engine | None]:
+    for path in spec.imports:
+        import_file(path)
+    model = load(spec.path, **spec.arguments)
+    if not model.model.has_logits:
+        return model, None
+    options: dict[str, Any] = {"max_queue": _UNBOUND, **spec.engine}
+    return model, Engine(model, **options)
+
+
+def _facts(model: LanguageModel, engine: Engine | None) -> Message:
+    memory = model.backend.backend_memory()
+    return {
+        "num_ctx": model.num_ctx,
+        "vocabulary": model.vocabulary,
+        "num_parallel": model.num_parallel if engine is None else engine.num_parallel,
+        "makes_text": engine is not None,
+        "nbytes": memory.size,
+        "pid": os.getpid(),
+    }
+
+
+def _read(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:
+    """Take messages in; where the server is gone, nobody needs this process, whatever it does."""
+    try:
+        while (found := read(source)) is not None:
+            inbox.put(found[0])
+    finally:
+        os._exit(0)
+
+
+def _take(
+    inbox: SimpleQueue[Message], service: Service, endings: SimpleQueue[Exception | None]
+) -> None:
+    """Do what messages ask for, in their order; one that makes no sense ends the worker."""
+    try:
+        while True:
+            service.take(inbox.get())
+    except Exception as error:  # told to the server
+        endings.put(error)
+
+
+class _Told(logging.Handler):
+    """Has the server write what the worker logs."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__(logging.INFO)
+        self._outbox = outbox
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self._outbox.tell(
+            {"tell": "log", "name": record.name, "level": record.levelno, "text": text}
+        )

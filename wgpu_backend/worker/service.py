@@ -1,0 +1,128 @@
+"""What a worker does when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.errors import BackendError, DeviceLost
+from wgpu_backend.serving.engine import Engine
+from wgpu_backend.serving.generation import Generation
+from wgpu_backend.worker.frames import Message
+from wgpu_backend.worker.messages import request_of
+from wgpu_backend.worker.outbox import Outbox, Posted
+
+Answer = tuple[Message, bytes]
+
+
+class Service:
+    """Answers messages with a model; none but `close` waits for it.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    engine : Engine or None
+        None for a model that makes no text.
+    outbox : Outbox
+    endings : SimpleQueue
+        Gets the error that the worker cannot go on after, or None where it is to close.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine | None,
+        outbox: Outbox,
+        endings: SimpleQueue[Exception | None],
+    ) -> None:
+        self._model = model
+        self._engine = engine
+        self._outbox = outbox
+        self._endings = endings
+        self._under_way: dict[int, tuple[Generation, Posted]] = {}
+        # A status is not to wait behind vectors of many texts.
+        self._reading = ThreadPoolExecutor(1, "readings")
+        self._asking = ThreadPoolExecutor(1, "status")
+
+    def take(self, message: Message) -> None:
+        """Begin to do what a message asks for."""
+        number: int = message.get("id", 0)
+        match message["do"]:
+            case "submit":
+                self._submit(number, message["request"])
+            case "cancel":
+                self._cancel(number)
+            case "embed":
+                texts, pooling = message["texts"], message["pooling"]
+                self._later(self._reading, number, lambda: self._embed(texts, pooling))
+            case "rerank":
+                query, texts = message["query"], message["texts"]
+                self._later(self._reading, number, lambda: self._rerank(query, texts))
+            case "status":
+                self._later(self._asking, number, self._status)
+            case "forget":
+                self._later(self._asking, number, self._forget)
+            case "close":
+                self._endings.put(None)
+            case other:
+                self._outbox.failed(number, BackendError(f"worker: cannot do {other!r}"))
+
+    def _submit(self, number: int, request: Any) -> None:  # noqa: ANN401
+        for each in [key for key, (_, box) in self._under_way.items() if box.ended]:
+            del self._under_way[each]
+        try:
+            wanted = request_of(request)
+            box = Posted(number, wanted.n, self._outbox)
+            self._under_way[number] = self._of_engine().submit(wanted, box), box
+        except Exception as error:  # told to whoever asked
+            self._outbox.failed(number, error)
+
+    def _cancel(self, number: int) -> None:
+        found = self._under_way.pop(number, None)
+        if found is not None:
+            found[0].cancel()
+
+    def _of_engine(self) -> Engine:
+        if self._engine is None:
+            raise BackendError(f"{self._model.backend.file.path}: the model makes no text")
+        return self._engine
+
+    def _embed(self, texts: Sequence[str], pooling: str | None) -> Answer:
+        found = self._model.embed(texts, pooling=pooling)
+        return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+    def _rerank(self, query: str, texts: Sequence[str]) -> Answer:
+        found = np.asarray(self._model.rerank(query, texts))
+        return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+    def _status(self) -> Answer:
+        return {"status": asdict(self._of_engine().status())}, b""
+
+    def _forget(self) -> Answer:
+        self._of_engine().clear_cache()
+        return {}, b""
+
+    def _later(self, pool: ThreadPoolExecutor, number: int, act: Callable[[], Answer]) -> None:
+        pool.submit(self._answer, number, act)
+
+    def _answer(self, number: int, act: Callable[[], Answer]) -> None:
+        try:
+            answer, raw = act()
+        except Exception as error:  # told to whoever asked
+            self._outbox.failed(number, error)
+            if isinstance(error, DeviceLost):
+                self._endings.put(error)
+            return
+        self._outbox.tell({"tell": "answer", "id": number, **answer}, raw)
+
+    def close(self) -> None:
+        """Release the model; requests that are under way fail."""
+        if self._engine is not None:
+            self._engine.close()
+        self._model.close()
