@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.config import Config
+from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.serving.engine import Engine
@@ -30,6 +31,11 @@ class ServedModel(Protocol):
     @property
     def config(self) -> Config:
         """Keys and values of its file."""
+        ...
+
+    @property
+    def device(self) -> DeviceInfo:
+        """Where it runs."""
         ...
 
     @property

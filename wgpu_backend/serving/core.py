@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import cast
 
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.language_model import LanguageModel
@@ -114,23 +113,22 @@ class Core:
 
     def run(self) -> None:
         """Serve until told to stop; then whatever is under way fails."""
-        error: Exception = self.ending
         while self._take_in():
             try:
                 self._model.alone(self.step)
             except DeviceLost as lost:
-                error = lost
+                self.ending = lost
                 break
             except BackendError as failure:
                 self._fail_all(failure)
             except Exception as failure:
-                error = BackendError(f"the engine failed: {type(failure).__name__}: {failure}")
-                error.__cause__ = failure
+                told = f"the engine failed: {type(failure).__name__}: {failure}"
+                self.ending = BackendError(told)
+                self.ending.__cause__ = failure
                 break
-        self.ending = error
         self._intake.close()
-        self._fail_all(error)
-        self._drain(error)
+        self._fail_all(self.ending)
+        self._drain(self.ending)
         self._leave()
 
     def _leave(self) -> None:
@@ -397,6 +395,6 @@ class Core:
                 self._prefixes.forget(each.sequence)
 
         try:
-            self._model.alone(cast("Callable[[], object]", forget))
+            self._model.alone(forget)
         except BackendError:  # it was closed, and the cache with it
             return

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from wgpu_backend import errors
+from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError
 from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.serving.request import Request
@@ -135,6 +136,12 @@ def status_of(plain: Plain) -> EngineStatus:
     found: Plain = dict(plain)
     found["slots"] = tuple(None if each is None else SlotStatus(**each) for each in plain["slots"])
     return EngineStatus(**found)
+
+
+def device_of(plain: Plain) -> DeviceInfo:
+    """A device of plain data; `dataclasses.asdict` is the way there."""
+    found: Plain = {**plain, "features": tuple(plain["features"])}
+    return DeviceInfo(**found)
 
 
 def error_plain(error: BaseException) -> Plain:

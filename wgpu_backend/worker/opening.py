@@ -62,7 +62,8 @@ class Workers:
         return self._opened(stored, num_ctx)
 
     def _opened(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
-        name, spec = str(stored.entry.name), self.spec(stored, num_ctx)
+        name, device = str(stored.entry.name), self.health.choose()
+        spec = self._spec_of(stored, num_ctx, device)
         clients: list[Client] = []
 
         def started(client: Client) -> None:
@@ -72,7 +73,7 @@ class Workers:
                     raise BackendError(f"{name}: the server ends")
                 self._starting.add(client)
 
-        lost = partial(self.health.lost, spec.device)
+        lost = partial(self.health.lost, device)
         try:
             return open_worker(name, spec, self._max_queue, lost, started)
         except DeviceLost as error:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import asdict
 from io import BufferedReader
 from queue import SimpleQueue
 from typing import Any
@@ -99,6 +100,7 @@ def _facts(model: LanguageModel, engine: Engine | None) -> Message:
         "num_parallel": model.num_parallel if engine is None else engine.num_parallel,
         "makes_text": engine is not None,
         "nbytes": memory.size,
+        "device": asdict(model.device),
         "pid": os.getpid(),
     }
 

@@ -18,7 +18,7 @@ from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.worker.client import Answer, Client, Lost
 from wgpu_backend.worker.frames import Message
-from wgpu_backend.worker.messages import LoadSpec, status_of
+from wgpu_backend.worker.messages import LoadSpec, device_of, status_of
 
 _STATUS_SECONDS = 60.0  # it waits for the end of a step
 
@@ -71,31 +71,27 @@ class WorkerModel:
 
     Parameters
     ----------
+    name : str
+        For messages.
     client : Client
-        Whose model is loaded.
-    spec : LoadSpec
-        What it was loaded with.
+        Whose model is loaded, or will be.
     texts : Texts
     max_queue : int
 
     Attributes
     ----------
-    name : str
     config : Config
     tokenizer : Tokenizer
     prompter : Prompter
     num_ctx, num_parallel, vocabulary : int
-    device : str
-        Id of the device.
+    device : DeviceInfo
     nbytes : int
         What it takes on the device.
     engine : WorkerEngine or None
         None for a model that makes no text.
     """
 
-    def __init__(
-        self, name: str, client: Client, spec: LoadSpec, texts: Texts, max_queue: int
-    ) -> None:
+    def __init__(self, name: str, client: Client, texts: Texts, max_queue: int) -> None:
         facts: Message = client.loaded.result()[0]
         self.name = name
         self.config, self.tokenizer, self.prompter = texts
@@ -103,7 +99,7 @@ class WorkerModel:
         self.num_parallel: int = facts["num_parallel"]
         self.vocabulary: int = facts["vocabulary"]
         self.nbytes: int = facts["nbytes"]
-        self.device = spec.device
+        self.device = device_of(facts["device"])
         self._client = client
         makes_text: bool = facts["makes_text"]
         self.engine = WorkerEngine(self, client, max_queue) if makes_text else None
@@ -187,7 +183,8 @@ def open_worker(
     try:
         started(client)
         texts = texts_of(spec.path)
-        return WorkerModel(name, client, spec, texts, max_queue)
+        return WorkerModel(name, client, texts, max_queue)
     except BaseException:
+        client.kill()
         client.close()
         raise

@@ -1,0 +1,126 @@
+"""A server whose models are in workers: what dies is told, loaded again, and used."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from starlette.testclient import TestClient
+
+from tests.builders import tiny_model
+from wgpu_backend.errors import DeviceLost
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
+from wgpu_backend.server import app as server_app
+from wgpu_backend.server.serving_state import Settings, State
+from wgpu_backend.worker.health import Health
+from wgpu_backend.worker.messages import LoadSpec
+from wgpu_backend.worker.opening import Workers
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+ASK = {"model": "tiny", "prompt": "the", "raw": True, "options": {"num_predict": 4, "seed": 1}}
+ENDLESS = {**ASK, "options": {"num_predict": 10**6, "temperature": 0, "num_ctx": 64}}
+
+
+class Served:
+    """A server, what it has loaded, and its devices."""
+
+    def __init__(self, root, monkeypatch, devices=("cpu",)):
+        states = []
+
+        def noted(settings):
+            states.append(State(settings))
+            return states[-1]
+
+        monkeypatch.setattr(server_app, "State", noted)
+        store = Store(root)
+        path = tiny_model(root / "model.gguf")
+        create(store, ModelName.parse("tiny"), Modelfile(str(path)), root)
+        self.health = Health(devices)
+        workers = Workers(
+            self.health,
+            lambda stored, num_ctx, _: LoadSpec(str(stored.path), "cpu", num_ctx=num_ctx or 64),
+            max_queue=8,
+        )
+        self.client = TestClient(
+            server_app.make_app(Settings(store, workers)), raise_server_exceptions=False
+        )
+        [self.state] = states
+
+    def ask(self, body=ASK, **more):
+        return self.client.post("/api/generate", json={**body, **more})
+
+    @property
+    def pids(self):
+        return [each.model.pid for each in self.state.pool.loaded() if not each.lost]
+
+    def kill(self, sent=signal.SIGKILL):
+        """End the one worker as soon as it makes text."""
+        while not self.pids or not self.busy:
+            time.sleep(0.01)
+        os.kill(self.pids[0], sent)
+
+    @property
+    def busy(self):
+        return any(each.users for each in self.state.pool.loaded())
+
+
+def asked_and_killed(served, *asks, sent=signal.SIGKILL):
+    """What came of requests whose worker was ended meanwhile."""
+    found = []
+    threads = [threading.Thread(target=lambda ask=ask: found.append(ask())) for ask in asks]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    served.kill(sent)
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_killed_workers_are_told_to_who_asked_and_replaced(tmp_path, monkeypatch, caplog):
+    served = Served(tmp_path, monkeypatch, ("one", "two"))
+    with served.client:
+        assert served.ask(stream=False).status_code == 200
+        first = served.pids
+        [streamed] = asked_and_killed(served, lambda: served.ask(ENDLESS))
+        last = json.loads(streamed.text.splitlines()[-1])
+        assert last["status"] == 500
+        assert "worker process ended by SIGKILL" in last["error"]
+        assert len(streamed.text.splitlines()) > 1
+        found = asked_and_killed(
+            served,
+            lambda: served.ask(ENDLESS, stream=False),
+            lambda: served.ask({**ENDLESS, "prompt": "and the"}, stream=False),
+            sent=signal.SIGABRT,
+        )
+        assert [each.status_code for each in found] == [500, 500]
+        assert "ended by SIGABRT" in found[0].json()["error"]
+        assert served.ask(stream=False).json()["eval_count"] == 4
+        assert served.pids != first
+        [running] = served.client.get("/api/ps").json()["models"]
+        assert (running["name"], running["context_length"]) == ("tiny:latest", 64)
+        assert running["size_vram"] == running["size"] > 300_000
+        assert "tokens_predicted_total" in served.client.get("/metrics").text
+        # A crash is a loss of the device, a kill is none.
+        for _ in range(2):
+            assert served.health.choose() == "one"
+            served.health.lost("one", DeviceLost("again"))
+        assert served.health.choose() == "two"
+    assert "one was lost 3 times within 60 s" in caplog.text
+
+
+def test_where_no_device_is_left_clients_are_to_come_again(tmp_path, monkeypatch):
+    served = Served(tmp_path, monkeypatch)
+    for _ in range(3):
+        served.health.lost("cpu", DeviceLost("again"))
+    with served.client:
+        refused = served.ask()
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert "no device is left: cpu was lost 3 times" in refused.json()["error"]

@@ -1,0 +1,23 @@
+"""Imported by a worker that is to lose its device: `SIGUSR1` has it do so."""
+
+import gc
+import signal
+import threading
+
+import wgpu_backend as wb
+from wgpu_backend.device.device import Device
+
+
+@wb.architecture("lost")
+class Lost(wb.Decoder):
+    """Nobody loads it: a file that registers nothing is an error."""
+
+
+def lose() -> None:
+    for each in gc.get_objects():
+        if isinstance(each, Device):
+            each.lose_for_test()
+
+
+# In a thread: a signal may come while its own thread holds the device's locks.
+signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=lose).start())

@@ -1,0 +1,46 @@
+"""Messages on a socket: what was sent comes out, and damage is told."""
+
+import math
+import socket
+import struct
+
+import pytest
+
+from wgpu_backend.errors import BackendError
+from wgpu_backend.worker.frames import MOST_NBYTES, opened, packed, read
+
+
+def sent(*parts: bytes):
+    """What a reader makes of bytes, up to the end of the socket."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(b"".join(parts))
+    with ours, opened(ours) as source:
+        found = []
+        while (each := read(source)) is not None:
+            found.append(each)
+        return found
+
+
+def test_messages_come_out_as_they_were():
+    one, two = {"do": "a", "text": "é\n\0", "least": -math.inf}, {"list": [1, [2.5, None]]}
+    assert sent(packed(one, b"\x00\xff"), packed(two)) == [(one, b"\x00\xff"), (two, b"")]
+
+
+@pytest.mark.parametrize("missing", [1, 4, 9])
+def test_a_message_that_was_cut_is_none(missing):
+    whole = packed({"do": "a"}, b"abc")
+    assert sent(whole, whole[:-missing]) == [({"do": "a"}, b"abc")]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (struct.pack("<II", MOST_NBYTES + 1, 0), f"{MOST_NBYTES + 1} bytes"),
+        (struct.pack("<II", 2, 0) + b"{]", "no JSON"),
+        (struct.pack("<II", 2, 0) + b"[]", "no JSON object"),
+    ],
+)
+def test_damage_is_told(data, told):
+    with pytest.raises(BackendError, match=told):
+        sent(data)

@@ -1,0 +1,99 @@
+"""What goes between a server and a worker is the same on both sides."""
+
+import json
+import math
+from dataclasses import asdict, fields
+
+import pytest
+
+from wgpu_backend import errors
+from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.serving.request import Request
+from wgpu_backend.serving.results import (
+    EngineStatus,
+    Event,
+    Finish,
+    SlotStatus,
+    TokenLogprob,
+    Usage,
+)
+from wgpu_backend.worker.messages import (
+    LoadSpec,
+    error_of,
+    error_plain,
+    event_of,
+    event_plain,
+    request_of,
+    request_plain,
+    status_of,
+)
+
+REQUEST = Request(
+    [1, 2, 3],
+    options=SamplingOptions(temperature=0.25, top_k=7, seed=2**63),
+    max_tokens=5,
+    stop=["a", "b"],
+    logprobs=2,
+    logit_bias={4: -math.inf, 5: 1.5},
+    when_full="shift",
+    keep=2,
+    n=3,
+    ignore_eos=True,
+)
+
+
+def over(plain):
+    return json.loads(json.dumps(plain))
+
+
+def test_every_field_of_a_request_arrives():
+    assert request_of(over(request_plain(REQUEST))) == REQUEST
+    plain = Request([1])
+    assert request_of(over(request_plain(plain))).max_tokens is None
+
+
+def test_no_field_of_the_request_above_has_its_default():
+    default = Request([1])
+    same = [f.name for f in fields(Request) if getattr(default, f.name) == getattr(REQUEST, f.name)]
+    assert set(same) <= set(NOT_TRIED)
+
+
+NOT_TRIED = ()
+
+
+def test_events_arrive():
+    usage = Usage(1, 2, 3, 0.5, 0.25, 0.125)
+    top = TokenLogprob(7, -0.5, b"\xff\xfe")
+    finish = Finish("stop", "é", context_full=True, usage=usage)
+    event = Event(1, "é\n", (5, 6), (TokenLogprob(5, -1.5, b"\xc3", (top,)),), finish)
+    assert event_of(over(event_plain(event))) == event
+    assert event_of(over(event_plain(Event(0, "a")))) == Event(0, "a")
+
+
+def test_a_status_arrives():
+    slots = (None, SlotStatus(1, 2, 3, 4, 5))
+    status = EngineStatus(slots, *range(11))
+    assert status_of(over(asdict(status))) == status
+
+
+def test_what_is_loaded_arrives():
+    spec = LoadSpec(
+        "a.gguf", "cpu", adapters=(("b.gguf", 0.5),), control_layers=(1, 2), engine={"a": 1}
+    )
+    made = LoadSpec(**over(spec.plain())).arguments
+    assert (made["adapters"], made["control_layers"]) == ([("b.gguf", 0.5)], (1, 2))
+    assert not {"path", "imports", "engine"} & made.keys()
+
+
+@pytest.mark.parametrize("name", [n for n, c in vars(errors).items() if isinstance(c, type)])
+def test_errors_arrive_as_what_they_are(name):
+    error = error_of(over(error_plain(getattr(errors, name)("why: 5, needs 3"))))
+    assert (type(error).__name__, str(error)) == (name, "why: 5, needs 3")
+
+
+def test_what_nobody_foresaw_arrives_by_its_kind():
+    error = error_of(over(error_plain(KeyError("x"))))
+    assert type(error) is errors.BackendError
+    assert str(error) == "KeyError: 'x'"
+    assert type(error_of({"kind": "annotations", "message": ""})) is errors.BackendError
+    assert "no.gguf: gone" in str(error_of(error_plain(FileNotFoundError(2, "gone", "no.gguf"))))

@@ -1,0 +1,214 @@
+"""A worker answers as a model of this process does, and its end is an error and no more."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import wgpu_backend as wb
+from tests.builders import tiny_model
+from tests.worker import losing
+from wgpu_backend.worker.estimate import needed
+from wgpu_backend.worker.messages import LoadSpec
+from wgpu_backend.worker.remote import open_worker
+
+SEEDED = {"seed": 3, "temperature": 0.7}
+signals = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_model(tmp_path_factory.mktemp("worker") / "model.gguf")
+
+
+def opened(path, lost=None, device="cpu", **more):
+    spec = LoadSpec(str(path), device, num_ctx=64, num_parallel=2, **more)
+    return open_worker("tiny", spec, 2, (lost if lost is not None else []).append)
+
+
+@pytest.fixture(scope="module")
+def worker(path):
+    worker = opened(path)
+    yield worker
+    worker.close()
+    worker.close()
+    assert gone(worker.pid)
+
+
+@pytest.fixture(scope="module")
+def model(path):
+    with wb.load(path, device="cpu", num_ctx=64, num_parallel=2) as model:
+        yield model
+
+
+def gone(pid, seconds=5.0):
+    """Whether a process ends in time, and leaves no zombie."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def asked(tokens, **more):
+    return wb.Request(tokens, options=SEEDED, **more)
+
+
+def endless(worker):
+    """An answer that goes on, begun."""
+    request = asked([1, 2, 3], max_tokens=100_000, when_full="shift", ignore_eos=True)
+    generation = worker.engine.submit(request)
+    next(iter(generation))
+    return generation
+
+
+def test_a_worker_knows_what_the_model_knows(worker, model):
+    assert worker.num_ctx == model.num_ctx
+    assert worker.vocabulary == model.vocabulary
+    assert worker.config.architecture == model.config.architecture
+    assert (worker.device.id, worker.device.kind) == (model.device.id, "cpu")
+    assert worker.prompter.raw("the and") == model.prompter.raw("the and")
+    # Its engine has slots for tokens, beside what the model has.
+    assert 0 <= worker.nbytes - model.backend.backend_memory().size <= 4096
+
+
+def test_the_same_tokens_as_in_this_process(worker, model):
+    request = asked([1, 2, 3], max_tokens=8, logprobs=2, n=2, logit_bias={5: -2.0})
+    with wb.Engine(model) as engine:
+        here = engine.submit(request).result()
+    there = worker.engine.submit(request).result()
+    for ours, theirs in zip(here.choices, there.choices, strict=True):
+        assert (ours.text, ours.tokens) == (theirs.text, theirs.tokens)
+        assert ours.logprobs == theirs.logprobs
+    assert there.finish.reason == "length"
+    assert there.usage.completion_tokens == 16
+
+
+def test_the_same_vectors_as_in_this_process(worker, model):
+    texts = ["the and", "on in"]
+    assert np.array_equal(worker.embed(texts), model.embed(texts))
+    assert worker.embed([]).shape == (0, 0)
+    with pytest.raises(wb.TokenizerError, match="read together"):
+        worker.rerank("the", texts)
+
+
+def test_a_status_and_a_cancelled_answer(worker):
+    before = worker.engine.status()
+    generation = endless(worker)
+    assert sum(slot is not None for slot in worker.engine.status().slots) == 1
+    generation.cancel()
+    assert generation.result(10).finish.reason == "cancelled"
+    assert worker.engine.status().cancelled == before.cancelled + 1
+
+
+def test_an_answer_that_is_dropped_ends(worker):
+    before = worker.engine.status().cancelled
+    endless(worker)
+    while worker.engine.status().cancelled == before:
+        time.sleep(0.01)
+
+
+def test_what_cannot_be_answered_is_told_before_it_is_sent(worker):
+    with pytest.raises(wb.ContextFull, match="65 tokens, the context holds 64"):
+        worker.engine.submit(asked([1] * 65))
+    with pytest.raises(wb.ModelError):
+        worker.engine.submit(asked([10**6]))
+
+
+def test_a_full_queue_is_told_and_has_room_again(worker):
+    taken = [endless(worker), endless(worker)]
+    waiting = [worker.engine.submit(asked([1])) for _ in range(2)]
+    with pytest.raises(wb.QueueFull, match="2 of 2 places"):
+        worker.engine.submit(asked([1]))
+    for each in taken + waiting:
+        each.cancel()
+    for each in taken + waiting:
+        each.result(10)
+    worker.engine.submit(asked([1], max_tokens=1, n=4)).result(10)
+
+
+def test_many_answers_in_an_event_loop(worker):
+    async def main():
+        requests = [asked([1, i + 1], max_tokens=4) for i in range(4)]
+        return await asyncio.gather(*(worker.engine.submit(each) for each in requests))
+
+    assert [len(each.choices[0].tokens) for each in asyncio.run(main())] == [4] * 4
+
+
+def test_the_estimate_is_of_the_right_size(worker, path):
+    spec = LoadSpec(str(path), "cpu", num_ctx=64, num_parallel=2)
+    assert worker.nbytes <= needed(spec) <= worker.nbytes + (256 << 20)
+
+
+@signals
+@pytest.mark.parametrize(("sent", "counts"), [("SIGKILL", 0), ("SIGABRT", 1)])
+def test_a_worker_that_dies_fails_what_was_under_way(path, sent, counts):
+    lost = []
+    worker = opened(path, lost)
+    generation = endless(worker)
+    os.kill(worker.pid, getattr(signal, sent))
+    for act in (
+        lambda: generation.result(10),
+        lambda: worker.engine.submit(asked([1])),
+        worker.engine.status,
+        lambda: worker.embed("the"),
+    ):
+        with pytest.raises(wb.WorkerLost, match=f"tiny: its worker process ended by {sent}"):
+            act()
+    assert gone(worker.pid)
+    assert worker.lost is not None
+    assert len(lost) == counts
+    worker.close()
+
+
+@signals
+def test_no_worker_outlives_a_server_that_is_killed(path):
+    code = f"""
+from tests.worker.test_worker import *
+worker = opened({str(path)!r})
+endless(worker)
+print(worker.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        pid = int(server.stdout.readline())
+        server.kill()
+    assert gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "told"),
+    [("no.gguf", wb.GGUFError, "no such file"), ("empty.gguf", wb.GGUFError, "empty.gguf")],
+)
+def test_what_cannot_be_loaded_is_told(tmp_path, name, error, told):
+    (tmp_path / "empty.gguf").write_bytes(b"")
+    with pytest.raises(error, match=told):
+        opened(tmp_path / name)
+
+
+def test_what_only_the_worker_can_tell_is_told(path):
+    with pytest.raises(wb.DeviceError, match="toaster"):
+        opened(path, device="toaster")
+
+
+@signals
+@pytest.mark.gpu
+def test_a_lost_device_fails_what_was_under_way(path, full):
+    lost = []
+    worker = opened(path, lost, full.info.id, imports=(losing.__file__,))
+    generation = endless(worker)
+    os.kill(worker.pid, signal.SIGUSR1)
+    with pytest.raises(wb.DeviceLost, match=r"tiny: the device was lost .* send the request again"):
+        generation.result(30)
+    assert gone(worker.pid)
+    assert len(lost) == 1
+    worker.close()
