@@ -45,7 +45,9 @@ class Served:
         self.health = Health(devices)
         workers = Workers(
             self.health,
-            lambda stored, num_ctx, _: LoadSpec(str(stored.path), "cpu", num_ctx=num_ctx or 64),
+            lambda stored, num_ctx, _: LoadSpec(
+                str(stored.path), "cpu", num_ctx=num_ctx or 64, num_parallel=2
+            ),
             max_queue=8,
         )
         self.client = TestClient(
@@ -60,15 +62,18 @@ class Served:
     def pids(self):
         return [each.model.pid for each in self.state.pool.loaded() if not each.lost]
 
-    def kill(self, sent=signal.SIGKILL):
-        """End the one worker as soon as it makes text."""
-        while not self.pids or not self.busy:
+    def kill(self, answers, sent=signal.SIGKILL):
+        """End the worker as soon as it makes so many answers."""
+        while self.answers < answers:
             time.sleep(0.01)
         os.kill(self.pids[0], sent)
 
     @property
-    def busy(self):
-        return any(each.users for each in self.state.pool.loaded())
+    def answers(self):
+        """Answers of which there is text."""
+        found = [each for each in self.state.pool.loaded() if not each.lost]
+        slots = found[0].engine.status().slots if found else ()
+        return sum(slot is not None and slot.completion_tokens > 4 for slot in slots)
 
 
 def asked_and_killed(served, *asks, sent=signal.SIGKILL):
@@ -77,8 +82,7 @@ def asked_and_killed(served, *asks, sent=signal.SIGKILL):
     threads = [threading.Thread(target=lambda ask=ask: found.append(ask())) for ask in asks]
     for thread in threads:
         thread.start()
-    time.sleep(0.2)
-    served.kill(sent)
+    served.kill(len(asks), sent)
     for thread in threads:
         thread.join()
     return found
