@@ -7,13 +7,13 @@ back has one ``tell``: event, failed, answer, log, lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 from wgpu_backend import errors
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError
-from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import (
     EngineStatus,
@@ -81,11 +81,14 @@ class LoadSpec:
 
 def request_plain(request: Request) -> Plain:
     """A request as plain data."""
-    made: Plain = {each.name: getattr(request, each.name) for each in fields(request)}
+    made = {each.name: _plain(getattr(request, each.name)) for each in fields(request)}
     made["tokens"] = [int(token) for token in request.tokens]
-    made["options"] = asdict(request.options)
     made["logit_bias"] = list(request.logit_bias.items())
     return made
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def request_of(plain: Plain) -> Request:
@@ -96,10 +99,25 @@ def request_of(plain: Plain) -> Request:
     OptionError
         A value is outside its range.
     """
-    options = SamplingOptions(**plain["options"])
-    bias = {int(token): float(value) for token, value in plain["logit_bias"]}
-    found: Plain = {**plain, "options": options, "logit_bias": bias}
+    found: Plain = dict(plain)
+    for name, kind in _parts().items():
+        if found[name] is not None:
+            found[name] = kind(**found[name])
+    found["logit_bias"] = {int(token): float(value) for token, value in plain["logit_bias"]}
     return Request(**found)
+
+
+@cache
+def _parts() -> Mapping[str, type]:
+    """Classes of those fields of a request that are data classes themselves."""
+    hints = get_type_hints(Request)
+    kinds = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
+    return {
+        name: each
+        for name, some in kinds.items()
+        for each in some
+        if isinstance(each, type) and is_dataclass(each)
+    }
 
 
 def event_plain(event: Event) -> list[object]:

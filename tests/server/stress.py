@@ -1,0 +1,301 @@
+"""Faults of a server under load, run by hand: ``python -m tests.server.stress kills --count 100``.
+
+A server of its own serves the story model. ``kills`` ends its worker at random moments while four
+clients stream; ``losses`` has the worker lose its device; ``swaps`` changes between two models;
+``slow`` has a client that hardly reads, ``gone`` clients that vanish; ``ends`` ends the server
+while it answers. Each prints what was seen. `test_stress.py` runs a few of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.server.running import ServerProcess, alive
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
+
+CLIENTS = 4
+BACK_SECONDS = 60.0  # a server that takes longer hangs
+LOSING = Path(__file__).parent.parent / "worker" / "losing.py"
+STORY = {"model": "story", "prompt": "Once upon a time", "raw": True}
+Line = dict[str, Any]
+
+
+def asked(tokens: int = 60, seed: int = 1, **more: object) -> Line:
+    options = {"num_predict": tokens, "seed": seed, "num_ctx": 256}
+    return {**STORY, "options": options, **more}
+
+
+ENDLESS = asked(1_000_000)
+
+
+@dataclass
+class Seen:
+    """How requests ended, and how long it took until the server answered again."""
+
+    ended: Counter[str] = field(default_factory=Counter[str])
+    seconds: list[float] = field(default_factory=list[float])
+    unclear: list[str] = field(default_factory=list[str])
+
+    def rows(self) -> Iterator[str]:
+        yield from (f"{name:<40}{count:>6}" for name, count in self.ended.most_common())
+        if self.seconds:
+            yield (
+                f"back after: median {statistics.median(self.seconds):.2f} s, "
+                f"worst {max(self.seconds):.2f} s, of {len(self.seconds)}"
+            )
+        yield from self.unclear[:5]
+
+
+def outcome(server: ServerProcess, body: Line, seen: Seen) -> str:
+    """Ask for a stream, and say how it ended."""
+    try:
+        *_, (status, last) = server.stream(body)
+    except TimeoutError:
+        return "hang"
+    except (OSError, ValueError) as error:
+        seen.unclear.append(repr(error))
+        return f"connection: {type(error).__name__}"
+    if last.get("done"):
+        return "answered"
+    told = str(last.get("error", ""))
+    if "send the request again" in told:
+        return f"failed, said why ({'stream' if status == 200 else status})"
+    seen.unclear.append(f"{status} {last}")
+    return "unclear"
+
+
+class Clients:
+    """Threads that stream one answer after another until told to stop."""
+
+    def __init__(self, server: ServerProcess, seen: Seen) -> None:
+        self._server = server
+        self._seen = seen
+        self._stop = threading.Event()
+        self.answered_at = 0.0  # when the newest whole answer ended, of a request that begun when
+        self.begun_at = 0.0
+        self._threads = [threading.Thread(target=self._ask, args=(i,)) for i in range(CLIENTS)]
+
+    def _ask(self, number: int) -> None:
+        turn = 0
+        while not self._stop.is_set():
+            turn += 1
+            begin = time.monotonic()
+            ended = outcome(self._server, asked(60, seed=1000 * number + turn), self._seen)
+            self._seen.ended[ended] += 1
+            if ended == "answered" and begin > self.begun_at:
+                self.begun_at, self.answered_at = begin, time.monotonic()
+
+    def __enter__(self) -> Clients:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def first_text(server: ServerProcess, body: Line) -> float:
+    """Seconds until an answer's first text; for ever where there is none."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < BACK_SECONDS:
+        for status, line in server.stream(body):
+            if status == 200 and "error" not in line:
+                return time.monotonic() - begin
+        time.sleep(0.02)
+    return float("inf")
+
+
+def kills(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
+    """End the worker at random moments: while it loads, reads, answers."""
+    seen = Seen()
+    with ServerProcess(folder) as server:
+        server.ask("POST", "/api/generate", asked(1, stream=False))
+        with Clients(server, seen):
+            for _ in range(count):
+                time.sleep(rng.uniform(0, 2.0))
+                workers = server.workers
+                if not workers:  # it was between two of them, which is a moment, too
+                    continue
+                os.kill(rng.choice(workers), signal.SIGKILL)
+                if rng.random() < 0.7:
+                    seen.seconds.append(first_text(server, asked(4)))
+        assert server.process.poll() is None, server.log.read_text()
+        yield from seen.rows()
+        yield f"server goes on, {len(server.workers)} worker, {server.files} files"
+    yield f"server ended with {server.process.returncode}"
+
+
+def losses(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
+    """Lose the device; three times within a minute leave the server without one."""
+    seen = Seen()
+    with ServerProcess(folder, "--import", str(LOSING)) as server:
+        server.ask("POST", "/api/generate", asked(1, stream=False))
+        with Clients(server, seen):
+            for turn in range(count):
+                time.sleep(rng.uniform(0.5, 1.5) if turn % 2 else 61)
+                os.kill(server.workers[0], signal.SIGUSR1)
+                seen.seconds.append(first_text(server, asked(4)))
+        yield from seen.rows()
+        for _ in range(3):
+            os.kill(server.workers[0], signal.SIGABRT)
+            if not server_is_back(server):
+                break
+        yield f"after three at once: {server.ask('POST', '/api/generate', asked(4))}"
+        assert server.process.poll() is None
+    yield from server.log.read_text().splitlines()[-3:]
+
+
+def server_is_back(server: ServerProcess) -> bool:
+    """Whether a worker is there again in time."""
+    before, end = server.workers, time.monotonic() + BACK_SECONDS
+    while time.monotonic() < end:
+        status, _ = server.ask("POST", "/api/generate", asked(1, stream=False))
+        if status != 500:
+            return status == 200 and server.workers != before
+        time.sleep(0.1)
+    return False
+
+
+def swaps(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
+    """Change between two models, of which one is loaded at a time."""
+    create(Store(folder / "models"), ModelName.parse("tale"), Modelfile(str(bundled()), {}), folder)
+
+    def row() -> str:
+        return (
+            f"{server.mib:7.1f} MiB, {server.files} files, {server.threads} threads, "
+            f"{len(server.workers)} workers"
+        )
+
+    with ServerProcess(folder, OLLAMA_MAX_LOADED_MODELS="1") as server:
+        begin = time.monotonic()
+        for turn in range(count + 4):
+            if turn in (4, 4 + count // 2):  # after what is made once
+                yield f"after {turn:>3} swaps: {row()}"
+            body = asked(4, stream=False, model=("story", "tale")[turn % 2])
+            status, told = server.ask("POST", "/api/generate", body)
+            assert status == 200, told
+            running = json.loads(server.ask("GET", "/api/ps")[1])["models"]
+            assert [each["name"].split(":")[0] for each in running] == [body["model"]]
+        yield f"after {count + 4:>3} swaps: {row()}"
+        yield f"{(time.monotonic() - begin) / (count + 4):.2f} s each"
+
+
+def slow(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
+    """Read one answer a line a second, and see how long others take meanwhile."""
+    with ServerProcess(folder) as server:
+        server.ask("POST", "/api/generate", asked(8, stream=False))
+
+        def others() -> float:
+            begin = time.monotonic()
+            for seed in range(count):
+                server.ask("POST", "/api/generate", asked(60, seed, stream=False))
+            return (time.monotonic() - begin) / count
+
+        alone, before = others(), server.mib
+        lazy = [server.stream(ENDLESS) for _ in range(2)]
+        for each in lazy:
+            next(each)
+        beside = others()
+        yield f"an answer takes {alone:.2f} s alone, {beside:.2f} s beside two that nobody reads"
+        yield f"the server's memory grew by {server.mib - before:.1f} MiB"
+        for each in lazy:
+            each.close()
+        yield f"free again after {_until(lambda: not server.figure('requests_processing')):.2f} s"
+
+
+def gone(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
+    """Go away in the middle of answers."""
+    seconds: list[float] = []
+    with ServerProcess(folder) as server:
+        server.ask("POST", "/api/generate", asked(8, stream=False))
+        for _ in range(count):
+            stream = server.stream(ENDLESS)
+            for _ in range(rng.randint(1, 20)):
+                next(stream)
+            stream.close()
+            seconds.append(_until(lambda: not server.figure("requests_processing")))
+        cancelled = server.figure("requests_cancelled_total")
+    yield f"{count} went, {cancelled:.0f} answers were cancelled"
+    yield f"free after: median {statistics.median(seconds):.3f} s, worst {max(seconds):.3f} s"
+
+
+def _until(there: Callable[[], bool]) -> float:
+    begin = time.monotonic()
+    while not there() and time.monotonic() - begin < BACK_SECONDS:
+        time.sleep(0.005)
+    return time.monotonic() - begin
+
+
+def ends(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
+    """End the server while it answers: politely, and not."""
+    for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL) * max(1, count // 3):
+        yield _ended(ServerProcess(folder), sent)
+
+
+def _ended(server: ServerProcess, sent: signal.Signals) -> str:
+    server.ask("POST", "/api/generate", asked(1, stream=False))
+    found: list[str] = []
+    client = threading.Thread(target=lambda: found.append(outcome(server, asked(200), Seen())))
+    client.start()
+    _until(lambda: server.figure("requests_processing") > 0)
+    workers = server.workers
+    seconds = server.stop(sent)
+    left = _until(lambda: not any(map(alive, workers)))
+    client.join()
+    return (
+        f"{sent.name}: ended with {server.process.returncode} after {seconds:.1f} s, the stream "
+        f"was {found[0]}, its workers were gone {left:.2f} s later"
+    )
+
+
+COMMANDS = {
+    "kills": kills,
+    "losses": losses,
+    "swaps": swaps,
+    "slow": slow,
+    "gone": gone,
+    "ends": ends,
+}
+
+
+def run(command: str, count: int, folder: Path, seed: int = 0) -> list[str]:
+    """What was seen, in lines."""
+    (folder / "models").mkdir(exist_ok=True)
+    return list(COMMANDS[command](folder, count, random.Random(seed)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.server.stress", description=__doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        for line in run(wanted.command, wanted.count, Path(folder), wanted.seed):
+            sys.stdout.write(line + "\n")
+        sys.stdout.write(f"{time.monotonic() - begin:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()
