@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from wgpu_backend.errors import BackendError, OutOfMemory
+from wgpu_backend.errors import OutOfMemory
 from wgpu_backend.model_store.stored import Stored
 from wgpu_backend.server.served import (
     Opened,
@@ -265,7 +265,7 @@ class Pool:
             return
         try:
             self._loaded[key] = await self._load(before.stored, before.model.num_ctx)
-        except BackendError as error:  # told again to the next who asks
+        except Exception as error:  # told again to the next who asks
             _LOG.warning("%s: not loaded again: %s", key, error)
         else:
             self._loaded[key].keep_seconds = before.keep_seconds

@@ -140,7 +140,8 @@ class Client:
             case "failed":
                 self._failed(number, error_of(message["error"]))
             case "lost":
-                self._end(self._of_device(error_of(message["error"])))
+                error = error_of(message["error"])
+                self._end(self._of_device(error), told=isinstance(error, DeviceLost))
             case _:
                 logger = logging.getLogger(message["name"])
                 logger.log(message["level"], "%s: %s", self._name, message["text"])
