@@ -92,6 +92,14 @@ def test_the_same_tokens_as_in_this_process(worker, model):
     assert there.usage.completion_tokens == 16
 
 
+def test_answers_keep_to_grammars_there_too(worker):
+    pytest.importorskip("llguidance", reason="grammars need llguidance")
+    asked_for = asked([1, 2, 3], max_tokens=30, grammar=wb.Grammar.regex("(the|and) on"))
+    assert worker.engine.submit(asked_for).result(30).text in ("the on", "and on")
+    with pytest.raises(wb.GrammarError):
+        worker.engine.submit(asked([1], grammar=wb.Grammar.regex("("))).result(30)
+
+
 def test_the_same_vectors_as_in_this_process(worker, model):
     texts = ["the and", "on in"]
     assert np.array_equal(worker.embed(texts), model.embed(texts))
