@@ -191,8 +191,8 @@ class Core:
 
     def step(self) -> None:
         """Run one step, and read the one before it."""
-        for each in [each for each in self._queue if each.refusal is not None]:
-            self._fail(each, cast("Exception", each.refusal))
+        for each, why in [(e, why) for e in self._queue if (why := e.refusal) is not None]:
+            self._fail(each, why)
         self._release()
         self._admit()
         planned = self._planned()
