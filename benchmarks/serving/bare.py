@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from statistics import median
@@ -69,21 +70,24 @@ def prefix(engine: Engine, repeats: int) -> tuple[float, float]:
 
 
 def beside_a_long_prompt(engine: Engine, repeats: int) -> Figures:
-    """When a short prompt's first token comes, alone and while 4k are read."""
+    """When a short prompt's first token comes, alone and at any moment while 4k are read."""
     alone: list[float] = []
-    beside: list[float] = []
-    steps: list[float] = []
-    for salt in range(repeats + 1):
+    late: list[float] = []
+    chance = random.Random(0)
+    pause = threading.Event()
+    for salt in range(4 * repeats + 1):
         alone.append(first_token(engine, 2000 + salt))
-        long = prompt_of(engine.model, LONG, 3000 + salt)
-        before, begin = engine.status().steps, time.perf_counter()
-        reading = engine.complete(long, max_tokens=1)
+        before = engine.status().steps
+        reading = engine.complete(prompt_of(engine.model, LONG, 3000 + salt), max_tokens=1)
         wait_for_steps(engine, before + 3)
-        beside.append(first_token(engine, 2100 + salt))
-        taken = reading.result().usage.prompt_seconds
-        steps.append(taken / max(engine.status().steps - before, 1))
-        assert time.perf_counter() - begin >= taken
-    late = [(b - a) / s for a, b, s in zip(alone, beside, steps, strict=True)]
+        begin, begun = time.perf_counter(), engine.status().steps
+        wait_for_steps(engine, begun + 2)
+        step = (time.perf_counter() - begin) / 2
+        pause.wait(chance.random() * step)
+        beside = first_token(engine, 2500 + salt)
+        assert not reading.done
+        late.append((beside - alone[-1]) / step)
+        reading.cancel()
     return {"steps that a short prompt is later beside 4k": round(median(late[1:]), 2)}
 
 

@@ -105,8 +105,7 @@ class Core:
 
     def status(self) -> EngineStatus:
         """What it does now."""
-        slots = tuple(each and each.status() for each in self._seats)
-        steps = self._runner.clock.steps
+        slots, steps = [each and each.status() for each in self._seats], self._runner.clock.steps
         return self.totals.status(slots, len(self._queue), self._prefixes.kept, steps)
 
     # The thread.
@@ -196,10 +195,12 @@ class Core:
         self._release()
         self._admit()
         planned = self._planned()
-        step = self._submit(planned) if planned else None
-        if step is not None:
+        if step := self._submit(planned) if planned else None:
             self._under_way.append(step)
-        if self._under_way and (step is None or len(self._under_way) >= self._ahead):
+        # Who comes while a long pass runs shall be in the next one, and not behind that.
+        long = sum(count for _, count in planned) > len(self._seats)
+        most = len(self._under_way) - 1 if step is None else 0 if long else self._ahead - 1
+        while len(self._under_way) > max(most, 0):
             self._read(self._under_way.popleft())
         self._release()
 

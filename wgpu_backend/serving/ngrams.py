@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from wgpu_backend.serving.completion import Completion
 from wgpu_backend.serving.drafts import Wanted
 
-SIZES = (4, 3, 2)  # tokens that have to be alike, the most first
+SIZES = (5, 4, 3)  # tokens that have to be alike, the most first; fewer are so by chance
 
 
 class Index:

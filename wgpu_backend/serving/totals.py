@@ -37,10 +37,10 @@ class Totals:
 
     def status(
         self,
-        slots: tuple[SlotStatus | None, ...],
+        slots: Sequence[SlotStatus | None],
         queued: int,
         kept: tuple[int, int],
         steps: int,
     ) -> EngineStatus:
         """What an engine does and has done; see `EngineStatus`."""
-        return EngineStatus(slots, queued, *kept, steps, *astuple(self))
+        return EngineStatus(tuple(slots), queued, *kept, steps, *astuple(self))
