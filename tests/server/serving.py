@@ -22,14 +22,14 @@ def opened(stored, num_ctx):
     return wb.load(stored.path, device="cpu", num_ctx=num_ctx or 256, num_parallel=2)
 
 
-def app_of(root: Path, hosts=HOSTS, **more):
+def app_of(root: Path, hosts=HOSTS, opens=opened, **more):
     """A server of ``tale`` and ``actor``."""
     store = Store(root)
     wanted = Modelfile(str(bundled()), {"num_predict": 8}, system="")
     create(store, ModelName.parse("tale"), wanted, root)
     actor = Modelfile(str(scripted(root / "actor.gguf")), {}, system="")
     create(store, ModelName.parse("actor"), actor, root)
-    return make_app(Settings(store, opened, version="1", hosts=hosts, **more))
+    return make_app(Settings(store, opens, version="1", hosts=hosts, **more))
 
 
 def client_of(root: Path, **more) -> TestClient:

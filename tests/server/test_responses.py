@@ -128,7 +128,7 @@ IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:
         ({"previous_response_id": "resp_1"}, 400, "no response is kept"),
         ({"background": True}, 400, "background"),
         ({"tools": [{"type": "web_search"}]}, 400, "web_search"),
-        ({"text": {"format": {"type": "json_object"}}}, 400, "text.format"),
+        ({"text": {"format": {"type": "yaml"}}}, 400, "text.format"),
         ({"max_output_tokens": 0}, 400, "max_output_tokens: 0, needs at least 1"),
         ({"input": "a" * 600}, 400, "context"),
     ],

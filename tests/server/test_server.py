@@ -136,7 +136,12 @@ def test_embeddings_of_both(client):
             400,
             "top_p: 7, needs",
         ),
-        ("/api/generate", {"model": "tale", "prompt": "a", "format": "json"}, 400, "format"),
+        (
+            "/api/generate",
+            {"model": "tale", "prompt": "a", "format": "yaml"},
+            400,
+            "format: 'yaml'",
+        ),
         ("/api/generate", {"model": "tale", "prompt": "a", "suffix": "b"}, 400, "suffix"),
         ("/api/generate", {"model": "tale", "prompt": "a", "keep_alive": "x"}, 400, "keep_alive"),
         ("/api/generate", {"model": "tale", "prompt": "a " * 999, "raw": True}, 400, "256"),

@@ -6,6 +6,7 @@ package, so that it starts in a tenth of a second.
 """
 
 import json
+import re
 import sys
 import threading
 from typing import Any
@@ -37,6 +38,9 @@ def _form(kind: str, source: str) -> str:
     return LLMatcher.grammar_from_lark(source)
 
 
+_IDS = re.compile(r"<\[[0-9]+\]>")  # tokens of a vocabulary that is not known here
+
+
 class _Bytes:
     """A vocabulary of all bytes and an end."""
 
@@ -54,7 +58,8 @@ def compiled(kind: str, source: str, limits: dict[str, Any]) -> dict[str, str]:
 
     form = _form(kind, source)
     tokenizer = LLTokenizer(TokenizerWrapper(_Bytes()))
-    matcher = LLMatcher(tokenizer, form, log_level=0, limits=LLParserLimits(**limits))
+    known = form if kind != "lark" else _form(kind, _IDS.sub("<[256]>", source))
+    matcher = LLMatcher(tokenizer, known, log_level=0, limits=LLParserLimits(**limits))
     if not matcher.is_error():
         matcher.compute_bitmask()
     stuck = matcher.is_stopped() and not matcher.is_accepting()

@@ -8,7 +8,7 @@ too: they are what most models know that their template tells nothing.
 from __future__ import annotations
 
 from wgpu_backend.output_parsers.calls import Tools, calls_of, names
-from wgpu_backend.output_parsers.formats import Format
+from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.parts import Part, ToolCall
 from wgpu_backend.output_parsers.qwen import QWEN
 from wgpu_backend.output_parsers.spans import OutputParser, Span, SpanParser
@@ -50,8 +50,12 @@ class BareJsonParser(SpanParser):
         self._fresh = fresh and bool(self._tools)
 
 
+def _form(template: str) -> CallForm:
+    return CallForm()
+
+
 def _make(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputParser:
     return BareJsonParser(spans, tools, prompt)
 
 
-JSON = Format("json", (), QWEN.calls, make=_make)
+JSON = Format("json", (), QWEN.calls, make=_make, form=_form)

@@ -8,7 +8,7 @@ that none is called.
 from __future__ import annotations
 
 from wgpu_backend.output_parsers.calls import Tools, calls_of
-from wgpu_backend.output_parsers.formats import Format
+from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.parts import ToolCall
 from wgpu_backend.output_parsers.spans import Span
 
@@ -17,6 +17,13 @@ _NONE = ("directly-answer", "directly_answer")
 
 def _calls(body: str, tools: Tools) -> list[ToolCall]:
     return [call for call in calls_of(body) if call.name not in _NONE]
+
+
+def _form(template: str) -> CallForm:
+    before, after = ("<|START_ACTION|>",), ("<|END_ACTION|>",)
+    if before[0] not in template:
+        before, after = ("Action: ```json\n",), ("\n```",)
+    return CallForm(before, after, "tool_name", "parameters", listed=True)
 
 
 COMMAND_R = Format(
@@ -28,4 +35,5 @@ COMMAND_R = Format(
         Span("Action:```json", ("```",), _calls),
     ),
     (Span("<|START_RESPONSE|>", ("<|END_RESPONSE|>",), unwrapped=True),),
+    form=_form,
 )

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from wgpu_backend.output_parsers.calls import Tools, arguments_of
-from wgpu_backend.output_parsers.formats import Format
+from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.parts import ToolCall
 from wgpu_backend.output_parsers.spans import Span
 
@@ -40,4 +40,11 @@ def _call(text: str) -> ToolCall:
     return ToolCall(name.strip(), arguments_of(rest.strip()))
 
 
-DEEPSEEK = Format("deepseek", (_BEGIN,), (Span(_BEGIN, (_END,), _calls),))
+def _form(template: str) -> CallForm:
+    if "```json" not in template:
+        return CallForm((_BEGIN, _CALL, "{name}", _SEPARATOR), (_CALL_END, _END), name_key="")
+    before = (_BEGIN, _CALL, "function", _SEPARATOR, "{name}\n```json\n")
+    return CallForm(before, ("\n```", _CALL_END, _END), name_key="")
+
+
+DEEPSEEK = Format("deepseek", (_BEGIN,), (Span(_BEGIN, (_END,), _calls),), form=_form)

@@ -33,6 +33,37 @@ def spans_alone(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputPar
 
 
 @dataclass(frozen=True, slots=True)
+class CallForm:
+    """How one call is written, for answers that are made to be calls.
+
+    Parameters
+    ----------
+    before, after : tuple of str
+        Tags and texts around the JSON; ``{name}`` stands for the function's name.
+    name_key : str
+        Key of the name in the JSON; empty where the JSON is the arguments alone.
+    arguments_key : str
+    listed : bool
+        Whether the object stands in a list.
+    """
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+    listed: bool = False
+
+
+HERMES = CallForm(("<tool_call>", "\n"), ("\n", "</tool_call>"))
+
+
+def hermes(template: str) -> CallForm:
+    """Hermes' form, which parsers of several formats know."""
+    del template
+    return HERMES
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """How models write calls.
 
@@ -47,6 +78,8 @@ class Format:
         Spans that are there without functions, too.
     make : callable
         Makes a parser of spans, functions and the prompt.
+    form : callable
+        How a model with this template writes a call.
     """
 
     name: str
@@ -54,6 +87,7 @@ class Format:
     calls: tuple[Span, ...] = ()
     others: tuple[Span, ...] = ()
     make: Callable[[tuple[Span, ...], Tools, str], OutputParser] = spans_alone
+    form: Callable[[str], CallForm] = hermes
 
     def parser(self, template: str, tools: Tools, prompt: str) -> OutputParser:
         """Parser for an answer of a model with this template."""

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from wgpu_backend.output_parsers.calls import Tools, calls_of, typed
-from wgpu_backend.output_parsers.formats import Format
+from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.parts import ToolCall
 from wgpu_backend.output_parsers.spans import Span
 
@@ -100,6 +100,11 @@ def _block(body: str, tools: Tools) -> list[ToolCall]:
     return calls_of(body)
 
 
+def _form(template: str) -> CallForm:
+    """Gemma 3's form, which has JSON; arguments in the others' notation follow no schema."""
+    return CallForm(("```tool_call\n",), ("\n```",))
+
+
 GEMMA = Format(
     "gemma",
     ("<start_function_call>", "<|tool_call>", "<start_of_turn>"),
@@ -108,4 +113,5 @@ GEMMA = Format(
         Span("<|tool_call>", ("<tool_call|>",), _calls),
         Span("```tool_call", ("```",), _block),
     ),
+    form=_form,
 )

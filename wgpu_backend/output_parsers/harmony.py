@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from wgpu_backend.output_parsers.calls import Tools, arguments_of
-from wgpu_backend.output_parsers.formats import Format
+from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.output_parsers.parts import Content, Part, Thinking, ToolCall
 from wgpu_backend.output_parsers.spans import OutputParser, Span
@@ -109,4 +109,9 @@ def _make(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputParser:
     return HarmonyParser()
 
 
-HARMONY = Format("harmony", ("<|channel|>",), make=_make)
+def _form(template: str) -> CallForm:
+    header = (_CHANNEL, "commentary to=functions.{name} ", "<|constrain|>", "json", _MESSAGE)
+    return CallForm(header, name_key="")
+
+
+HARMONY = Format("harmony", ("<|channel|>",), make=_make, form=_form)

@@ -6,7 +6,7 @@ import re
 
 from wgpu_backend.output_parsers.bare_json import JSON
 from wgpu_backend.output_parsers.calls import Tools, arguments_of, calls_of, decoded
-from wgpu_backend.output_parsers.formats import Format
+from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.held import JsonEnd
 from wgpu_backend.output_parsers.parts import ToolCall
 from wgpu_backend.output_parsers.spans import Span
@@ -37,6 +37,10 @@ def _tagged(body: str, tools: Tools) -> list[ToolCall]:
     return [ToolCall(name.strip(), arguments_of(arguments))]
 
 
+def _form(template: str) -> CallForm:
+    return CallForm(arguments_key="parameters")
+
+
 LLAMA = Format(
     "llama",
     ("<|python_tag|>", "<|start_header_id|>"),
@@ -45,4 +49,5 @@ LLAMA = Format(
         Span("<function=", ("</function>",), _tagged),
     ),
     make=JSON.make,
+    form=_form,
 )

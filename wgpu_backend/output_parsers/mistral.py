@@ -7,7 +7,7 @@ A list of JSON objects, or since Mistral Small 3.1 a name and its arguments for 
 from __future__ import annotations
 
 from wgpu_backend.output_parsers.calls import Tools, arguments_of, calls_of
-from wgpu_backend.output_parsers.formats import Format
+from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.parts import ToolCall
 from wgpu_backend.output_parsers.spans import Span
 
@@ -28,4 +28,10 @@ def _each(text: str) -> list[ToolCall]:
     return [ToolCall(name, arguments_of(brace + arguments))]
 
 
-MISTRAL = Format("mistral", (_OPENING,), (Span(_OPENING, ("</s>",), _calls),))
+def _form(template: str) -> CallForm:
+    if "[ARGS]" in template:
+        return CallForm((_OPENING, "{name}", "[ARGS]"), name_key="")
+    return CallForm((_OPENING,), listed=True)
+
+
+MISTRAL = Format("mistral", (_OPENING,), (Span(_OPENING, ("</s>",), _calls),), form=_form)

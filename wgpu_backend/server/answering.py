@@ -9,6 +9,7 @@ from typing import Any
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import fitted
+from wgpu_backend.grammar import Grammar
 from wgpu_backend.output_parsers import (
     Content,
     OutputParser,
@@ -19,6 +20,7 @@ from wgpu_backend.output_parsers import (
     parser_for,
     thinks,
 )
+from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedEngine
@@ -119,10 +121,21 @@ class Answer:
         self.request = _request(loaded, wanted)
         ids = self.request.tokens[-_TAIL:]
         prompt = "" if wanted.messages is None else self._tokenizer.decode(ids, skip_special=False)
+        if wanted.grammar is not None or wanted.must_call:
+            self.request = replace(self.request, grammar=self._grammar(engine, wanted, prompt))
         self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
         if self._texts[0].spells:
             self.request = replace(self.request, stop=())
         self.generation: Generation = engine.submit(self.request)
+
+    def _grammar(self, engine: Engine, wanted: Wanted, prompt: str) -> Grammar | None:
+        """Grammar of the whole answer, with what the model writes around what is asked for."""
+        template = "" if wanted.messages is None else self._template
+        tag = engine.model.grammars.tag
+        setting = Setting(template, prompt, tag, thinks=wanted.think is not False)
+        if wanted.must_call:
+            return call_grammar(wanted.must_call, setting)
+        return wanted.grammar and answer_grammar(wanted.grammar, setting)
 
     def _text(self, wanted: Wanted, prompt: str) -> _Text:
         template = "" if wanted.messages is None else self._template

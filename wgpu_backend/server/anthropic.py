@@ -21,6 +21,7 @@ from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.structured import chosen_tools, response_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish
 
@@ -30,7 +31,7 @@ _COUNTED = {
     "messages": forms.MESSAGES,
     "system": Field((str, list), "a text, or blocks of type text"),
     "tools": forms.TOOLS,
-    "tool_choice": Field((dict,), "type: auto or none"),
+    "tool_choice": Field((dict,), "type: auto, any, none, or tool with its name"),
     "thinking": Field((dict,), "type: enabled, adaptive or disabled"),
     "output_config": Field((dict,), "effort of thinking"),
 }
@@ -83,14 +84,16 @@ def _wanted(fields: Fields) -> Wanted:
         options["stop"] = stops
     if (most := fields.get("max_tokens", int)) is not None:
         options["num_predict"] = most
-    choice = Fields(fields.get("tool_choice", dict) or {}, _CHOICE, "tool_choice.")
-    kind = choice.text("type", "auto")
-    if kind not in ("auto", "none"):
-        raise RequestError(400, f"tool_choice.type: {kind[:40]!r}, needs auto or none")
+    Fields(fields.get("tool_choice", dict) or {}, _CHOICE, "tool_choice.")
+    given = [_tool(tool) for tool in fields.objects("tools")]
+    tools, must_call = chosen_tools(fields.get("tool_choice", dict), given)
+    output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
     return Wanted(
         turns(fields),
         options=options,
-        tools=[] if kind == "none" else [_tool(tool) for tool in fields.objects("tools")],
+        tools=tools,
+        must_call=must_call,
+        grammar=response_grammar(output.get("format", dict), "output_config.format"),
         think=_think(fields),
         truncate=False,
     )
@@ -111,7 +114,6 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 def _think(fields: Fields) -> bool | str:
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
-    output.refuse("format", "structured answers are not supported yet")
     given = fields.get("thinking", dict)
     if given is None or Fields(given, _THINKING, "thinking.").text("type") == "disabled":
         return False

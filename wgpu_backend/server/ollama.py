@@ -20,6 +20,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, seconds_of, until_gone
+from wgpu_backend.server.structured import format_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
@@ -148,12 +149,12 @@ def _turn(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wanted(fields: Fields, messages: list[dict[str, Any]] | None, **more: Any) -> Wanted:  # noqa: ANN401
-    fields.refuse("format", "structured answers are not supported yet")
     top = fields.get("top_logprobs", int)
     logprobs = fields.switch("logprobs", default=False)
     return Wanted(
         messages,
         options=fields.get("options", dict) or {},
+        grammar=format_grammar(fields.get("format", str, dict)),
         think=fields.get("think", bool, str),
         truncate=fields.switch("truncate", default=True),
         shift=fields.switch("shift", default=True),

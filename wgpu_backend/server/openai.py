@@ -24,6 +24,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.ollama import logprobs_of, parts_of
 from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.structured import chosen_tools, response_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Usage
 
@@ -52,7 +53,7 @@ _CHAT = {
     **_COMMON,
     "messages": forms.MESSAGES,
     "tools": forms.TOOLS,
-    "tool_choice": Field((str, dict), "auto or none"),
+    "tool_choice": Field((str, dict), "auto, none, required, or a function"),
     "response_format": Field((dict,), "what the answer has to look like"),
     "max_completion_tokens": forms.MOST,
     "logprobs": Field((bool,), "give log probabilities of tokens"),
@@ -159,19 +160,17 @@ def _bias(fields: Fields) -> dict[int, float]:
 
 
 def _chat_wanted(fields: Fields) -> Wanted:
-    form = Fields(fields.get("response_format", dict) or {}, where="response_format.")
-    if form.text("type", "text") != "text":
-        raise RequestError(400, "response_format: structured answers are not supported yet")
-    choice = fields.get("tool_choice", str, dict) or "auto"
-    if choice not in ("auto", "none"):
-        raise RequestError(400, "tool_choice: needs auto or none; others are not supported yet")
+    choice = fields.get("tool_choice", str, dict)
+    tools, must_call = chosen_tools(choice, fields.objects("tools"))
     logprobs = fields.switch("logprobs", default=False)
     reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
     return Wanted(
         [turn_of(message) for message in fields.objects("messages")],
         options=_options(fields, "max_tokens", "max_completion_tokens"),
-        tools=[] if choice == "none" else fields.objects("tools"),
+        tools=tools,
+        must_call=must_call,
+        grammar=response_grammar(fields.get("response_format", dict), "response_format"),
         think=False if effort == "none" else effort,
         truncate=False,
         logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,

@@ -20,6 +20,7 @@ from wgpu_backend.server.forms import Field
 from wgpu_backend.server.response_items import Items
 from wgpu_backend.server.response_turns import turns
 from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.structured import chosen_tools, response_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of
 from wgpu_backend.serving.results import Finish
 
@@ -36,7 +37,7 @@ _FORM = {
     "temperature": Field((float,), "1 where it is missing", least=0),
     "top_p": Field((float,), least=0, most=1),
     "tools": forms.TOOLS,
-    "tool_choice": Field((str, dict), "auto or none"),
+    "tool_choice": Field((str, dict), "auto, none, required, or a function"),
     "reasoning": Field((dict,), "effort: none, or how much"),
     "text": Field((dict,), "format: what the answer has to look like"),
     "stream": forms.STREAM,
@@ -101,7 +102,7 @@ def _told(fields: Fields) -> dict[str, Any]:
         "tool_choice": fields.get("tool_choice", str, dict) or "auto",
         "parallel_tool_calls": True,
         "reasoning": {"effort": reasoning.get("effort", str), "summary": None},
-        "text": {"format": {"type": "text"}},
+        "text": {"format": _format(fields)},
         "truncation": "disabled",
         "previous_response_id": None,
         "store": False,
@@ -110,17 +111,18 @@ def _told(fields: Fields) -> dict[str, Any]:
     }
 
 
+def _format(fields: Fields) -> dict[str, Any]:
+    text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
+    return text.get("format", dict) or {"type": "text"}
+
+
 def _wanted(fields: Fields) -> Wanted:
     fields.refuse("background", "answers are given at once")
     fields.refuse("previous_response_id", _KEPT)
     fields.refuse("conversation", _KEPT)
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
-    form = Fields(text.get("format", dict) or {}, where="text.format.")
-    if form.text("type", "text") != "text":
-        raise RequestError(400, "text.format: structured answers are not supported yet")
-    choice = fields.get("tool_choice", str, dict) or "auto"
-    if choice not in ("auto", "none"):
-        raise RequestError(400, "tool_choice: needs auto or none; others are not supported yet")
+    given = [_tool(tool) for tool in fields.objects("tools")]
+    tools, must_call = chosen_tools(fields.get("tool_choice", str, dict), given)
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     effort = reasoning.text("effort") or None
     messages = turns(fields)
@@ -129,7 +131,9 @@ def _wanted(fields: Fields) -> Wanted:
     return Wanted(
         messages,
         options=_options(fields),
-        tools=[] if choice == "none" else [_tool(tool) for tool in fields.objects("tools")],
+        tools=tools,
+        must_call=must_call,
+        grammar=response_grammar(text.get("format", dict), "text.format"),
         think=False if effort == "none" else effort,
         truncate=False,
     )

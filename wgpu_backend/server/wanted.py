@@ -19,6 +19,7 @@ from wgpu_backend.errors import (
     StoreError,
     TemplateError,
 )
+from wgpu_backend.grammar import Grammar
 
 RETRY_SECONDS = 1
 _BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError)
@@ -91,6 +92,10 @@ class Wanted:
     choices : int
     ignore_eos : bool
         Go on behind tokens that end a text.
+    grammar : Grammar or None
+        What the text for the user has to be.
+    must_call : sequence of mappings
+        Those of `tools` of which the answer has to call one.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -105,6 +110,8 @@ class Wanted:
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     choices: int = 1
     ignore_eos: bool = False
+    grammar: Grammar | None = None
+    must_call: Sequence[Mapping[str, Any]] = ()
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:

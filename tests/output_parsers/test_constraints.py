@@ -1,0 +1,132 @@
+"""Answers that are made to be calls, or to be JSON behind reasoning, in each format's own way."""
+
+import json
+import random
+
+import pytest
+
+from tests.grammar.walks import allowed, random_text
+from tests.tokenizer.vocabularies import CONTROL, byte_pairs
+from wgpu_backend.errors import OptionError
+from wgpu_backend.grammar import Grammar, GrammarVocabulary
+from wgpu_backend.output_parsers import Content, Thinking, ToolCall, parser_for
+from wgpu_backend.output_parsers.choosing import FORMATS, format_of
+from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
+from wgpu_backend.tokenizer import Tokenizer
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"$ref": "#/$defs/city"}, "days": {"type": "integer", "maximum": 9}},
+    "required": ["city"],
+    "additionalProperties": False,
+    "$defs": {"city": {"enum": ["Oslo", "Bonn"]}},
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}},
+    {"type": "function", "function": {"name": "stop_it"}},
+]
+VARIANTS = {
+    "mistral, with [ARGS]": "[TOOL_CALLS][ARGS]",
+    "deepseek, in code": "<｜tool▁calls▁begin｜> ```json",
+    "command-r, before": "Action: ```json",
+}
+TEMPLATES = {each.name: each.marks[0] if each.marks else "" for each in FORMATS} | VARIANTS
+TAGS = (
+    "<|end|>", "<think>", "</think>", "[TOOL_CALLS]", "<|START_ACTION|>", "<|END_ACTION|>",
+    "<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>",
+)  # fmt: skip
+
+
+def _made(tags):
+    special = [(tag, CONTROL) for tag in ("</s>", *tags)]
+    tokenizer = Tokenizer.from_metadata(byte_pairs(["a b", "t r"], special, eos_token_id=258))
+    return tokenizer, GrammarVocabulary(tokenizer, tokenizer.vocab_size)
+
+
+@pytest.fixture(scope="module", params=[TAGS, ()], ids=["tags are tokens", "tags are text"])
+def made(request):
+    return _made(request.param)
+
+
+def parts_of(template, text, prompt="", tools=TOOLS):
+    parser = parser_for(template, tools=tools, prompt=prompt)
+    return [*parser.push(text), *parser.finish()]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_an_answer_that_has_to_be_a_call_is_one_that_the_parser_reads(made, name):
+    tokenizer, vocabulary = made
+    template = TEMPLATES[name] + " tools"
+    grammar = call_grammar(TOOLS[:1], Setting(template, "", vocabulary.tag, thinks=False))
+    rng = random.Random(2)
+    for _ in range(4):
+        text = random_text(vocabulary, tokenizer, grammar, rng)
+        [call] = [p for p in parts_of(template, text) if not _is_space(p)]
+        assert isinstance(call, ToolCall), text
+        assert call.name == "weather"
+        assert call.arguments["city"] in ("Oslo", "Bonn")
+
+
+def _is_space(part):
+    return isinstance(part, Content) and not part.text.strip()
+
+
+def test_any_of_the_functions_may_be_called(made):
+    tokenizer, vocabulary = made
+    grammar = call_grammar(TOOLS, Setting("<tool_call>", "", vocabulary.tag))
+    rng = random.Random(0)
+    texts = [random_text(vocabulary, tokenizer, grammar, rng, 300) for _ in range(8)]
+    found = [parts_of("<tool_call>", text)[0].name for text in texts if text is not None]
+    assert {*found} == {"weather", "stop_it"}
+
+
+THINKS = "<think> </think> <tool_call>"
+ANSWER = Grammar.json_schema({"enum": ["yes", "no"]})
+
+
+@pytest.mark.parametrize("prompt", ["user\n<think>\n", ""])
+def test_reasoning_may_come_before_the_answer(made, prompt):
+    tokenizer, vocabulary = made
+    grammar = answer_grammar(ANSWER, Setting(THINKS, prompt, vocabulary.tag))
+    thought = "I wonder, {or not}</think>\n\n" if prompt else "<think>So.</think>"
+    for reasoned in [thought] if prompt else [thought, ""]:
+        matcher = vocabulary.matcher(grammar)
+        for token in tokenizer.encode(f'{reasoned}"yes"', add_special=False, parse_special=True):
+            assert token in allowed(matcher.mask())
+            matcher.take(token)
+        assert matcher.ended
+        parts = parts_of(THINKS, f'{reasoned}"yes"', prompt, tools=())
+        assert "".join(p.text for p in parts if isinstance(p, Content)).strip() == '"yes"'
+        assert any(isinstance(p, Thinking) for p in parts) == bool(reasoned)
+
+
+def test_gpt_oss_writes_headers_around_what_was_asked_for():
+    tokenizer, vocabulary = _made(TAGS)
+    template = "<|channel|>"
+    grammar = answer_grammar(ANSWER, Setting(template, "", vocabulary.tag))
+    said = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+    for before in (said, ""):
+        text = f'{before}<|channel|>final<|message|>"no"'
+        matcher = vocabulary.matcher(grammar)
+        for token in tokenizer.encode(text, add_special=False, parse_special=True):
+            matcher.take(token)
+        assert matcher.ended
+        assert json.loads(parts_of(template, text)[-1].text) == "no"
+
+
+def test_grammars_of_the_whole_answer_and_of_no_template_stay_as_they_are(made):
+    setting = Setting(THINKS, "", made[1].tag)
+    whole = Grammar.regex("yes|no")
+    assert answer_grammar(whole, setting) is whole
+    assert answer_grammar(ANSWER, Setting("", "", made[1].tag)) is ANSWER
+    assert answer_grammar(ANSWER, Setting(THINKS, "", made[1].tag, thinks=False)) is ANSWER
+
+
+def test_tools_that_cannot_be_called_are_named(made):
+    setting = Setting("<tool_call>", "", made[1].tag)
+    assert format_of("<tool_call>").name == "qwen"
+    with pytest.raises(OptionError, match="no tools to call"):
+        call_grammar([], setting)
+    with pytest.raises(OptionError, match="a function has no name"):
+        call_grammar([{"type": "function", "function": {}}], setting)
