@@ -117,6 +117,13 @@ def test_responses_and_messages_ask_alike(client):
     assert told["content"][-1]["input"]["city"] in ("Oslo", "Bonn")
 
 
+def test_llama_servers_grammar_and_schema(client):
+    asked = {"model": "tale", "prompt": "A fox", "seed": 3, "n_predict": 200}
+    told = posted(client, "/completion", **asked, grammar='root ::= ("yes" | "no") " indeed"')
+    assert told["content"] in ("yes indeed", "no indeed")
+    assert fits(posted(client, "/completion", **asked, json_schema=SCHEMA)["content"])
+
+
 @pytest.mark.parametrize(
     ("path", "more", "message"),
     [
@@ -132,11 +139,14 @@ def test_responses_and_messages_ask_alike(client):
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
             "'no' is none of the tools",
         ),
+        ("/completion", {"grammar": "root ::= x", "json_schema": {}}, "needs one of the two"),
+        ("/completion", {"grammar": "root ::= (", "json_schema": None}, "gbnf grammar:"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_wrong_is_told(client, path, more, message, stream):
-    body = {"model": "actor", "messages": [USER], "stream": stream, **more}
+    said = {"prompt": "Hi"} if path == "/completion" else {"messages": [USER]}
+    body = {"model": "actor", "stream": stream, **said, **more}
     found = client.post(path, json=body)
     assert found.status_code == 400, found.text
     assert message in found.text.replace("\\", "")

@@ -11,9 +11,12 @@ from wgpu_backend.engine.fitting import fitted
 from wgpu_backend.engine.generation import Session, Stats, pieces
 from wgpu_backend.engine.prompt import Message, Prompter
 from wgpu_backend.engine.sessions import Sessions
+from wgpu_backend.grammar import Grammar, GrammarVocabulary
 from wgpu_backend.tokenizer import Tokenizer
 
 Messages = Sequence[Message] | Message | str
+Format = Grammar | Mapping[str, object] | str
+"""What an answer has to be: a grammar, a JSON schema, or ``json``."""
 
 
 class Answers:
@@ -28,6 +31,8 @@ class Answers:
     tokenizer : Tokenizer
     prompter : Prompter
         Renders conversations.
+    grammars : GrammarVocabulary
+        Fits grammars to the tokens.
     num_ctx : int
         Positions of the context.
     stats : Stats
@@ -36,6 +41,7 @@ class Answers:
 
     tokenizer: Tokenizer
     prompter: Prompter
+    grammars: GrammarVocabulary
     num_ctx: int
     depth: int
     stats: Stats
@@ -53,6 +59,7 @@ class Answers:
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
+        format: Format | None = None,
     ) -> str: ...
     @overload
     def generate(
@@ -65,6 +72,7 @@ class Answers:
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
+        format: Format | None = None,
     ) -> Iterator[str]: ...
     def generate(
         self,
@@ -76,6 +84,7 @@ class Answers:
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
+        format: Format | None = None,
     ) -> str | Iterator[str]:
         """Answer a prompt.
 
@@ -95,6 +104,8 @@ class Answers:
             Most tokens to make; None or negative for as many as the context holds.
         stop : str, iterable of str or None
             Texts that end the answer.
+        format : Grammar, mapping, str or None
+            What the answer has to be: ``"json"``, a JSON schema, or a `Grammar`.
 
         Raises
         ------
@@ -104,6 +115,8 @@ class Answers:
             Streams of other sessions have all of the cache.
         OptionError
             An argument is of the wrong kind, out of range, or unknown.
+        GrammarError
+            `format` is no grammar that can be used, or no token continues the answer.
         BackendError
             The model was closed, or another call took over before the stream was at its end.
         """
@@ -115,7 +128,7 @@ class Answers:
         else:
             messages = [{"role": "system", "content": system}] if system else []
             ids = self.prompter.chat([*messages, {"role": "user", "content": prompt}])
-        return self._answer("generate", ids, how, stream=stream)
+        return self._answer("generate", ids, how, stream=stream, form=format)
 
     @overload
     def chat(
@@ -129,6 +142,7 @@ class Answers:
         tools: Sequence[Mapping[str, object]] | None = None,
         documents: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        format: Format | None = None,
     ) -> str: ...
     @overload
     def chat(
@@ -142,6 +156,7 @@ class Answers:
         tools: Sequence[Mapping[str, object]] | None = None,
         documents: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        format: Format | None = None,
     ) -> Iterator[str]: ...
     def chat(
         self,
@@ -154,6 +169,7 @@ class Answers:
         tools: Sequence[Mapping[str, object]] | None = None,
         documents: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        format: Format | None = None,
     ) -> str | Iterator[str]:
         """Answer a conversation; what the cache holds of it is not computed again.
 
@@ -164,7 +180,7 @@ class Answers:
         ----------
         messages : sequence of mappings
             Each with ``role`` and ``content``; a text alone is what the user says.
-        stream, options, num_predict, stop
+        stream, options, num_predict, stop, format
             See `generate`.
         tools, documents, chat_template_kwargs
             What the model's template may write beside the messages: see `Prompter.chat`.
@@ -188,7 +204,9 @@ class Answers:
             self.num_ctx,
             how.num_predict,
         )
-        return self._answer("chat", found.tokens, how, stream=stream, dropped=found.dropped)
+        return self._answer(
+            "chat", found.tokens, how, stream=stream, dropped=found.dropped, form=format
+        )
 
     def tokens(
         self,
@@ -201,15 +219,27 @@ class Answers:
         return self._streamed("tokens", ids, asked(options, num_predict, None))
 
     def _answer(
-        self, call: str, ids: Sequence[int], how: Asked, *, stream: bool, dropped: int = 0
+        self,
+        call: str,
+        ids: Sequence[int],
+        how: Asked,
+        *,
+        stream: bool,
+        dropped: int = 0,
+        form: Format | None = None,
     ) -> str | Iterator[str]:
-        made = pieces(self._streamed(call, ids, how), self.tokenizer.stream(), how.stop, self.stats)
+        grammar = form if isinstance(form, Grammar) else Grammar.of_format(form)
+        tokens = self._streamed(call, ids, how, grammar)
+        made = pieces(tokens, self.tokenizer.stream(), how.stop, self.stats)
         self.stats.dropped_messages = dropped
         return made if stream else self._session.calls.take(lambda: "".join(made))
 
-    def _streamed(self, call: str, ids: Sequence[int], how: Asked) -> Generator[int]:
+    def _streamed(
+        self, call: str, ids: Sequence[int], how: Asked, grammar: Grammar | None = None
+    ) -> Generator[int]:
+        matcher = None if grammar is None else self.grammars.matcher(grammar)
         stream = self._sessions.stream(
-            self._session, how.options, how.num_predict, self.depth, call
+            self._session, how.options, how.num_predict, self.depth, call, matcher
         )
         self.stats = stream.stats
         return self._sessions.items(self._session, stream.run(ids))

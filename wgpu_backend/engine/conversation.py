@@ -26,6 +26,7 @@ class Conversation(Answers):
         self.model = model
         self.tokenizer = model.tokenizer
         self.prompter = model.prompter
+        self.grammars = model.grammars
         self.num_ctx = model.num_ctx
         self.depth = model.depth
         self.stats = Stats()

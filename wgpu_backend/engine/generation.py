@@ -219,6 +219,9 @@ class TokenStream:
                     f"{stats.tokens} of this stream; streams side by side need a session each: "
                     "model.session()"
                 )
+            if self._sampler.ended:
+                stats.done_reason = "stop"
+                return
             if stats.tokens == self._limit:
                 stats.done_reason = "length"
                 return

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from wgpu_backend.engine.constrained_sampler import ConstrainedSampler
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
+from wgpu_backend.grammar import Matcher
 from wgpu_backend.interrupts import held, uninterrupted
 from wgpu_backend.sample import SamplingOptions
 
@@ -202,13 +204,23 @@ class Sessions:
         self._runner.cache.remove(session.sequence)
 
     def stream(
-        self, session: Session, options: SamplingOptions, limit: int, depth: int, call: str
+        self,
+        session: Session,
+        options: SamplingOptions,
+        limit: int,
+        depth: int,
+        call: str,
+        matcher: Matcher | None = None,
     ) -> TokenStream:
-        """Prepare a stream of a session's tokens."""
+        """Prepare a stream of a session's tokens, which keep to the grammar of a matcher."""
         self.require_open()
         self._require(session)
         serving = self._serving
-        sampler = StepSampler(options, serving.vocabulary, session.sequence * MOST_AHEAD)
+        sampler = (
+            StepSampler(options, serving.vocabulary, session.sequence * MOST_AHEAD)
+            if matcher is None
+            else ConstrainedSampler(options, serving.vocabulary, matcher, serving.ends)
+        )
         return TokenStream(
             self._runner,
             session,

@@ -108,6 +108,11 @@ class StepSampler:
             self._inputs[HISTORY] = self._recent
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing may follow the tokens that were read."""
+        return False
+
+    @property
     def plan(self) -> Plan:
         """How the tokens are chosen."""
         return self._plan

@@ -23,6 +23,7 @@ from wgpu_backend.server.llama_prompts import biases, prompts
 from wgpu_backend.server.ollama import logprobs_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.structured import own_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
@@ -39,7 +40,6 @@ _REFUSED = {
     "dynatemp_range": forms.NUMBER, "dry_multiplier": forms.NUMBER,
     "xtc_probability": forms.NUMBER, "mirostat": forms.WHOLE, "n_indent": forms.WHOLE,
     "t_max_predict_ms": forms.NUMBER, "lora": forms.LIST, "post_sampling_probs": forms.SWITCH,
-    "grammar": forms.TEXT, "json_schema": forms.OBJECT,
 }  # fmt: skip
 _SAMPLING = {
     **forms.without_meaning(
@@ -53,6 +53,8 @@ _SAMPLING = {
     **dict.fromkeys(_WHOLE, forms.WHOLE),
     "model": forms.MODEL_OR_OWN,
     "stream": forms.STREAM,
+    "grammar": Field((str,), "a grammar in GBNF that the text keeps to"),
+    "json_schema": Field((dict,), "a JSON Schema that the text follows"),
     "n_predict": forms.MOST,
     "max_tokens": forms.MOST,
     "n_cmpl": forms.CHOICES,
@@ -180,6 +182,7 @@ def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
         ignore_eos=fields.switch("ignore_eos", default=False),
+        grammar=own_grammar(fields.get("grammar", str), fields.get("json_schema", dict)),
     )
 
 

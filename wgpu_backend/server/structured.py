@@ -23,6 +23,23 @@ def format_grammar(form: object) -> Grammar | None:
     return Grammar.of_format(form)
 
 
+def own_grammar(gbnf: str | None, schema: Mapping[str, Any] | None) -> Grammar | None:
+    """Grammar of llama-server's ``grammar`` or ``json_schema``.
+
+    Raises
+    ------
+    RequestError
+        Both are given.
+    GrammarError
+        The schema is none.
+    """
+    if gbnf and schema is not None:
+        raise RequestError(400, "grammar and json_schema: needs one of the two")
+    if gbnf:
+        return Grammar.gbnf(gbnf)
+    return None if schema is None else _schema(schema, "json_schema")
+
+
 def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | None:
     """Grammar of OpenAI's ``response_format``, or of ``text.format`` of a response.
 

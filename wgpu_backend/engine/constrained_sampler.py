@@ -1,0 +1,73 @@
+"""Tokens of one sequence that keep to a grammar, chosen on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.grammar import Matcher, masked
+from wgpu_backend.grammar.masks import Mask
+from wgpu_backend.ml.executor import Array
+from wgpu_backend.sample import SamplingOptions
+
+
+class ConstrainedSampler(StepSampler):
+    """Chooses among what a grammar allows.
+
+    The mask of a step is made while the device computes it. An `Engine` leaves the choice to the
+    device; here the logits of one sequence are read.
+
+    Parameters
+    ----------
+    options : SamplingOptions
+    vocabulary : int
+    matcher : Matcher
+        At the beginning of its grammar.
+    ends : frozenset of int
+        Tokens that end the text.
+    """
+
+    def __init__(
+        self,
+        options: SamplingOptions,
+        vocabulary: int,
+        matcher: Matcher,
+        ends: frozenset[int],
+    ) -> None:
+        super().__init__(options, vocabulary, on_host=True)
+        self._matcher = matcher
+        self._ends = ends
+        self._threads: ThreadPoolExecutor | None = None
+        self._mask: Future[Mask] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing may follow the tokens that were read."""
+        return self._matcher.ended
+
+    def advance(self) -> None:
+        """Count the step as submitted, and begin its mask."""
+        super().advance()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, "wgpu_backend mask")
+        self._mask = self._threads.submit(self._matcher.mask)
+
+    def token(self, arrays: Sequence[Array]) -> int:
+        """Token of the step, from its logits.
+
+        Raises
+        ------
+        GrammarError
+            No token continues the answer.
+        BackendError
+            The logits are NaN or infinite.
+        """
+        assert self._mask is not None
+        mask = self._mask.result()
+        token = super().token([masked(np.asarray(arrays[0], np.float32), mask[None])])
+        if token not in self._ends:
+            self._matcher.take(token)
+        return token
