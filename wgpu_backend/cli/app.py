@@ -74,6 +74,14 @@ def run(
     ] = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is.")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="Answer in `json`, or by a schema's file."),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option("--grammar", metavar="FILE", help="Keep to a grammar: GBNF, or .lark."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write the answer and what it took as JSON.")
     ] = False,
@@ -89,9 +97,13 @@ def run(
     settings: Settings,
 ) -> int:
     """Answer a prompt, or chat where none is given; piped text comes before the prompt."""
+    from wgpu_backend.cli.formats import grammar_of
     from wgpu_backend.cli.run import Wanted, run
 
-    wanted = Wanted(system, parameters, raw=raw, as_json=as_json, history=not no_history)
+    keeps = grammar_of(form, grammar)
+    wanted = Wanted(
+        system, parameters, raw=raw, as_json=as_json, history=not no_history, grammar=keeps
+    )
     return run((model, prompt), wanted, replace(settings, verbose=verbose))
 
 

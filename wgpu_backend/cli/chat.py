@@ -12,6 +12,7 @@ from wgpu_backend.cli.reply import Reply, say
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import OptionError
+from wgpu_backend.grammar import Grammar
 from wgpu_backend.sample import SamplingOptions
 
 
@@ -41,6 +42,8 @@ class Chat:
         Loads the model again with a context of so many positions.
     warned : bool
         Whether it was said that the oldest messages are left out.
+    grammar : Grammar or None
+        That answers keep to.
     """
 
     model: LanguageModel
@@ -54,6 +57,7 @@ class Chat:
     echo: bool = True
     reopen: Callable[[int], LanguageModel] = field(default=lambda num_ctx: _fixed(num_ctx))
     warned: bool = False
+    grammar: Grammar | None = None
 
     @property
     def templated(self) -> bool:
@@ -97,6 +101,7 @@ class Chat:
             options=self.options,
             num_predict=self.num_predict,
             stop=self.stop,
+            format=self.grammar,
         )
 
     def _continued(self, prompt: str) -> Iterator[str]:
@@ -107,6 +112,7 @@ class Chat:
             options=self.options,
             num_predict=self.num_predict,
             stop=self.stop,
+            format=self.grammar,
         )
 
     def parameters(self) -> dict[str, object]:

@@ -21,6 +21,7 @@ from wgpu_backend.cli.options import Settings
 from wgpu_backend.cli.parameters import Value
 from wgpu_backend.cli.reply import as_json, write_stats
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.grammar import Grammar
 from wgpu_backend.sample import SamplingOptions
 
 
@@ -38,6 +39,8 @@ class Wanted:
         Write the answer and what it took as JSON.
     history : bool
         Keep what is typed in a chat for the next one.
+    grammar : Grammar or None
+        That answers keep to.
     """
 
     system: str = ""
@@ -45,6 +48,7 @@ class Wanted:
     raw: bool = False
     as_json: bool = False
     history: bool = True
+    grammar: Grammar | None = None
 
     def chat(self, opened: Opened, *, verbose: bool) -> Chat:
         """Conversation with a model that is open."""
@@ -59,6 +63,7 @@ class Wanted:
             verbose=verbose,
             echo=not self.as_json,
             reopen=opened.reopen,
+            grammar=self.grammar,
         )
 
 

@@ -1,0 +1,50 @@
+"""What `run` is asked to keep its answers to: `--format` and `--grammar`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.names import regular
+from wgpu_backend.grammar import Grammar
+from wgpu_backend.grammar.grammar import MOST_BYTES
+
+LARK = ".lark"
+
+
+def grammar_of(form: str | None, file: Path | None) -> Grammar | None:
+    """Grammar of ``--format`` or ``--grammar``.
+
+    Parameters
+    ----------
+    form : str or None
+        ``json``, a schema, or the name of a file with one.
+    file : Path or None
+        In GBNF, or in Lark where its name ends in ``.lark``.
+
+    Raises
+    ------
+    UsageError
+        Both are given, or a file is not there.
+    GrammarError
+        It is no schema.
+    """
+    if form is not None and file is not None:
+        raise UsageError("run: --format and --grammar, needs one of the two")
+    if form is not None:
+        inline = form == "json" or form.lstrip().startswith("{")
+        return Grammar.of_format(form if inline else _text("--format", Path(form)))
+    if file is None:
+        return None
+    text = _text("--grammar", file)
+    return Grammar.lark(text) if file.suffix == LARK else Grammar.gbnf(text)
+
+
+def _text(option: str, path: Path) -> str:
+    try:
+        with regular(path).open("rb") as file:
+            return file.read(MOST_BYTES + 1).decode()
+    except FileNotFoundError:
+        raise UsageError(f"{option}: {path}: no such file") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{option}: {path}: no UTF-8") from None
