@@ -59,6 +59,10 @@ ANSWERED = {
     ("GET", "/health"): None,
     ("GET", "/metrics"): None,
     ("GET", "/openapi.json"): None,
+    ("GET", "/page/{name}"): (None, "page.js", 200),
+    ("GET", "/inspect/machine"): None,
+    ("POST", "/inspect/attention"): {"model": "tale", "prompt": "a fox", "layer": 0},
+    ("POST", "/inspect/graph"): {"model": "tale", "tokens": 5},
 }
 
 

@@ -220,3 +220,16 @@ def test_a_lost_device_fails_what_was_under_way(path, full):
     assert gone(worker.pid)
     assert len(lost) == 1
     worker.close()
+
+
+def test_a_worker_is_looked_into_as_a_model_is(worker, model):
+    for what, given in (
+        ("attention", {"tokens": [1, 2, 3], "layer": 0}),
+        ("graphs", {"prompt": 4}),
+        ("memory", {}),
+    ):
+        found, wanted = worker.inspect(what, given), model.inspect(what, given)
+        assert set(found) == set(wanted)
+        assert what != "attention" or found["weights"] == wanted["weights"]
+    with pytest.raises(wb.OptionError, match="layer: 9, the model has 0 to"):
+        worker.inspect("attention", {"tokens": [1], "layer": 9})

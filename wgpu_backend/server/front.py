@@ -44,7 +44,7 @@ def endpoints() -> list[Endpoint]:
 
     return [
         Endpoint("Ollama", "GET", "/", "Whether the server runs; a page for browsers", root),
-        Endpoint("others", "GET", "/page/{name}", "A file of the page", file),
+        Endpoint("page", "GET", "/page/{name}", "A file of the page", file),
     ]
 
 

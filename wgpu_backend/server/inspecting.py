@@ -50,9 +50,9 @@ def endpoints(state: State) -> list[Endpoint]:
             )
 
     return [
-        Endpoint("others", "GET", "/inspect/machine", "Devices, memory and slots", machine),
+        Endpoint("page", "GET", "/inspect/machine", "Devices, memory and slots", machine),
         Endpoint(
-            "others",
+            "page",
             "POST",
             "/inspect/attention",
             "How the tokens of a text attend to each other in a layer",
@@ -60,7 +60,7 @@ def endpoints(state: State) -> list[Endpoint]:
             _ATTENTION,
         ),
         Endpoint(
-            "others",
+            "page",
             "POST",
             "/inspect/graph",
             "Steps of a prompt and of the step after it, before and after fusion",

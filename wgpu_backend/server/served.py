@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,10 @@ class ServedModel(Protocol):
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """How well each text answers a query."""
+        ...
+
+    def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What is to be seen of it, see `LanguageModel.inspect`."""
         ...
 
     def close(self) -> None:

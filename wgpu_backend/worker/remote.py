@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +126,10 @@ class WorkerModel:
         """Score how well each text answers a query; waits. As `LanguageModel.rerank`."""
         given = texts if isinstance(texts, str) else [*texts]
         return _array(self._client.ask("rerank", query=query, texts=given))
+
+    def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What is to be seen of the model; waits. As `LanguageModel.inspect`."""
+        return self._client.ask("inspect", what=what, given=dict(given))[0]["found"]
 
     def close(self) -> None:
         """End the worker; again is harmless."""

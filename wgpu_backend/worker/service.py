@@ -64,6 +64,9 @@ class Service:
             case "rerank":
                 query, texts = message["query"], message["texts"]
                 self._later(self._reading, number, lambda: self._rerank(query, texts))
+            case "inspect":
+                what, given = message["what"], message["given"]
+                self._later(self._reading, number, lambda: self._inspect(what, given))
             case "status":
                 self._later(self._asking, number, self._status)
             case "forget":
@@ -100,6 +103,9 @@ class Service:
     def _rerank(self, query: str, texts: Sequence[str]) -> Answer:
         found = np.asarray(self._model.rerank(query, texts))
         return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+    def _inspect(self, what: str, given: Message) -> Answer:
+        return {"found": self._model.inspect(what, given)}, b""
 
     def _status(self) -> Answer:
         return {"status": asdict(self._of_engine().status())}, b""
