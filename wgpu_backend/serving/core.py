@@ -41,8 +41,7 @@ class Core:
         Whether prefixes are kept and shared.
     deterministic : bool
         Whether passes are always of the same two shapes.
-    drafts : Drafts or None
-        What guesses tokens.
+    drafts : Drafts
 
     Attributes
     ----------
@@ -62,7 +61,7 @@ class Core:
         *,
         reuse: bool,
         deterministic: bool,
-        drafts: Drafts | None = None,
+        drafts: Drafts,
     ) -> None:
         self.inbox: SimpleQueue[Ticket | int | Callable[[], object] | None] = SimpleQueue()
         self.totals = Totals()
@@ -76,14 +75,13 @@ class Core:
         self._drafts = drafts
         self._shapes: SteadyShapes | None = None
         if deterministic:
-            most = 0 if drafts is None else drafts.most
             cache, room = self._runner.cache, model.num_ctx
-            self._shapes = SteadyShapes.of(cache, room, self._budget, slots, most)
+            self._shapes = SteadyShapes.of(cache, room, self._budget, slots, drafts.most)
         self._queue: deque[Completion] = deque()
         self._seats: list[Completion | None] = [None] * slots
         self._under_way: deque[Step] = deque()
         # Guesses go on from tokens that the host knows.
-        self._ahead = min(model.depth, STEPS_AHEAD) if drafts is None else 1
+        self._ahead = 1 if drafts.most else min(model.depth, STEPS_AHEAD)
         self._intake = intake
         self._stopping = False
         self.ending: Exception = BackendError(f"{model.backend.file.path}: the engine was closed")
@@ -132,9 +130,8 @@ class Core:
 
     def _leave(self) -> None:
         """Give back what is kept in the cache, the runner, and the draft model."""
-        if self._drafts is not None:
-            with suppress(BackendError):  # its model was closed
-                self._drafts.close()
+        with suppress(BackendError):  # its model was closed
+            self._drafts.close()
         try:
             self._model.alone(self._prefixes.clear)
             self._model.alone(self._constrained.close)
@@ -227,12 +224,8 @@ class Core:
     def _count(self, gone: Sequence[Completion]) -> None:
         self.totals.add(gone)
         for each in gone:
-            self._forget_draft(each)
+            self._drafts.forget(each)
         self._intake.give_back(len(gone))
-
-    def _forget_draft(self, completion: Completion) -> None:
-        if self._drafts is not None:
-            self._drafts.forget(completion)
 
     def _resume(self) -> None:
         """Let the paused one that came first go on."""
@@ -295,10 +288,9 @@ class Core:
 
     def _guess(self, planned: Planned) -> None:
         """Guess what follows answers, where the pass has columns left."""
-        if self._drafts is None or (self._shapes and self._reads_prompts(planned)):
-            return
-        columns = self._budget if self._shapes is None else self._shapes.answers.tokens
-        self._drafts.guess(planned, columns - sum(count for _, count in planned))
+        if self._shapes is None or not self._reads_prompts(planned):
+            columns = self._budget if self._shapes is None else self._shapes.answers.tokens
+            self._drafts.guess(planned, columns)
 
     def _pending(self, completion: Completion) -> int:
         """Tokens that it could compute now, and has positions for."""
@@ -317,7 +309,7 @@ class Core:
         else:
             cache.remove(sequence, keep)  # what stays is read again
         completion.drop(keep, end, cache.length(sequence))
-        self._forget_draft(completion)
+        self._drafts.forget(completion)
 
     def _submit(self, planned: Planned) -> Step | None:
         """Submit a pass; where there is no room, others give theirs."""
@@ -369,7 +361,7 @@ class Core:
     def _read(self, step: Step) -> None:
         for each, error in step.read():
             self._fail(each, error)
-        if self._drafts is not None:
+        if self._drafts.most:
             cut_back(self._runner.cache, step.chosen)
 
     # Failures.

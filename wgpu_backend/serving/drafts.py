@@ -46,26 +46,30 @@ class Drafts:
 
     Parameters
     ----------
-    drafter : Drafter
+    drafter : Drafter or None
+        None where nothing is guessed.
     most : int
-        Tokens guessed behind each at once.
+        Tokens guessed behind each at once; 0 without a drafter.
     """
 
-    def __init__(self, drafter: Drafter, most: int) -> None:
+    def __init__(self, drafter: Drafter | None = None, most: int = 0) -> None:
         self.most = most
         self._drafter = drafter
 
-    def guess(self, planned: Sequence[tuple[Completion, int]], spare: int) -> None:
-        """Guess behind each choice that makes tokens; `spare` columns in all.
+    def guess(self, planned: Sequence[tuple[Completion, int]], columns: int) -> None:
+        """Guess behind each choice that makes tokens.
 
         Parameters
         ----------
         planned : sequence of (Completion, int)
             Choices of a pass, and how many tokens each has in it.
-        spare : int
-            Columns that the pass has left.
+        columns : int
+            That the pass may have, with those planned.
         """
+        if self._drafter is None:
+            return
         open_to = [each for each, _ in planned if each.guessable]
+        spare = columns - sum(count for _, count in planned)
         share = min(self.most, spare // max(len(open_to), 1))
         wanted = [(each, min(share, each.guessable)) for each in open_to] if share > 0 else []
         if not wanted:
@@ -76,11 +80,13 @@ class Drafts:
 
     def forget(self, completion: Completion) -> None:
         """Take in that a choice has ended, or other tokens stand before what it has."""
-        self._drafter.forget(completion)
+        if self._drafter is not None:
+            self._drafter.forget(completion)
 
     def close(self) -> None:
         """Give up what is kept."""
-        self._drafter.close()
+        if self._drafter is not None:
+            self._drafter.close()
 
 
 def dropped(planned: Sequence[tuple[Completion, int]]) -> bool:
@@ -94,7 +100,7 @@ def dropped(planned: Sequence[tuple[Completion, int]]) -> bool:
 def cut_back(cache: Cache, completions: Sequence[Completion]) -> None:
     """Have the cache forget tokens that were guessed wrong."""
     for each in completions:
-        if cache.length(each.sequence) <= each.sent:
+        if each.ahead or cache.length(each.sequence) <= each.sent:
             continue
         try:
             each.sent = cache.remove(each.sequence, each.sent)

@@ -103,7 +103,7 @@ class Engine:
         if deterministic:
             _require_steady(model)
         guessed = within("draft_tokens", draft_tokens, MOST_AHEAD - 1)
-        drafts = None if draft is None else Drafts(_drafter(draft, model), guessed)
+        drafts = Drafts() if draft is None else Drafts(_drafter(draft, model), guessed)
         self.model = model
         name = str(model.backend.file.path)
         self._ids = count(1)
