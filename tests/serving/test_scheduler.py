@@ -42,4 +42,6 @@ def test_who_makes_tokens_always_gets_one(pending, budget):
 
 
 def test_a_short_prompt_is_read_in_its_first_step_beside_a_long_one_and_seven_answers():
-    assert step_shares([4096, 40, *[1] * 7], 256) == [209, 40, *[1] * 7]
+    assert step_shares([4096, 40, *[1] * 7], 256) == [81, 40, *[1] * 7]
+    assert step_shares([4096, 4096, *[1] * 7], 256) == [125, 124, *[1] * 7]
+    assert step_shares([4096, 127, 1], 256) == [128, 127, 1]

@@ -54,7 +54,8 @@ def step_shares(pending: Sequence[int], budget: int) -> list[int]:
     """Tokens that each request computes in a step.
 
     A request that makes tokens has one pending, which it always gets, so that it never waits for
-    those that still read their prompts; these share what is left.
+    those that still read their prompts; these share what is left. Where some prompts end in the
+    step, whose first tokens wait for it, longer ones have less, and the step is half as long.
 
     Parameters
     ----------
@@ -66,6 +67,17 @@ def step_shares(pending: Sequence[int], budget: int) -> list[int]:
     making = [count if count == 1 else 0 for count in pending]
     given = fair_shares(making, budget)
     reading = [count if count > 1 else 0 for count in pending]
-    for i, count in enumerate(fair_shares(reading, budget - sum(given))):
+    for i, count in enumerate(_brief_shares(reading, budget - sum(given), budget // 2)):
         given[i] += count
     return given
+
+
+def _brief_shares(reading: Sequence[int], budget: int, spared: int) -> list[int]:
+    """Share a budget equally; `spared` less where some end, if those leave as much."""
+    given = fair_shares(reading, budget)
+    ending = [count if count == given[i] else 0 for i, count in enumerate(reading)]
+    longer = [0 if count else reading[i] for i, count in enumerate(ending)]
+    left = budget - sum(ending) - spared
+    if not any(ending) or left < 1:
+        return given
+    return [a + b for a, b in zip(ending, fair_shares(longer, left), strict=True)]
