@@ -42,13 +42,18 @@ def test_a_model_is_made_listed_shown_run_copied_and_removed(cli: Cli, library: 
     assert cli("rm", "tale").err == "wgpu-backend: model 'tale:latest' not found\n"
 
 
-def test_a_model_is_pulled(cli: Cli, library: Path) -> None:
+def test_a_model_is_pulled_and_pushed(cli: Cli, library: Path) -> None:
     with Registry(bundled().read_bytes(), b'{"num_predict": 2}') as registry:
         assert cli("pull", registry.name).code == FAILED
         done = cli("pull", registry.name, "--insecure")
         assert done.code == 0, done.err
         name = registry.name.removeprefix("http://")
-    assert done.err.endswith("writing manifest\nwgpu-backend: success\n")
+        assert done.err.endswith("writing manifest\nwgpu-backend: success\n")
+        registry.blobs.clear()
+        assert cli("push", registry.name).code == FAILED
+        pushed = cli("push", registry.name, "--insecure")
+        assert pushed.err.endswith("pushing manifest\nwgpu-backend: success\n"), pushed.err
+        assert bundled().read_bytes() in registry.blobs.values()
     answer = cli("run", name, "Once", "--device", "cpu", "--json")
     assert json.loads(answer.out)["eval_count"] == 2
 

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
 
 KIND = "application/vnd.ollama.image."
 
@@ -29,6 +30,9 @@ class Registry:
         self.fault = ""
         self.asked: list[str] = []
         self.sent: Counter[str] = Counter()
+        self.uploads: dict[str, bytes] = {}
+        self.taken: dict[str, bytes] = {}  # manifests by path
+        self.etags: list[str] = []
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
 
@@ -50,12 +54,75 @@ class Registry:
             def log_message(self, *_: object) -> None: ...
 
             def do_GET(self) -> None:
-                if self.path == "/v2/me/model/manifests/tag":
+                number = self.path.partition("?")[0].rpartition("/")[2]
+                if "/uploads/" in self.path and number in registry.uploads:
+                    last = max(len(registry.uploads[number]) - 1, 0)
+                    self.answer(204, b"", location=self.path, have=f"0-{last}")
+                elif self.path == "/v2/me/model/manifests/tag":
                     self.answer(200, registry.manifest)
                 elif (digest := self.path.rpartition("/")[2]) in registry.blobs:
                     self.blob(digest, registry.blobs[digest])
                 else:
                     self.answer(404, b"{}")
+
+            def do_HEAD(self) -> None:
+                found = self.path.rpartition("/")[2] in registry.blobs
+                self.answer(200 if found else 404, b"")
+
+            def do_POST(self) -> None:
+                if registry.fault == "no account":
+                    self.answer(401, b'{"errors": [{"message": "who are you"}]}')
+                    return
+                number = str(len(registry.uploads))
+                registry.uploads[number] = b""
+                self.located(202, f"/v2/me/model/blobs/uploads/{number}?state=a%20b")
+
+            def located(self, status: int, location: str) -> None:
+                self.answer(status, b"", location=location)
+
+            def do_PATCH(self) -> None:
+                place = self.path.partition("?")[0]
+                number = place.rpartition("/")[2]
+                size, have = int(self.headers["Content-Length"]), registry.uploads[number]
+                start, _, end = self.headers["Content-Range"].partition("-")
+                registry.asked.append(f"PATCH {start}-{end}")
+                if registry.fault == "storage":
+                    self.rfile.read(size)
+                    self.answer(307, b"", location=f"/storage/{number}", upload=place)
+                    return
+                if registry.fault == "cut once" and not registry.sent["PATCH"]:
+                    registry.sent["PATCH"] += 1
+                    registry.uploads[number] = have + self.rfile.read(size // 2)
+                    self.close_connection = True
+                    return
+                data = self.rfile.read(size)
+                if int(start) != len(have) or int(end) != int(start) + size - 1:
+                    self.answer(416, b"")
+                    return
+                if registry.fault == "busy" and not registry.sent["PATCH"]:
+                    registry.sent["PATCH"] += 1
+                    self.answer(503, b"")
+                    return
+                registry.uploads[number] = have + data
+                self.located(202, place)
+
+            def do_PUT(self) -> None:
+                place, _, query = self.path.partition("?")
+                data = self.rfile.read(int(self.headers["Content-Length"]))
+                number = place.rpartition("/")[2]
+                if "/manifests/" in place:
+                    registry.taken[place] = data
+                elif place.startswith("/storage/"):
+                    registry.uploads[number] += data
+                else:
+                    given = parse_qs(query)
+                    registry.etags += given.get("etag", [])
+                    [digest], content = given["digest"], registry.uploads.pop(number)
+                    if hashlib.sha256(content).hexdigest() != digest.removeprefix("sha256:"):
+                        self.answer(400, b'{"errors": [{"message": "other bytes"}]}')
+                        return
+                    registry.blobs[digest] = content
+                self.answer(201, b"")
 
             def blob(self, digest: str, content: bytes) -> None:
                 asked = self.headers.get("Range", "")
@@ -81,8 +148,15 @@ class Registry:
                     return
                 self.answer(206, part, length, f"bytes {start}-{end - 1}/{len(content)}")
 
-            def answer(self, status: int, body: bytes, length: int = -1, part: str = "") -> None:
+            def answer(
+                self, status: int, body: bytes, length: int = -1, part: str = "",
+                location: str = "", have: str = "", upload: str = "",
+            ) -> None:  # fmt: skip
                 self.send_response(status)
+                named = {"Location": location, "Range": have, "Docker-Upload-Location": upload}
+                for name, value in named.items():
+                    if value:
+                        self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body) if length < 0 else length))
                 if part:
                     self.send_header("Content-Range", part)

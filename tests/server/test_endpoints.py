@@ -24,7 +24,7 @@ ANSWERED = {
     ("POST", "/api/show"): {"model": "tale"},
     ("POST", "/api/copy"): {"source": "tale", "destination": "twin"},
     ("DELETE", "/api/delete"): {"model": "twin"},
-    ("POST", "/api/push"): ({"model": "tale"}, None, 501),
+    ("POST", "/api/push"): ({"model": "none"}, None, 404),
     ("POST", "/api/pull"): {"model": "http://localhost/library/none"},
     ("POST", "/api/create"): {"model": "made", "from": "tale"},
     ("HEAD", "/api/blobs/{digest}"): (None, STORY, 200),

@@ -152,7 +152,7 @@ def test_embeddings_of_both(client):
             400,
             "think",
         ),
-        ("/api/push", {"model": "tale"}, 501, "push"),
+        ("/api/push", {"model": "no"}, 404, "not found"),
         ("/api/show", {"model": "no"}, 404, "not found"),
         ("/api/copy", {"source": "no", "destination": "b"}, 404, "not found"),
         ("/api/create", {"model": "a", "from": "/etc/passwd"}, 400, "model name"),
@@ -257,6 +257,11 @@ def test_models_are_made_copied_pulled_and_deleted(client):
         refused = lines(client.post("/api/pull", json={"model": registry.name}))
         assert "http is not encrypted" in refused[-1]["error"]
         gone = registry.name.removeprefix("http://")
+        registry.blobs.clear()
+        pushed = lines(client.post("/api/push", json=body))
+        assert pushed[-1] == {"status": "success"}
+        assert {"status", "digest", "total", "completed"} == set(pushed[1])
+        assert digest in registry.blobs
     for name in ("new", "newer", gone):
         assert client.request("DELETE", "/api/delete", json={"model": name}).status_code == 200
     assert client.request("DELETE", "/api/delete", json={"model": "new"}).status_code == 404

@@ -16,7 +16,7 @@ def add_library(app: typer.Typer) -> None:
     app.command("list")(list_)
     app.command("ls", hidden=True)(list_)
     app.command()(opens_a_model(serve))
-    for command in (pull, cp, rm, ps, stop):
+    for command in (pull, push, cp, rm, ps, stop):
         app.command()(command)
 
 
@@ -41,6 +41,21 @@ def pull(
     from wgpu_backend.cli.pulling import pull_model
 
     pull_model(name, insecure=insecure)
+
+
+def push(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Says where to: host/namespace/model:tag.")
+    ],
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow a registry at http://.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Bring a model of the store to a registry; what that has is not sent again."""
+    from wgpu_backend.cli.pulling import push_model
+
+    push_model(name, insecure=insecure)
 
 
 def cp(

@@ -1,4 +1,4 @@
-"""`wgpu-backend pull`: a model of a registry, with a bar for each of its files."""
+"""`wgpu-backend pull` and `push`: a model of a registry, with a bar for each of its files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.library import open_store
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import STREAMS, Progress, PullCancelled, Puller
+from wgpu_backend.model_store.push import PushCancelled, Pusher
 
 STREAMS_VARIABLE = "OLLAMA_MAX_TRANSFER_STREAMS"
 
@@ -37,6 +38,25 @@ def pull_model(name: str, *, insecure: bool) -> None:
         try:
             puller.pull(parsed)
         except PullCancelled:
+            raise KeyboardInterrupt from None
+
+
+def push_model(name: str, *, insecure: bool) -> None:
+    """Bring a model to the registry that its name says.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The user called it off; what is there is not sent again.
+    """
+    parsed = ModelName.parse(name)
+    with Interrupts() as interrupts, _bars() as told:
+        pusher = Pusher(
+            open_store(), insecure=insecure, told=told, cancelled=lambda: interrupts.asked
+        )
+        try:
+            pusher.push(parsed)
+        except PushCancelled:
             raise KeyboardInterrupt from None
 
 

@@ -157,7 +157,7 @@ class Puller:
         return entry
 
     def _manifest(self, client: httpx2.Client, name: ModelName) -> Manifest:
-        url = f"{_base(name)}/manifests/{name.tag}"
+        url = f"{address_of(name)}/manifests/{name.tag}"
         response = self._asked(client, url)
         if response.status_code in (400, 401, 404):
             raise ModelNotFound(f"{name}: {name.host} has no such model")
@@ -193,7 +193,7 @@ class Puller:
         locks.mkdir(exist_ok=True)
         with FileLock(locks / path.name):
             if not self._store.has(layer):
-                url = f"{_base(name)}/blobs/{layer.digest}"
+                url = f"{address_of(name)}/blobs/{layer.digest}"
                 try:
                     self._fetched(client, url, layer, path, self._part_sizes)
                 except _NoRanges:
@@ -296,7 +296,8 @@ class Puller:
             part.save()
 
 
-def _base(name: ModelName) -> str:
+def address_of(name: ModelName) -> str:
+    """Where a registry has a model."""
     return f"{name.scheme}://{name.host}/v2/{name.namespace}/{name.model}"
 
 

@@ -22,6 +22,7 @@ from wgpu_backend.model_store.manifest import digest_hex
 from wgpu_backend.model_store.modelfile import Modelfile, write_modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import Progress, Puller
+from wgpu_backend.model_store.push import Pusher
 from wgpu_backend.model_store.store import Entry
 from wgpu_backend.model_store.stored import Stored, create, details
 from wgpu_backend.output_parsers import calls_tools, thinks
@@ -106,13 +107,9 @@ def _changes(state: State) -> list[Endpoint]:
         await _received(state, request, path)
         return Response(status_code=201)
 
-    async def push(_: Request, __: Fields) -> Response:
-        raise RequestError(501, "push is not supported")
-
     return [
         Endpoint("Ollama", "POST", "/api/copy", "Give a model another name", copy, _COPY),
         Endpoint("Ollama", "DELETE", "/api/delete", "Remove a model", delete, _NAMES),
-        Endpoint("Ollama", "POST", "/api/push", "Bring a model to a registry", push, _PULL),
         Endpoint("Ollama", "HEAD", "/api/blobs/{digest}", "Whether there is a blob", blob),
         Endpoint("Ollama", "POST", "/api/blobs/{digest}", "Take in a blob", blob),
     ]
@@ -132,6 +129,19 @@ def _long(state: State) -> list[Endpoint]:
 
         return await _worked(work, fields)
 
+    async def push(_: Request, fields: Fields) -> Response:
+        name = ModelName.parse(fields.text("model") or fields.required("name"))
+        insecure = fields.switch("insecure", default=False)
+        await run_in_threadpool(state.store.entry, name)  # what is not there has a status
+
+        def work(tell: Tell, stop: threading.Event) -> None:
+            def told(progress: Progress) -> None:
+                tell(_progress(progress))
+
+            Pusher(state.store, insecure=insecure, told=told, cancelled=stop.is_set).push(name)
+
+        return await _worked(work, fields)
+
     async def make(_: Request, fields: Fields) -> Response:
         name = ModelName.parse(fields.text("model") or fields.required("name"))
         wanted = _modelfile(state, fields)
@@ -143,6 +153,7 @@ def _long(state: State) -> list[Endpoint]:
 
     return [
         Endpoint("Ollama", "POST", "/api/pull", "Bring a model here", pull, _PULL, _LINES),
+        Endpoint("Ollama", "POST", "/api/push", "Bring a model to a registry", push, _PULL, _LINES),
         Endpoint("Ollama", "POST", "/api/create", "Make a model", make, _CREATE, _LINES),
     ]
 

@@ -31,7 +31,7 @@ function listed(steps) {
       make("td", { className: "number" }, shape(step), make("div", { className: "quiet" },
         step.nbytes ? bytes(step.nbytes) : `into ${step.place}`))));
   });
-  return make("table", { className: "steps" }, make("thead", {}, make("tr", {},
+  return make("table", { className: "steps listed" }, make("thead", {}, make("tr", {},
     ...["", "Step and what it reads", "Result"].map((name) => make("th", { scope: "col" }, name)))), body);
 }
 
