@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,11 +162,12 @@ class Completion:
         self._seated = time.perf_counter()
 
     @property
-    def refusal(self) -> BaseException | None:
+    def refusal(self) -> Exception | None:
         """Why its grammar cannot be used."""
         matcher = self.ticket.matcher
         done = matcher is not None and matcher.done() and not matcher.cancelled()
-        return matcher.exception() if matcher is not None and done else None
+        error = matcher.exception() if matcher is not None and done else None
+        return cast("Exception | None", error)
 
     @property
     def constrained(self) -> bool:

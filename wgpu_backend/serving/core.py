@@ -118,10 +118,9 @@ class Core:
                 break
             except BackendError as failure:
                 self._fail_all(failure)
-            except Exception as failure:
-                told = f"the engine failed: {type(failure).__name__}: {failure}"
-                self.ending = BackendError(told)
-                self.ending.__cause__ = failure
+            except Exception as error:
+                self.ending = BackendError(f"the engine failed: {type(error).__name__}: {error}")
+                self.ending.__cause__ = error
                 break
         self._intake.close()
         self._fail_all(self.ending)
