@@ -225,7 +225,8 @@ def test_embeddings_need_leave_and_have_openais_shape(path, llama):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"grammar": "root ::= x"}, "no grammars yet"),
+        ({"grammar": "root ::= x"}, "gbnf grammar: "),
+        ({"grammar": 5}, "needs a LlamaGrammar"),
         ({"tfs_z": 0.5}, "tail-free"),
         ({"suffix": "x"}, "no tokens of filling"),
         ({"logit_bias": {10**6: 1.0}}, "vocabulary has"),
@@ -240,15 +241,38 @@ def test_arguments_that_change_answers_are_refused(path):
     for wrong in ({"rope_freq_base": 1e6}, {"draft_model": 1}, {"n_thread": 3}, {"type_k": 8}):
         with pytest.raises(OptionError):
             Llama(path, device="cpu", **wrong)
-    with pytest.raises(OptionError, match="no grammars"):
-        LlamaGrammar.from_string("root ::= x")
 
 
-def test_forms_of_answers_need_grammars(llama):
+def test_texts_keep_to_a_grammar(llama, tmp_path):
+    (tmp_path / "a.gbnf").write_text('root ::= "fox" | "owl"')
+    given = (
+        LlamaGrammar.from_string('root ::= "fox" | "owl"'),
+        LlamaGrammar.from_file(str(tmp_path / "a.gbnf")),
+    )
+    for grammar in given:
+        made = llama(PROMPT, grammar=grammar, seed=1, temperature=1.5, repeat_penalty=1.2)
+        assert made["choices"][0]["text"] in ("fox", "owl")
+        assert made["choices"][0]["finish_reason"] == "stop"
+    schema = LlamaGrammar.from_json_schema('{"enum": [1, 22, "three"]}')
+    assert text(llama(PROMPT, grammar=schema, temperature=0.0)) in ("1", "22", '"three"')
+    with pytest.raises(OptionError, match=r"no\.gbnf"):
+        LlamaGrammar.from_file(str(tmp_path / "no.gbnf"))
+
+
+def test_answers_have_the_form_that_is_asked_for(llama):
     messages = [{"role": "user", "content": "x"}]
-    for form in ({"response_format": {"type": "json_object"}}, {"tool_choice": "required"}):
-        with pytest.raises(OptionError, match="no grammars"):
-            llama.create_chat_completion(messages, **form)
+    asked = {"messages": messages, "seed": 2, "max_tokens": 100}
+    form = {"type": "json_object", "schema": {"enum": ["yes", "no"]}}
+    made = llama.create_chat_completion(**asked, response_format=form)
+    assert made["choices"][0]["message"]["content"] in ('"yes"', '"no"')
+    made = llama.create_chat_completion(
+        **{**asked, "max_tokens": 4}, response_format={"type": "json_object"}
+    )
+    assert made["choices"][0]["message"]["content"].startswith("{")
+    with pytest.raises(OptionError, match="needs text, json_object"):
+        llama.create_chat_completion(**asked, response_format={"type": "yaml"})
+    with pytest.raises(OptionError, match="tool_choice: calls of functions"):
+        llama.create_chat_completion(**asked, tool_choice="required")
 
 
 def test_prompts_that_do_not_fit_are_refused(llama):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.builders import tiny_model
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.errors import BackendError, OptionError
+from wgpu_backend.errors import BackendError, GrammarError, OptionError
 from wgpu_backend.llama import Model, SamplerChain
 from wgpu_backend.llama.samplers import Choice
 from wgpu_backend.sample import Sampler, SamplingOptions
@@ -109,13 +110,35 @@ def test_the_same_seed_draws_the_same_and_a_clone_goes_on_alike():
     assert chain.get_seed() == 3
 
 
+def test_a_grammar_rules_out_what_does_not_fit_from_the_first_choice_on(tmp_path):
+    with Model(tiny_model(tmp_path / "model.gguf"), vocab_only=True) as model:
+        digits = 'root ::= [0-9] "."'
+        chain = SamplerChain().add_grammar(model, digits).add_top_k(5).add_dist(3)
+        logits = np.random.default_rng(0).standard_normal(model.n_vocab()).astype("f4")
+        chain.accept_all(model.tokenize("a prompt"))
+        first = chain.choose(logits)
+        assert model.token_to_piece(first).isdigit()
+        twin = chain.clone()
+        for each in (chain, twin):
+            each.accept(first)
+            assert model.token_to_piece(each.choose(logits)) == b"."
+            each.accept(each.choose(logits))
+        end = chain.choose(logits)
+        assert model.is_eog(end)
+        chain.accept(end)
+        chain.reset()
+        assert model.token_to_piece(chain.choose(logits)).isdigit()
+        ends = np.zeros(model.n_vocab(), "f4")
+        late = SamplerChain().add_top_k(1).add_grammar(model, 'root ::= "~"').add_greedy()
+        with pytest.raises(GrammarError, match="before samplers that drop"):
+            late.choose(ends)
+
+
 def test_what_cannot_choose_says_so():
     with pytest.raises(BackendError, match="add greedy or dist last"):
         SamplerChain().add_top_k(3).choose(np.zeros(4))
     with pytest.raises(BackendError, match="not finite"):
         SamplerChain().add_greedy().choose([np.nan, 1.0])
-    with pytest.raises(OptionError, match="none yet"):
-        SamplerChain().add_grammar("root ::= x")
     with pytest.raises(OptionError, match="in front of samplers"):
         SamplerChain().add_top_k(3).add_logit_bias({1: 2}).add_greedy().choose(np.zeros(4))
     with pytest.raises(OptionError, match="token 9, the vocabulary has 4"):

@@ -28,11 +28,11 @@ from wgpu_backend.llama.chain import SamplerChain
 from wgpu_backend.llama.context import Aborted, Context
 from wgpu_backend.llama.drop_in import Llama
 from wgpu_backend.llama.drop_in_state import LlamaRAMCache, LlamaState
+from wgpu_backend.llama.grammar import LlamaGrammar
 from wgpu_backend.llama.memory import Memory
 from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.perf import Perf, log_set
 from wgpu_backend.llama.processors import (
-    LlamaGrammar,
     LogitsProcessorList,
     MinTokensLogitsProcessor,
     StoppingCriteriaList,

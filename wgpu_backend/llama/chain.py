@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from wgpu_backend.errors import BackendError, OptionError
 from wgpu_backend.llama.context import Context
 from wgpu_backend.llama.dry import BREAKERS, Dry
+from wgpu_backend.llama.grammar import GrammarSampler, grammar_of
 from wgpu_backend.llama.mirostat import XTC, Mirostat, MirostatV2
 from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.samplers import (
@@ -166,15 +166,22 @@ class SamplerChain(Sampler):
         """Have a function change all logits."""
         return self.add(Custom(change))
 
-    def add_grammar(self, *_: object) -> NoReturn:
-        """Fail: there are no grammars yet.
+    def add_grammar(self, model: Model, grammar: object) -> SamplerChain:
+        """Keep what a grammar lets come next; belongs in front of samplers that drop tokens.
+
+        Parameters
+        ----------
+        model : Model
+        grammar : LlamaGrammar, Grammar, or str
+            A text is in GBNF.
 
         Raises
         ------
-        OptionError
-            Always.
+        GrammarError
+            It cannot be used.
         """
-        raise OptionError("grammar: this package has none yet; check the text that was made")
+        ends = model.tokenizer.eog_ids
+        return self.add(GrammarSampler(model.grammars, grammar_of(grammar), ends))
 
     def get_seed(self) -> int:
         """Seed of the last sampler that draws; 0xFFFFFFFF where none does."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import OptionError
 from wgpu_backend.llama.completion import Completions
-from wgpu_backend.llama.processors import LogitsProcessor, LogitsProcessorList, no_grammar
+from wgpu_backend.llama.grammar import response_grammar
+from wgpu_backend.llama.processors import LogitsProcessor, LogitsProcessorList
 
 Json = dict[str, Any]
 _log = logging.getLogger("wgpu_backend.llama")
@@ -115,7 +116,9 @@ class ChatCompletions(Completions):
         TemplateError
             The template refuses the messages.
         OptionError
-            An answer of a form is asked for, which needs a grammar.
+            A call of a function is asked for.
+        GrammarError
+            A grammar or a schema cannot be used.
         """
         options: Json = {
             "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p,
@@ -134,6 +137,7 @@ class ChatCompletions(Completions):
             told = {"logprobs": logprobs, "top_logprobs": top_logprobs}
             return self.chat_handler(llama=self, messages=messages, **asked, **options, **told)
         _require_free(asked)
+        options["grammar"] = grammar if grammar is not None else response_grammar(response_format)
         tokens = self._prompter().chat(conversation(messages), tools=tools)
         count = (top_logprobs or 0) if logprobs else None
         made = self.create_completion(tokens, logprobs=count, **options)
@@ -167,20 +171,25 @@ class ChatCompletions(Completions):
 
 
 def _require_free(asked: Json) -> None:
-    """Refuse answers of a form, which only a grammar brings about.
+    """Refuse what asks for calls, which are not told apart here.
 
     Raises
     ------
     OptionError
         One is asked for.
     """
-    if asked["functions"] or asked["function_call"] not in (None, "none", "auto"):
-        no_grammar("functions")
-    if asked["tool_choice"] not in (None, "none", "auto"):
-        no_grammar("tool_choice")
-    form: Mapping[str, Any] = asked["response_format"] or {}
-    if form.get("type", "text") != "text":
-        no_grammar("response_format")
+    for name in ("function_call", "tool_choice"):
+        if asked[name] not in (None, "none", "auto"):
+            _refuse(name)
+    if asked["functions"]:
+        _refuse("functions")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise OptionError(
+        f"{name}: calls of functions are not told apart here; ask for the arguments with a "
+        "response_format, or serve the model with `wgpu-backend serve`"
+    )
 
 
 def _logprobs(told: Json | None) -> Json | None:

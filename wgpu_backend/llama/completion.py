@@ -21,7 +21,6 @@ from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.llama.drop_in_state import LlamaState
 from wgpu_backend.llama.drop_in_steps import Steps
 from wgpu_backend.llama.logprobs import Logprobs, log_softmax
-from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.processors import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from wgpu_backend.llama.samplers import DEFAULT_SEED
 
@@ -93,11 +92,6 @@ class Completions(Steps):
 
     model_path: str
     cache: Any
-
-    @property
-    @abstractmethod
-    def model(self) -> Model:
-        """The model."""
 
     @abstractmethod
     def save_state(self) -> LlamaState:

@@ -13,12 +13,12 @@ from wgpu_backend.llama.batch import Batch
 from wgpu_backend.llama.chain import SamplerChain
 from wgpu_backend.llama.context import Context
 from wgpu_backend.llama.drop_in_options import require_neutral_sampling
+from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.processors import (
     Ids,
     LogitsProcessor,
     LogitsProcessorList,
     StoppingCriteria,
-    no_grammar,
 )
 
 Scores = NDArray[np.single]
@@ -43,6 +43,11 @@ class Steps(ABC):
     _logits_all: bool
     _requires_eval: bool
     _rows: list[Scores | None]
+
+    @property
+    @abstractmethod
+    def model(self) -> Model:
+        """The model."""
 
     @property
     @abstractmethod
@@ -187,14 +192,14 @@ class Steps(ABC):
     ) -> SamplerChain:
         """Samplers in llama-cpp-python's order."""
         require_neutral_sampling(tfs_z, penalize_nl)
-        if grammar is not None:
-            no_grammar("grammar")
         chain = SamplerChain()
         if processor is not None:
             chain.add_custom(lambda logits: processor(self.input_ids[: self.n_tokens], logits))
         chain.add_penalties(
             self.last_n_tokens_size, repeat_penalty, frequency_penalty, presence_penalty
         )
+        if grammar is not None:
+            chain.add_grammar(self.model, grammar)
         if temp < 0:
             return chain.add_dist(self._seed)
         if temp == 0:

@@ -1,14 +1,11 @@
-"""Lists of functions that change logits and end generations, and what waits for grammars."""
+"""Lists of functions that change logits and end generations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-
-from wgpu_backend.errors import OptionError
 
 Ids = NDArray[np.intc]
 Scores = NDArray[np.single]
@@ -56,39 +53,3 @@ class MinTokensLogitsProcessor:
         if len(input_ids) - self.prompt_tokens < self.min_tokens:
             scores[self.token_eos] = -np.inf
         return scores
-
-
-class LlamaGrammar:
-    """There are no grammars yet: each way to make one says so."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        no_grammar("LlamaGrammar")
-
-    @classmethod
-    def from_string(cls, grammar: str, verbose: bool = True) -> NoReturn:
-        """Fail."""
-        no_grammar("LlamaGrammar.from_string")
-
-    @classmethod
-    def from_file(cls, file: object, verbose: bool = True) -> NoReturn:
-        """Fail."""
-        no_grammar("LlamaGrammar.from_file")
-
-    @classmethod
-    def from_json_schema(cls, json_schema: str, verbose: bool = True) -> NoReturn:
-        """Fail."""
-        no_grammar("LlamaGrammar.from_json_schema")
-
-
-def no_grammar(asked: str) -> NoReturn:
-    """Say that there are none.
-
-    Raises
-    ------
-    OptionError
-        Always.
-    """
-    raise OptionError(
-        f"{asked}: this package has no grammars yet, and text without them would be another one; "
-        "leave it out, and check the text that was made"
-    )

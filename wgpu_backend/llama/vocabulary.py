@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from wgpu_backend.errors import TokenizerError
+from wgpu_backend.grammar import GrammarVocabulary
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
 
@@ -39,6 +40,11 @@ class Tokens:
         self.tokenizer = tokenizer
         self._rows = rows
         self._metadata = metadata
+
+    @cached_property
+    def grammars(self) -> GrammarVocabulary:
+        """Fits grammars to the tokens."""
+        return GrammarVocabulary(self.tokenizer, self._rows)
 
     @cached_property
     def _table(self) -> Vocabulary:

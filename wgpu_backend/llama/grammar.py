@@ -1,0 +1,151 @@
+"""Grammars by llama-cpp-python's names, and the sampler that keeps to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from wgpu_backend.errors import GrammarError, OptionError
+from wgpu_backend.grammar import Grammar, GrammarVocabulary, Matcher, masked
+from wgpu_backend.llama.samplers import Choice, Sampler
+from wgpu_backend.sample import Candidates
+
+
+class LlamaGrammar:
+    """A grammar for `grammar=` of `Llama` and for `SamplerChain.add_grammar`.
+
+    Parameters
+    ----------
+    grammar : Grammar
+    """
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.grammar = grammar
+
+    @classmethod
+    def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
+        """Grammar in GBNF."""
+        return cls(Grammar.gbnf(grammar))
+
+    @classmethod
+    def from_file(cls, file: str | Path, verbose: bool = True) -> LlamaGrammar:
+        """Grammar of a file in GBNF.
+
+        Raises
+        ------
+        OptionError
+            It cannot be read.
+        """
+        try:
+            return cls.from_string(Path(file).read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(f"LlamaGrammar.from_file: {file}: {error}") from None
+
+    @classmethod
+    def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
+        """Grammar of a JSON schema, as a text."""
+        return cls(Grammar.json_schema(json_schema))
+
+    def reset(self) -> None:
+        """Nothing: what was made is remembered by samplers."""
+
+
+def grammar_of(given: object) -> Grammar:
+    """Grammar of an argument: a `LlamaGrammar`, a `Grammar`, or a text in GBNF.
+
+    Raises
+    ------
+    OptionError
+        It is none of these.
+    """
+    if isinstance(given, LlamaGrammar):
+        return given.grammar
+    if isinstance(given, Grammar):
+        return given
+    if isinstance(given, str):
+        return Grammar.gbnf(given)
+    raise OptionError(f"grammar: {type(given).__name__}, needs a LlamaGrammar or a text in GBNF")
+
+
+def response_grammar(form: Mapping[str, Any] | None) -> Grammar | None:
+    """Grammar of a ``response_format``: ``json_object``, with a ``schema`` or without.
+
+    Raises
+    ------
+    OptionError
+        It is of another type.
+    """
+    kind = (form or {}).get("type", "text")
+    if form is None or kind == "text":
+        return None
+    if kind not in ("json_object", "json_schema"):
+        raise OptionError(f"response_format: type {kind!r}, needs text, json_object or json_schema")
+    inner: object = form.get("json_schema", form)
+    schema = cast("Mapping[str, Any]", inner).get("schema") if isinstance(inner, Mapping) else None
+    return Grammar.json() if schema is None else Grammar.json_schema(schema)
+
+
+class GrammarSampler(Sampler):
+    """Keep tokens that a grammar lets come next: ``llama_sampler_init_grammar``.
+
+    Tokens that are accepted before the first choice are those of a prompt, and no part of it.
+
+    Parameters
+    ----------
+    vocabulary : GrammarVocabulary
+    grammar : Grammar
+    ends : frozenset of int
+        Tokens that end a text.
+
+    Raises
+    ------
+    GrammarError
+        The grammar cannot be used.
+    """
+
+    name = "grammar"
+
+    def __init__(
+        self, vocabulary: GrammarVocabulary, grammar: Grammar, ends: frozenset[int]
+    ) -> None:
+        self._first: Matcher = vocabulary.matcher(grammar)
+        self._ends = ends
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the grammar anew."""
+        self._matcher = self._first.copy()
+        self._begun = False
+
+    def accept(self, token: int) -> None:
+        """Go on behind a token."""
+        if self._begun and token not in self._ends:
+            self._matcher.take(token)
+
+    def apply(self, choice: Choice) -> Choice:
+        """Rule out what does not fit."""
+        self._begun = True
+        mask = self._matcher.mask()
+        if choice.candidates is None:
+            left = replace(choice, logits=masked(choice.logits, mask))
+            there = bool(np.isfinite(left.logits.max()))
+        else:
+            found = choice.candidates
+            fits = (mask[found.ids >> 5] >> (found.ids & 31).astype(np.uint32) & 1).astype(bool)
+            left = replace(choice, candidates=Candidates(found.ids[fits], found.logits[fits]))
+            there = bool(fits.any())
+        if not there:
+            raise GrammarError(
+                "grammar: no token that is left fits; add the grammar before samplers that drop"
+            )
+        return left
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GrammarSampler:
+        made = object.__new__(GrammarSampler)
+        made._first, made._ends = self._first, self._ends
+        made._matcher, made._begun = self._matcher.copy(), self._begun
+        return made
