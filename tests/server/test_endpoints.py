@@ -34,6 +34,8 @@ ANSWERED = {
     ("POST", "/api/embed"): {"model": "tale", "input": "a"},
     ("POST", "/api/embeddings"): {"model": "tale", "prompt": "a"},
     ("POST", "/v1/chat/completions"): {"model": "tale", "messages": SAID, "max_tokens": 1},
+    ("POST", "/chat/completions"): {"messages": SAID, "max_tokens": 1},
+    ("POST", "/responses"): {"input": "Hi", "max_output_tokens": 1},
     ("POST", "/v1/completions"): {"model": "tale", "prompt": "a", "max_tokens": 1},
     ("POST", "/v1/responses"): {"model": "tale", "input": "Hi", "max_output_tokens": 1},
     ("POST", "/v1/embeddings"): {"model": "tale", "input": "a"},

@@ -159,6 +159,14 @@ def test_embeddings_of_both(client):
         ("/api/create", {"model": "a", "files": {"x": "sha256:../.."}}, 400, "digest"),
         ("/v1/completions", {"model": "tale"}, 400, "prompt is required"),
         ("/v1/completions", {"model": "tale", "prompt": "a", "n": 0}, 400, "n: 0"),
+        ("/v1/completions", {"model": "tale", "prompt": [{}]}, 400, "tokens: '{}'"),
+        ("/v1/completions", {"model": "tale", "prompt": [9999]}, 400, "tokens: '9999'"),
+        (
+            "/api/generate",
+            {"model": "tale", "prompt": "a", "context": [-1]},
+            400,
+            "tokens: '-1', needs whole numbers below 2048",
+        ),
         ("/v1/chat/completions", {"model": "tale", "messages": []}, 400, "messages"),
         ("/v1/embeddings", {"model": "tale", "input": "a " * 999}, 400, "the context holds"),
         (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import fitted
@@ -245,7 +245,23 @@ def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
     """
     template = engine_of(loaded).model.prompter.template
     _require_able(loaded, wanted, "" if template is None else template.source)
-    return [*wanted.before, *_tokens(loaded, wanted, None)]
+    return [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, None)]
+
+
+def known_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
+    """Tokens of a request, each one of the vocabulary.
+
+    Raises
+    ------
+    RequestError
+        One is not.
+    """
+    size = loaded.model.tokenizer.vocab_size
+    for token in given:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
+            shown = str(token)[:40]
+            raise RequestError(400, f"tokens: {shown!r}, needs whole numbers below {size}")
+    return cast("list[int]", [*given])
 
 
 def _require_able(loaded: Loaded, wanted: Wanted, template: str) -> None:
@@ -263,7 +279,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
     stop = options.pop("stop", None) or ()
     limit = options.pop("num_predict", None)
     return Request(
-        [*wanted.before, *_tokens(loaded, wanted, limit)],
+        [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, limit)],
         options=options,  # pyright: ignore[reportArgumentType] checked by itself
         max_tokens=limit,
         stop=stop,
@@ -279,7 +295,8 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
 def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
     prompter = loaded.model.prompter
     if wanted.messages is None:
-        return prompter.raw(wanted.prompt) if isinstance(wanted.prompt, str) else [*wanted.prompt]
+        given = wanted.prompt
+        return prompter.raw(given) if isinstance(given, str) else known_tokens(given, loaded)
     kwargs: dict[str, Any] = {}
     if wanted.think is not None:
         kwargs["enable_thinking"] = bool(wanted.think)

@@ -31,7 +31,7 @@ from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.serving_state import State
-from wgpu_backend.server.wanted import RequestError, message_of
+from wgpu_backend.server.wanted import RequestError, message_of, status_of
 
 _LINES = "application/x-ndjson"
 _SHORT = 64  # values of a list that are shown
@@ -288,7 +288,7 @@ async def _worked(work: Callable[[Tell, threading.Event], None], fields: Fields)
     last: dict[str, Any] = {}
     async for line in lines:
         last = line
-    return JSONResponse(last, 500 if "error" in last else 200)
+    return JSONResponse(last, last.get("status", 500) if "error" in last else 200)
 
 
 async def _told(work: Callable[[Tell, threading.Event], None]) -> AsyncIterator[dict[str, Any]]:
@@ -302,7 +302,7 @@ async def _told(work: Callable[[Tell, threading.Event], None]) -> AsyncIterator[
         try:
             work(tell, stop)
         except Exception as error:  # told to the client: the headers are out
-            tell({"error": message_of(error)})
+            tell({"error": message_of(error), "status": status_of(error)})
         finally:
             tell(None)
 

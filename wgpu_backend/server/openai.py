@@ -119,6 +119,9 @@ def endpoints(state: State) -> list[Endpoint]:
             "OpenAI", "POST", "/v1/chat/completions", "Answer a conversation", chat, _CHAT, sse
         ),
         Endpoint(
+            "llama-server", "POST", "/chat/completions", "Answer a conversation", chat, _CHAT, sse
+        ),
+        Endpoint(
             "OpenAI", "POST", "/v1/completions", "Continue a prompt", completions, _COMPLETIONS, sse
         ),
         Endpoint("OpenAI", "POST", "/v1/embeddings", "Vectors of texts", embed, _EMBEDDINGS),

@@ -61,8 +61,10 @@ def endpoints(state: State) -> list[Endpoint]:
         return JSONResponse(await until_gone(request, _whole(state, asked)))
 
     sse = "text/event-stream"
+    paths = {"/v1/responses": "OpenAI", "/responses": "llama-server"}
     return [
-        Endpoint("OpenAI", "POST", "/v1/responses", "Answer a conversation", respond, _FORM, sse)
+        Endpoint(api, "POST", path, "Answer a conversation", respond, _FORM, sse)
+        for path, api in paths.items()
     ]
 
 
