@@ -26,6 +26,8 @@ WRONG = {
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
     "type": ("", "q9", "f8", *NO_TEXT),
+    "format": (*NO_FILE, "teapot", "text.txt", *NO_TEXT),
+    "grammar": (*NO_FILE, "no.gbnf", "text.txt"),
     "num_parallel": (*NO_COUNT, "0", "33"),
     "chunks": ("0", *NO_COUNT), "threads": ("0", *NO_COUNT), "imatrix": NO_FILE,
     "lora": NO_FILE, "control_vector": NO_FILE, "lora_scaled": NO_FILE,

@@ -32,8 +32,9 @@ def grammar_of(form: str | None, file: Path | None) -> Grammar | None:
     if form is not None and file is not None:
         raise UsageError("run: --format and --grammar, needs one of the two")
     if form is not None:
-        inline = form == "json" or form.lstrip().startswith("{")
-        return Grammar.of_format(form if inline else _text("--format", Path(form)))
+        if form == "json" or form.lstrip().startswith("{"):
+            return Grammar.of_format(form)
+        return Grammar.json_schema(_text("--format", Path(form)))
     if file is None:
         return None
     text = _text("--grammar", file)
