@@ -2,13 +2,14 @@
 
 import json
 import random
+from functools import partial
 
 import pytest
 
 from tests.grammar.walks import allowed, random_text
 from tests.tokenizer.vocabularies import CONTROL, byte_pairs
 from wgpu_backend.errors import OptionError
-from wgpu_backend.grammar import Grammar, GrammarVocabulary
+from wgpu_backend.grammar import Grammar, GrammarVocabulary, tag_id
 from wgpu_backend.output_parsers import Content, Thinking, ToolCall, parser_for
 from wgpu_backend.output_parsers.choosing import FORMATS, format_of
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
@@ -58,7 +59,9 @@ def parts_of(template, text, prompt="", tools=TOOLS):
 def test_an_answer_that_has_to_be_a_call_is_one_that_the_parser_reads(made, name):
     tokenizer, vocabulary = made
     template = TEMPLATES[name] + " tools"
-    grammar = call_grammar(TOOLS[:1], Setting(template, "", vocabulary.tag, thinks=False))
+    grammar = call_grammar(
+        TOOLS[:1], Setting(template, "", partial(tag_id, tokenizer), thinks=False)
+    )
     rng = random.Random(2)
     for _ in range(4):
         text = random_text(vocabulary, tokenizer, grammar, rng)
@@ -74,7 +77,7 @@ def _is_space(part):
 
 def test_any_of_the_functions_may_be_called(made):
     tokenizer, vocabulary = made
-    grammar = call_grammar(TOOLS, Setting("<tool_call>", "", vocabulary.tag))
+    grammar = call_grammar(TOOLS, Setting("<tool_call>", "", partial(tag_id, tokenizer)))
     rng = random.Random(0)
     texts = [random_text(vocabulary, tokenizer, grammar, rng, 300) for _ in range(8)]
     found = [parts_of("<tool_call>", text)[0].name for text in texts if text is not None]
@@ -88,7 +91,7 @@ ANSWER = Grammar.json_schema({"enum": ["yes", "no"]})
 @pytest.mark.parametrize("prompt", ["user\n<think>\n", ""])
 def test_reasoning_may_come_before_the_answer(made, prompt):
     tokenizer, vocabulary = made
-    grammar = answer_grammar(ANSWER, Setting(THINKS, prompt, vocabulary.tag))
+    grammar = answer_grammar(ANSWER, Setting(THINKS, prompt, partial(tag_id, tokenizer)))
     thought = "I wonder, {or not}</think>\n\n" if prompt else "<think>So.</think>"
     for reasoned in [thought] if prompt else [thought, ""]:
         matcher = vocabulary.matcher(grammar)
@@ -104,7 +107,7 @@ def test_reasoning_may_come_before_the_answer(made, prompt):
 def test_gpt_oss_writes_headers_around_what_was_asked_for():
     tokenizer, vocabulary = _made(TAGS)
     template = "<|channel|>"
-    grammar = answer_grammar(ANSWER, Setting(template, "", vocabulary.tag))
+    grammar = answer_grammar(ANSWER, Setting(template, "", partial(tag_id, tokenizer)))
     said = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
     for before in (said, ""):
         text = f'{before}<|channel|>final<|message|>"no"'
@@ -116,15 +119,18 @@ def test_gpt_oss_writes_headers_around_what_was_asked_for():
 
 
 def test_grammars_of_the_whole_answer_and_of_no_template_stay_as_they_are(made):
-    setting = Setting(THINKS, "", made[1].tag)
+    setting = Setting(THINKS, "", partial(tag_id, made[0]))
     whole = Grammar.regex("yes|no")
     assert answer_grammar(whole, setting) is whole
-    assert answer_grammar(ANSWER, Setting("", "", made[1].tag)) is ANSWER
-    assert answer_grammar(ANSWER, Setting(THINKS, "", made[1].tag, thinks=False)) is ANSWER
+    assert answer_grammar(ANSWER, Setting("", "", partial(tag_id, made[0]))) is ANSWER
+    assert (
+        answer_grammar(ANSWER, Setting(THINKS, "", partial(tag_id, made[0]), thinks=False))
+        is ANSWER
+    )
 
 
 def test_tools_that_cannot_be_called_are_named(made):
-    setting = Setting("<tool_call>", "", made[1].tag)
+    setting = Setting("<tool_call>", "", partial(tag_id, made[0]))
     assert format_of("<tool_call>").name == "qwen"
     with pytest.raises(OptionError, match="no tools to call"):
         call_grammar([], setting)

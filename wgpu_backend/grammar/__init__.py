@@ -13,6 +13,6 @@ this process, `vocabulary.py` fits them to a model's tokens, `matcher.py` follow
 from wgpu_backend.grammar.grammar import Grammar
 from wgpu_backend.grammar.masks import masked, words_of
 from wgpu_backend.grammar.matcher import Matcher
-from wgpu_backend.grammar.vocabulary import GrammarVocabulary
+from wgpu_backend.grammar.vocabulary import GrammarVocabulary, tag_id
 
-__all__ = ["Grammar", "GrammarVocabulary", "Matcher", "masked", "words_of"]
+__all__ = ["Grammar", "GrammarVocabulary", "Matcher", "masked", "tag_id", "words_of"]

@@ -60,14 +60,6 @@ class GrammarVocabulary:
                 self._begun.popitem(last=False)
             return Matcher(self._begun[grammar].deep_copy(), self.rows)
 
-    def tag(self, text: str) -> int | None:
-        """Id of a token that no text becomes, by its spelling; None where text has it."""
-        token = self._tokenizer.token_id(text)
-        if token is None:
-            return None
-        special = self._tokenizer.is_control(token) or _is_tag(text.encode())
-        return token if special else None
-
     def _compiled(self, form: str) -> LLMatcher:
         from llguidance import LLMatcher, LLParserLimits
 
@@ -139,6 +131,14 @@ class _Source:
             ids.append(self._places[text[at:end]])
             at = end
         return ids
+
+
+def tag_id(tokenizer: Tokenizer, text: str) -> int | None:
+    """Id of a token that no text of an answer has, by its spelling; None where it may have it."""
+    token = tokenizer.token_id(text)
+    if token is None:
+        return None
+    return token if tokenizer.is_control(token) or _is_tag(text.encode()) else None
 
 
 def _is_tag(piece: bytes) -> bool:

@@ -37,7 +37,7 @@ class Setting:
     prompt : str
         Its end, which may begin the reasoning.
     tag : callable
-        Id of a token that no text becomes, by its spelling; see `GrammarVocabulary.tag`.
+        Id of a token that no text becomes, by its spelling; see `wgpu_backend.grammar.tag_id`.
     thinks : bool
         Whether the model may reason first.
     """

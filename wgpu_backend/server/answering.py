@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import fitted
-from wgpu_backend.grammar import Grammar
+from wgpu_backend.grammar import Grammar, tag_id
 from wgpu_backend.output_parsers import (
     Content,
     OutputParser,
@@ -122,16 +122,16 @@ class Answer:
         ids = self.request.tokens[-_TAIL:]
         prompt = "" if wanted.messages is None else self._tokenizer.decode(ids, skip_special=False)
         if wanted.grammar is not None or wanted.must_call:
-            self.request = replace(self.request, grammar=self._grammar(engine, wanted, prompt))
+            self.request = replace(self.request, grammar=self._grammar(wanted, prompt))
         self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
         if self._texts[0].spells:
             self.request = replace(self.request, stop=())
         self.generation: Generation = engine.submit(self.request)
 
-    def _grammar(self, engine: Engine, wanted: Wanted, prompt: str) -> Grammar | None:
+    def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
         """Grammar of the whole answer, with what the model writes around what is asked for."""
         template = "" if wanted.messages is None else self._template
-        tag = engine.model.grammars.tag
+        tag = partial(tag_id, self._tokenizer)
         setting = Setting(template, prompt, tag, thinks=wanted.think is not False)
         if wanted.must_call:
             return call_grammar(wanted.must_call, setting)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
-from wgpu_backend.errors import BackendError
+from wgpu_backend.errors import BackendError, GrammarError
 from wgpu_backend.grammar import Matcher, masked
 from wgpu_backend.serving.constrained import Masking
 from wgpu_backend.serving.generation import Mailbox
@@ -166,8 +166,10 @@ class Completion:
         """Why its grammar cannot be used."""
         matcher = self.ticket.matcher
         done = matcher is not None and matcher.done() and not matcher.cancelled()
-        error = matcher.exception() if matcher is not None and done else None
-        return cast("Exception | None", error)
+        found = matcher.exception() if matcher is not None and done else None
+        if found is None or isinstance(found, Exception):
+            return found
+        return GrammarError(f"grammar: the compiler failed: {found}")
 
     @property
     def constrained(self) -> bool:
