@@ -29,6 +29,7 @@ WRONG = {
     "format": (*NO_FILE, "teapot", "text.txt", *NO_TEXT),
     "grammar": (*NO_FILE, "no.gbnf", "text.txt"),
     "num_parallel": (*NO_COUNT, "0", "33"),
+    "draft": (*NO_FILE, "no.gguf", "no", *NO_TEXT), "draft_tokens": (*NO_COUNT, "0", "8", "3"),
     "chunks": ("0", *NO_COUNT), "threads": ("0", *NO_COUNT), "imatrix": NO_FILE,
     "lora": NO_FILE, "control_vector": NO_FILE, "lora_scaled": NO_FILE,
     "control_vector_scaled": NO_FILE, "control_vector_layer_range": NO_COUNT,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import wgpu_backend as wb
 from tests.builders import tiny_model
 from tests.worker import losing
+from wgpu_backend.engine.loading import bundled
 from wgpu_backend.worker.estimate import needed
 from wgpu_backend.worker.messages import LoadSpec
 from wgpu_backend.worker.remote import open_worker
@@ -233,3 +235,20 @@ def test_a_worker_is_looked_into_as_a_model_is(worker, model):
         assert what != "attention" or found["weights"] == wanted["weights"]
     with pytest.raises(wb.OptionError, match="layer: 9, the model has 0 to"):
         worker.inspect("attention", {"tokens": [1], "layer": 9})
+
+
+def test_a_draft_guesses_in_the_worker_where_it_suits_the_model(path, tmp_path, model):
+    small = tiny_model(tmp_path / "small.gguf", seed=5)
+    with closing(opened(path, engine={"draft": str(small), "draft_tokens": 2})) as worker:
+        made = worker.engine.submit(asked([5, 6, 7], max_tokens=12, ignore_eos=True)).result(20)
+        assert worker.engine.status().guessed_tokens > 0
+    with wb.Engine(model) as engine:
+        want = engine.submit(asked([5, 6, 7], max_tokens=12, ignore_eos=True)).result(20)
+    assert made.choices[0].tokens == want.choices[0].tokens
+
+
+def test_a_model_that_a_draft_does_not_suit_goes_without(path, caplog):
+    with closing(opened(path, engine={"draft": str(bundled())})) as worker:
+        worker.engine.submit(asked([5, 6], max_tokens=3)).result(20)
+        assert worker.engine.status().guessed_tokens == 0
+    assert "is served without a draft: draft:" in caplog.text

@@ -103,13 +103,33 @@ def serve(
         str | None,
         typer.Option("--model", metavar="NAME", help="Meant where a request names no model."),
     ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            "--draft",
+            metavar="MODEL",
+            help="What guesses tokens ahead: ngram, or a smaller model of the same tokens.",
+        ),
+    ] = None,
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Guessed at once (3)."),
+    ] = None,
     *,
     settings: Settings,
 ) -> None:
     """Serve models to clients of Ollama, OpenAI, Anthropic, llama-server (127.0.0.1:11434)."""
     from wgpu_backend.cli.serving import serve as run
 
-    run(settings, api_key, own_model, anybody=allow_anyone, parallel=parallel)
+    run(
+        settings,
+        api_key,
+        own_model,
+        anybody=allow_anyone,
+        parallel=parallel,
+        draft=draft,
+        draft_tokens=draft_tokens,
+    )
 
 
 def ps(as_json: Json = False, debug: Debug = False) -> None:

@@ -13,7 +13,7 @@ from wgpu_backend.cli.console import answer, human_bytes, log_as_notes, note, pr
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.library import open_store
 from wgpu_backend.cli.loading import find_device
-from wgpu_backend.cli.names import BUNDLED, STORY
+from wgpu_backend.cli.names import BUNDLED, STORY, model_path
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.errors import StoreError
 
@@ -47,7 +47,14 @@ def address(text: str | None) -> tuple[str, int]:
 
 
 def serve(
-    settings: Settings, api_key: str, own_model: str | None, *, anybody: bool, parallel: int | None
+    settings: Settings,
+    api_key: str,
+    own_model: str | None,
+    *,
+    anybody: bool,
+    parallel: int | None,
+    draft: str | None,
+    draft_tokens: int | None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; requests that are under way have some time to end.
 
@@ -74,7 +81,8 @@ def serve(
         raise UsageError(
             f"serve: {host} is open to other machines; give --api-key, or --allow-anyone"
         )
-    serving = _server_settings(settings, devices, api_key, parallel, local=local)
+    engine = _engine(draft, draft_tokens)
+    serving = _server_settings(settings, devices, api_key, parallel, engine, local=local)
     if own_model is not None:
         _require_known(own_model, serving)
         serving = replace(serving, default_model=own_model)
@@ -116,6 +124,7 @@ def _server_settings(
     devices: list[DeviceInfo],
     api_key: str,
     parallel: int | None,
+    engine: Mapping[str, Any],
     *,
     local: bool,
 ) -> ServerSettings:
@@ -130,7 +139,9 @@ def _server_settings(
     max_queue = _whole("OLLAMA_MAX_QUEUE", 512)
     workers = Workers(
         Health(list(known)),
-        lambda stored, num_ctx, device: _spec(stored, num_ctx, device, settings, parallel),
+        lambda stored, num_ctx, device: replace(
+            _spec(stored, num_ctx, device, settings, parallel), engine=engine
+        ),
         max_queue,
     )
 
@@ -154,6 +165,22 @@ def _server_settings(
         max_queue=max_queue,
         measure=measure,
     )
+
+
+def _engine(draft: str | None, draft_tokens: int | None) -> dict[str, Any]:
+    """What engines are told of drafts.
+
+    Raises
+    ------
+    UsageError
+        The draft names no model.
+    """
+    if draft is None:
+        if draft_tokens is not None:
+            raise UsageError("--draft-tokens: there is no draft; give --draft ngram or a model")
+        return {}
+    found = draft if draft == "ngram" else str(model_path(draft).absolute())
+    return {"draft": found} | ({} if draft_tokens is None else {"draft_tokens": draft_tokens})
 
 
 def _whole(variable: str, default: int) -> int:

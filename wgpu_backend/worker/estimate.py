@@ -11,7 +11,7 @@ from wgpu_backend.dtypes import named
 from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
 from wgpu_backend.errors import ModelError
 from wgpu_backend.folders.opening import open_model_file
-from wgpu_backend.worker.messages import LoadSpec
+from wgpu_backend.worker.messages import NGRAM, LoadSpec
 
 _WORKING_NBYTES = 192 << 20  # an interpreter, kernels, intermediates
 
@@ -50,10 +50,16 @@ def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
 
 def needed(spec: LoadSpec) -> int:
     """Bytes of weights, cache and what else a worker takes, about."""
-    with open_model_file(spec.path) as file:
+    draft = spec.engine.get("draft")
+    paths = [spec.path] if draft in (None, NGRAM) else [spec.path, draft]
+    return sum(_loaded(path, spec) for path in paths) + _WORKING_NBYTES
+
+
+def _loaded(path: str, spec: LoadSpec) -> int:
+    """Bytes of weights and cache of a file."""
+    with open_model_file(path) as file:
         weights = sum(info.nbytes for info in file.tensors.values())
-        cache = _cache(file.config, spec)
-    return weights + cache + _WORKING_NBYTES
+        return weights + _cache(file.config, spec)
 
 
 def _cache(config: Config, spec: LoadSpec) -> int:

@@ -26,6 +26,7 @@ from wgpu_backend.serving.results import (
 
 Plain = dict[str, Any]
 Scaled = tuple[str, float]
+NGRAM = "ngram"  # a draft that is no model
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class LoadSpec:
     imports : tuple of str
         Python files that register architectures and ops.
     engine : mapping
-        Keyword arguments of the engine.
+        Keyword arguments of the engine; ``draft`` may be the path of a model.
     """
 
     path: str

@@ -11,12 +11,12 @@ import threading
 from dataclasses import asdict
 from io import BufferedReader
 from queue import SimpleQueue
-from typing import Any
 
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.plugins import import_file
 from wgpu_backend.serving.engine import Engine
+from wgpu_backend.worker.drafting import engine_of
 from wgpu_backend.worker.frames import Message, opened, read
 from wgpu_backend.worker.messages import LoadSpec, error_plain
 from wgpu_backend.worker.outbox import Outbox
@@ -88,8 +88,7 @@ def _loaded(spec: LoadSpec) -> tuple[LanguageModel, Engine | None]:
     model = load(spec.path, **spec.arguments)
     if not model.model.has_logits:
         return model, None
-    options: dict[str, Any] = {"max_queue": _UNBOUND, **spec.engine}
-    return model, Engine(model, **options)
+    return model, engine_of(model, spec, max_queue=_UNBOUND)
 
 
 def _facts(model: LanguageModel, engine: Engine | None) -> Message:
