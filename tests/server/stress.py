@@ -9,6 +9,7 @@ while it answers. Each prints what was seen. `test_stress.py` runs a few of each
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.builders import tiny_model
 from tests.server.running import ServerProcess, alive
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.model_store.modelfile import Modelfile
@@ -34,6 +36,8 @@ from wgpu_backend.model_store.stored import create
 CLIENTS = 4
 BACK_SECONDS = 60.0  # a server that takes longer hangs
 LOSING = Path(__file__).parent.parent / "worker" / "losing.py"
+CONTEXT = 4096
+TINY = {"model": "tiny", "prompt": "the and", "raw": True}
 STORY = {"model": "story", "prompt": "Once upon a time", "raw": True}
 Line = dict[str, Any]
 
@@ -41,9 +45,6 @@ Line = dict[str, Any]
 def asked(tokens: int = 60, seed: int = 1, **more: object) -> Line:
     options = {"num_predict": tokens, "seed": seed, "num_ctx": 256}
     return {**STORY, "options": options, **more}
-
-
-ENDLESS = asked(1_000_000)
 
 
 @dataclass
@@ -200,24 +201,46 @@ def swaps(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
         yield f"{(time.monotonic() - begin) / (count + 4):.2f} s each"
 
 
+def begun(server: ServerProcess) -> http.client.HTTPConnection:
+    """A long answer, of which one line was read."""
+    connection = server.connection()
+    # Greedy, so that random weights go round in circles; it ends after ten contexts.
+    body = {**TINY, "options": {"num_predict": -1, "temperature": 0, "num_ctx": CONTEXT}}
+    connection.request("POST", "/api/generate", json.dumps(body))
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    response.readline()
+    return connection
+
+
+def with_tiny(folder: Path) -> ServerProcess:
+    """A server that has loaded a model of random weights, which is fast and hardly ends."""
+    path = tiny_model(folder / "tiny.gguf")
+    create(Store(folder / "models"), ModelName.parse("tiny"), Modelfile(str(path), {}), folder)
+    server = ServerProcess(folder)
+    options = {"num_predict": 8, "num_ctx": CONTEXT}
+    server.ask("POST", "/api/generate", {**TINY, "options": options, "stream": False})
+    return server
+
+
 def slow(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
-    """Read one answer a line a second, and see how long others take meanwhile."""
-    with ServerProcess(folder) as server:
-        server.ask("POST", "/api/generate", asked(8, stream=False))
+    """Have two clients that do not read, and see how long others take meanwhile."""
+    with with_tiny(folder) as server:
+        options = {"num_predict": 60, "num_ctx": CONTEXT}
 
         def others() -> float:
             begin = time.monotonic()
             for seed in range(count):
-                server.ask("POST", "/api/generate", asked(60, seed, stream=False))
+                body = {**TINY, "options": {**options, "seed": seed}, "stream": False}
+                server.ask("POST", "/api/generate", body)
             return (time.monotonic() - begin) / count
 
         alone, before = others(), server.mib
-        lazy = [server.stream(ENDLESS) for _ in range(2)]
-        for each in lazy:
-            next(each)
+        lazy = [begun(server) for _ in range(2)]
         beside = others()
+        made = [each["n_decoded"] for each in json.loads(server.ask("GET", "/slots")[1])[:2]]
         yield f"an answer takes {alone:.2f} s alone, {beside:.2f} s beside two that nobody reads"
-        yield f"the server's memory grew by {server.mib - before:.1f} MiB"
+        yield f"these have {made} tokens, the server {server.mib - before:+.1f} MiB"
         for each in lazy:
             each.close()
         yield f"free again after {_until(lambda: not server.figure('requests_processing')):.2f} s"
@@ -226,13 +249,12 @@ def slow(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
 def gone(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
     """Go away in the middle of answers."""
     seconds: list[float] = []
-    with ServerProcess(folder) as server:
-        server.ask("POST", "/api/generate", asked(8, stream=False))
+    with with_tiny(folder) as server:
         for _ in range(count):
-            stream = server.stream(ENDLESS)
-            for _ in range(rng.randint(1, 20)):
-                next(stream)
-            stream.close()
+            connection = begun(server)
+            time.sleep(rng.uniform(0, 0.5))
+            assert server.figure("requests_processing") == 1
+            connection.close()
             seconds.append(_until(lambda: not server.figure("requests_processing")))
         cancelled = server.figure("requests_cancelled_total")
     yield f"{count} went, {cancelled:.0f} answers were cancelled"
@@ -262,9 +284,10 @@ def _ended(server: ServerProcess, sent: signal.Signals) -> str:
     seconds = server.stop(sent)
     left = _until(lambda: not any(map(alive, workers)))
     client.join()
+    stream = "cut" if sent is signal.SIGKILL else found[0]
     return (
         f"{sent.name}: ended with {server.process.returncode} after {seconds:.1f} s, the stream "
-        f"was {found[0]}, its workers were gone {left:.2f} s later"
+        f"was {stream}, its workers were gone {left:.2f} s later"
     )
 
 
