@@ -36,8 +36,8 @@ from wgpu_backend.model_store.stored import create
 CLIENTS = 4
 BACK_SECONDS = 60.0  # a server that takes longer hangs
 LOSING = Path(__file__).parent.parent / "worker" / "losing.py"
-CONTEXT = 4096
-TINY = {"model": "tiny", "prompt": "the and", "raw": True}
+CONTEXT = 16384
+TINY = {"model": "tiny", "prompt": "the and"}
 STORY = {"model": "story", "prompt": "Once upon a time", "raw": True}
 Line = dict[str, Any]
 
@@ -202,11 +202,10 @@ def swaps(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
 
 
 def begun(server: ServerProcess) -> http.client.HTTPConnection:
-    """A long answer, of which one line was read."""
+    """An answer as long as the context, of which one line was read."""
     connection = server.connection()
-    # Greedy, so that random weights go round in circles; it ends after ten contexts.
-    body = {**TINY, "options": {"num_predict": -1, "temperature": 0, "num_ctx": CONTEXT}}
-    connection.request("POST", "/api/generate", json.dumps(body))
+    body = {**TINY, "n_predict": -1, "ignore_eos": True, "stream": True}
+    connection.request("POST", "/completion", json.dumps(body))
     response = connection.getresponse()
     assert response.status == 200, response.read()
     response.readline()
@@ -214,31 +213,31 @@ def begun(server: ServerProcess) -> http.client.HTTPConnection:
 
 
 def with_tiny(folder: Path) -> ServerProcess:
-    """A server that has loaded a model of random weights, which is fast and hardly ends."""
+    """A server that has loaded a model of random weights, which is fast."""
     path = tiny_model(folder / "tiny.gguf")
     create(Store(folder / "models"), ModelName.parse("tiny"), Modelfile(str(path), {}), folder)
-    server = ServerProcess(folder)
-    options = {"num_predict": 8, "num_ctx": CONTEXT}
-    server.ask("POST", "/api/generate", {**TINY, "options": options, "stream": False})
+    server = ServerProcess(folder, "--num-ctx", str(CONTEXT))
+    server.ask("POST", "/completion", {**TINY, "n_predict": 8})
     return server
 
 
 def slow(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
     """Have two clients that do not read, and see how long others take meanwhile."""
     with with_tiny(folder) as server:
-        options = {"num_predict": 60, "num_ctx": CONTEXT}
 
         def others() -> float:
             begin = time.monotonic()
             for seed in range(count):
-                body = {**TINY, "options": {**options, "seed": seed}, "stream": False}
-                server.ask("POST", "/api/generate", body)
+                body = {**TINY, "n_predict": 60, "ignore_eos": True, "seed": seed}
+                server.ask("POST", "/completion", body)
             return (time.monotonic() - begin) / count
 
         alone, before = others(), server.mib
         lazy = [begun(server) for _ in range(2)]
         beside = others()
-        made = [each["n_decoded"] for each in json.loads(server.ask("GET", "/slots")[1])[:2]]
+        made = [
+            each.get("n_decoded", "all") for each in json.loads(server.ask("GET", "/slots")[1])[:2]
+        ]
         yield f"an answer takes {alone:.2f} s alone, {beside:.2f} s beside two that nobody reads"
         yield f"these have {made} tokens, the server {server.mib - before:+.1f} MiB"
         for each in lazy:
