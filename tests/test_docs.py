@@ -63,3 +63,13 @@ def test_a_term_has_one_line_in_the_glossary():
     terms = [term for row in rows for term in row.split(", ")]
     assert len(terms) > 40
     assert sorted(terms) == sorted(set(terms))
+
+
+def test_every_variable_of_the_environment_is_on_one_page() -> None:
+    cli = "".join(path.read_text("utf-8") for path in (ROOT / "wgpu_backend/cli").glob("*.py"))
+    named = set(re.findall(r'"((?:OLLAMA|WGPU_BACKEND|XDG)_[A-Z_]+|COLUMNS)"', cli))
+    page = (ROOT / "docs/environment.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted(named)
+    read = re.findall(r"(?:environ\.get|getenv|_whole)\(\s*\"(\w+)\"|environ\[\"(\w+)\"\]", cli)
+    assert {name for pair in read for name in pair if name} <= named

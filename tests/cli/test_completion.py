@@ -16,6 +16,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("a.gguf", "b.txt", "models/c.gguf", "models/deep/d.gguf", ".hidden/e.gguf"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+    (tmp_path / ".store/manifests/registry.ollama.ai/library/tale").mkdir(parents=True)
+    (tmp_path / ".store/manifests/registry.ollama.ai/library/tale/latest").touch()
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / ".store"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -45,7 +48,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     "command", [("run",), ("show",), ("tokenize",), ("bench",), ("bench", "-m"), ("graph",)]
 )
 def test_models_are_offered(offered: Offers, command: tuple[str, ...]) -> None:
-    assert offered(*command, "") == ["story", "a.gguf", "models/c.gguf"]
+    assert offered(*command, "") == ["story", "a.gguf", "models/c.gguf", "tale"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -53,6 +56,7 @@ def test_models_are_offered(offered: Offers, command: tuple[str, ...]) -> None:
     ("typed", "words"),
     [
         ("s", ["story"]),
+        ("ta", ["tale"]),
         ("mod", ["models/c.gguf"]),
         ("models/", ["models/c.gguf", "models/deep/d.gguf"]),
         ("nowhere/", []),

@@ -18,8 +18,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_prompts_come_back_in_a_later_chat(state: Path) -> None:
-    open_history(keep=True).append_string("Tell me\na story.")
-    assert [*open_history(keep=True).load_history_strings()] == ["Tell me\na story."]
+    open_history(lambda: True).append_string("Tell me\na story.")
+    assert [*open_history(lambda: True).load_history_strings()] == ["Tell me\na story."]
     assert state.exists()
 
 
@@ -27,12 +27,12 @@ def test_prompts_come_back_in_a_later_chat(state: Path) -> None:
 def test_only_the_user_may_read_them(state: Path) -> None:
     state.parent.mkdir()
     state.touch(0o644)
-    open_history(keep=True).append_string("a secret")
+    open_history(lambda: True).append_string("a secret")
     assert state.stat().st_mode & 0o777 == 0o600
 
 
 def test_nothing_is_kept_where_that_is_not_wanted(state: Path) -> None:
-    open_history(keep=False).append_string("a secret")
+    open_history(lambda: False).append_string("a secret")
     assert not state.exists()
 
 
@@ -44,7 +44,7 @@ def test_a_file_that_cannot_be_written_is_told_and_the_chat_goes_on(
         state.parent.write_text("no folder")
     else:
         state.mkdir(parents=True)
-    history = open_history(keep=True)
+    history = open_history(lambda: True)
     assert isinstance(history, InMemoryHistory)
     history.append_string("hi")
     [line] = capsys.readouterr().err.splitlines()
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_written_is_told_and_the_chat_goes_on(
 
 
 def test_a_disk_that_fills_up_ends_no_chat(state: Path) -> None:
-    history = open_history(keep=True)
+    history = open_history(lambda: True)
     state.unlink()
     state.mkdir()  # every write fails from here on
     history.append_string("hi")
@@ -84,5 +84,5 @@ def test_a_user_without_a_home_chats_without_history(
 
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(Path, "home", no_home)
-    assert isinstance(open_history(keep=True), InMemoryHistory)
+    assert isinstance(open_history(lambda: True), InMemoryHistory)
     assert "set XDG_STATE_HOME" in capsys.readouterr().err

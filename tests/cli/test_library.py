@@ -32,6 +32,14 @@ def test_a_model_is_made_listed_shown_run_copied_and_removed(cli: Cli, library: 
     assert listed["details"]["family"] == "llama"
     assert "PARAMETER num_predict 3" in cli("show", "tale", "--modelfile").out
     assert "llama" in cli("show", "tale").out
+    assert cli("show", "tale", "--system").out == "Tell.\n"
+    assert cli("show", "tale", "--parameters").out.split() == ["num_predict", "3", "seed", "1"]
+    assert cli("show", "tale", "--license").out
+    everything = cli("show", "tale", "-v").out
+    assert "tokenizer.ggml.tokens" in everything
+    assert "token_embd.weight" in everything
+    wrong = cli("show", "tale", "--system", "--license")
+    assert (wrong.code, "--system and --license" in wrong.err) == (USAGE, True)
     short = cli("run", "tale", "Once", "--device", "cpu", "--json")
     assert json.loads(short.out)["eval_count"] == 3
     longer = cli("run", "tale", "Once", "--device", "cpu", "--json", "--num-predict", "5")

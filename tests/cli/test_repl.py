@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("termios", reason="needs a POSIX terminal")
 
 from tests.cli.terminal import Terminal
+from tests.model_store.registry import Registry
+from wgpu_backend.engine.loading import bundled
 
 OPTIONS = ("--device", "cpu", "--temperature", "0", "--num-predict", "12")
 
@@ -115,7 +117,7 @@ def test_parameters_are_set_and_shown(chat: Terminal) -> None:
     ("typed", "answered"),
     [
         ("/nonsense", "/nonsense: no such command"),
-        ("/set nonsense", "/set: needs parameter, system, verbose or quiet"),
+        ("/set nonsense", "/set: needs parameter, system, format, verbose"),
         ("/set parameter nonsense 1", "parameter 'nonsense': known are temperature"),
         ("/set parameter stop ''", "stop: '', needs at least one character"),
         ("/set parameter seed x", "seed: 'x', needs a whole number"),
@@ -176,3 +178,45 @@ def test_a_conversation_longer_than_the_context_is_one_line() -> None:
         chat.expect("the context holds 32; shorten it")
         chat.line("/bye")
         assert chat.leave() == 0
+
+
+def test_a_chat_is_saved_and_gone_on_with(tmp_path: Path) -> None:
+    models = {"OLLAMA_MODELS": str(tmp_path)}
+    with Terminal("run", "story", *OPTIONS, **models) as chat:
+        chat.line("/set system Be brief.")
+        chat.line("/set parameter num_predict 4")
+        chat.expect("num_predict is 4")
+        chat.line("Tell me a story.")
+        chat.line("/save mine")
+        chat.expect("saved as mine:latest")
+        chat.line("/load nowhere")
+        chat.expect("nowhere: no such file")
+        chat.line("/clear")
+        chat.line("/load mine")
+        chat.expect("loaded mine with 2 messages")
+        chat.line("/show modelfile")
+        chat.expect("PARAMETER num_predict 4[^>]+MESSAGE user .Tell me a story")
+        chat.line("/show system")
+        chat.expect("Be brief")
+        chat.line("/set format json")
+        chat.expect("answers keep to the format")
+        chat.line("/set noformat")
+        chat.expect("answers keep to no format")
+        chat.line("/bye")
+        assert chat.leave() == 0
+
+
+def test_a_missing_model_is_pulled_where_the_user_says_so(tmp_path: Path) -> None:
+    models = {"OLLAMA_MODELS": str(tmp_path)}
+    with Registry(bundled().read_bytes()) as registry:
+        words = ("run", registry.name, "--insecure", "--device", "cpu")
+        with Terminal(*words, **models) as chat:
+            chat.expect(r"is not here; pull it from 127\.0\.0\.1:\d+\? \[y/N\] ")
+            chat.type("n\n")
+            assert chat.leave() == 2
+        assert registry.asked == []
+        with Terminal(*words, **models) as chat:
+            chat.expect("pull it from")
+            chat.type("y\n")
+            chat.line("/bye")
+            assert chat.leave() == 0

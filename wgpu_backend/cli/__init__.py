@@ -2,7 +2,7 @@
 
 ::
 
-    main ─ app ─┬ run ─ chat, repl ─ commands ─ reply      answers
+    main ─ app ─┬ run ─ opened, repl ─ commands ─ chat    answers
                 ├ devices, show, tokens, vectors           what there is, and what goes in and out
                 ├ bench, profile ─ roof                    how fast
                 ├ graph ─ graph.html                       in which steps, in which memory

@@ -13,7 +13,7 @@ from wgpu_backend.cli.completion import complete_model
 from wgpu_backend.cli.library_commands import add_library
 from wgpu_backend.cli.op import op_app
 from wgpu_backend.cli.options import (
-    HISTORY_VARIABLE,
+    HISTORY_VARIABLES,
     Debug,
     Device,
     ImportanceMatrix,
@@ -65,7 +65,7 @@ def run(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="GGUF file or Hugging Face folder; the story model if left out.",
+            help="GGUF file, folder, or name in the store; the story model if left out.",
             autocompletion=complete_model,
         ),
     ] = None,
@@ -89,8 +89,11 @@ def run(
     no_history: Annotated[
         bool,
         typer.Option(
-            "--no-history", envvar=HISTORY_VARIABLE, help="Keep nothing that is typed in a chat."
+            "--no-history", envvar=HISTORY_VARIABLES, help="Keep nothing that is typed in a chat."
         ),
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="A missing model may come from http://.")
     ] = False,
     *,
     parameters: Mapping[str, Value],
@@ -104,7 +107,7 @@ def run(
     wanted = Wanted(
         system, parameters, raw=raw, as_json=as_json, history=not no_history, grammar=keeps
     )
-    return run((model, prompt), wanted, replace(settings, verbose=verbose))
+    return run((model, prompt), wanted, replace(settings, verbose=verbose), insecure=insecure)
 
 
 @app.command()
@@ -113,26 +116,6 @@ def devices(as_json: Json = False, debug: Debug = False) -> None:
     from wgpu_backend.cli.devices import print_devices
 
     print_devices(as_json=as_json)
-
-
-@app.command()
-def show(
-    model: Model,
-    as_json: Json = False,
-    tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
-    template: Annotated[
-        bool, typer.Option("--template", help="Write the chat template as it is.")
-    ] = False,
-    modelfile: Annotated[
-        bool, typer.Option("--modelfile", help="Write the Modelfile of a stored model.")
-    ] = False,
-    imports: Imports = None,
-    debug: Debug = False,
-) -> None:
-    """Show what a GGUF file or a folder holds."""
-    from wgpu_backend.cli.show import print_model
-
-    print_model(model, tensors=tensors, template=template, modelfile=modelfile, as_json=as_json)
 
 
 @app.command("create")

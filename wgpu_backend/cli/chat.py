@@ -44,6 +44,18 @@ class Chat:
         Whether it was said that the oldest messages are left out.
     grammar : Grammar or None
         That answers keep to.
+    source : str
+        What the user calls the model.
+    load : callable
+        Goes on with another model.
+    think : bool or None
+        Whether to reason first; None for what the model does by itself.
+    wraps : bool
+        Break lines between words.
+    keeps : bool
+        Keep what is typed for later chats.
+    chosen : set of str
+        Parameters that were set.
     """
 
     model: LanguageModel
@@ -58,6 +70,12 @@ class Chat:
     reopen: Callable[[int], LanguageModel] = field(default=lambda num_ctx: _fixed(num_ctx))
     warned: bool = False
     grammar: Grammar | None = None
+    source: str = ""
+    load: Callable[[str], None] = field(default=lambda name: _alone(name))
+    think: bool | None = None
+    wraps: bool = True
+    keeps: bool = True
+    chosen: set[str] = field(default_factory=set[str])
 
     @property
     def templated(self) -> bool:
@@ -92,7 +110,7 @@ class Chat:
         return reply
 
     def _said(self, pieces: Iterator[str]) -> Reply:
-        return say(pieces, echo=self.echo)
+        return say(pieces, echo=self.echo, wraps=self.wraps)
 
     def _answered(self, messages: list[Message]) -> Iterator[str]:
         return self.model.chat(
@@ -102,7 +120,12 @@ class Chat:
             num_predict=self.num_predict,
             stop=self.stop,
             format=self.grammar,
+            chat_template_kwargs=self._thinking(),
         )
+
+    def _thinking(self) -> dict[str, object]:
+        """What templates call it."""
+        return {} if self.think is None else {"enable_thinking": self.think, "thinking": self.think}
 
     def _continued(self, prompt: str) -> Iterator[str]:
         return self.model.generate(
@@ -135,6 +158,7 @@ class Chat:
             raise OptionError(f"parameter {brief(name)}: known are {', '.join(PARAMETERS)}")
         if parameter.kind == "texts":
             self.stop = parameter.texts(words)
+            self.chosen.add(name)
             return
         value = parameter.number(" ".join(words))
         if name == "num_ctx":
@@ -143,7 +167,12 @@ class Chat:
             self.num_predict = int(value)
         else:
             self.options = replace(self.options, **{name: value})
+        self.chosen.add(name)
 
 
 def _fixed(num_ctx: int) -> LanguageModel:
     raise OptionError(f"num_ctx: {num_ctx}, cannot change while the model is loaded")
+
+
+def _alone(name: str) -> None:
+    raise OptionError(f"{name}: no other model can be loaded in this chat")

@@ -8,19 +8,28 @@ from collections.abc import Callable, Iterator
 
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.cli.console import answer, print_facts, print_table, remark
+from wgpu_backend.cli.formats import grammar_of
+from wgpu_backend.cli.library import text_of_modelfile
 from wgpu_backend.cli.parameters import PARAMETERS
 from wgpu_backend.cli.reply import write_stats
-from wgpu_backend.cli.show import facts, template_of
+from wgpu_backend.cli.show import facts, license_of, template_of
 
 HELP = '''\
   /set parameter NAME VALUE   choose how answers are made; without NAME, list what there is
   /set system TEXT            set the system message; without TEXT, remove it
   /set verbose, /set quiet    print timing statistics after each answer, or do not
+  /set think, /set nothink    have the model reason first, or not
+  /set format json            answer in JSON, or in a schema; /set noformat ends that
+  /set wordwrap, nowordwrap   break lines between words, or do not
+  /set history, nohistory     keep what you type for later chats, or do not
   /show info                  what the model is
   /show parameters            how answers are made
   /show template              the chat template
+  /show modelfile, license    what a model of the store is made of, and its license
   /show system                the system message
   /show stats                 timing statistics of the last answer, and the memory of the device
+  /load MODEL                 go on with another model, or a conversation that was saved
+  /save NAME                  keep model, parameters and conversation as a model of the store
   /clear                      clear the conversation
   /bye                        leave, as Ctrl-D does
   /?, /help                   this list
@@ -72,10 +81,15 @@ def _set(chat: Chat, rest: str) -> None:
     elif what == "system":
         chat.system = _unquoted(value.strip())
         remark("the system message is set" if chat.system else "the system message is removed")
-    elif what in ("verbose", "quiet") and not value:
-        chat.verbose = what == "verbose"
+    elif what == "format" and value:
+        chat.grammar = grammar_of(value.strip(), None)
+        remark("answers keep to the format")
+    elif what in _SWITCHES and not value:
+        name, state, told = _SWITCHES[what]
+        setattr(chat, name, state)
+        remark(told)
     else:
-        remark("/set: needs parameter, system, verbose or quiet")
+        remark(f"/set: needs parameter, system, format, {', '.join(_SWITCHES)}")
 
 
 def _set_parameter(chat: Chat, words: list[str]) -> None:
@@ -86,6 +100,24 @@ def _set_parameter(chat: Chat, words: list[str]) -> None:
         return
     chat.set_parameter(words[0], words[1:])
     remark(f"{words[0]} is {chat.parameters()[words[0]]}")
+
+
+def _load(chat: Chat, rest: str) -> None:
+    if not rest:
+        remark("/load: needs the name of a model")
+        return
+    chat.load(rest)
+    said = f" with {len(chat.messages)} messages" if chat.messages else ""
+    remark(f"loaded {rest}{said}")
+
+
+def _save(chat: Chat, rest: str) -> None:
+    if not rest:
+        remark("/save: needs a name")
+        return
+    from wgpu_backend.cli.saving import save_chat
+
+    remark(f"saved as {save_chat(chat, rest)}")
 
 
 def _words(text: str) -> list[str]:
@@ -147,16 +179,40 @@ def _show_stats(chat: Chat) -> None:
     sys.stderr.write(f"\n{chat.model.memory_report()}\n")
 
 
+def _show_modelfile(chat: Chat) -> None:
+    answer(text_of_modelfile(chat.source))
+
+
+def _show_license(chat: Chat) -> None:
+    answer(license_of(chat.source) + "\n")
+
+
+# What a word behind /set sets to what, and what is said of it.
+_SWITCHES: dict[str, tuple[str, object, str]] = {
+    "verbose": ("verbose", True, "timing statistics follow each answer"),
+    "quiet": ("verbose", False, "no timing statistics"),
+    "think": ("think", True, "the model is to reason first"),
+    "nothink": ("think", False, "the model is not to reason first"),
+    "noformat": ("grammar", None, "answers keep to no format"),
+    "wordwrap": ("wraps", True, "lines are broken between words"),
+    "nowordwrap": ("wraps", False, "lines are not broken"),
+    "history": ("keeps", True, "what you type is kept for later chats"),
+    "nohistory": ("keeps", False, "what you type is not kept"),
+}
 _SHOWN: dict[str, Callable[[Chat], None]] = {
     "info": _show_info,
     "parameters": _show_parameters,
     "template": _show_template,
     "system": _show_system,
     "stats": _show_stats,
+    "modelfile": _show_modelfile,
+    "license": _show_license,
 }
 _COMMANDS: dict[str, Callable[[Chat, str], None]] = {
     "/set": _set,
     "/show": _show,
+    "/load": _load,
+    "/save": _save,
     "/clear": _clear,
     "/bye": _leave,
     "/exit": _leave,

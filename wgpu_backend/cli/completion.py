@@ -9,7 +9,7 @@ from wgpu_backend.cli.names import STORY
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """`story`, GGUF files, and folders that lead to more.
+    """`story`, GGUF files, folders that lead to more, and names of the store.
 
     Parameters
     ----------
@@ -19,7 +19,22 @@ def complete_model(incomplete: str) -> list[str]:
     folder, _, beginning = incomplete.rpartition("/")
     start = f"{folder}/" if "/" in incomplete else ""
     found = [f"{start}{name}" for name in _models(Path(start)) if name.startswith(beginning)]
-    return [*(name for name in (STORY,) if name.startswith(incomplete)), *found]
+    own = [name for name in (STORY,) if name.startswith(incomplete)]
+    return [*own, *found, *complete_stored(incomplete)]
+
+
+def complete_stored(incomplete: str) -> list[str]:
+    """Names of models of the store.
+
+    Parameters
+    ----------
+    incomplete : str
+        What was typed so far.
+    """
+    from wgpu_backend.cli.library import open_store
+
+    names = [str(name).removesuffix(":latest") for name in open_store().names()]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _models(folder: Path) -> Iterator[str]:

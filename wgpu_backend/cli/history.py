@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -34,15 +35,15 @@ def history_file() -> Path:
     return states.get(sys.platform, home / ".local" / "state") / "wgpu-backend" / "history"
 
 
-def open_history(*, keep: bool) -> History:
-    """History of a chat: kept for the next one, or gone with this one.
+def open_history(keeps: Callable[[], bool]) -> History:
+    """History of a chat: kept for the next one while `keeps` says so, or gone with this one.
 
     Says so where it should be kept and cannot be.
     """
-    if not keep:
+    if not keeps():
         return InMemoryHistory()
     try:
-        return _Kept(_private(history_file()))
+        return _Kept(_private(history_file()), keeps)
     except OSError as error:
         remark(f"what you type is not kept for the next chat: {message_of(error)}")
         return InMemoryHistory()
@@ -59,7 +60,13 @@ def _private(path: Path) -> Path:
 class _Kept(FileHistory):
     """History in a file; a disk that fills up in the middle of a chat ends no chat."""
 
+    def __init__(self, path: Path, keeps: Callable[[], bool]) -> None:
+        super().__init__(path)
+        self._keeps = keeps
+
     def store_string(self, string: str) -> None:
+        if not self._keeps():
+            return
         try:
             super().store_string(string)
         except OSError:  # no place for a line on the screen while it is drawn

@@ -78,10 +78,28 @@ def text_of_modelfile(name: str) -> str:
     """
     from wgpu_backend.model_store.modelfile import write_modelfile
 
+    return write_modelfile(_of_store(name).modelfile)
+
+
+def parameters_of(name: str) -> str:
+    """Parameters of a model of the store, a line each; errors as `text_of_modelfile`."""
+    lines: list[str] = []
+    for key, value in _of_store(name).parameters.items():
+        values = cast("list[object]", value) if isinstance(value, list) else [value]
+        lines += [f"{key:<30} {json.dumps(each)}\n" for each in values]
+    return "".join(lines)
+
+
+def system_of(name: str) -> str:
+    """System message of a model of the store; errors as `text_of_modelfile`."""
+    return _of_store(name).system + "\n"
+
+
+def _of_store(name: str) -> Stored:
     found = stored(name)
     if found is None:
         raise UsageError(f"{name}: the store has no such model; `list` shows those there are")
-    return write_modelfile(found.modelfile)
+    return found
 
 
 def print_list(*, as_json: bool) -> None:

@@ -6,18 +6,63 @@ from typing import Annotated
 
 import typer
 
-from wgpu_backend.cli.options import Debug, Json, Settings, opens_a_model
+from wgpu_backend.cli.completion import complete_stored
+from wgpu_backend.cli.options import Debug, Imports, Json, Model, Settings, opens_a_model
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As the store has it: qwen2.5:7b.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="As the store has it: qwen2.5:7b.", autocompletion=complete_stored
+    ),
+]
 
 
 def add_library(app: typer.Typer) -> None:
     """Give the program these commands."""
+    app.command()(show)
     app.command("list")(list_)
     app.command("ls", hidden=True)(list_)
     app.command()(opens_a_model(serve))
     for command in (pull, push, cp, rm, ps, stop):
         app.command()(command)
+
+
+def show(
+    model: Model,
+    as_json: Json = False,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
+    template: Annotated[
+        bool, typer.Option("--template", help="Write the chat template as it is.")
+    ] = False,
+    modelfile: Annotated[
+        bool, typer.Option("--modelfile", help="Write the Modelfile of a stored model.")
+    ] = False,
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Write a stored model's parameters.")
+    ] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="Write a stored model's system message.")
+    ] = False,
+    license_: Annotated[bool, typer.Option("--license", help="Write the license.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Every key of the file, and its tensors.")
+    ] = False,
+    imports: Imports = None,
+    debug: Debug = False,
+) -> None:
+    """Show what a model, a GGUF file or a folder holds."""
+    from wgpu_backend.cli.show import print_model
+
+    parts = {
+        "tensors": tensors,
+        "template": template,
+        "modelfile": modelfile,
+        "parameters": parameters,
+        "system": system,
+        "license": license_,
+        "verbose": verbose,
+    }
+    print_model(model, [name for name, given in parts.items() if given], as_json=as_json)
 
 
 def list_(as_json: Json = False, debug: Debug = False) -> None:
@@ -45,7 +90,12 @@ def pull(
 
 def push(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Says where to: host/namespace/model:tag.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Says where to: host/namespace/model:tag.",
+            autocompletion=complete_stored,
+        ),
     ],
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow a registry at http://.")
@@ -70,7 +120,10 @@ def cp(
 
 
 def rm(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Models to remove.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Models to remove.", autocompletion=complete_stored),
+    ],
     debug: Debug = False,
 ) -> None:
     """Remove models from the store, with the files that no other model has."""

@@ -22,7 +22,9 @@ from wgpu_backend.ml.opening import choose_device
 NUMPY = "cpu"
 
 
-def open_model(path: Path, settings: Settings, *, self_test: bool = True) -> LanguageModel:
+def open_model(
+    path: Path, settings: Settings, *, self_test: bool = True, label: str = ""
+) -> LanguageModel:
     """Load a model, with a bar where a person looks.
 
     Parameters
@@ -31,6 +33,8 @@ def open_model(path: Path, settings: Settings, *, self_test: bool = True) -> Lan
     settings : Settings
     self_test : bool
         Test an adapter that was never used; not needed where nothing is computed with it.
+    label : str
+        What the bar calls it; the file's name if left out.
 
     Raises
     ------
@@ -42,18 +46,20 @@ def open_model(path: Path, settings: Settings, *, self_test: bool = True) -> Lan
     log_as_notes()
     info = find_device(settings)
     try:
-        return _load(path, info, settings, self_test=self_test)
+        return _load(path, info, settings, self_test=self_test, label=label)
     except (DeviceLost, OutOfMemory):
         raise
     except DeviceError as error:
         if settings.device or info.kind == "cpu":
             raise
         note(f"{one_line(str(error))}; using the CPU with NumPy, which is slow")
-        return _load(path, choose_device(NUMPY)[1], settings, self_test=self_test)
+        return _load(path, choose_device(NUMPY)[1], settings, self_test=self_test, label=label)
 
 
-def _load(path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool) -> LanguageModel:
-    with Interrupts() as interrupts, bar(f"Loading {path.name}") as progress:
+def _load(
+    path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool, label: str
+) -> LanguageModel:
+    with Interrupts() as interrupts, bar(f"Loading {label or path.name}") as progress:
         try:
             return load(
                 path,

@@ -24,6 +24,21 @@ _NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
 _SHUFFLING = 3  # characters that say something of a name
 
 
+class NoSuchModel(UsageError):
+    """A model that is not there.
+
+    Parameters
+    ----------
+    name : str
+        As it was typed.
+    message : str
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
     """Model and prompt out of one or two words; a lone text that can name no model is a prompt.
 
@@ -38,7 +53,7 @@ def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
         return first, second
     if _NAME.fullmatch(first):
         hint = f"; to give the word as a prompt: {PROGRAM} run {STORY} {shlex.quote(first)}"
-        raise UsageError(_missing(first) + hint)
+        raise NoSuchModel(first, _missing(first) + hint)
     return STORY, first
 
 
@@ -72,7 +87,7 @@ def model_path(name: str) -> Path:
     except FileNotFoundError:
         found = in_store(name)
     if found is None:
-        raise UsageError(_missing(name))
+        raise NoSuchModel(name, _missing(name))
     return found
 
 

@@ -18,7 +18,7 @@ from wgpu_backend.cli.parameters import PARAMETERS, chosen
 from wgpu_backend.cli.parameters import options as parameter_options
 
 DEVICE_VARIABLE = "WGPU_BACKEND_DEVICE"
-HISTORY_VARIABLE = "WGPU_BACKEND_NO_HISTORY"
+HISTORY_VARIABLES = ["WGPU_BACKEND_NO_HISTORY", "OLLAMA_NOHISTORY"]
 
 ProfileName = Literal["full", "baseline"]
 CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
@@ -75,7 +75,12 @@ Profile = Annotated[
 ]
 Cache = Annotated[
     CacheType,
-    typer.Option("--kv", metavar="TYPE", help="Cache of keys and values: f16, f32, q8_0 or q4_0."),
+    typer.Option(
+        "--kv",
+        metavar="TYPE",
+        envvar="OLLAMA_KV_CACHE_TYPE",
+        help="Cache of keys and values: f16, f32, q8_0 or q4_0.",
+    ),
 ]
 Exact = Annotated[
     bool,

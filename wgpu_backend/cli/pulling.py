@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from wgpu_backend.cli.console import is_terminal, note
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.library import open_store
+from wgpu_backend.errors import StoreError
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import STREAMS, Progress, PullCancelled, Puller
 from wgpu_backend.model_store.push import PushCancelled, Pusher
@@ -39,6 +40,28 @@ def pull_model(name: str, *, insecure: bool) -> None:
             puller.pull(parsed)
         except PullCancelled:
             raise KeyboardInterrupt from None
+
+
+def offered_pull(name: str, *, insecure: bool) -> bool:
+    """Ask whether a model that is missing is to be pulled, and pull it.
+
+    Returns
+    -------
+    bool
+        Whether it is there now; false where nobody can be asked, or the word names no model.
+    """
+    try:
+        parsed = ModelName.parse(name)
+    except StoreError:
+        return False
+    if name.endswith(".gguf") or not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        return False
+    sys.stderr.write(f"{name} is not here; pull it from {parsed.host}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        return False
+    pull_model(name, insecure=insecure)
+    return True
 
 
 def push_model(name: str, *, insecure: bool) -> None:

@@ -11,7 +11,7 @@ from prompt_toolkit.output import create_output
 
 from wgpu_backend.cli.commands import Leave, obey
 from wgpu_backend.cli.console import remark
-from wgpu_backend.cli.failures import one_line
+from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.history import open_history
 from wgpu_backend.cli.reply import write_stats
 from wgpu_backend.errors import BackendError
@@ -23,17 +23,15 @@ FENCE = '"""'
 _HINT = HTML("<gray>Type a message, /? for help</gray>")
 
 
-def converse(chat: Chat, *, keep: bool = True) -> None:
+def converse(chat: Chat) -> None:
     """Read prompts and commands until the user leaves.
 
     Parameters
     ----------
     chat : Chat
-    keep : bool
-        Keep what is typed for the next chat.
     """
     session: PromptSession[str] = PromptSession(
-        output=create_output(always_prefer_tty=True), history=open_history(keep=keep)
+        output=create_output(always_prefer_tty=True), history=open_history(lambda: chat.keeps)
     )
     if not chat.templated:
         remark("no chat template is used: each prompt is continued as it is, on its own")
@@ -44,7 +42,7 @@ def converse(chat: Chat, *, keep: bool = True) -> None:
             remark("Ctrl-D or /bye leaves")
         except (EOFError, Leave):
             return
-        except BackendError as error:
+        except (BackendError, UsageError) as error:
             remark(one_line(str(error)))
 
 

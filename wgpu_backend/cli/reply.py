@@ -25,7 +25,7 @@ class Reply:
     interrupted: bool
 
 
-def say(pieces: Iterator[str], *, echo: bool = True) -> Reply:
+def say(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Reply:
     """Write pieces to stdout as they come; Ctrl-C ends it in good order, twice at once.
 
     Parameters
@@ -34,12 +34,14 @@ def say(pieces: Iterator[str], *, echo: bool = True) -> Reply:
         Closed at the end.
     echo : bool
         Write them; else they are only gathered.
+    wraps : bool
+        Break lines between words on a terminal.
 
     Returns
     -------
     Reply
     """
-    wrapper = Wrapper(_columns if is_terminal(sys.stdout) else None)
+    wrapper = Wrapper(_columns if wraps and is_terminal(sys.stdout) else None)
     write = answer if echo else _nowhere
     said: list[str] = []
     generator = cast("Generator[str]", pieces)

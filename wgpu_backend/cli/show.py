@@ -1,11 +1,11 @@
-"""`wgpu-backend show`: what a GGUF file holds."""
+"""`wgpu-backend show`: what a model holds."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -17,8 +17,9 @@ from wgpu_backend.cli.console import (
     print_facts,
     print_table,
 )
-from wgpu_backend.cli.library import text_of_modelfile
-from wgpu_backend.cli.names import model_path
+from wgpu_backend.cli.failures import UsageError, one_line
+from wgpu_backend.cli.library import parameters_of, stored, system_of, text_of_modelfile
+from wgpu_backend.cli.names import exists, model_path
 from wgpu_backend.config import Config, Value
 from wgpu_backend.folders.opening import open_model_file
 from wgpu_backend.gguf_file import GGUFFile
@@ -27,33 +28,82 @@ TEMPLATE = "tokenizer.chat_template"
 _SHORT = 64  # values of a list that are still written
 
 
-def print_model(
-    name: str, *, tensors: bool, template: bool, modelfile: bool = False, as_json: bool = False
-) -> None:
-    """Write what a file holds, or its tensors one by one, or its chat template as it is.
+def print_model(name: str, parts: Sequence[str] = (), *, as_json: bool = False) -> None:
+    """Write what a model holds, or one part of it.
 
     Parameters
     ----------
     name : str
         Model.
-    tensors, template : bool
-        Only these; in JSON, the tensors besides.
-    modelfile : bool
-        Only what a model of the store could be made of again.
+    parts : sequence of str
+        At most one of ``tensors``, ``template``, ``modelfile``, ``parameters``, ``system``,
+        ``license``, and ``verbose`` for everything; in JSON, ``tensors`` besides the others.
     as_json : bool
+
+    Raises
+    ------
+    UsageError
+        There are several parts, or the store does not have the model that they are of.
     """
-    if modelfile:
-        answer(text_of_modelfile(name))
+    if len(parts) > 1:
+        both = " and ".join(f"--{each}" for each in parts)
+        raise UsageError(f"show: {both}, needs one at most")
+    part = parts[0] if parts else ""
+    if part in _OF_STORED:
+        answer(_OF_STORED[part](name))
         return
     with open_model_file(model_path(name), check_types=False) as file:
         if as_json:
-            answer(json.dumps(described(file, tensors=tensors), indent=2) + "\n")
-        elif template:
-            answer(template_of(file.config) + "\n")
-        elif tensors:
-            print_tensors(file)
+            answer(json.dumps(described(file, tensors=part == "tensors"), indent=2) + "\n")
         else:
-            print_facts(facts(file))
+            _IN_FILES[part](file)
+
+
+def _print_template(file: GGUFFile) -> None:
+    answer(template_of(file.config) + "\n")
+
+
+def _print_facts(file: GGUFFile) -> None:
+    print_facts(facts(file))
+
+
+def _print_everything(file: GGUFFile) -> None:
+    _print_facts(file)
+    answer("\n")
+    keys = file.config.metadata.items()
+    print_facts((key, _written(value)) for key, value in keys if key != TEMPLATE)
+    answer("\n")
+    print_tensors(file)
+
+
+def _written(value: Value) -> str:
+    """Value of a key in a line; of a long list, how long it is."""
+    short = _short(value)
+    count = len(cast("Sequence[object]", value)) if short is None else 0
+    return f"{count:,} values" if short is None else one_line(str(short))
+
+
+def license_of(name: str) -> str:
+    """License of a model: the store's, or its file's.
+
+    Raises
+    ------
+    UsageError
+        There is no such model.
+    """
+    found = None if exists(name) else stored(name)
+    if found is not None and found.license:
+        return found.license
+    with open_model_file(model_path(name), check_types=False) as file:
+        return file.config.string("general.license", "") or "none"
+
+
+_OF_STORED: dict[str, Callable[[str], str]] = {
+    "modelfile": text_of_modelfile,
+    "parameters": parameters_of,
+    "system": system_of,
+    "license": lambda name: license_of(name) + "\n",
+}
 
 
 def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
@@ -172,6 +222,14 @@ def print_tensors(file: GGUFFile) -> None:
         for i in file.tensors.values()
     ]
     print_table(("tensor", "type", "shape", "size"), rows, right=("shape", "size"))
+
+
+_IN_FILES: dict[str, Callable[[GGUFFile], None]] = {
+    "": _print_facts,
+    "tensors": print_tensors,
+    "template": _print_template,
+    "verbose": _print_everything,
+}
 
 
 def _number(config: Config, key: str) -> str:

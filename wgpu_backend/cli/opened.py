@@ -1,0 +1,149 @@
+"""The model of a chat: what a user asked for, what the store says of it, and going to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+from wgpu_backend.cli.chat import Chat
+from wgpu_backend.cli.library import known_parameters, stored
+from wgpu_backend.cli.loading import open_model
+from wgpu_backend.cli.names import STORY, exists, model_path
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.parameters import Value
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.prompt import Message
+from wgpu_backend.grammar import Grammar
+from wgpu_backend.sample import SamplingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a user asked for.
+
+    Parameters
+    ----------
+    system : str
+    parameters : mapping
+        Those of `PARAMETERS` that were given.
+    raw : bool
+    as_json : bool
+        Write the answer and what it took as JSON.
+    history : bool
+        Keep what is typed in a chat for the next one.
+    grammar : Grammar or None
+        That answers keep to.
+    messages : tuple of messages
+        What the conversation begins with.
+    """
+
+    system: str = ""
+    parameters: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    raw: bool = False
+    as_json: bool = False
+    history: bool = True
+    grammar: Grammar | None = None
+    messages: tuple[Message, ...] = ()
+
+    def begin(self, chat: Chat) -> None:
+        """Have a conversation begin as it is wanted."""
+        given = dict(self.parameters)
+        chat.num_predict = cast("int", given.pop("num_predict", -1))
+        chat.stop = cast("tuple[str, ...]", given.pop("stop", ()))
+        chat.options = SamplingOptions(**given)  # pyright: ignore[reportArgumentType] checked by itself
+        chat.system, chat.grammar, chat.raw = self.system, self.grammar, self.raw
+        chat.messages, chat.warned = list(self.messages), False
+        chat.chosen = set(self.parameters)
+
+
+class Opened:
+    """A model that can be opened again with another context, and give way to another model.
+
+    Parameters
+    ----------
+    name : str
+        As the user named it.
+    wanted : Wanted
+    settings : Settings
+
+    Attributes
+    ----------
+    model : LanguageModel
+    """
+
+    def __init__(self, name: str, wanted: Wanted, settings: Settings) -> None:
+        self._given = wanted, settings
+        self._name, self._path = name, model_path(name)
+        self._wanted, self._settings = as_stored(name, wanted, settings)
+        self.model = open_model(self._path, self._settings, label=self._label)
+
+    @property
+    def _label(self) -> str:
+        """Short name for a bar: a blob's own says nothing."""
+        return self._path.name if exists(self._name) or self._name == STORY else self._name
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.model.close()
+
+    def chat(self, *, verbose: bool) -> Chat:
+        """Begin a conversation."""
+        chat = Chat(self.model, verbose=verbose, echo=not self._wanted.as_json, source=self._name)
+        chat.reopen, chat.load = self.reopen, lambda name: self.load(name, chat)
+        chat.keeps = self._wanted.history
+        self._wanted.begin(chat)
+        return chat
+
+    def reopen(self, num_ctx: int) -> LanguageModel:
+        """Load the model with another context; where that fails, as it was, and raise."""
+        self._reopened(self._path, replace(self._settings, num_ctx=num_ctx))
+        return self.model
+
+    def load(self, name: str, chat: Chat) -> None:
+        """Go on with another model, and the conversation that it begins with.
+
+        Raises
+        ------
+        UsageError
+            There is none of that name; the chat goes on with the one before, as after any failure.
+        """
+        path = model_path(name)
+        wanted, settings = as_stored(name, *self._given)
+        self._reopened(path, settings)
+        self._name, self._path = name, path
+        self._wanted, self._settings = wanted, settings
+        chat.model, chat.source = self.model, name
+        wanted.begin(chat)
+
+    def _reopened(self, path: Path, settings: Settings) -> None:
+        before = replace(self._settings, device=self.model.device.id, num_ctx=self.model.num_ctx)
+        self.model.close()  # first: there may not be room for two
+        try:
+            self.model = open_model(path, replace(settings, device=before.device))
+        except BaseException:
+            self.model = open_model(self._path, before)
+            raise
+
+
+def as_stored(name: str, wanted: Wanted, settings: Settings) -> tuple[Wanted, Settings]:
+    """What a model of the store brings along, where the user did not ask for something else."""
+    found = None if exists(name) or name == STORY else stored(name)
+    if found is None:
+        return wanted, settings
+    given = known_parameters(found.parameters)
+    num_ctx = given.pop("num_ctx", None)
+    if settings.num_ctx is None and num_ctx is not None:
+        settings = replace(settings, num_ctx=int(cast("int", num_ctx)))
+    adapters = (*((path, 1.0) for path in found.adapters), *settings.changes.adapters)
+    settings = replace(settings, changes=replace(settings.changes, adapters=adapters))
+    wanted = replace(
+        wanted,
+        system=wanted.system or found.system,
+        parameters={**given, **wanted.parameters},
+        messages=tuple(dict(each) for each in found.messages),
+    )
+    return wanted, settings
