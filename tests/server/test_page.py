@@ -158,3 +158,15 @@ def test_light_dark_and_narrow(page):
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     page.click("#toggle")
     expect(page.locator("#panel")).to_be_visible()
+
+
+@needs_browser
+def test_an_error_goes_when_its_cause_may_have_gone(page):
+    page.route("**/api/tags", lambda route: route.fulfill(status=401, json={"error": "no key"}))
+    page.reload()
+    expect(page.locator("#failure")).to_have_text("401: no key")
+    page.unroute("**/api/tags")
+    page.fill("#key", "key")
+    page.locator("#key").blur()
+    expect(page.locator("#failure")).to_be_hidden()
+    expect(page.locator("#model option")).to_have_count(2)

@@ -90,7 +90,7 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("tab", ({ detail }) => { if (detail === "machine") showMachine(); });
 
 bindPanel();
-showSettings(showModels);
+showSettings(() => { talk.fail(null); showModels(); });
 bindAttention(model);
 bindGraph(model);
 showTokens(talk.last);
