@@ -1,11 +1,15 @@
 """What a look into a model shows is what it computes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import wgpu_backend as wb
+from wgpu_backend.batch import Attended
 from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.nn import self_attention
+from wgpu_backend.nn.attention_weights import attention_weights
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("software", marks=pytest.mark.gpu)])
@@ -85,3 +89,40 @@ def test_looks_are_plain_data(model):
     assert len(plain["attention"]["weights"][0]) == 3
     assert plain["graphs"]["passes"][1]["name"] == "prompt of 63 tokens"
     assert plain["memory"]["weights"] > plain["memory"]["cache"] > 0
+
+
+def test_layers_whose_scores_have_more_in_them_are_refused(model):
+    with model.backend.new_context() as context:
+        q = context.zeros(4, 2, 8)
+        plain = Attended(q, q, 1.0, 0.0, 0, 0, 0, True, None, "")
+        for changed, what in (({"besides": "alibi"}, "alibi"), ({"k": None}, "another layer")):
+            with pytest.raises(wb.ModelError, match=f"{what} cannot be shown"):
+                attention_weights(dataclasses.replace(plain, **changed), 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ({"window": 2}, lambda i, j: 0 <= i - j < 2),
+        ({"chunk": 2}, lambda i, j: j <= i and i // 2 == j // 2),
+        ({"causal": False, "symmetric_window": 2}, lambda i, j: abs(i - j) <= 1 and j < 3),
+        ({"softcap": 5.0}, lambda i, j: j <= i),
+    ],
+)
+def test_what_a_token_sees(model, options, seen):
+    with model.backend.new_context() as context:
+        q = context.from_numpy(np.random.default_rng(1).normal(size=(4, 2, 8)).astype(np.float32))
+        plain = Attended(q, q, 1.0, 0.0, 0, 0, 0, True, None, "")
+        found = attention_weights(dataclasses.replace(plain, **options), 3).numpy()[:3, :, :3]
+    wanted = np.array([[seen(i, j) for j in range(3)] for i in range(3)])
+    assert np.array_equal(found > 0, np.broadcast_to(wanted[:, None], found.shape))
+    assert found.sum(-1) == pytest.approx(np.ones((3, 2)), abs=1e-5)
+
+
+def test_a_sink_takes_its_share(model):
+    with model.backend.new_context() as context:
+        q = context.zeros(2, 1, 8)
+        sinks = context.from_numpy(np.zeros(1, np.float32))
+        attended = Attended(q, q, 1.0, 0.0, 0, 0, 0, True, sinks, "")
+        found = attention_weights(attended, 2).numpy()[:, 0]
+    assert found == pytest.approx(np.array([[1 / 2, 0], [1 / 3, 1 / 3]]), abs=1e-6)

@@ -108,7 +108,8 @@ class Inspection(Readings):
         outputs: list[Tensor] = []
 
         def build(_: Batch, hidden: Tensor) -> Sequence[Tensor]:
-            outputs.append(self.model.logits(hidden).argmax())
+            model = self.model
+            outputs.append(model.logits(hidden).argmax() if model.has_logits else hidden)
             return outputs
 
         made = runner.recorded(shape, Head(f"graph of a {name}", build))

@@ -56,7 +56,7 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
 
 def _seen(attended: Attended, tokens: int, count: int) -> NDArray[np.bool_]:
     """What each token (row) sees; padding sees the first."""
-    row, column = np.ogrid[:tokens, :tokens]
+    row, column = np.indices((tokens, tokens))
     seen = (column <= row) if attended.causal else (column < count)
     seen = seen & (column < count)
     if attended.window:

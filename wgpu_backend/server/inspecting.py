@@ -9,12 +9,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.errors import ModelError
 from wgpu_backend.server import forms
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
+from wgpu_backend.server.wanted import RequestError
 
 _PROMPT = 128  # tokens of the prompt whose graph is shown
 _ATTENTION = {
@@ -45,9 +47,8 @@ def endpoints(state: State) -> list[Endpoint]:
     async def graph(_: Request, fields: Fields) -> Response:
         prompt = fields.get("tokens", int) or _PROMPT
         async with state.using(fields.required("model")) as loaded:
-            return JSONResponse(
-                await run_in_threadpool(loaded.model.inspect, "graphs", {"prompt": prompt})
-            )
+            found = await run_in_threadpool(_looked, loaded, "graphs", {"prompt": prompt})
+            return JSONResponse(found)
 
     return [
         Endpoint("page", "GET", "/inspect/machine", "Devices, memory and slots", machine),
@@ -92,9 +93,23 @@ def _running(each: Loaded) -> dict[str, Any]:
     return found
 
 
+def _looked(loaded: Loaded, what: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What a model shows of itself.
+
+    Raises
+    ------
+    RequestError
+        It is none that this can be shown of.
+    """
+    try:
+        return loaded.model.inspect(what, given)
+    except ModelError as error:
+        raise RequestError(400, str(error)) from None
+
+
 def _attention(loaded: Loaded, text: str, layer: int) -> dict[str, Any]:
     model = loaded.model
     ids = model.prompter.raw(text)
     tokens = [model.tokenizer.decode([each], skip_special=False) for each in ids]
-    found = model.inspect("attention", {"tokens": ids, "layer": layer})
+    found = _looked(loaded, "attention", {"tokens": ids, "layer": layer})
     return {"tokens": tokens, "layer": layer, **found}
