@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import wgpu_backend as wb
+from tests.models.outlines import outlines, written
 from wgpu_backend.batch import Attended
 from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.nn import self_attention
@@ -126,3 +127,15 @@ def test_a_sink_takes_its_share(model):
         attended = Attended(q, q, 1.0, 0.0, 0, 0, 0, True, sinks, "")
         found = attention_weights(attended, 2).numpy()[:, 0]
     assert found == pytest.approx(np.array([[1 / 2, 0], [1 / 3, 1 / 3]]), abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "refused"), [("bert", ""), ("t5encoder", "a bias by distance")])
+def test_encoders_are_looked_into(tmp_path, name, refused):
+    path = written(tmp_path / "model.gguf", outlines()[name])
+    with wb.load(path, device="cpu") as encoder:
+        assert len(encoder.inspect("graphs", {"prompt": 4})["passes"]) == 2
+        if refused:
+            with pytest.raises(wb.ModelError, match=refused):
+                encoder.attention([1, 2, 3], 0)
+        else:
+            assert (encoder.attention([1, 2, 3], 0) > 0).all()  # the first sees the last

@@ -84,8 +84,12 @@ def attend(
             f"attend: a temperature beside a window of {window} and chunks of {chunk}; multiply "
             "the queries by its factor instead"
         )
-    others = {"alibi": alibi, "temperature": temperature, "a bias by distance": bias}
-    besides = ", ".join(name for name, value in others.items() if value not in (None, 0))
+    others = {
+        "alibi": alibi != 0,
+        "temperature": temperature is not None,
+        "a bias by distance": bias is not None,
+    }
+    besides = ", ".join(name for name, there in others.items() if there)
     batch.attended[layer] = Attended(
         q, k, scale, softcap, window, chunk, symmetric_window, causal, sinks, besides
     )
