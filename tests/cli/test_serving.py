@@ -1,0 +1,51 @@
+"""What `serve` has workers load, and where."""
+
+from pathlib import Path
+
+import pytest
+
+from wgpu_backend.cli import serving
+from wgpu_backend.cli.options import Changes, Settings
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.model_store.stored import Stored
+
+STORED = Stored(None, Path("model.gguf"), adapters=(Path("own.gguf"),))
+
+
+def spec(num_ctx=None, parallel=None, **given):
+    return serving._spec(STORED, num_ctx, "vulkan:1", Settings(**given), parallel)
+
+
+def test_a_worker_loads_what_the_command_and_the_model_say():
+    changes = Changes(adapters=[(Path("a.gguf"), 0.5)], control_layers=(1, 2))
+    made = spec(kv="q8_0", exact=True, changes=changes)
+    assert (made.path, made.device, made.kv_dtype, made.exact) == (
+        "model.gguf", "vulkan:1", "q8_0", True
+    )  # fmt: skip
+    assert made.adapters == (("own.gguf", 1.0), ("a.gguf", 0.5))
+    assert made.control_layers == (1, 2)
+
+
+def test_the_context_is_the_requests_or_the_commands_or_the_variables(monkeypatch):
+    monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "64")
+    assert spec(num_ctx=16).num_ctx == 16
+    assert serving._spec(STORED, None, "cpu", Settings(num_ctx=32), None).num_ctx == 32
+    assert spec().num_ctx == 64
+    monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "7")
+    assert (spec().num_parallel, spec(parallel=2).num_parallel) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "named", "ids"),
+    [
+        (["discrete", "software", "cpu"], None, ["0", "1"]),
+        (["discrete", "software", "cpu"], "software", ["1"]),
+        (["cpu"], None, ["0"]),
+    ],
+)
+def test_models_go_to_the_next_gpu_and_never_to_numpy_in_its_place(monkeypatch, kinds, named, ids):
+    found = [DeviceInfo(str(i), kind, kind=kind) for i, kind in enumerate(kinds)]
+    best = found[kinds.index(named or kinds[0])]
+    monkeypatch.setattr(serving, "find_device", lambda _: best)
+    monkeypatch.setattr("wgpu_backend.device.adapters.Devices", lambda: found)
+    assert [each.id for each in serving._devices(Settings(device=named))] == ids
