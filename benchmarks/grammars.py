@@ -1,0 +1,145 @@
+"""What a grammar costs a step of an engine, and how long masks of many tokens take.
+
+    python -m benchmarks.grammars --device software --json results.json
+
+Both engines are on one model and take turns; the ratio is of medians. A second part makes masks of
+a vocabulary of 128,000 tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import wgpu_backend
+from wgpu_backend import Grammar
+from wgpu_backend.grammar import GrammarVocabulary
+from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.tokenizer.pieces import ALPHABET
+
+TEXT = Grammar.regex(r"[a-zA-Z ,.!?']{2000}")
+SCHEMA = Grammar.json_schema(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 5},
+            "age": {"type": "integer"},
+            "ok": {"enum": ["yes", "no", "perhaps"]},
+        },
+        "required": ["name", "tags", "age", "ok"],
+        "additionalProperties": False,
+    }
+)
+
+
+def token_seconds(
+    engine: wgpu_backend.Engine, grammar: Grammar | None, tokens: int, beside: int
+) -> float:
+    """Seconds of a token of an answer, with others beside it that keep to the same."""
+    options = {"seed": 1, "temperature": 1.0}
+    many = [
+        engine.complete(
+            "Once there was", grammar=grammar, options=options, max_tokens=tokens, ignore_eos=True
+        )
+        for _ in range(beside)
+    ]
+    found = [each.result(600) for each in many]
+    return max(each.usage.seconds / each.usage.completion_tokens for each in found)
+
+
+def step_ratios(device: str, tokens: int, rounds: int, beside: int) -> dict[str, float]:
+    """Milliseconds of a step with a grammar and without, and their ratio."""
+    ways: dict[str, list[float]] = {"without": [], "with": []}
+    with (
+        wgpu_backend.load(device=device, num_parallel=beside) as model,
+        wgpu_backend.Engine(model, prefix_cache=False) as engine,
+    ):
+        for number in range(rounds + 1):
+            for name, grammar in (("without", None), ("with", TEXT)):
+                seconds = token_seconds(engine, grammar, tokens, beside)
+                if number:  # the first records graphs
+                    ways[name].append(seconds)
+    found = {name: 1e3 * statistics.median(times) for name, times in ways.items()}
+    return {**found, "ratio": found["with"] / found["without"]}
+
+
+def large_vocabulary(count: int) -> Tokenizer:
+    """A byte-pair vocabulary of so many tokens, of random joins."""
+    rng = random.Random(0)
+    tokens, known, merges = [*ALPHABET], {*ALPHABET}, list[str]()
+    letters = [*"etaoinshrdlucmfwypvbgkjqxz"] * 3 + [*'ETAOINS0123456789"{}[],:.-_'] + ["Ġ"] * 8
+    while len(tokens) < count - 1:
+        left = rng.choice(tokens[-20_000:] if rng.random() < 0.5 else letters)
+        right = rng.choice(letters if rng.random() < 0.6 else tokens[-20_000:])
+        if len(left + right) < 15 and left + right not in known:
+            known.add(left + right)
+            tokens.append(left + right)
+            merges.append(f"{left} {right}")
+    return Tokenizer.from_metadata(
+        {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": "gpt-2",
+            "tokenizer.ggml.tokens": [*tokens, "</s>"],
+            "tokenizer.ggml.token_type": np.array([1] * len(tokens) + [3], np.int32),
+            "tokenizer.ggml.merges": merges,
+            "tokenizer.ggml.eos_token_id": len(tokens),
+        }
+    )
+
+
+def mask_microseconds(count: int, answers: int) -> dict[str, float]:
+    """How long masks of a schema take, along random answers."""
+    tokenizer = large_vocabulary(count)
+    vocabulary = GrammarVocabulary(tokenizer, count)
+    vocabulary.matcher(SCHEMA)
+    found: list[float] = []
+    for number in range(answers):
+        rng, matcher = np.random.default_rng(number), vocabulary.matcher(SCHEMA)
+        for _ in range(120):
+            begin = time.perf_counter()
+            mask = matcher.mask()
+            found.append(1e6 * (time.perf_counter() - begin))
+            bits = np.unpackbits(mask.astype("<u4").view(np.uint8), bitorder="little")
+            token = int(rng.choice(np.flatnonzero(bits)))
+            if token in tokenizer.eog_ids:
+                break
+            matcher.take(token)
+            if matcher.ended:
+                break
+    return {
+        "median": statistics.median(found),
+        "p95": float(np.percentile(found, 95)),
+        "largest": max(found),
+        "masks": len(found),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="software")
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--vocabulary", type=int, default=128_000)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    found: dict[str, Any] = {
+        f"step, {beside} at once": step_ratios(given.device, given.tokens, given.rounds, beside)
+        for beside in (1, 4)
+    }
+    found["mask, microseconds"] = mask_microseconds(given.vocabulary, 8)
+    for name, values in found.items():
+        print(f"{name:20}", *(f"{key} {value:.3g}" for key, value in values.items()))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
