@@ -42,6 +42,8 @@ class Core:
     deterministic : bool
         Whether passes are always of the same two shapes.
     drafts : Drafts
+    host_nbytes : int
+        See `PrefixCache`.
 
     Attributes
     ----------
@@ -62,13 +64,14 @@ class Core:
         reuse: bool,
         deterministic: bool,
         drafts: Drafts,
+        host_nbytes: int,
     ) -> None:
         self.inbox: SimpleQueue[Ticket | int | Callable[[], object] | None] = SimpleQueue()
         self.totals = Totals()
         self._model = model
         self._reads = model.model.reader() is not None
         self._reuses = reuse and not self._reads
-        self._prefixes = PrefixCache(model.cache, enabled=self._reuses)
+        self._prefixes = PrefixCache(model.cache, enabled=self._reuses, host_nbytes=host_nbytes)
         self._runner: Runner = model.attach(self)
         self._constrained = Constrained(self._runner, slots, model.vocabulary)
         self._budget = min(budget, self._runner.chunk)

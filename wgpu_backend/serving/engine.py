@@ -54,6 +54,9 @@ class Engine:
         Choices that may wait for a slot; see `QueueFull`.
     prefix_cache : bool
         Keep what was computed, for prompts that begin alike.
+    host_cache : int
+        Bytes of the host's memory for what was computed and has no room on the device any more; 0
+        for none. Copies are in f32; a prompt that begins as one is brought back, not computed.
     deterministic : bool
         A request with a seed gives the same tokens alone or among others, whatever the batch. All
         passes have one of two shapes, so that a token's last bits do not depend on who is beside
@@ -91,6 +94,7 @@ class Engine:
         batch_tokens: int = CHUNK,
         max_queue: int = MAX_QUEUE,
         prefix_cache: bool = True,
+        host_cache: int = 0,
         deterministic: bool = False,
         draft: LanguageModel | Literal["ngram"] | None = None,
         draft_tokens: int = DRAFT_TOKENS,
@@ -116,6 +120,7 @@ class Engine:
             reuse=prefix_cache,
             deterministic=deterministic,
             drafts=drafts,
+            host_nbytes=within("host_cache", host_cache, 1 << 48, 0),
         )
         self._unclosed = Unclosed(f"engine of {name}")
         self._thread = threading.Thread(

@@ -19,6 +19,7 @@ import numpy as np
 from wgpu_backend.errors import CacheFull
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.paged import BLOCK
+from wgpu_backend.serving.host_copies import Copy, HostCopies
 
 NUMBERS = count(1 << 10)  # no two engines have a sequence of the same, sessions have those below
 MOST_KEPT = 256  # sequences, which cost the host something even where they share blocks
@@ -54,11 +55,14 @@ class PrefixCache:
     cache : Cache
     enabled : bool
         Where not, nothing is kept or found.
+    host_nbytes : int
+        Host memory for copies of what the cache has no room for.
     """
 
-    def __init__(self, cache: Cache, *, enabled: bool = True) -> None:
+    def __init__(self, cache: Cache, *, enabled: bool = True, host_nbytes: int = 0) -> None:
         self._cache = cache
         self._enabled = enabled
+        self._copies = HostCopies(cache, host_nbytes if enabled else 0)
         self._entries: OrderedDict[int, Entry] = OrderedDict()  # the one used last comes last
         self._having: dict[int, list[int]] = {}  # sequences by the hashes of their chains
 
@@ -84,6 +88,12 @@ class PrefixCache:
             Its number, and how many positions it has.
         """
         found, common = self._longest(tokens, len(tokens) - 1)
+        copy, more = self._copies.longest(tokens, len(tokens) - 1)
+        if copy is not None and more >= common + BLOCK:
+            sequence = next(NUMBERS)
+            if length := self._restored(copy, sequence, more):
+                return sequence, self._begun(sequence, tokens, length)
+            found, common = self._longest(tokens, len(tokens) - 1)
         if found is not None:
             self._entries.move_to_end(found)
             entry = self._entries[found]
@@ -93,6 +103,15 @@ class PrefixCache:
         sequence = next(NUMBERS)
         length = 0 if found is None else self._shared(found, sequence, common)
         return sequence, self._begun(sequence, tokens, length)
+
+    def _restored(self, copy: Copy, sequence: int, length: int) -> int:
+        """Bring a copy back, for which others that nobody uses make room; 0 where there is none."""
+        while True:
+            try:
+                return self._copies.restore(copy, sequence, length)
+            except CacheFull:
+                if not self.evict():
+                    return 0
 
     def _begun(self, sequence: int, tokens: Sequence[int], length: int) -> int:
         self._entries[sequence] = Entry(tokens)
@@ -182,19 +201,24 @@ class PrefixCache:
                 del self._having[link]
 
     def evict(self) -> bool:
-        """Forget the sequence kept for reuse that was used longest ago; False for none."""
+        """Forget the sequence kept for reuse that was used longest ago; False for none.
+
+        The host may keep a copy.
+        """
         for sequence, entry in self._entries.items():
             if entry.idle:
+                self._copies.keep(sequence, entry.tokens[: entry.computed])
                 self.forget(sequence)
                 return True
         return False
 
     def clear(self) -> None:
         """Forget all that is kept for reuse, and find nothing of what runs."""
-        while self.evict():
-            pass
+        for sequence in [s for s, entry in self._entries.items() if entry.idle]:
+            self.forget(sequence)
         for sequence in list(self._entries):
             self.hide(sequence)
+        self._copies.clear()
 
 
 def _chain(tokens: Sequence[int], end: int, before: Sequence[int] = ()) -> Iterator[int]:
