@@ -321,3 +321,12 @@ def test_durations(given, seconds):
 def test_what_is_no_duration(given):
     with pytest.raises(RequestError, match="keep_alive"):
         seconds_of(given)
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_answer_may_go_on_behind_its_end(client, ignored):
+    said = [{"role": "user", "content": "hi"}]
+    body = {"model": "actor", "messages": said, "max_tokens": 9, "ignore_eos": ignored}
+    made = client.post("/v1/chat/completions", json={**body, "temperature": 0}).json()
+    assert (made["usage"]["completion_tokens"] == 9) == ignored
+    assert made["choices"][0]["finish_reason"] == ("length" if ignored else "stop")

@@ -48,6 +48,7 @@ _COMMON = {
     "presence_penalty": forms.NUMBER,
     "logit_bias": Field((dict,), "added to the logits of tokens, by their ids"),
     "n": forms.CHOICES,
+    "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
 }
 _CHAT = {
     **_COMMON,
@@ -178,6 +179,7 @@ def _chat_wanted(fields: Fields) -> Wanted:
         truncate=False,
         logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
         logit_bias=_bias(fields),
+        ignore_eos=fields.switch("ignore_eos", default=False),
         choices=fields.get("n", int) or 1,
     )
 
@@ -191,6 +193,7 @@ def _completion_wanted(fields: Fields) -> Wanted:
         _options(fields, "max_tokens"),
         logprobs=fields.get("logprobs", int),
         logit_bias=_bias(fields),
+        ignore_eos=fields.switch("ignore_eos", default=False),
         choices=fields.get("n", int) or 1,
     )
 
