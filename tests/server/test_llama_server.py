@@ -84,7 +84,7 @@ def test_probabilities_biases_and_fields(client):
         other = asked(client, n_probs=1, logit_bias=bias)["completion_probabilities"]
         assert other[0]["id"] != first
     paths = ["content", "generation_settings/seed", "nothing"]
-    assert list(asked(client, response_fields=paths)) == ["content", "seed"]
+    assert list(asked(client, response_fields=paths)) == paths[:2]
 
 
 def test_tokens_there_and_back(client, tokenizer):

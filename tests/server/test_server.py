@@ -73,6 +73,20 @@ def test_parameters_of_the_modelfile_and_stop_texts(client):
     assert (word in found["response"], found["done_reason"]) == (False, "stop")
 
 
+def test_what_stands_between_two_texts(client):
+    body = {"model": "actor", "prompt": "a", "suffix": "b", "stream": False, "options": FIXED}
+    assert client.post("/api/generate", json=body).json()["response"] == "in between"
+
+
+def test_variables_of_a_template(client):
+    said = [{"role": "user", "content": "Hi"}]
+    body = {"model": "actor", "messages": said, "chat_template_kwargs": {"enable_thinking": True}}
+    message = client.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("hm", "Yes")
+    taken = {**body, "chat_template_kwargs": {"tools": []}}
+    assert client.post("/v1/chat/completions", json=taken).status_code == 400
+
+
 def test_logprobs(client):
     body = {"model": "tale", "prompt": "Once", "raw": True, "options": FIXED, "stream": False}
     made = client.post("/api/generate", json={**body, "logprobs": True, "top_logprobs": 2}).json()
@@ -85,11 +99,12 @@ def test_logprobs(client):
 def test_a_model_is_loaded_listed_and_unloaded(client):
     empty = client.post("/api/generate", json={"model": "tale", "keep_alive": "1h"}).json()
     assert empty["done_reason"] == "load"
-    [running] = client.get("/api/ps").json()["models"]
-    assert running["name"] == "tale:latest"
+    running = {each["name"] for each in client.get("/api/ps").json()["models"]}
+    assert "tale:latest" in running
     body = {"model": "tale", "messages": [], "keep_alive": 0}
     assert client.post("/api/chat", json=body).json()["done_reason"] == "unload"
-    assert client.get("/api/ps").json() == {"models": []}
+    left = {each["name"] for each in client.get("/api/ps").json()["models"]}
+    assert left == running - {"tale:latest"}
 
 
 def test_completions_of_openai(client):
@@ -115,6 +130,10 @@ def test_embeddings_of_both(client):
     body = {"model": "tale", "input": "a fox", "encoding_format": "float"}
     [theirs] = client.post("/v1/embeddings", json=body).json()["data"]
     assert theirs["embedding"] == pytest.approx(ours["embeddings"][0])
+    ids = client.post("/tokenize", json={"model": "tale", "content": "a fox"}).json()["tokens"]
+    for tokens in (ids, [ids]):
+        [same] = client.post("/v1/embeddings", json={**body, "input": tokens}).json()["data"]
+        assert same == theirs
     short = client.post("/api/embed", json={"model": "tale", "input": "a fox", "dimensions": 4})
     assert sum(x * x for x in short.json()["embeddings"][0]) == pytest.approx(1, abs=1e-5)
     old = client.post("/api/embeddings", json={"model": "tale", "prompt": "a fox"}).json()
@@ -142,7 +161,9 @@ def test_embeddings_of_both(client):
             400,
             "format: 'yaml'",
         ),
-        ("/api/generate", {"model": "tale", "prompt": "a", "suffix": "b"}, 400, "suffix"),
+        ("/api/generate", {"model": "tale", "prompt": "a", "suffix": "b"}, 400, "infill"),
+        ("/v1/embeddings", {"model": "tale", "input": [[9999]]}, 400, "tokens: '9999'"),
+        ("/v1/embeddings", {"model": "tale", "input": [{}]}, 400, "input: '{}'"),
         ("/api/generate", {"model": "tale", "prompt": "a", "keep_alive": "x"}, 400, "keep_alive"),
         ("/api/generate", {"model": "tale", "prompt": "a " * 999, "raw": True}, 400, "256"),
         ("/api/chat", {"model": "tale", "messages": [5]}, 400, "messages[0]"),

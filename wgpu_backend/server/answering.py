@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
+
+from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import fitted
@@ -170,6 +173,21 @@ class Answer:
         return said
 
 
+async def answer_of(loaded: Loaded, wanted: Wanted) -> Answer:
+    """Begin an answer; a thread reads the prompt, since a long one takes seconds."""
+    task = asyncio.ensure_future(run_in_threadpool(Answer, loaded, wanted))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_abandoned)
+        raise
+
+
+def _abandoned(task: asyncio.Future[Answer]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().generation.cancel()
+
+
 class _Text:
     """Text of one choice, taken apart.
 
@@ -303,6 +321,7 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
         kwargs["thinking"] = bool(wanted.think)
     if isinstance(wanted.think, str):
         kwargs["reasoning_effort"] = wanted.think
+    kwargs |= wanted.template
     render = partial(prompter.chat, tools=[*wanted.tools] or None, chat_template_kwargs=kwargs)
     messages = prompter.checked(conversation([*wanted.messages]))
     if not wanted.truncate:

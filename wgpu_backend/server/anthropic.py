@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import Content, Part, Thinking
 from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Answer, prompt_of
+from wgpu_backend.server.answering import answer_of, prompt_of
 from wgpu_backend.server.anthropic_turns import turns
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.events import dumped, event_of
@@ -201,7 +201,7 @@ def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
 
 async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
     async with state.using(name) as loaded:
-        answer, blocks, finish = Answer(loaded, wanted), _Blocks([]), None
+        answer, blocks, finish = await answer_of(loaded, wanted), _Blocks([]), None
         async for told in answer:
             for part in told.parts:
                 blocks.push(part)
@@ -218,7 +218,7 @@ async def _events(state: State, name: str, wanted: Wanted) -> AsyncIterator[byte
     began = False
     try:
         async with state.using(name) as loaded:
-            answer, blocks = Answer(loaded, wanted), _Blocks([])
+            answer, blocks = await answer_of(loaded, wanted), _Blocks([])
             prompt = len(answer.request.tokens)
             async for told in answer:
                 if not began:

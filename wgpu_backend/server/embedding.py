@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.llama_prompts import token_of
 from wgpu_backend.server.served import ServedModel
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,17 @@ class Embedded:
     load_seconds: float
 
 
-async def embeddings(state: State, fields: Fields, texts: list[str], *, truncate: bool) -> Embedded:
+async def embeddings(state: State, fields: Fields, given: object, *, truncate: bool) -> Embedded:
     """Vectors of texts, by the model that the fields name.
+
+    Parameters
+    ----------
+    state : State
+    fields : Fields
+    given : str or list
+        A text, tokens of one, or a list of such.
+    truncate : bool
+        Cut texts that are too long.
 
     Raises
     ------
@@ -43,20 +55,20 @@ async def embeddings(state: State, fields: Fields, texts: list[str], *, truncate
     keep = fields.get("keep_alive", int, float, str)
     async with state.using(name, None, keep) as loaded:
         return await run_in_threadpool(
-            _embedded, loaded.model, texts, dimensions, loaded.load_seconds, truncate=truncate
+            _embedded, loaded.model, given, dimensions, loaded.load_seconds, truncate=truncate
         )
 
 
 def _embedded(
     model: ServedModel,
-    texts: list[str],
+    given: object,
     dimensions: int | None,
     load_seconds: float,
     *,
     truncate: bool,
 ) -> Embedded:
     fitting, count = list[str](), 0
-    for text in texts:
+    for text in _texts(given, model.tokenizer):
         ids = model.tokenizer.encode(text)
         if len(ids) > model.num_ctx:
             if not truncate:
@@ -73,3 +85,20 @@ def _embedded(
         found = found[:, :dimensions]
         found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
     return Embedded(found.tolist(), count, load_seconds)
+
+
+def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
+    items = cast("list[object]", given) if isinstance(given, list) else [given]
+    alone = any(isinstance(item, int) for item in items)
+    return [_text(item, tokenizer) for item in ([items] if alone else items)]
+
+
+def _text(given: object, tokenizer: Tokenizer) -> str:
+    """Text of a text, or of tokens; a model's own tokens around a text are added again."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list) or not given:
+        raise RequestError(
+            400, f"input: {str(cast('object', given))[:40]!r}, needs texts, or lists of tokens"
+        )
+    return tokenizer.decode([token_of(each, tokenizer) for each in cast("list[object]", given)])

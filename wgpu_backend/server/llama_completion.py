@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Answer, Told
+from wgpu_backend.server.answering import Answer, Told, answer_of
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
@@ -155,7 +155,8 @@ async def _all(
     """Texts of several prompts, made together; where one fails, all end."""
     answers: list[Answer] = []
     try:
-        answers += (Answer(loaded, each) for each in wanted)
+        for each in wanted:
+            answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
         return await asyncio.gather(*(_whole(answer, asked) for answer in answers))
     finally:
         for answer in answers:
@@ -226,7 +227,7 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
             found, _ = await run_in_threadpool(given, fields, loaded)
             if len(found) > 1:
                 raise RequestError(400, "prompt: several at once are not streamed, send one each")
-            answer = Answer(loaded, _wanted(fields, loaded, found[0]))
+            answer = await answer_of(loaded, _wanted(fields, loaded, found[0]))
             made = [_Made("", [], []) for _ in range(answer.request.n)]
             async for told in answer:
                 began = True
@@ -333,7 +334,7 @@ def _probabilities(found: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
 
 
 def _picked(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """Fields that were asked for; of a path, the last name."""
+    """Fields that were asked for, by their paths."""
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = whole
@@ -341,5 +342,5 @@ def _picked(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
             inner = cast("dict[str, Any]", value if isinstance(value, dict) else {})
             value = inner.get(name)
         if value is not None:
-            found[path.rpartition("/")[2]] = value
+            found[path] = value
     return found if paths else whole

@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import Content, Thinking, ToolCall
 from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Answer, Said, Told
+from wgpu_backend.server.answering import Answer, Said, Told, answer_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
+from wgpu_backend.server.infilling import infill
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, seconds_of, until_gone
 from wgpu_backend.server.structured import format_grammar
@@ -116,12 +117,14 @@ def endpoints(state: State) -> list[Endpoint]:
 
 def _generate_wanted(fields: Fields, loaded: Loaded) -> Wanted:
     for name, why in (
-        ("suffix", "inserting is not supported"),
         ("images", "images are not supported"),
         ("template", "templates of a request are not supported, the model's own is used"),
     ):
         fields.refuse(name, why)
     prompt = fields.text("prompt")
+    if suffix := fields.text("suffix"):
+        between = infill(loaded.model.tokenizer, prompt, suffix)
+        return _wanted(fields, None, prompt=between)
     raw = fields.switch("raw", default=False) or loaded.model.prompter.template is None
     system = fields.text("system", loaded.stored.system)
     first = [{"role": "system", "content": system}] if system else []
@@ -181,7 +184,7 @@ async def _answer(
     async def whole() -> dict[str, Any]:
         begin = time.monotonic()
         async with state.using(name, _num_ctx(fields), keep) as loaded:
-            answer = Answer(loaded, make(fields, loaded))
+            answer = await answer_of(loaded, make(fields, loaded))
             [said] = await answer.whole()
             made = shape(said)
             if said.logprobs:
@@ -204,7 +207,7 @@ async def _lines(
     keep = fields.get("keep_alive", int, float, str)
     try:
         async with state.using(name, _num_ctx(fields), keep) as loaded:
-            answer = Answer(loaded, make(fields, loaded))
+            answer = await answer_of(loaded, make(fields, loaded))
             async for told in answer:
                 said = Said.nothing()
                 said.add(told)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Answer, Said
+from wgpu_backend.server.answering import Said, answer_of
 from wgpu_backend.server.chat_turns import turn_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
@@ -61,6 +61,8 @@ _CHAT = {
     "top_logprobs": forms.LOGPROBS,
     "reasoning_effort": forms.TEXT,
     "reasoning": Field((dict,), "effort: as reasoning_effort"),
+    "chat_template_kwargs": Field((dict,), "variables of the model's own template"),
+    **forms.without_meaning("cache_prompt", "id_slot", "timings_per_token", "return_progress"),
     "modalities": Field((list,), "taken, and without meaning here"),
 }
 _COMPLETIONS = {
@@ -74,7 +76,7 @@ _COMPLETIONS = {
 _EMBEDDINGS = {
     **_WITHOUT_MEANING,
     "model": forms.MODEL_OR_OWN,
-    "input": Field((str, list), "a text, or a list of them", required=True),
+    "input": Field((str, list), "a text, its tokens, or a list of such", required=True),
     "dimensions": Field((int,), "numbers of each vector", least=1),
     "encoding_format": Field((str,), among=("float", "base64")),
 }
@@ -94,7 +96,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def embed(_: Request, fields: Fields) -> Response:
         encoding = fields.text("encoding_format", "float")
-        found = await embeddings(state, fields, fields.texts("input"), truncate=False)
+        found = await embeddings(state, fields, fields.get("input", str, list), truncate=False)
         data = [
             {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
             for i, vector in enumerate(found.vectors)
@@ -181,6 +183,7 @@ def _chat_wanted(fields: Fields) -> Wanted:
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
         choices=fields.get("n", int) or 1,
+        template=fields.get("chat_template_kwargs", dict) or {},
     )
 
 
@@ -319,7 +322,7 @@ async def _answer(
 
     async def whole() -> dict[str, Any]:
         async with state.using(name) as loaded:
-            said = await Answer(loaded, wanted).whole()
+            said = await (await answer_of(loaded, wanted)).whole()
         choices = [
             {**form.whole(i, each), "finish_reason": _reason(each, called=bool(each.tool_calls))}
             for i, each in enumerate(said)
@@ -348,7 +351,7 @@ async def _events(
 
     try:
         async with state.using(name) as loaded:
-            async for told in Answer(loaded, wanted):
+            async for told in await answer_of(loaded, wanted):
                 first = None if told.choice in began else form.first(told.choice)
                 began.add(told.choice)
                 if first is not None:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Answer
+from wgpu_backend.server.answering import Answer, answer_of
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.events import event_of
 from wgpu_backend.server.fields import Fields
@@ -185,7 +185,7 @@ def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -
 
 async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
     async with state.using(asked.name) as loaded:
-        answer, items, finish = Answer(loaded, asked.wanted), Items(), None
+        answer, items, finish = await answer_of(loaded, asked.wanted), Items(), None
         async for told in answer:
             for part in told.parts:
                 items.push(part)
@@ -216,7 +216,7 @@ async def _news(
 ) -> AsyncGenerator[dict[str, Any]]:
     began = False
     async with state.using(asked.name) as loaded:
-        answer, items = Answer(loaded, asked.wanted), Items()
+        answer, items = await answer_of(loaded, asked.wanted), Items()
         async for told in answer:
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}

@@ -96,6 +96,8 @@ class Wanted:
         What the text for the user has to be.
     must_call : sequence of mappings
         Those of `tools` of which the answer has to call one.
+    template : mapping
+        Variables of the model's own template.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -112,6 +114,7 @@ class Wanted:
     ignore_eos: bool = False
     grammar: Grammar | None = None
     must_call: Sequence[Mapping[str, Any]] = ()
+    template: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,13 @@ from features import idle, refused, slots, try_all, url
 
 client = anthropic.Anthropic(base_url=url(), api_key="none", max_retries=0)
 ASKED = {"model": "actor", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 50}
-TOOLS = [{"name": "weather", "input_schema": {"type": "object", "properties": {}}}]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS = [{"name": "weather", "input_schema": CITY}]
 
 
 def chat():
@@ -39,6 +45,14 @@ def streamed_tools():
     assert found.content[0].input == {"city": "Oslo"}
 
 
+def forced_tools():
+    for choice in ({"type": "any"}, {"type": "tool", "name": "weather"}):
+        found = client.messages.create(
+            **{**ASKED, "max_tokens": 300}, tools=TOOLS, tool_choice=choice
+        )
+        assert found.stop_reason == "tool_use"
+
+
 def thinking():
     asked = {**ASKED, "thinking": {"type": "enabled", "budget_tokens": 1024}}
     with client.messages.stream(**asked) as events:
@@ -68,4 +82,6 @@ def errors():
 
 
 if __name__ == "__main__":
-    try_all([chat, stream, tools, streamed_tools, thinking, count_tokens, cancel, errors])
+    try_all(
+        [chat, stream, tools, streamed_tools, forced_tools, thinking, count_tokens, cancel, errors]
+    )

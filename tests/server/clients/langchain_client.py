@@ -38,6 +38,14 @@ def tools():
     assert able.invoke(said).content == "It is cold."
 
 
+def schema():
+    form = {"title": "One", "type": "object", "properties": {"animal": {"enum": ["fox", "bear"]}}}
+    form |= {"required": ["animal"], "additionalProperties": False}
+    teller = ChatOllama(model="tale", base_url=url(), temperature=0, num_predict=60)
+    able = teller.with_structured_output(form, method="json_schema")
+    assert able.invoke("Hi")["animal"] in ("fox", "bear")
+
+
 def thinking():
     found = ChatOllama(model="actor", reasoning=True, **FIXED).invoke("Hi")
     assert (found.additional_kwargs["reasoning_content"], found.content) == ("hm", "Yes")
@@ -53,4 +61,4 @@ def errors():
 
 
 if __name__ == "__main__":
-    try_all([generate, chat, stream, tools, thinking, embed, errors])
+    try_all([generate, chat, stream, tools, schema, thinking, embed, errors])

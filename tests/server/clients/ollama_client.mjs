@@ -36,6 +36,12 @@ await tryAll({
     const found = await client.chat({ model: "actor", messages, tools, options });
     equal(found.message.tool_calls[0].function.arguments, { city: "Oslo" });
   },
+  async schema() {
+    const format = { type: "object", properties: { animal: { enum: ["fox", "bear"] } }, required: ["animal"] };
+    format.additionalProperties = false;
+    const found = await client.chat({ model: "tale", messages, format, options: { temperature: 0 } });
+    equal(["fox", "bear"].includes(JSON.parse(found.message.content).animal), true);
+  },
   async thinking() {
     const found = await client.chat({ model: "actor", messages, think: true, options });
     equal(found.message.thinking, "hm");

@@ -1,10 +1,18 @@
 """Ollama's Python client."""
 
+import json
+
 from features import idle, pull_name, refused, slots, try_all, url
 from ollama import Client, ResponseError
 
 client = Client(url())
 FIXED = {"temperature": 0, "seed": 1, "num_predict": 12}
+SCHEMA = {
+    "type": "object",
+    "properties": {"animal": {"enum": ["fox", "bear"]}},
+    "required": ["animal"],
+    "additionalProperties": False,
+}
 SAID = [{"role": "user", "content": "Hi"}]
 
 
@@ -68,6 +76,11 @@ def thinking():
     assert (found.message.thinking, found.message.content) == ("hm", "Yes")
 
 
+def schema():
+    found = client.chat("tale", SAID, format=SCHEMA, options={"temperature": 0})
+    assert json.loads(found.message.content)["animal"] in ("fox", "bear")
+
+
 def embed():
     found = client.embed("tale", ["a fox", "a bear"]).embeddings
     assert len(found) == 2
@@ -93,5 +106,5 @@ def errors():
 
 
 if __name__ == "__main__":
-    try_all([list_, pull, create, generate, chat, stream, tools, thinking, embed, logprobs, cancel,
-             errors])  # fmt: skip
+    try_all([list_, pull, create, generate, chat, stream, tools, thinking, schema, embed, logprobs,
+             cancel, errors])  # fmt: skip

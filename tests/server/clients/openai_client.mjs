@@ -34,6 +34,13 @@ await tryAll({
     const found = await client.chat.completions.stream({ ...asked, tools }).finalChatCompletion();
     equal(found.choices[0].message.tool_calls[0].function.name, "weather");
   },
+  async schema() {
+    const schema = { type: "object", properties: { animal: { enum: ["fox", "bear"] } }, required: ["animal"] };
+    const json_schema = { name: "one", schema: { ...schema, additionalProperties: false }, strict: true };
+    const format = { type: "json_schema", json_schema };
+    const found = await client.chat.completions.create({ model: "tale", messages, response_format: format });
+    equal(["fox", "bear"].includes(JSON.parse(found.choices[0].message.content).animal), true);
+  },
   async responses() {
     const found = await client.responses.create({ model: "actor", input: "Hi" });
     equal(found.output_text, "Hello there now.");

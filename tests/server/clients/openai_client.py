@@ -1,11 +1,25 @@
 """OpenAI's Python client."""
 
+import json
+
 import openai
 from features import idle, refused, slots, try_all, url
 
 client = openai.OpenAI(base_url=f"{url()}/v1", api_key="none", max_retries=0)
+SCHEMA = {
+    "type": "object",
+    "properties": {"animal": {"enum": ["fox", "bear"]}},
+    "required": ["animal"],
+    "additionalProperties": False,
+}
 SAID = [{"role": "user", "content": "Hi"}]
-FUNCTION = {"name": "weather", "parameters": {"type": "object", "properties": {}}}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+FUNCTION = {"name": "weather", "parameters": CITY}
 TOOLS = [{"type": "function", "function": FUNCTION}]
 FIXED = {"temperature": 0, "max_tokens": 12}
 
@@ -56,6 +70,25 @@ def streamed_tools():
         found = events.until_done().get_final_completion()
     assert found.choices[0].message.tool_calls[0].function.name == "weather"
     assert found.choices[0].finish_reason == "tool_calls"
+
+
+def forced_tools():
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        found = client.chat.completions.create(
+            model="actor", messages=SAID, tools=TOOLS, tool_choice=choice, max_tokens=300
+        )
+        assert found.choices[0].message.tool_calls[0].function.name == "weather"
+
+
+def schema():
+    form = {"name": "one", "schema": SCHEMA, "strict": True}
+    found = client.chat.completions.create(
+        model="tale", messages=SAID, response_format={"type": "json_schema", "json_schema": form}
+    )
+    assert json.loads(found.choices[0].message.content)["animal"] in ("fox", "bear")
+    text = {"format": {"type": "json_schema", **form}}
+    found = client.responses.create(model="tale", input="Hi", text=text)
+    assert json.loads(found.output_text)["animal"] in ("fox", "bear")
 
 
 def thinking():
@@ -116,5 +149,5 @@ def errors():
 
 
 if __name__ == "__main__":
-    try_all([list_, generate, chat, stream, tools, streamed_tools, thinking, responses,
-             streamed_responses, embed, rerank, logprobs, cancel, errors])  # fmt: skip
+    try_all([list_, generate, chat, stream, tools, streamed_tools, forced_tools, schema, thinking,
+             responses, streamed_responses, embed, rerank, logprobs, cancel, errors])  # fmt: skip
