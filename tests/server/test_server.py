@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import threading
+import time
 
 import pytest
 
@@ -208,6 +209,43 @@ def test_what_is_wrong_is_told(client, path, body, status, message):
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
 def test_what_is_no_json_object_is_told(client, body):
     assert client.post("/api/chat", content=body).status_code == 400
+
+
+BIG = "once upon a time " * 600_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/generate", {"prompt": BIG, "raw": True}),
+        ("/api/chat", {"messages": [{"role": "user", "content": BIG}]}),
+        ("/v1/completions", {"prompt": BIG}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": BIG}], "max_tokens": 1}),
+        ("/completion", {"prompt": BIG}),
+        ("/tokenize", {"content": BIG}),
+    ],
+)
+def test_ten_megabytes_are_refused_at_once(client, path, body):
+    begin = time.monotonic()
+    found = client.post(path, json={"model": "tale", **body})
+    assert (found.status_code, "characters" in found.text) == (400, True)
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "a/../b", "/etc/passwd", "a\\b", "\0", "\ud800"]
+)
+def test_names_are_no_paths(client, name):
+    bodies = {
+        "/api/show": {"model": name},
+        "/api/generate": {"model": name, "prompt": "a"},
+        "/api/copy": {"source": "tale", "destination": name},
+    }
+    for path, body in bodies.items():
+        found = client.post(path, content=json.dumps(body).encode())
+        assert found.status_code in (400, 404), path
+    for digest in ("sha256:..", "sha256:" + "g" * 64, "..%2f..%2fetc%2fpasswd"):
+        assert client.post(f"/api/blobs/{digest}", content=b"x").status_code in (400, 404, 405)
 
 
 def test_strangers_are_refused(client, tmp_path):

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import fitted
+from wgpu_backend.errors import ContextFull
 from wgpu_backend.grammar import Grammar, tag_id
 from wgpu_backend.output_parsers import (
     Content,
@@ -33,6 +34,7 @@ from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import Event, Finish, TokenLogprob
 from wgpu_backend.tokenizer import Tokenizer
 
+_SHORT, _SLACK = 1 << 18, 4  # characters that are not counted; for what is normalised
 _TAIL = 16  # tokens of a prompt that may begin an answer's reasoning
 
 
@@ -310,11 +312,32 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
     )
 
 
+def require_short(text: str, loaded: Loaded) -> None:
+    """Refuse a text that the context surely has no room for, before seconds are spent on it.
+
+    Spaces do not count, which some tokenizers drop, nor what normalising may make shorter.
+
+    Raises
+    ------
+    ContextFull
+    """
+    tokenizer, room = loaded.model.tokenizer, loaded.model.num_ctx
+    if len(text) <= _SHORT:
+        return
+    longest = max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size))
+    size = sum(map(len, text.split()))
+    if size > _SLACK * longest * room:
+        raise ContextFull(f"the prompt has {size} characters, the context holds {room} tokens")
+
+
 def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
     prompter = loaded.model.prompter
     if wanted.messages is None:
         given = wanted.prompt
-        return prompter.raw(given) if isinstance(given, str) else known_tokens(given, loaded)
+        if not isinstance(given, str):
+            return known_tokens(given, loaded)
+        require_short(given, loaded)
+        return prompter.raw(given)
     kwargs: dict[str, Any] = {}
     if wanted.think is not None:
         kwargs["enable_thinking"] = bool(wanted.think)

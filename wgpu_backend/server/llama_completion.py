@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Answer, Told, answer_of
+from wgpu_backend.server.answering import Answer, Told, answer_of, require_short
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
@@ -98,7 +98,10 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _given_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
-    return prompts(fields.get("prompt", str, list, dict), loaded.model.tokenizer)
+    given = fields.get("prompt", str, list, dict)
+    if isinstance(given, str):
+        require_short(given, loaded)
+    return prompts(given, loaded.model.tokenizer)
 
 
 def _infill_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:

@@ -20,6 +20,7 @@ from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
 
+_MOST = 1 << 20  # characters of a text whose tokens are asked for
 _TOKENIZE = {
     "model": forms.MODEL_OR_OWN,
     "content": Field((str,), "the text"),
@@ -94,9 +95,11 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
-    tokenizer = loaded.model.tokenizer
+    tokenizer, content = loaded.model.tokenizer, fields.text("content")
+    if len(content) > _MOST:
+        raise RequestError(400, f"content: {len(content)} characters, needs at most {_MOST}")
     ids = tokenizer.encode(
-        fields.text("content"),
+        content,
         add_special=fields.switch("add_special", default=False),
         parse_special=fields.switch("parse_special", default=True),
     )
