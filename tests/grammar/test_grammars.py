@@ -141,6 +141,16 @@ def test_texts_of_the_other_kinds_are_what_they_say(pairs, grammar, pattern):
     assert all(re.fullmatch(pattern, text, re.DOTALL) for text in texts if text is not None)
 
 
+def test_one_of_takes_branches_that_overlap(pairs):
+    tokenizer, vocabulary = pairs
+    grammar = Grammar.json_schema(
+        {"oneOf": [{"const": 1}, {"type": "boolean"}, {"enum": [1, "a"]}]}
+    )
+    rng = random.Random(0)
+    found = {random_text(vocabulary, tokenizer, grammar, rng) for _ in range(30)}
+    assert found == {"1", "true", "false", '"a"'}
+
+
 def test_control_tokens_and_tags_are_no_text(pairs):
     tokenizer, vocabulary = pairs
     matcher = vocabulary.matcher(Grammar.regex(r"(<s>|<\|note\|>)ab"))

@@ -127,7 +127,8 @@ class Grammar:
         schema = json.loads(self.text)
         if isinstance(schema, bool):
             return self.text
-        return json.dumps({**schema, "x-guidance": {"whitespace_pattern": _WHITE_SPACE}})
+        how = {"whitespace_pattern": _WHITE_SPACE, "coerce_one_of": True}
+        return json.dumps({**schema, "x-guidance": how})
 
 
 def _require_schema(text: str) -> None:
