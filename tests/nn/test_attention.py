@@ -37,6 +37,7 @@ def made(request):
             context=ctx,
             put=lambda layer, k, v: cache.put(layer, k, v, inputs),
             stored=lambda layer: cache.stored(layer, inputs),
+            attended={},
         )
     cache.close()
 
