@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("wgpu_backend.kernels.gpu", reason="benchmarks.quality tries its kernels")
+
 from benchmarks import quality
 from benchmarks.quality import DEFAULTS, Figures, Scores, Way, opened, scored
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+pytest.importorskip("wgpu_backend.kernels.gpu", reason="benchmarks.quality tries its kernels")
+
 import wgpu_backend
 from benchmarks.quality import WAYS
 from tests.builders import Dims, tiny_model
