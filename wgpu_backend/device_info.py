@@ -113,6 +113,8 @@ class Capabilities:
         Products that were measured not to be the faster for them.
     planar_groups : bool
         Products of few columns read activations in eight bits by planes, see `ops.q8_rounding`.
+    gated_experts : bool
+        A product with gates and projections of experts is the faster for having them together.
     group_sizes : GroupSizes
     compiles_tiles : bool
         Kernels with tiles in workgroup memory or registers compile in a second or so.
@@ -141,6 +143,7 @@ class Capabilities:
     rounded: frozenset[str] = frozenset()
     unrounded: frozenset[str] = frozenset()
     planar_groups: bool = True
+    gated_experts: bool = True
     group_sizes: GroupSizes = GroupSizes()
     compiles_tiles: bool = True
     expert_tiles: tuple[tuple[int, int], ...] = ((32, 8),)

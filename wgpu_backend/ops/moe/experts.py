@@ -44,8 +44,7 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
         return launch
     require_whole(launch)
     joins = joined_rows(launch)
-    # Rasterisers have a faster kernel for gates and projections apart.
-    launch = replace(launch, last_resort=joins > 1 and capabilities.software)
+    launch = replace(launch, last_resort=joins > 1 and not capabilities.gated_experts)
     sizes = {"ROWS": VECTOR_ROWS, "SOURCES": VECTOR_ROWS * joins, "WG": 64}
     rounded = attributes_of(launch).prologue.in_bytes
     form = {"x": "lib/q8/q8_load4", "X_GROUP": WORDS} if rounded else {}
