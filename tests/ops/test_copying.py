@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, sliced, tensor
+from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, sliced, tensor
 from wgpu_backend.cpu.values import narrowed, widened
-from wgpu_backend.dtypes import BF16, F16, F32, I32, U32
+from wgpu_backend.dtypes import BF16, F16, F32, I32, I64, U8, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -115,6 +115,51 @@ def test_concat_refuses_two_types(full):
         ctx.zeros(3).concat(ctx.zeros(3, dtype=F16), axis=0)
 
 
-def test_contiguous_refuses_five_axes(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match="5 axes, needs 0 to 4"):
-        ctx.zeros(1, 1, 1, 1, 2).contiguous()
+@pytest.mark.parametrize("dtype", [F32, F16, U8, I64], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((2, 3, 1, 5, 3), (4, 2, 1, 3, 0)),
+        ((2, 3, 2, 3, 2, 3), (5, 4, 3, 2, 1, 0)),
+        ((2, 1, 3, 2, 2, 3, 1, 3), (7, 3, 2, 6, 0, 5, 1, 4)),
+        ((3, 2, 2, 2, 2, 2, 2, 3), (7, 6, 5, 4, 3, 2, 1, 0)),
+        ((2, 3, 0, 5, 3), (4, 2, 1, 3, 0)),
+    ],
+    ids=str,
+)
+def test_copies_and_flips_of_up_to_eight_axes(gpu, check, rng, shape, order, dtype):
+    x = rng.integers(0, 127, shape)
+
+    def strided(ctx):
+        return tensor(ctx, x.astype("f4"), dtype).permute(*order)
+
+    check(gpu, lambda ctx: strided(ctx).contiguous(), limit=0)
+    check(gpu, lambda ctx: strided(ctx).flip(axes=(0, 3, -1)), limit=0)
+    with Context(gpu) as ctx:
+        got = strided(ctx).flip(axes=(0, 3, -1)).numpy()
+    np.testing.assert_array_equal(got, np.flip(x.transpose(order), (0, 3, -1)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axes", [None, 0, (), (0, -1)], ids=str)
+@pytest.mark.parametrize("shape", [(1,), (33,), (3, 257), (2, 3, 5, 7)], ids=str)
+def test_flips_reverse_axes(gpu, check, rng, shape, axes, layout):
+    x = rng.standard_normal(shape, "f4")
+    axes = 0 if axes == (0, -1) and len(shape) == 1 else axes
+    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x).flip(axes=axes), limit=0)
+
+
+def test_casts_join_axes(gpu, check, rng):
+    x = rng.standard_normal((2, 3, 2, 3, 5), "f4")
+    check(gpu, lambda ctx: tensor(ctx, x)[:, :, :, :, ::2].cast(dtype=F16), limit=ROUNDED[F16])
+
+
+def test_more_axes_are_refused(full):
+    with Context(full) as ctx:
+        nine = ctx.zeros(*[2] * 9).permute(*range(8, -1, -1))
+        with pytest.raises(ShapeError, match=r"contiguous: .* 9 axes after joining .* at most 8"):
+            nine.contiguous()
+        with pytest.raises(ShapeError, match=r"flip: axis 3, .* axes -2 to 1"):
+            ctx.zeros(2, 2).flip(axes=3)
+        with pytest.raises(ShapeError, match=r"cast: .* 9 axes after joining .* at most 4"):
+            nine.cast(dtype=F16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
@@ -13,6 +15,12 @@ from wgpu_backend.dtypes import BF16, BOOL, DType
 def contiguous(x: Array) -> Array:
     """Return a dense copy."""
     return np.ascontiguousarray(x)
+
+
+@twin
+def flip(x: Array, *, axes: int | Sequence[int] | None = None) -> Array:
+    """Reverse axes."""
+    return np.flip(x, axes if axes is None or isinstance(axes, int) else tuple(axes))
 
 
 @twin

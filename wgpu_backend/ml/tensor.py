@@ -26,7 +26,7 @@ from wgpu_backend.ops.elementwise import activation, arithmetic, comparison, poi
 from wgpu_backend.ops.linear import linear, products
 from wgpu_backend.ops.moe import experts, route
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
-from wgpu_backend.ops.reduce import norm, reduction, scan
+from wgpu_backend.ops.reduce import group_norm, norm, reduction, scan
 from wgpu_backend.ops.rope import position
 from wgpu_backend.ops.rope.options import POSITION_AXES, RopeOptions
 from wgpu_backend.ops.rows import indexing, scatter, taking, writing
@@ -143,6 +143,7 @@ class Tensor(Operators):
     linear = Method(linear.linear_layer)
     rms_norm = Method(norm.rms_norm)
     layer_norm = Method(norm.layer_norm)
+    group_norm = Method(group_norm.group_norm)
     softmax = Method(norm.softmax)
     silu = Method(activation.silu)
     gelu = Method(activation.gelu)
@@ -209,6 +210,7 @@ class Tensor(Operators):
     penalise = Method(sampling.penalise)
     sample = Method(sampling.sample)
     contiguous = Method(copying.contiguous)
+    flip = Method(copying.flip)
     cast = Method(copying.cast)
     concat = Method(copying.concat)
     paged_attention = Method(paged.paged_attention)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Groups, Node
-from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.graph.spec import Shape, Spec, extents
 
+Axes = int | Sequence[int] | None
 FLOATS = (F32, F16, BF16)
 MAX_GROUPS = 65535
 LONG = 40  # characters of a value in a message
@@ -72,6 +74,20 @@ def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> Non
         raise ShapeError(
             f"{op}: {name} is {node.spec.shape} with {rank} axes, needs {low} to {high}"
         )
+
+
+def axes_of(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
+    """Axes counted from the front; None is all of them."""
+    if axes is None:
+        return tuple(range(len(spec.shape)))
+    listed = extents(f"{name}: axes", axes)
+    found = tuple(spec.axis(a, name) for a in listed)
+    require(
+        len(set(found)) == len(found),
+        ShapeError,
+        f"{name}: axes {listed} name one of {len(spec.shape)} axes twice, need each once",
+    )
+    return found
 
 
 def pad_to_4d(values: Shape, fill: int) -> tuple[int, int, int, int]:

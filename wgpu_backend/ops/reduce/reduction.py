@@ -13,9 +13,11 @@ from dataclasses import replace
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node, ParamValue
-from wgpu_backend.graph.spec import Shape, Spec, extents, merged_axes
+from wgpu_backend.graph.spec import Shape, Spec, merged_axes
 from wgpu_backend.ops.check import (
     FLOATS,
+    Axes,
+    axes_of,
     grid_for,
     pad_to_4d,
     require,
@@ -29,7 +31,6 @@ from wgpu_backend.ops.reduce.norm import in_vec4s
 from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped
 
-Axes = int | Sequence[int] | None
 # Values that one work group, or one thread where threads work alone, reduces.
 GROUP_PART, THREAD_PART = 4096, 256
 FEW = 32  # values that are too few for a work group
@@ -159,20 +160,6 @@ def _parts(length: int, part: int) -> int:
     return -(-length // part) if length else 1
 
 
-def _axes(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
-    """Axes counted from the front; None is all of them."""
-    if axes is None:
-        return tuple(range(len(spec.shape)))
-    listed = extents(f"{name}: axes", axes)
-    found = tuple(spec.axis(a, name) for a in listed)
-    require(
-        len(set(found)) == len(found),
-        ShapeError,
-        f"{name}: axes {listed} name one of {len(spec.shape)} axes twice, need each once",
-    )
-    return found
-
-
 def _kept(shape: Shape, axes: Sequence[int], keep_dims: bool) -> Shape:
     if keep_dims:
         return tuple(1 if a in axes else n for a, n in enumerate(shape))
@@ -219,7 +206,7 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
         There is no such axis, or it is named twice.
     """
     _checked("sum", x, integers=True)
-    found = _axes("sum", x.spec, axes)
+    found = axes_of("sum", x.spec, axes)
     return reshaped(_reduced(x, "sum", found), _kept(x.spec.shape, found, keep_dims))
 
 
@@ -242,7 +229,7 @@ def mean(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     Tensor without the axes, f32; NaN where there is nothing to take the mean of.
     """
     _checked("mean", x)
-    found = _axes("mean", x.spec, axes)
+    found = axes_of("mean", x.spec, axes)
     return reshaped(_mean(x, found), _kept(x.spec.shape, found, keep_dims))
 
 
@@ -272,7 +259,7 @@ def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 def _variance(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
     _checked(name, x)
-    found = _axes(name, x.spec, axes)
+    found = axes_of(name, x.spec, axes)
     centre = reshaped(_mean(x, found), (-1,)) if x.spec.size else None
     squares = _reduced(x, "squares", found, float(_count(x, found)), centre)
     return reshaped(squares, _kept(x.spec.shape, found, keep_dims))
@@ -296,7 +283,7 @@ def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 def _extreme(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
     _checked(name, x, integers=True)
-    found = _axes(name, x.spec, axes)
+    found = axes_of(name, x.spec, axes)
     shape = _kept(x.spec.shape, found, keep_dims)
     require(
         _count(x, found) > 0 or math.prod(shape) == 0,

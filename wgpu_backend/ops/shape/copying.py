@@ -1,9 +1,9 @@
-"""Ops that move values: contiguous, cast, concat."""
+"""Ops that move values: contiguous, flip, cast, concat."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy as np
 from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, require_rank, vec4s
+from wgpu_backend.graph.spec import Shape, Spec, merged_axes
+from wgpu_backend.ops.check import axes_of, pad_to_4d, require, require_dtype, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import PLAIN, moving, require_plain
 from wgpu_backend.ops.rows.quantisation import dequantised, quantised
 
+FEW_AXES = 4  # that a vector holds
 # What a value is in a register, by the kind of its type: the nearest that WGSL computes with.
 _REGISTER = {"f": "f32", "c": "f32", "i": "i32", "u": "u32", "b": "u32"}
 
@@ -27,13 +28,13 @@ def _register(dtype: DType) -> str:
 
 
 def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) -> Launch:
-    require_rank(name, "x", x, 0)
     require_plain(name, "x", x)
+    shape, strides = _four_axes(name, x.spec)
     out = Spec.dense(x.spec.shape, dtype)
     params = {
         "size": out.size,
-        "shape": pad_to_4d(out.shape, 1),
-        "x_strides": pad_to_4d(x.spec.strides, 0),
+        "shape": pad_to_4d(shape, 1),
+        "x_strides": pad_to_4d(strides, 0),
     }
     return Launch(
         out,
@@ -45,19 +46,99 @@ def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) 
     )
 
 
+def _four_axes(name: str, spec: Spec) -> tuple[Shape, Shape]:
+    """Shape and strides of at most four axes; more are joined where they step as one."""
+    if len(spec.shape) <= FEW_AXES:
+        return spec.shape, spec.strides
+    axes = merged_axes(spec)
+    require(
+        len(axes) <= FEW_AXES,
+        ShapeError,
+        f"{name}: x is {spec.shape} of strides {spec.strides}, {len(axes)} axes after joining "
+        f"those that step as one, needs at most {FEW_AXES}; call contiguous()",
+    )
+    return tuple(extent for extent, _ in axes), tuple(stride for _, stride in axes)
+
+
 @op(trusted=True)
 def contiguous(x: Node) -> Launch:
     """Copy `x` so that its elements follow each other in row-major order.
 
     Parameters
     ----------
-    x : (...), up to four axes of any strides, any plain dtype
+    x : (...), any plain dtype
+        Of any strides, up to eight axes; neighbours that step through storage as one count as one.
 
     Returns
     -------
     Like `x`, dense.
+
+    Raises
+    ------
+    ShapeError
+        There are more axes.
     """
-    return _moved("contiguous", x, x.spec.dtype, moving(x.spec.dtype, "x"))
+    if len(x.spec.shape) <= FEW_AXES or len(merged_axes(x.spec)) <= FEW_AXES:
+        return _moved("contiguous", x, x.spec.dtype, moving(x.spec.dtype, "x"))
+    return _by_axes("contiguous", x, x.spec.strides, 0)
+
+
+@op(shader="ops/contiguous_8d", trusted=True)
+def flip(x: Node, *, axes: int | Sequence[int] | None = None) -> Launch:
+    """Copy `x` with the order of values along axes reversed.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+        Of any strides, up to eight axes after joining as in `contiguous`.
+    axes : int, sequence of int, or None
+        None reverses all.
+
+    Returns
+    -------
+    Like `x`, dense.
+
+    Raises
+    ------
+    ShapeError
+        There is no such axis, it is named twice, or there are more axes.
+    """
+    found = axes_of("flip", x.spec, axes)
+    strides = tuple(-s if a in found else s for a, s in enumerate(x.spec.strides))
+    start = sum((x.spec.shape[a] - 1) * x.spec.strides[a] for a in found)
+    return _by_axes("flip", x, strides, start if x.spec.size else 0)
+
+
+def _by_axes(name: str, x: Node, strides: Shape, start: int) -> Launch:
+    """Launch that copies up to eight axes; strides may be negative, `start` is the first value."""
+    require_plain(name, "x", x)
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    axes = merged_axes(Spec(x.spec.shape, x.spec.dtype, strides))
+    require(
+        len(axes) <= 2 * FEW_AXES,
+        ShapeError,
+        f"{name}: x is {x.spec.shape} of strides {x.spec.strides}, {len(axes)} axes after joining "
+        f"those that step as one, needs at most {2 * FEW_AXES}; copy it in between",
+    )
+    outer, inner = axes[:-FEW_AXES], axes[-FEW_AXES:]
+    params = {
+        "size": out.size,
+        "start": start,
+        "inner": math.prod(extent for extent, _ in inner),
+        "outer_shape": pad_to_4d(tuple(extent for extent, _ in outer), 1),
+        "outer_strides": pad_to_4d(tuple(stride % 2**32 for _, stride in outer), 0),
+        "inner_shape": pad_to_4d(tuple(extent for extent, _ in inner), 1),
+        "inner_strides": pad_to_4d(tuple(stride % 2**32 for _, stride in inner), 0),
+    }
+    return Launch(
+        out,
+        {"x": x},
+        threads=vec4s(out.size),
+        params=params,
+        shader="ops/contiguous_8d",
+        choices={**moving(out.dtype, "x"), "OUTER": bool(outer)},
+        work=2 * out.nbytes,
+    )
 
 
 @op(trusted=True)
@@ -71,7 +152,8 @@ def cast(x: Node, *, dtype: DType) -> Launch:
 
     Parameters
     ----------
-    x : (...), up to four axes, any plain dtype, or a block format in whole rows
+    x : (...), any plain dtype, or a block format in whole rows
+        Up to four axes after joining as in `contiguous`.
     dtype : DType
         Any plain dtype; from f32, f16 and bf16 also q8_0, q4_0, q4_1, q5_0 and q5_1; from block
         formats f32, f16 and bf16.
