@@ -87,6 +87,11 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "heads_put", LARGEST_ERROR, _normed_heads
     yield "rope_join", LARGEST_ERROR, _joined_parts
     yield "rms_norm_add", LARGEST_ERROR, _residual_behind_a_norm
+    yield (
+        "group_norm_silu",
+        LARGEST_ERROR,
+        lambda c, r: normal(c, r, 2, 33, 12).group_norm(4).silu(),
+    )
     yield "linear_by_expert_gated", LARGEST_ERROR, _gated_experts
     yield "expert_sum", LARGEST_ERROR, _summed_experts
     for family in FAMILIES:
