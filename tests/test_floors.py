@@ -45,7 +45,7 @@ FLOORS = (
     ("model", "stack", "decoder", "encoder"),
     ("models",),
     ("library",),
-    ("engine",),
+    ("engine", "images"),
     ("serving", "llama", "__init__"),
     ("worker",),
     ("server",),

@@ -29,6 +29,9 @@ class Weights:
     Parameters
     ----------
     folder : Path
+    index, single : str
+        Names of the file that lists shards, and of the one that has all tensors where there is no
+        such list.
 
     Raises
     ------
@@ -36,12 +39,13 @@ class Weights:
         A shard is missing or damaged, or a tensor is in two; nothing stays open.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, index: str = INDEX, single: str = SINGLE) -> None:
         self.folder = folder
+        self._index = folder / index
         self._files: list[FileBytes] = []
         self.tensors: dict[str, StoredTensor] = {}
         try:
-            shards, expected = _shards(folder)
+            shards, expected = _shards(self._index, single)
             for shard in shards:
                 self._open(shard)
             for name, shard in expected.items():
@@ -63,9 +67,7 @@ class Weights:
         found = self.tensors.get(name)
         if found is None or found.file.path.name != shard:
             where = "in no shard" if found is None else f"in {found.file.path.name}"
-            raise ModelError(
-                f"{self.folder / INDEX}: tensor {name!r} has to be in {shard}, it is {where}"
-            )
+            raise ModelError(f"{self._index}: tensor {name!r} has to be in {shard}, it is {where}")
 
     def values(
         self, settings: Settings, useful: Callable[[str], bool]
@@ -112,11 +114,11 @@ class Weights:
             file.close()
 
 
-def _shards(folder: Path) -> tuple[list[Path], Mapping[str, str]]:
+def _shards(index: Path, single: str) -> tuple[list[Path], Mapping[str, str]]:
     """Files that have the tensors, and which of them has which, where an index says so."""
-    index = folder / INDEX
+    folder = index.parent
     if not index.exists():
-        return [_single(folder)], {}
+        return [_single(folder, index.name, single)], {}
     weight_map: object = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ModelError(f"{index}: key 'weight_map' is missing, needs tensors and their files")
@@ -130,22 +132,22 @@ def _shards(folder: Path) -> tuple[list[Path], Mapping[str, str]]:
         if not (folder / shard).exists():
             there = sum((folder / other).exists() for other in shards)
             raise ModelError(
-                f"{folder / shard}: no such file; {there} of the {len(shards)} shards that {INDEX} "
-                "lists are there"
+                f"{folder / shard}: no such file; {there} of the {len(shards)} shards that "
+                f"{index.name} lists are there"
             )
     return [folder / shard for shard in shards], named
 
 
-def _single(folder: Path) -> Path:
+def _single(folder: Path, index: str, single: str) -> Path:
     """The one file that has all tensors."""
     files = sorted(folder.glob("*.safetensors"))
-    if folder / SINGLE in files or len(files) == 1:
-        return folder / SINGLE if folder / SINGLE in files else files[0]
+    if folder / single in files or len(files) == 1:
+        return folder / single if folder / single in files else files[0]
     if files:
-        raise ModelError(f"{folder}: {len(files)} safetensors files and no {INDEX}")
+        raise ModelError(f"{folder}: {len(files)} safetensors files and no {index}")
     pickled = next(folder.glob("*.bin"), None)
     hint = "" if pickled is None else f"; {pickled.name} holds Python objects, which are not read"
-    raise ModelError(f"{folder}: no {SINGLE} and no {INDEX}{hint}")
+    raise ModelError(f"{folder}: no {single} and no {index}{hint}")
 
 
 def _block(settings: Settings) -> tuple[int, int]:

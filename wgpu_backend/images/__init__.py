@@ -1,0 +1,1 @@
+"""Pictures from text: folders of pipelines, their tokenizers, schedulers and pictures."""

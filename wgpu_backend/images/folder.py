@@ -1,0 +1,292 @@
+"""A diffusers folder: which components a pipeline has, their settings, and their tensors.
+
+::
+
+    model_index.json     {"_class_name": …, "unet": ["diffusers", "UNet2DConditionModel"], …}
+    unet/config.json                            settings of a component
+    unet/diffusion_pytorch_model.safetensors    its tensors, or an index and shards
+    text_encoder/model.safetensors              the same, of transformers
+    tokenizer/ scheduler/                       files of their own
+
+Nothing is read before somebody asks for it, and tensors are read some rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import ModelError
+from wgpu_backend.folders.json_files import read_json
+from wgpu_backend.folders.safetensors import StoredTensor
+from wgpu_backend.folders.settings import Settings
+from wgpu_backend.folders.values import Values, as_f32, raw_rows, stored
+from wgpu_backend.folders.weights import Weights
+
+INDEX = "model_index.json"
+T = TypeVar("T")
+_STEMS = ("diffusion_pytorch_model", "model")
+_INTEGERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+_SHOWN = 3  # names in a message
+
+
+class Component:
+    """One part of a pipeline: a network with its settings and tensors, or files of another kind.
+
+    Parameters
+    ----------
+    folder : Path
+    name : str
+        ``unet``, ``text_encoder_2``.
+    class_name : str
+        As model_index.json has it: ``UNet2DConditionModel``; empty where nothing says it.
+    variant : str or None
+        Of files such as ``model.fp16.safetensors``. None takes plain files, and the only variant
+        where there are none.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, class_name: str = "", variant: str | None = None
+    ) -> None:
+        self.folder = folder
+        self.name = name
+        self.class_name = class_name
+        self._variant = variant
+        self._weights: Weights | None = None
+        self._settings: Settings | None = None
+
+    def __repr__(self) -> str:
+        return f"Component({self.name!r}, {self.class_name})"
+
+    @property
+    def settings(self) -> Settings:
+        """Keys of config.json, or of scheduler_config.json.
+
+        Raises
+        ------
+        ModelError
+            There is no such file, or it is no JSON.
+        """
+        if self._settings is None:
+            names = ("config.json", "scheduler_config.json", "preprocessor_config.json")
+            path = next((self.folder / n for n in names if (self.folder / n).exists()), None)
+            path = path or self.folder / names[0]
+            self._settings = Settings(str(path), read_json(path))
+        return self._settings
+
+    @property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """Where each tensor lies, by its published name.
+
+        Raises
+        ------
+        ModelError
+            No file has tensors, a shard is missing, or a file is damaged.
+        """
+        if self._weights is None:
+            index, single = _weight_files(self.folder, self._variant)
+            self._weights = Weights(self.folder, index=index, single=single)
+        return self._weights.tensors
+
+    def require(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Check that tensors are there and have these shapes.
+
+        Raises
+        ------
+        ModelError
+            The first that differs, with both shapes; or which are missing.
+        """
+        missing = [name for name in shapes if name not in self.tensors]
+        if missing:
+            wanted = ", ".join(f"{name!r} {list(shapes[name])}" for name in missing[:_SHOWN])
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            raise ModelError(
+                f"{self.folder}: {len(missing)} of {len(shapes)} tensors are missing: "
+                f"{wanted}{more}; {len(self.tensors)} are there"
+            )
+        for name, shape in shapes.items():
+            self._found(name, shape)
+
+    def values(self, name: str, shape: Sequence[int] | None = None) -> Values:
+        """Rows of a tensor of floats, read when they are asked for.
+
+        Raises
+        ------
+        ModelError
+            There is no such tensor, it has another shape or no floats.
+        """
+        return stored(self._found(name, shape))
+
+    def array(self, name: str, shape: Sequence[int] | None = None) -> NDArray[Any]:
+        """A whole tensor: floats as f32, other types as they are.
+
+        Raises
+        ------
+        ModelError
+            As `values`, but for integers.
+        """
+        tensor = self._found(name, shape)
+        kind = _INTEGERS.get(tensor.kind)
+        if kind is not None:
+            size = int(np.prod(tensor.shape, dtype=np.int64))
+            cols = tensor.shape[-1] if tensor.shape else 1
+            return raw_rows(tensor, kind)(0, size // cols if cols else 0).reshape(tensor.shape)
+        values = stored(tensor)
+        return as_f32(values.read(0, values.rows), values.dtype).reshape(tensor.shape)
+
+    def choose(self, classes: Mapping[str, T]) -> T:
+        """What a table has for the class.
+
+        Raises
+        ------
+        ModelError
+            The table does not have it; lists those that it has.
+        """
+        return _chosen(str(self.folder), self.class_name, classes)
+
+    def close(self) -> None:
+        """Close the files; again is harmless, and tensors open them anew."""
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
+
+    def _found(self, name: str, shape: Sequence[int] | None) -> StoredTensor:
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            near = _nearest(name, self.tensors)
+            hint = f"; {near!r} is there" if near else ""
+            wanted = "" if shape is None else f" of shape {list(shape)}"
+            raise ModelError(f"{self.folder}: tensor {name!r}{wanted} is missing{hint}")
+        if shape is not None and tuple(shape) != tensor.shape:
+            raise ModelError(
+                f"{tensor.file.path}: tensor {name!r} has shape {list(tensor.shape)}, the settings "
+                f"say {list(shape)}"
+            )
+        return tensor
+
+
+class PipelineFolder:
+    """A folder with model_index.json.
+
+    Parameters
+    ----------
+    path : Path
+    variant : str or None
+        As `Component`, of all of them.
+
+    Raises
+    ------
+    ModelError
+        There is no such folder, or model_index.json is missing or damaged.
+    """
+
+    def __init__(self, path: str | Path, variant: str | None = None) -> None:
+        self.path = Path(path)
+        if not (self.path / INDEX).exists():
+            kind = "has no" if self.path.is_dir() else "is no folder, needs one with"
+            raise ModelError(f"{self.path}: {kind} {INDEX}")
+        self.index = Settings(str(self.path / INDEX), read_json(self.path / INDEX))
+        self.class_name = self.index.text("_class_name")
+        self.components = {
+            name: Component(self.path / name, name, class_name, variant)
+            for name, class_name in _components(self.index)
+        }
+
+    def __repr__(self) -> str:
+        return f"PipelineFolder({str(self.path)!r}, {self.class_name})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.components
+
+    def __getitem__(self, name: str) -> Component:
+        """Component of a name.
+
+        Raises
+        ------
+        ModelError
+            The pipeline has none, or its folder is not there.
+        """
+        found = self.components.get(name)
+        if found is None:
+            raise ModelError(
+                f"{self.path}: no component {name!r}, {INDEX} has {', '.join(self.components)}"
+            )
+        if not found.folder.is_dir():
+            raise ModelError(f"{found.folder}: no such folder; {INDEX} lists it")
+        return found
+
+    def choose(self, classes: Mapping[str, T]) -> T:
+        """What a table has for the pipeline's class; raises as `Component.choose`."""
+        return _chosen(str(self.path), self.class_name, classes)
+
+    def close(self) -> None:
+        """Close the files of all components; again is harmless."""
+        for component in self.components.values():
+            component.close()
+
+
+def _components(index: Settings) -> Iterable[tuple[str, str]]:
+    """Names and classes; what a pipeline has no use for is null."""
+    for name, value in index.values.items():
+        if name.startswith("_") or not isinstance(value, list):
+            continue
+        pair = cast("list[object]", value)
+        if len(pair) != 2 or Path(name).name != name or name == "..":
+            raise index.error(name, f"is {str(pair)[:60]}, needs a library and a class")
+        if isinstance(pair[1], str):
+            yield name, pair[1]
+
+
+def _weight_files(folder: Path, variant: str | None) -> tuple[str, str]:
+    """Names of an index and of a single file, of which one is there if any is."""
+    for stem in _STEMS:
+        for kind in (variant,) if variant else (None, *_variants(folder, stem)):
+            infix = f".{kind}" if kind else ""
+            names = f"{stem}.safetensors.index{infix}.json", f"{stem}{infix}.safetensors"
+            if any((folder / name).exists() for name in names):
+                return names
+    if variant and folder.is_dir():
+        there = ", ".join(sorted(p.name for p in folder.glob("*.safetensors"))) or "none"
+        raise ModelError(f"{folder}: no safetensors of variant {variant!r}, there are {there}")
+    return f"{_STEMS[0]}.safetensors.index.json", f"{_STEMS[0]}.safetensors"
+
+
+def _variants(folder: Path, stem: str) -> list[str]:
+    """Variants of a folder's files, such as fp16."""
+    single = {p.name.removeprefix(stem + ".") for p in folder.glob(f"{stem}.*.safetensors")}
+    sharded = {
+        p.name.removeprefix(f"{stem}.safetensors.index.").removesuffix(".json") + ".safetensors"
+        for p in folder.glob(f"{stem}.safetensors.index.*.json")
+    }
+    found = {name.removesuffix(".safetensors") for name in single | sharded}
+    return sorted(name for name in found if "-of-" not in name)
+
+
+def _chosen(source: str, class_name: str, classes: Mapping[str, T]) -> T:
+    if class_name not in classes:
+        raise ModelError(
+            f"{source}: class {class_name!r} is not known, known are {', '.join(classes)}"
+        )
+    return classes[class_name]
+
+
+def _nearest(name: str, others: Iterable[str]) -> str | None:
+    """A tensor that is called the same but for what is in front."""
+    end = name.rpartition(".")[0].rpartition(".")[2] + "." + name.rpartition(".")[2]
+    return next((other for other in others if other.endswith(end)), None)
