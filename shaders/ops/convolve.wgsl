@@ -3,6 +3,7 @@
 // @import formats/vec4/f32 as x
 // @import formats/vec4/f32 as weight
 // @import lib/index/grid
+// @import lib/conv/taps
 
 const WG: u32 = 64u;
 const PIXELS: u32 = 4u;
@@ -12,7 +13,7 @@ struct Params {
     x_offset: u32, weight_offset: u32, x_batch: u32, x_depth: u32, x_height: u32, x_width: u32,
     weight_row: u32, weight_depth: u32, weight_height: u32, weight_width: u32,
     size: vec4<u32>, out: vec4<u32>, kernel: vec4<u32>, step: vec4<u32>, before: vec4<u32>,
-    dilation: vec4<u32>,
+    dilation: vec4<u32>, spread: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -52,14 +53,14 @@ fn main(
         for (var h = 0u; h < params.kernel.z; h++) {
             for (var w = 0u; w < params.kernel.w; w++) {
                 let tap = vec4<u32>(0u, d, h, w);
-                let tap_at = (d * params.weight_depth + h * params.weight_height
-                    + w * params.weight_width) / 4u;
+                let of_tap = weights_of(tap);
+                let tap_at = (of_tap.y * params.weight_depth + of_tap.z * params.weight_height
+                    + of_tap.w * params.weight_width) / 4u;
                 var origin: array<u32, PIXELS>;
                 var inside: array<bool, PIXELS>;
                 // @unroll
                 for (var p = 0u; p < PIXELS; p++) {
-                    // What lies before the first value wraps around to large numbers.
-                    let at_p = places[p] + tap * params.dilation - params.before;
+                    let at_p = met(places[p], tap);
                     inside[p] = all(at_p < params.size);
                     let steps_p = at_p * strides;
                     let way_p = (steps_p.x + steps_p.y + steps_p.z + steps_p.w) / 4u;

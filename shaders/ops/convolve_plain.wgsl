@@ -2,6 +2,7 @@
 // @import formats/load/f32 as x
 // @import formats/load/f32 as weight
 // @import lib/index/grid
+// @import lib/conv/taps
 
 const WG: u32 = 64u;
 
@@ -10,7 +11,7 @@ struct Params {
     x_batch: u32, x_depth: u32, x_height: u32, x_width: u32, x_channel: u32, weight_row: u32,
     weight_depth: u32, weight_height: u32, weight_width: u32, weight_channel: u32,
     size: vec4<u32>, out: vec4<u32>, kernel: vec4<u32>, step: vec4<u32>, before: vec4<u32>,
-    dilation: vec4<u32>,
+    dilation: vec4<u32>, spread: vec4<u32>,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -36,17 +37,18 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var d = 0u; d < params.kernel.y; d++) {
         for (var h = 0u; h < params.kernel.z; h++) {
             for (var w = 0u; w < params.kernel.w; w++) {
-                // What lies before the first value wraps around to large numbers.
-                let origin = at + vec4<u32>(0u, d, h, w) * params.dilation - params.before;
+                let tap = vec4<u32>(0u, d, h, w);
+                let origin = met(at, tap);
                 if all(origin < params.size) {
                     let way = origin * steps;
                     var source = x_at + way.x + way.y + way.z + way.w;
-                    var tap = weight_at + d * params.weight_depth + h * params.weight_height
-                        + w * params.weight_width;
+                    let of_tap = weights_of(tap);
+                    var factor = weight_at + of_tap.y * params.weight_depth
+                        + of_tap.z * params.weight_height + of_tap.w * params.weight_width;
                     for (var c = 0u; c < params.channels; c++) {
-                        sum += x_load(source) * weight_load(tap);
+                        sum += x_load(source) * weight_load(factor);
                         source += params.x_channel;
-                        tap += params.weight_channel;
+                        factor += params.weight_channel;
                     }
                 }
             }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
+from wgpu_backend.ops.conv.extents import Padding, padded_sides
 
 
 @twin
@@ -16,12 +17,15 @@ def convolve(
     weight: Array,
     *,
     strides: Sequence[int],
-    paddings: Sequence[int],
+    paddings: Sequence[Padding],
     dilations: Sequence[int],
     groups: int,
+    spread: Sequence[int] = (1, 1, 1),
+    flipped: bool = False,
 ) -> Array:
     """Sum over taps of shifted pixels times a matrix a tap, group by group."""
-    padded = np.pad(x, [(0, 0), *[(p, p) for p in paddings], (0, 0)])
+    padded = padded_by(apart(x, spread), paddings)
+    weight = weight[:, ::-1, ::-1, ::-1] if flipped else weight
     kernel, inner = weight.shape[1:4], weight.shape[4]
     out = [
         (n - d * (k - 1) - 1) // s + 1
@@ -39,26 +43,18 @@ def convolve(
     return y.reshape(len(x), *out, len(weight))
 
 
-@twin
-def im2col(
-    x: Array,
-    kernel: Sequence[int],
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
-) -> Array:
-    """Shifted pixels, a tap after the other."""
-    padded = np.pad(x, [(0, 0), *[(p, p) for p in paddings], (0, 0)])
-    height, width = (
-        (n - d * (k - 1) - 1) // s + 1
-        for n, k, s, d in zip(padded.shape[1:3], kernel, strides, dilations, strict=True)
-    )
-    taps = [
-        padded[
-            :,
-            kh * dilations[0] : kh * dilations[0] + strides[0] * (height - 1) + 1 : strides[0],
-            kw * dilations[1] : kw * dilations[1] + strides[1] * (width - 1) + 1 : strides[1],
-        ]
-        for kh, kw in itertools.product(*map(range, kernel))
-    ]
-    return np.concatenate(taps, axis=-1)
+def apart(x: Array, spread: Sequence[int]) -> Array:
+    """Values of the axes between first and last with zeros between them."""
+    shape = [(n - 1) * s + 1 if n else 0 for n, s in zip(x.shape[1:-1], spread, strict=True)]
+    wide = np.zeros((len(x), *shape, x.shape[-1]), x.dtype)
+    wide[:, *(slice(None, None, s) for s in spread)] = x
+    return wide
+
+
+def padded_by(x: Array, paddings: Sequence[Padding]) -> Array:
+    """Zeros around the axes between first and last; values cut off for less than none."""
+    sides = padded_sides(paddings)
+    padded = np.pad(x, [(0, 0), *[(max(a, 0), max(b, 0)) for a, b in sides], (0, 0)])
+    extents = padded.shape[1:-1]
+    kept = (slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(extents, sides, strict=True))
+    return padded[:, *kept]

@@ -24,7 +24,7 @@ def channel_moments(x: Array, *, part: int) -> Array:
 def group_moments(moments: Array, *, groups: int, positions: int, part: int, eps: float) -> Array:
     """Moments of all parts of the channels of a group as one."""
     batch, parts, channels, _ = moments.shape
-    counts = np.minimum(part, positions - part * np.arange(parts)).astype(np.float32)
+    counts = np.array([min(part, positions - i * part) for i in range(parts)], np.float32)
     shape = (batch, parts, groups, channels // groups)
     means, squares = (moments[..., i].reshape(shape) for i in (0, 1))
     weights, count = counts[:, None, None], np.float32(positions * (channels // groups))

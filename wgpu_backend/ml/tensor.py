@@ -21,7 +21,7 @@ from wgpu_backend.ml.indexing import indexed
 from wgpu_backend.ml.methods import function_of
 from wgpu_backend.ml.operators import Operators
 from wgpu_backend.ops.attention import dot_product, paged
-from wgpu_backend.ops.conv import convolution, resampling
+from wgpu_backend.ops.conv import columns, convolution, resampling, transposed
 from wgpu_backend.ops.elementwise import activation, arithmetic, comparison, pointwise
 from wgpu_backend.ops.linear import linear, products
 from wgpu_backend.ops.moe import experts, route
@@ -167,6 +167,10 @@ class Tensor(Operators):
     mean = Method(reduction.mean)
     variance = Method(reduction.variance)
     stddev = Method(reduction.stddev)
+    prod = Method(reduction.prod)
+    logsumexp = Method(reduction.logsumexp)
+    any = Method(reduction.any)
+    all = Method(reduction.all)
     max = Method(reduction.max)
     min = Method(reduction.min)
     l2_norm = Method(reduction.l2_norm)
@@ -299,9 +303,13 @@ class Tensor(Operators):
         return y.permute(1, 0, 2).reshape(batch, heads, tokens, cols)
 
     conv1d_dw = Method(convolution.conv1d_dw)
+    conv1d = Method(convolution.conv1d)
     conv2d = Method(convolution.conv2d)
     conv3d = Method(convolution.conv3d)
-    im2col = Method(convolution.im2col)
+    conv_transpose1d = Method(transposed.conv_transpose1d)
+    conv_transpose2d = Method(transposed.conv_transpose2d)
+    conv_transpose3d = Method(transposed.conv_transpose3d)
+    im2col = Method(columns.im2col)
     scaled_dot_product_attention = Method(dot_product.scaled_dot_product_attention)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)

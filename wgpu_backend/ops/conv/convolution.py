@@ -1,4 +1,4 @@
-"""Convolutions over channels-last tensors: conv2d, conv3d, conv1d_dw, and im2col.
+"""Convolutions over channels-last tensors: conv1d, conv2d, conv3d, conv1d_dw.
 
 `x/ml` and this package have channels last: (n, h, w, c) and weights (o, kh, kw, c). Ollama's `ml`
 has them before the pixels, its receiver is the kernel, and it names the contiguous axis first: its
@@ -16,15 +16,22 @@ from dataclasses import replace
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.graph.spec import Shape, Spec, extents
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
+from wgpu_backend.ops.conv.extents import (
+    AXES,
+    Padding,
+    extents_of,
+    padded_sides,
+    require_paddings,
+    wide_extents,
+)
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import viewed
 
 WIDTH = 64  # threads of a work group
 PIXELS = 4  # that one thread of the vector kernel makes, of four outputs each
-AXES = ("depth", "height", "width")
 
 
 def in_groups_of(launch: Launch, width: int) -> Launch:
@@ -44,22 +51,30 @@ def convolve(
     weight: Node,
     *,
     strides: Sequence[int],
-    paddings: Sequence[int],
+    paddings: Sequence[Padding],
     dilations: Sequence[int],
     groups: int,
+    spread: Sequence[int] = (1, 1, 1),
+    flipped: bool = False,
 ) -> Launch:
     """Convolution over three axes, summing in f32; what `conv2d` and the others are made of.
 
-    Source: Dumoulin & Visin 2016, "A guide to convolution arithmetic", relationship 15.
+    Source: Dumoulin & Visin 2016, "A guide to convolution arithmetic", relationships 14 and 15.
 
     Parameters
     ----------
     x : (n, d, h, w, c), f32, f16 or bf16, of any strides
     weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
-    strides, paddings, dilations : three int each
-        Of depth, height and width; zeros are padded on both sides.
+    strides, dilations : three int each
+        Of depth, height and width.
+    paddings : three int, or pairs of int
+        Zeros on both sides, or before and behind; less than none leaves values out.
     groups : int
         Divides c and o: each part of the outputs sees its part of the channels.
+    spread : three int
+        Steps from one value of `x` to the next; there are zeros between them.
+    flipped : bool
+        The kernel's last tap comes first.
 
     Returns
     -------
@@ -74,7 +89,9 @@ def convolve(
         require_rank("convolve", name, node, 5, 5)
         require_dtype("convolve", name, node, FLOATS)
     _require_groups(x.spec.shape, weight.spec.shape, groups)
-    pixels = _extents(x.spec.shape[1:4], weight.spec.shape[1:4], strides, paddings, dilations)
+    sides, spread = padded_sides(paddings), extents("convolve: spread", spread)
+    wide = wide_extents(x.spec.shape[1:4], spread)
+    pixels = extents_of(wide, weight.spec.shape[1:4], strides, sides, dilations)
     outputs = weight.spec.shape[0]
     out = Spec.dense((x.spec.shape[0], *pixels, outputs), F32)
     launch = Launch(
@@ -88,9 +105,11 @@ def convolve(
             "out": out.shape[:4],
             "kernel": (1, *weight.spec.shape[1:4]),
             "step": (1, *strides),
-            "before": (0, *paddings),
+            "before": (0, *(before % 2**32 for before, _ in sides)),
             "dilation": (1, *dilations),
+            "spread": (1, *spread),
         },
+        choices={"SPREAD": any(s != 1 for s in spread), "FLIPPED": flipped},
         work=2 * out.size * math.prod(weight.spec.shape[1:]),
     )
     if _in_vectors(x.spec, weight.spec):
@@ -154,38 +173,11 @@ def _require_groups(x: Shape, weight: Shape, groups: int) -> None:
     )
 
 
-def _extents(
-    x: Shape,
-    kernel: Shape,
-    strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
-) -> Shape:
-    """Extents of the result; the numbers belong to the last of depth, height and width."""
-    found: list[int] = []
-    names = AXES[-len(x) :]
-    for name, n, k, s, p, d in zip(names, x, kernel, strides, paddings, dilations, strict=True):
-        require(
-            s > 0 and d > 0 and p >= 0 and k > 0,
-            ShapeError,
-            f"convolve: along the {name} kernel {k}, stride {s}, padding {p}, dilation {d}; needs "
-            "padding from 0 and the others from 1",
-        )
-        reach = d * (k - 1) + 1
-        require(
-            reach <= n + 2 * p,
-            ShapeError,
-            f"convolve: the kernel reaches over {reach} values, padded {name} has {n + 2 * p}",
-        )
-        found.append((n + 2 * p - reach) // s + 1)
-    return tuple(found)
-
-
 def conv3d(
     x: Node,
     weight: Node,
     strides: Sequence[int] = (1, 1, 1),
-    paddings: Sequence[int] = (0, 0, 0),
+    paddings: Sequence[Padding] = (0, 0, 0),
     dilations: Sequence[int] = (1, 1, 1),
     groups: int = 1,
 ) -> Node:
@@ -199,7 +191,7 @@ def conv3d(
     x : (n, d, h, w, c), f32, f16 or bf16
     weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
     strides, paddings, dilations : three int each
-        Of depth, height and width.
+        Of depth, height and width; a padding may be two, before and behind.
     groups : int
 
     Returns
@@ -212,16 +204,16 @@ def conv3d(
     ShapeError
         Channels do not fit, or the kernel is larger than the padded `x`.
     """
-    return convolve(
-        x, weight, strides=strides, paddings=paddings, dilations=dilations, groups=groups
-    )
+    require_rank("conv3d", "x", x, 5, 5)
+    require_rank("conv3d", "weight", weight, 5, 5)
+    return over(x, weight, strides, paddings, dilations, groups)
 
 
 def conv2d(
     x: Node,
     weight: Node,
     strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
+    paddings: Sequence[Padding] = (0, 0),
     dilations: Sequence[int] = (1, 1),
     groups: int = 1,
 ) -> Node:
@@ -234,7 +226,7 @@ def conv2d(
     x : (n, h, w, c), f32, f16 or bf16
     weight : (o, kh, kw, c / groups), f32, f16 or bf16
     strides, paddings, dilations : two int each
-        Of height and width.
+        Of height and width; a padding may be two, before and behind.
     groups : int
 
     Returns
@@ -251,7 +243,41 @@ def conv2d(
     require_rank("conv2d", "weight", weight, 4)
     if weight.spec.shape[3] % 4 == 0:
         x, weight = _channels_last(x), _channels_last(weight)
-    return _over(x, weight, strides, paddings, dilations, groups)
+    return over(x, weight, strides, paddings, dilations, groups)
+
+
+def conv1d(
+    x: Node,
+    weight: Node,
+    stride: int = 1,
+    padding: Padding = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Node:
+    """Convolution over one axis.
+
+    Parameters
+    ----------
+    x : (n, length, c), f32, f16 or bf16
+    weight : (o, k, c / groups), f32, f16 or bf16
+    stride, dilation : int
+    padding : int or (int, int)
+        Zeros on both sides, or before and behind.
+    groups : int
+
+    Returns
+    -------
+    (n, ol, o), f32
+        ``ol = (length + padding on both sides - dilation (k - 1) - 1) // stride + 1``.
+
+    Raises
+    ------
+    ShapeError
+        Channels do not fit, or the kernel is larger than the padded `x`.
+    """
+    require_rank("conv1d", "x", x, 3, 3)
+    require_rank("conv1d", "weight", weight, 3, 3)
+    return over(x, weight, (stride,), (padding,), (dilation,), groups)
 
 
 def conv1d_dw(x: Node, weight: Node, stride: int = 1, padding: int = 0, dilation: int = 1) -> Node:
@@ -286,34 +312,40 @@ def conv1d_dw(x: Node, weight: Node, stride: int = 1, padding: int = 0, dilation
     )
     spec = weight.spec
     rows = Spec((channels, taps, 1), spec.dtype, (*spec.strides, 1), spec.offset)
-    return _over(x, viewed(weight, rows), (stride,), (padding,), (dilation,), channels)
+    return over(x, viewed(weight, rows), (stride,), (padding,), (dilation,), channels)
 
 
-def _over(
+def over(
     x: Node,
     weight: Node,
     strides: Sequence[int],
-    paddings: Sequence[int],
+    paddings: Sequence[Padding],
     dilations: Sequence[int],
     groups: int,
 ) -> Node:
-    """Convolution over fewer than three axes: those in front have one value."""
+    """Convolution over one to three axes: those in front have one value."""
     rank = len(x.spec.shape) - 2
     for name, values in (("strides", strides), ("paddings", paddings), ("dilations", dilations)):
         require(len(values) == rank, ShapeError, f"convolve: {len(values)} {name}, needs {rank}")
+    require_paddings(paddings)
     missing = 3 - rank
     y = convolve(
-        _with_axes(x, missing),
-        _with_axes(weight, missing),
+        with_axes(x, missing),
+        with_axes(weight, missing),
         strides=(*(1,) * missing, *strides),
         paddings=(*(0,) * missing, *paddings),
         dilations=(*(1,) * missing, *dilations),
         groups=groups,
     )
+    return without_axes(y, missing)
+
+
+def without_axes(y: Node, missing: int) -> Node:
+    """View without so many axes of one value after the first."""
     return viewed(y, Spec.dense((y.spec.shape[0], *y.spec.shape[1 + missing :]), F32))
 
 
-def _with_axes(node: Node, missing: int) -> Node:
+def with_axes(node: Node, missing: int) -> Node:
     """View with axes of one value after the first."""
     spec, ones = node.spec, (1,) * missing
     shape = (spec.shape[0], *ones, *spec.shape[1:])
@@ -326,57 +358,3 @@ def _channels_last(node: Node) -> Node:
     spec = node.spec
     whole = all(n % 4 == 0 for n in (spec.offset, *spec.strides[:3]))
     return node if (spec.strides[3] == 1 and whole) or node.builder is None else contiguous(node)
-
-
-@op(trusted=True)
-def im2col(
-    x: Node,
-    kernel: Sequence[int],
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
-) -> Launch:
-    """Values that each pixel of a convolution looks at, side by side; zeros beyond the border.
-
-    ``weight.reshape(o, -1).mulmat(x.im2col((kh, kw), …))`` is ``x.conv2d(weight, …)``. `ml` writes
-    ``kernel.IM2Col(input, …)``, takes nothing but the shape of the kernel, and orders values as
-    (c, kh, kw).
-
-    Parameters
-    ----------
-    x : (n, h, w, c), f32, f16 or bf16, of any strides
-    kernel : two int
-        Its height and width.
-    strides, paddings, dilations : two int each
-
-    Returns
-    -------
-    (n, oh, ow, kh * kw * c), f32
-        Values in the order (kh, kw, c).
-
-    Raises
-    ------
-    ShapeError
-        The kernel is larger than the padded `x`.
-    """
-    require_rank("im2col", "x", x, 4)
-    require_dtype("im2col", "x", x, FLOATS)
-    batch, height, width, channels = x.spec.shape
-    kh, kw = kernel
-    pixels = _extents((height, width), (kh, kw), strides, paddings, dilations)
-    out = Spec.dense((batch, *pixels, kh * kw * channels), F32)
-    return Launch(
-        out,
-        {"x": x},
-        threads=out.size,
-        params={
-            "values": out.size,
-            "channels": channels,
-            "out": (batch, 1, *pixels),
-            "kernel": (1, 1, kh, kw),
-            "step": (1, 1, *strides),
-            "before": (0, 0, *paddings),
-            "dilation": (1, 1, *dilations),
-        },
-        work=2 * out.nbytes,
-    )

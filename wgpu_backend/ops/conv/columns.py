@@ -1,0 +1,68 @@
+"""What pixels of a convolution look at, side by side, and the way back: im2col, col2im."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, require_dtype, require_rank
+from wgpu_backend.ops.conv.extents import Padding, extents_of, padded_sides
+from wgpu_backend.ops.op import op
+
+
+@op(trusted=True)
+def im2col(
+    x: Node,
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    paddings: Sequence[Padding] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+) -> Launch:
+    """Values that each pixel of a convolution looks at, side by side; zeros beyond the border.
+
+    ``weight.reshape(o, -1).mulmat(x.im2col((kh, kw), …))`` is ``x.conv2d(weight, …)``. `ml` writes
+    ``kernel.IM2Col(input, …)``, takes nothing but the shape of the kernel, and orders values as
+    (c, kh, kw).
+
+    Parameters
+    ----------
+    x : (n, h, w, c), f32, f16 or bf16, of any strides
+    kernel : two int
+        Its height and width.
+    strides, paddings, dilations : two int each
+        Of height and width; a padding may be two, before and behind.
+
+    Returns
+    -------
+    (n, oh, ow, kh * kw * c), f32
+        Values in the order (kh, kw, c).
+
+    Raises
+    ------
+    ShapeError
+        The kernel is larger than the padded `x`.
+    """
+    require_rank("im2col", "x", x, 4)
+    require_dtype("im2col", "x", x, FLOATS)
+    batch, height, width, channels = x.spec.shape
+    kh, kw = kernel
+    sides = padded_sides(paddings)
+    pixels = extents_of((height, width), (kh, kw), strides, sides, dilations)
+    out = Spec.dense((batch, *pixels, kh * kw * channels), F32)
+    return Launch(
+        out,
+        {"x": x},
+        threads=out.size,
+        params={
+            "values": out.size,
+            "channels": channels,
+            "out": (batch, 1, *pixels),
+            "kernel": (1, 1, kh, kw),
+            "step": (1, 1, *strides),
+            "before": (0, 0, *(before % 2**32 for before, _ in sides)),
+            "dilation": (1, 1, *dilations),
+        },
+        work=2 * out.nbytes,
+    )

@@ -1,0 +1,71 @@
+"""Extents of convolutions and windows: padding, strides, dilations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.spec import Shape, extents
+from wgpu_backend.ops.check import require
+
+AXES = ("depth", "height", "width")
+MOST = 2**31  # values of an axis with zeros between; places before the first one wrap around
+Padding = int | tuple[int, int]  # on both sides, or before and behind
+
+
+def wide_extents(x: Shape, spread: Sequence[int]) -> Shape:
+    """Extents of values that have zeros between them: steps from one to the next."""
+    return tuple((n - 1) * s + 1 if n else 0 for n, s in zip(x, spread, strict=True))
+
+
+def padded_sides(paddings: Sequence[Padding]) -> list[tuple[int, int]]:
+    """Padding before and behind each axis.
+
+    Raises
+    ------
+    ShapeError
+        One of them is neither a whole number nor two.
+    """
+    found: list[tuple[int, int]] = []
+    for padding in paddings:
+        sides = extents("convolve: padding", padding)
+        require(len(sides) in (1, 2), ShapeError, f"convolve: padding {sides}, needs one or two")
+        found.append((sides[0], sides[-1]))
+    return found
+
+
+def extents_of(
+    x: Shape,
+    kernel: Shape,
+    strides: Sequence[int],
+    paddings: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+) -> Shape:
+    """Extents of the result; the numbers belong to the last of depth, height and width."""
+    found: list[int] = []
+    names = AXES[-len(x) :]
+    for name, n, k, s, p, d in zip(names, x, kernel, strides, paddings, dilations, strict=True):
+        require(
+            s > 0 and d > 0 and k > 0 and n < MOST,
+            ShapeError,
+            f"convolve: along the {name} kernel {k}, stride {s}, dilation {d}; needs 1 or more, "
+            f"and {n} values, at most {MOST - 1}",
+        )
+        reach = d * (k - 1) + 1
+        require(
+            reach <= n + sum(p),
+            ShapeError,
+            f"convolve: the kernel reaches over {reach} values, padded {name} has {n + sum(p)}",
+        )
+        found.append((n + sum(p) - reach) // s + 1)
+    return tuple(found)
+
+
+def require_paddings(paddings: Sequence[Padding]) -> None:
+    """Raise ShapeError where there is less than no padding."""
+    for name, sides in zip(AXES[-len(paddings) :], padded_sides(paddings), strict=True):
+        require(
+            min(sides) >= 0,
+            ShapeError,
+            f"convolve: along the {name} padding {min(sides)}, needs 0 or more",
+        )

@@ -1,0 +1,168 @@
+"""Transposed convolutions over channels-last tensors: they make of a pixel what a convolution sees.
+
+Each is a convolution of values that zeros were put between, with the kernel's last tap first, so
+every value of the result gathers what belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import extents
+from wgpu_backend.ops.check import require, require_rank
+from wgpu_backend.ops.conv.convolution import convolve, with_axes, without_axes
+from wgpu_backend.ops.conv.extents import AXES, Padding, padded_sides
+
+
+def conv_transpose1d(
+    x: Node,
+    weight: Node,
+    stride: int = 1,
+    padding: Padding = 0,
+    dilation: int = 1,
+    output_padding: int = 0,
+    groups: int = 1,
+) -> Node:
+    """Transposed convolution over one axis; see `conv_transpose2d`.
+
+    Parameters
+    ----------
+    x : (n, length, c), f32, f16 or bf16
+    weight : (o, k, c / groups), f32, f16 or bf16
+    stride, padding, dilation, output_padding, groups : int
+
+    Returns
+    -------
+    (n, ol, o), f32.
+    """
+    steps = ((stride,), (padding,), (dilation,), (output_padding,))
+    return _transposed("conv_transpose1d", 1, x, weight, *steps, groups)
+
+
+def conv_transpose2d(
+    x: Node,
+    weight: Node,
+    strides: Sequence[int] = (1, 1),
+    paddings: Sequence[Padding] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+    output_paddings: Sequence[int] = (0, 0),
+    groups: int = 1,
+) -> Node:
+    """Transposed convolution over height and width: the gradient of `conv2d` with its strides.
+
+    Source: Dumoulin & Visin 2016, "A guide to convolution arithmetic", relationship 14.
+
+    Parameters
+    ----------
+    x : (n, h, w, c), f32, f16 or bf16
+    weight : (o, kh, kw, c / groups), f32, f16 or bf16
+    strides, dilations : two int each
+        Of height and width.
+    paddings : two int, or pairs of int
+        What the result has less on both sides, or before and behind.
+    output_paddings : two int
+        What it has more behind; fewer than the stride.
+    groups : int
+
+    Returns
+    -------
+    (n, oh, ow, o), f32
+        ``oh = (h - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1``.
+
+    Raises
+    ------
+    ShapeError
+        Channels do not fit, a number is out of range, or nothing would be left.
+    """
+    steps = (strides, paddings, dilations, output_paddings)
+    return _transposed("conv_transpose2d", 2, x, weight, *steps, groups)
+
+
+def conv_transpose3d(
+    x: Node,
+    weight: Node,
+    strides: Sequence[int] = (1, 1, 1),
+    paddings: Sequence[Padding] = (0, 0, 0),
+    dilations: Sequence[int] = (1, 1, 1),
+    output_paddings: Sequence[int] = (0, 0, 0),
+    groups: int = 1,
+) -> Node:
+    """Transposed convolution over depth, height and width; see `conv_transpose2d`.
+
+    Parameters
+    ----------
+    x : (n, d, h, w, c), f32, f16 or bf16
+    weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
+    strides, paddings, dilations, output_paddings : three int each
+    groups : int
+
+    Returns
+    -------
+    (n, od, oh, ow, o), f32.
+    """
+    steps = (strides, paddings, dilations, output_paddings)
+    return _transposed("conv_transpose3d", 3, x, weight, *steps, groups)
+
+
+def _transposed(
+    name: str,
+    axes: int,
+    x: Node,
+    weight: Node,
+    strides: Sequence[int],
+    paddings: Sequence[Padding],
+    dilations: Sequence[int],
+    output_paddings: Sequence[int],
+    groups: int,
+) -> Node:
+    for operand, node in (("x", x), ("weight", weight)):
+        require_rank(name, operand, node, axes + 2, axes + 2)
+    sides = padded_sides(paddings)
+    numbers = {
+        "strides": extents(f"{name}: strides", strides),
+        "paddings": sides,
+        "dilations": extents(f"{name}: dilations", dilations),
+        "output_paddings": extents(f"{name}: output_paddings", output_paddings),
+    }
+    for what, values in numbers.items():
+        require(len(values) == axes, ShapeError, f"{name}: {len(values)} {what}, needs {axes}")
+    margins = [
+        _margin(f"{name}: along the {axis}", *of_axis)
+        for axis, *of_axis in zip(
+            AXES[-axes:], weight.spec.shape[1:-1], *numbers.values(), strict=True
+        )
+    ]
+    missing, ones = 3 - axes, (1,) * (3 - axes)
+    y = convolve(
+        with_axes(x, missing),
+        with_axes(weight, missing),
+        strides=(1, 1, 1),
+        paddings=(*(0,) * missing, *margins),
+        dilations=(*ones, *dilations),
+        groups=groups,
+        spread=(*ones, *strides),
+        flipped=True,
+    )
+    return without_axes(y, missing)
+
+
+def _margin(
+    where: str, kernel: int, stride: int, padding: tuple[int, int], dilation: int, more: int
+) -> tuple[int, int]:
+    """Zeros around an axis of values with zeros between, before and behind."""
+    require(
+        stride > 0 and dilation > 0 and min(padding) >= 0 and kernel > 0,
+        ShapeError,
+        f"{where} kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation}; needs "
+        "padding from 0 and the others from 1",
+    )
+    require(
+        0 <= more < max(stride, dilation),
+        ShapeError,
+        f"{where} output padding {more}, needs 0 to {max(stride, dilation) - 1}: less than the "
+        "stride or the dilation",
+    )
+    reach = dilation * (kernel - 1)
+    return reach - padding[0], reach - padding[1] + more
