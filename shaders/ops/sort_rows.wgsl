@@ -27,7 +27,7 @@ fn key_at(i: u32) -> u32 {
 fn key_of(at: u32) -> u32 {
     var key = key_of_f32(f32(x_load(at)));
     if INTEGER {
-        key = key_of_i32(i32(x_load(at)));
+        key = key_of_integer(u32(x_load(at)));
     }
     return select(key, ~key, DESCENDING);
 }

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
-from wgpu_backend.dtypes import BF16, F32, I32, U32
+from wgpu_backend.dtypes import BF16, BOOL, F32, I8, I16, I32, I64, U8, U16, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -157,9 +157,90 @@ def test_means_refuse_integers(full, name):
         getattr(ctx.zeros(4, dtype=I32), name)()
 
 
-def test_sums_refuse_unsigned_integers(full):
-    with Context(full) as ctx, pytest.raises(DTypeError, match=r"sum: x is u32, needs .*, i32"):
-        ctx.zeros(4, dtype=U32).sum()
+def test_sums_refuse_wide_integers(full):
+    with Context(full) as ctx, pytest.raises(DTypeError, match=r"sum: x is i64, needs .*, i32"):
+        ctx.zeros(4, dtype=I64).sum()
+
+
+@pytest.mark.parametrize("axes", [0, 1, None], ids=str)
+@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8, BOOL], ids=str)
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all"])
+def test_reductions_of_integers_are_exact(gpu, check, rng, name, dtype, axes):
+    if dtype == BOOL and name in EXTREMES:
+        pytest.skip("truth has any and all")
+    info = None if dtype == BOOL else np.iinfo(dtype.numpy)
+    x = rng.integers(*((0, 2) if info is None else (info.min, info.max)), (33, 70))
+    x[:, :2], x[:2] = 0, 1
+
+    def build(ctx):
+        return getattr(ctx.from_numpy(x, dtype).T, name)(axes)
+
+    check(gpu, build, limit=0)
+    with Context(gpu) as ctx:
+        got = build(ctx).numpy()
+    own = x.T.astype(dtype.numpy)
+    kind = {} if name not in ("sum", "prod") else {"dtype": "i4" if dtype.name[0] == "i" else "u4"}
+    want = getattr(np, name)(own, axes, **kind)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["prod", "logsumexp", "any", "all"])
+def test_products_logarithms_and_truth_of_views(gpu, check, rng, name, dtype, layout):
+    x = rng.uniform(0.8, 1.25, (3, 5, 33)).astype("f4")
+    x[0, :2] *= -1
+    x[1, 2], x[:, :, 4] = 0, 0
+    for axes in (None, 0, -1, (0, 2)):
+        check(
+            gpu,
+            lambda ctx, axes=axes: getattr(LAYOUTS[layout](ctx, x, dtype), name)(axes),
+            limit=SUMS,
+        )
+
+
+@pytest.mark.parametrize("shape", [(1,), (257,), (2, 9001), (9001, 2), (0, 3)], ids=str)
+@pytest.mark.parametrize("name", ["prod", "logsumexp", "any", "all"])
+def test_products_logarithms_and_truth_of_odd_sizes(gpu, check, rng, name, shape):
+    x = rng.uniform(0.99, 1.01, shape).astype("f4")
+    for axes in (None, 0, -1):
+        # Each of 18,000 factors rounds the product once more.
+        check(gpu, lambda ctx, axes=axes: getattr(tensor(ctx, x), name)(axes), limit=1e-10)
+
+
+def test_logarithms_of_sums_overflow_only_where_they_do(gpu):
+    ends = np.array([[1000, 999], [-1000, -1001], [np.inf, 0], [-np.inf, -np.inf]], "f4")
+    more = np.array([[np.inf, np.inf], [-np.inf, 3], [np.nan, np.inf], [-np.inf, np.nan]], "f4")
+    x = np.concatenate([ends, more])
+    got = reduced(gpu, x, "logsumexp", -1)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(got, np.logaddexp.reduce(x.astype("f8"), -1), rtol=1e-6)
+    long = reduced(gpu, np.repeat(x, 40, -1), "logsumexp", -1)
+    np.testing.assert_allclose(long, got + np.log(40), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "variance", "logsumexp"])
+def test_eight_axes_that_do_not_join(gpu, check, rng, name):
+    x = rng.uniform(0.9, 1.1, (2, 3, 2, 3, 2, 3, 2, 3)).astype("f4")
+    order = (7, 3, 2, 6, 0, 5, 1, 4)
+    for axes in ((0, 2, 4, 6), (1,), None):
+        check(
+            gpu,
+            lambda ctx, axes=axes: getattr(tensor(ctx, x).permute(*order), name)(axes),
+            limit=SUMS,
+        )
+
+
+@pytest.mark.filterwarnings("ignore:Degrees of freedom")
+@pytest.mark.parametrize("ddof", [1, 2.5, 9])
+@pytest.mark.parametrize("name", ["variance", "stddev"])
+def test_variances_of_samples(gpu, rng, name, ddof):
+    x = rng.standard_normal((3, 9), "f4")
+    got = reduced(gpu, x, name, -1, ddof=ddof)
+    with np.errstate(all="ignore"):
+        want = NUMPY[name](x.astype("f8"), -1, ddof=ddof)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

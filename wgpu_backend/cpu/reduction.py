@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.reduce.reduction`."""
+"""NumPy twins of `wgpu_backend.ops.reduce.folding` and its `reduction`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from wgpu_backend.cpu.twin import Array, twin
 REDUCTIONS: dict[str, Callable[..., Array]] = {
     "sum": np.add.reduce,
     "squares": np.add.reduce,
+    "prod": np.multiply.reduce,
+    "logaddexp": np.logaddexp.reduce,
     "max": np.maximum.reduce,
     "min": np.minimum.reduce,
 }
+
+KINDS = {"f": np.float64, "i": np.int32, "u": np.uint32, "b": np.uint32}
 
 
 @twin
@@ -33,16 +37,18 @@ def reduce(
         int(np.prod([x.shape[a] for a in kept], dtype=int)),
         int(np.prod([x.shape[a] for a in axes], dtype=int)),
     )
-    if kind in ("sum", "squares"):
-        lines = lines.astype(np.int32 if x.dtype == np.int32 else np.float64)
+    lines = lines.astype(KINDS[x.dtype.kind])
     if kind == "squares" and centre is not None:
         lines = (lines - centre.reshape(-1, 1)) ** 2
     starts = range(0, max(lines.shape[1], 1), part)
     if not len(lines):
         return np.empty((0, len(starts)), lines.dtype)  # a maximum has no value for no values
-    reduced = [REDUCTIONS[kind](lines[:, s : s + part], axis=1) for s in starts]
+    if x.dtype == bool and not lines.shape[1]:  # of truth it has: `any` and `all` of nothing
+        return np.full((len(lines), 1), kind == "min", np.uint32)
+    with np.errstate(over="ignore"):
+        reduced = [REDUCTIONS[kind](lines[:, s : s + part], axis=1) for s in starts]
     results = np.stack(reduced, axis=1).astype(lines.dtype)
-    return results if results.dtype.kind in "iu" else results / divisor
+    return results / divisor if kind in ("sum", "squares") and x.dtype.kind == "f" else results
 
 
 @twin

@@ -1,4 +1,4 @@
-// Sum of i32, modulo 2³².
+// Sum of i32 or u32, modulo 2³².
 
 alias buf_Value = i32;
 alias buf_Total = i32;

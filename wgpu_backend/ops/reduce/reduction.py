@@ -1,25 +1,19 @@
-"""Ops that reduce axes: sum, mean, variance, stddev, max, min, sum_rows; and l2_norm.
-
-Each is `reduce`, in as many stages as the number of values asks for: first parts of every output,
-then their results. Sums are in f32, by many partial sums.
-"""
+"""Ops that reduce axes: sums and what is made of them, products, extremes, truth; and l2_norm."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
-from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.dtypes import BOOL, F32, DType
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.graph.node import Launch, Node, ParamValue
-from wgpu_backend.graph.spec import Shape, Spec, merged_axes
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import (
     FLOATS,
     Axes,
     axes_of,
     grid_for,
-    pad_to_4d,
     require,
     require_dtype,
     require_rank,
@@ -27,137 +21,13 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.elementwise.pointwise import sqrt
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.folding import INTEGERS, NUMBERS, folded
+from wgpu_backend.ops.reduce.folding import reduce as reduce
 from wgpu_backend.ops.reduce.norm import in_vec4s
 from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped
 
-# Values that one work group, or one thread where threads work alone, reduces.
-GROUP_PART, THREAD_PART = 4096, 256
-FEW = 32  # values that are too few for a work group
-# Choices of the shader that make a reduction.
-REDUCTIONS = {
-    ("sum", F32): {"reduce_op": "lib/reduce_op/sum"},
-    ("sum", I32): {"reduce_op": "lib/reduce_op/sum_i32"},
-    ("squares", F32): {"reduce_op": "lib/reduce_op/squares"},
-    ("max", F32): {"reduce_op": "lib/reduce_op/extreme", "SMALLEST": False},
-    ("max", I32): {"reduce_op": "lib/reduce_op/extreme_i32", "SMALLEST": False},
-    ("min", F32): {"reduce_op": "lib/reduce_op/extreme", "SMALLEST": True},
-    ("min", I32): {"reduce_op": "lib/reduce_op/extreme_i32", "SMALLEST": True},
-}
-
-
-@op(trusted=True)
-def reduce(
-    x: Node,
-    centre: Node | None = None,
-    *,
-    kind: str,
-    axes: Sequence[int],
-    part: int,
-    divisor: float = 1.0,
-) -> Launch:
-    """Fold parts of each output; see `sum` and its like, which are made of it.
-
-    Parameters
-    ----------
-    x : (...), up to four axes of any strides; f32, f16, bf16, or i32 for sum, max and min
-    centre : (outputs,), f32, or None
-        What ``squares`` are measured from.
-    kind : str
-        ``sum``, ``squares``, ``max`` or ``min``.
-    axes : sequence of int
-        Folded away; counted from the front.
-    part : int
-        Values in a part; the last may have fewer.
-    divisor : float
-        Sums of floats are divided by it.
-
-    Returns
-    -------
-    (outputs, parts), f32; i32 for i32
-        Outputs in the order of the axes kept.
-    """
-    number = I32 if x.spec.dtype == I32 else F32
-    kept, reduced = _split(x.spec, axes)
-    parts = _parts(reduced.size, part)
-    launch = Launch(
-        Spec.dense((kept.size, parts), number),
-        {"x": x, "centre": x if centre is None else centre},
-        threads=kept.size * parts,
-        params={**_layout(kept, reduced), "part": part, "parts": parts, "divisor": divisor},
-        choices={
-            **REDUCTIONS[kind, number],
-            "CENTRED": kind == "squares",
-            "ONE_REDUCED_AXIS": len(reduced.shape) < 2,
-            "ONE_KEPT_AXIS": len(kept.shape) < 2,
-        },
-        work=x.spec.nbytes,
-    )
-    if _in_column_vec4s(kept, reduced, x.spec.offset):
-        return replace(launch, threads=launch.out.size // 4, shader="ops/reduce_column_vec4")
-    return _along_reduced(launch, kept, reduced, part)
-
-
-def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Launch:
-    """Launch of a work group, or of a thread that reduces alone, for each part of an output."""
-    x, centre = launch.operands["x"], launch.operands["centre"]
-    choices = {**launch.choices, **_by_vec4s(kept, reduced, part, x.spec.offset)}
-    launch = replace(launch, operands={"x": x, "vec4s": x, "centre": centre}, choices=choices)
-    if not _threads_alone(kept, reduced, part):
-        return replace(launch, groups=grid_for(launch.out.size))
-    by_parts = reduced.strides[-1:] == (1,)
-    return replace(launch, shader="ops/reduce_columns", choices={**choices, "BY_PARTS": by_parts})
-
-
-def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:
-    """Whether values of four neighbouring outputs always are a whole vector in storage."""
-    if reduced.dtype == I32 or kept.strides[-1:] != (1,) or kept.shape[-1] % 4:
-        return False
-    return all(n % 4 == 0 for n in (offset, *kept.strides[:-1], *reduced.strides))
-
-
-def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, str | bool]:
-    """Choices that make a kernel read whole vectors of four, where all it reduces lies in such."""
-    if reduced.dtype == I32:
-        return {"vec4s": "formats/vec4/f32"}  # declared, and left alone
-    neighbours = len(reduced.shape) == 1 and reduced.strides == (1,)
-    whole = all(n % 4 == 0 for n in (reduced.size, part, offset, *kept.strides))
-    return {"VEC4S": neighbours and whole}
-
-
-def _layout(kept: Spec, reduced: Spec) -> dict[str, ParamValue]:
-    """Params that tell where outputs begin and how the values of one lie."""
-    return {
-        "outputs": kept.size,
-        "length": reduced.size,
-        "kept_shape": pad_to_4d(kept.shape, 1),
-        "kept_strides": pad_to_4d(kept.strides, 0),
-        "reduced_shape": pad_to_4d(reduced.shape, 1),
-        "reduced_strides": pad_to_4d(reduced.strides, 0),
-    }
-
-
-def _split(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
-    """Axes kept and axes reduced, each with neighbours merged that step as one."""
-    groups: list[Spec] = []
-    for wanted in (False, True):
-        chosen = [a for a in range(len(spec.shape)) if (a in axes) == wanted]
-        shape = tuple(spec.shape[a] for a in chosen)
-        strides = tuple(spec.strides[a] for a in chosen)
-        merged = merged_axes(Spec(shape, spec.dtype, strides))
-        groups.append(Spec(tuple(m[0] for m in merged), spec.dtype, tuple(m[1] for m in merged)))
-    return groups[0], groups[1]
-
-
-def _threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
-    """Whether threads reduce by themselves: few values, or neighbours are of other outputs."""
-    if reduced.size < FEW or part < FEW:
-        return True
-    return reduced.strides[-1] != 1 and kept.strides[-1:] == (1,)
-
-
-def _parts(length: int, part: int) -> int:
-    return -(-length // part) if length else 1
+MOST_AXES = 8
 
 
 def _kept(shape: Shape, axes: Sequence[int], keep_dims: bool) -> Shape:
@@ -166,22 +36,9 @@ def _kept(shape: Shape, axes: Sequence[int], keep_dims: bool) -> Shape:
     return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
-def _reduced(
-    x: Node, kind: str, axes: Sequence[int], divisor: float = 1.0, centre: Node | None = None
-) -> Node:
-    """Fold in as many stages as it takes; the result is (outputs, 1)."""
-    kept, reduced = _split(x.spec, axes)
-    part = THREAD_PART if _threads_alone(kept, reduced, GROUP_PART) else GROUP_PART
-    if reduced.size <= 2 * part:
-        whole = reduced.size or 1
-        return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
-    parts = reduce(x, centre, kind=kind, axes=axes, part=part)
-    return _reduced(parts, "sum" if kind == "squares" else kind, (1,), divisor)
-
-
-def _checked(name: str, x: Node, *, integers: bool = False) -> None:
-    require_rank(name, "x", x, 0)
-    require_dtype(name, "x", x, (*FLOATS, I32) if integers else FLOATS)
+def _checked(name: str, x: Node, types: tuple[DType, ...] = FLOATS) -> None:
+    require_rank(name, "x", x, 0, MOST_AXES)
+    require_dtype(name, "x", x, types)
 
 
 def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
@@ -189,7 +46,7 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or i32
+    x : (...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
     axes : int, sequence of int, or None
         None sums everything.
     keep_dims : bool
@@ -197,17 +54,92 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Returns
     -------
-    Tensor without the axes, f32; i32, modulo 2³², where `x` is. NaN and infinities come through as
-    in NumPy; the sum of nothing is 0.
+    Tensor without the axes, f32; of signed integers i32, of others u32, modulo 2³². NaN and
+    infinities come through as in NumPy; the sum of nothing is 0.
 
     Raises
     ------
     ShapeError
         There is no such axis, or it is named twice.
     """
-    _checked("sum", x, integers=True)
+    _checked("sum", x, NUMBERS)
     found = axes_of("sum", x.spec, axes)
-    return reshaped(_reduced(x, "sum", found), _kept(x.spec.shape, found, keep_dims))
+    return reshaped(folded(x, "sum", found), _kept(x.spec.shape, found, keep_dims))
+
+
+def prod(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Product over axes; see `sum`.
+
+    Parameters
+    ----------
+    x, axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, of the types that `sum` gives; the product of nothing is 1.
+    """
+    _checked("prod", x, NUMBERS)
+    found = axes_of("prod", x.spec, axes)
+    return reshaped(folded(x, "prod", found), _kept(x.spec.shape, found, keep_dims))
+
+
+def logsumexp(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Logarithm of the sum of exponentials over axes; see `sum`.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, f32. It overflows where the result does; of nothing it is -∞.
+    """
+    _checked("logsumexp", x)
+    found = axes_of("logsumexp", x.spec, axes)
+    return reshaped(folded(x, "logaddexp", found), _kept(x.spec.shape, found, keep_dims))
+
+
+def any(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Whether a value over axes is true; false of nothing.
+
+    Parameters
+    ----------
+    x : (...), bool; of numbers, those that are not 0 are true
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, bool.
+    """
+    return _logical("any", "max", x, axes, keep_dims)
+
+
+def all(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+    """Whether each value over axes is true; true of nothing. See `any`.
+
+    Parameters
+    ----------
+    x : (...), bool; of numbers, those that are not 0 are true
+    axes, keep_dims
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor without the axes, bool.
+    """
+    return _logical("all", "min", x, axes, keep_dims)
+
+
+def _logical(name: str, kind: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
+    _checked(name, x, NUMBERS)
+    truth = x if x.spec.dtype == BOOL else cast(x, dtype=BOOL)
+    found = axes_of(name, x.spec, axes)
+    result = reshaped(folded(truth, kind, found), _kept(x.spec.shape, found, keep_dims))
+    return cast(result, dtype=BOOL)
 
 
 def sum_rows(x: Node) -> Node:
@@ -238,51 +170,56 @@ def _count(x: Node, axes: Sequence[int]) -> int:
 
 
 def _mean(x: Node, axes: Sequence[int]) -> Node:
-    return _reduced(x, "sum", axes, float(_count(x, axes)))
+    return folded(x, "sum", axes, float(_count(x, axes)))
 
 
-def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Mean square of the distance from the mean, over axes: the population's variance.
+def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float = 0) -> Node:
+    """Mean square of the distance from the mean, over axes.
 
     Parameters
     ----------
     x : (...), f32, f16 or bf16
     axes, keep_dims
         As in `sum`.
+    ddof : float
+        The sum of squares is divided by the number of values less this: 0 for the variance of a
+        population, 1 for what a sample says of it.
 
     Returns
     -------
-    Tensor without the axes, f32. The mean is subtracted first, so nothing cancels.
+    Tensor without the axes, f32; NaN or infinite where there are no more than `ddof` values. The
+    mean is subtracted first, so nothing cancels.
     """
-    return _variance("variance", x, axes, keep_dims)
+    return _variance("variance", x, axes, keep_dims, ddof)
 
 
-def _variance(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
+def _variance(name: str, x: Node, axes: Axes, keep_dims: bool, ddof: float) -> Node:
     _checked(name, x)
     found = axes_of(name, x.spec, axes)
     centre = reshaped(_mean(x, found), (-1,)) if x.spec.size else None
-    squares = _reduced(x, "squares", found, float(_count(x, found)), centre)
+    count = float(_count(x, found)) - ddof
+    squares = folded(x, "squares", found, count if count > 0 else 0.0, centre)
     return reshaped(squares, _kept(x.spec.shape, found, keep_dims))
 
 
-def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
+def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float = 0) -> Node:
     """Square root of the `variance` over axes.
 
     Parameters
     ----------
     x : (...), f32, f16 or bf16
-    axes, keep_dims
-        As in `sum`.
+    axes, keep_dims, ddof
+        As in `variance`.
 
     Returns
     -------
     Tensor without the axes, f32.
     """
-    return sqrt(_variance("stddev", x, axes, keep_dims))
+    return sqrt(_variance("stddev", x, axes, keep_dims, ddof))
 
 
 def _extreme(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
-    _checked(name, x, integers=True)
+    _checked(name, x, (*FLOATS, *INTEGERS))
     found = axes_of(name, x.spec, axes)
     shape = _kept(x.spec.shape, found, keep_dims)
     require(
@@ -290,7 +227,7 @@ def _extreme(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
         ShapeError,
         f"{name}: x is {x.spec.shape}, axes {found} have 0 values, need at least 1",
     )
-    result = reshaped(_reduced(x, name, found), shape)
+    result = reshaped(folded(x, name, found), shape)
     return result if result.spec.dtype == x.spec.dtype else cast(result, dtype=x.spec.dtype)
 
 
@@ -299,7 +236,7 @@ def max(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or i32
+    x : (...), f32, f16, bf16 or integers of up to 32 bits
     axes, keep_dims
         As in `sum`.
 
@@ -320,7 +257,7 @@ def min(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or i32
+    x : (...), f32, f16, bf16 or integers of up to 32 bits
     axes, keep_dims
         As in `sum`.
 

@@ -1,0 +1,20 @@
+// Product of f32.
+
+alias buf_Value = f32;
+alias buf_Total = f32;
+
+fn buf_none() -> f32 {
+    return 1.0;
+}
+
+fn buf_take(value: f32, centre: f32) -> f32 {
+    return value;
+}
+
+fn buf_join(a: f32, b: f32) -> f32 {
+    return a * b;
+}
+
+fn buf_bits(total: f32, divisor: f32) -> u32 {
+    return bitcast<u32>(total);
+}

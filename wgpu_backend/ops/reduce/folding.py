@@ -1,0 +1,209 @@
+"""Folding axes of a tensor: `reduce`, and the stages that many values ask for.
+
+First parts of every output are folded, then their results. Sums are in f32, by many partial sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from wgpu_backend.dtypes import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node, ParamValue
+from wgpu_backend.graph.spec import Spec, merged_axes
+from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.copying import contiguous
+from wgpu_backend.ops.shape.views import permuted
+
+# Values that one work group, or one thread where threads work alone, reduces.
+GROUP_PART, THREAD_PART = 4096, 256
+FEW = 32  # values that are too few for a work group
+AXES = 4  # that a vector holds
+INTEGERS = (I32, U32, I16, I8, U16, U8)
+NUMBERS = (*FLOATS, *INTEGERS, BOOL)
+# Choices of the shader that make a reduction, by kind and by the type of its results.
+REDUCTIONS = {
+    ("sum", F32): {"reduce_op": "lib/reduce_op/sum"},
+    ("sum", I32): {"reduce_op": "lib/reduce_op/sum_i32"},
+    ("sum", U32): {"reduce_op": "lib/reduce_op/sum_i32"},
+    ("squares", F32): {"reduce_op": "lib/reduce_op/squares"},
+    ("prod", F32): {"reduce_op": "lib/reduce_op/prod"},
+    ("prod", I32): {"reduce_op": "lib/reduce_op/prod_i32"},
+    ("prod", U32): {"reduce_op": "lib/reduce_op/prod_i32"},
+    ("logaddexp", F32): {"reduce_op": "lib/reduce_op/logaddexp"},
+    ("max", F32): {"reduce_op": "lib/reduce_op/extreme", "SMALLEST": False},
+    ("max", I32): {"reduce_op": "lib/reduce_op/extreme_i32", "SMALLEST": False},
+    ("max", U32): {"reduce_op": "lib/reduce_op/extreme_u32", "SMALLEST": False},
+    ("min", F32): {"reduce_op": "lib/reduce_op/extreme", "SMALLEST": True},
+    ("min", I32): {"reduce_op": "lib/reduce_op/extreme_i32", "SMALLEST": True},
+    ("min", U32): {"reduce_op": "lib/reduce_op/extreme_u32", "SMALLEST": True},
+}
+
+
+def number_of(dtype: DType) -> DType:
+    """Type of 32 bits that values of a type are computed in."""
+    if dtype in FLOATS:
+        return F32
+    return I32 if dtype in (I32, I16, I8) else U32
+
+
+def integer_keys(dtype: DType) -> dict[str, bool]:
+    """Choices of a shader that orders values by keys."""
+    return {"INTEGER": dtype not in FLOATS, "UNSIGNED": number_of(dtype) == U32}
+
+
+@op(trusted=True)
+def reduce(
+    x: Node,
+    centre: Node | None = None,
+    *,
+    kind: str,
+    axes: Sequence[int],
+    part: int,
+    divisor: float = 1.0,
+) -> Launch:
+    """Fold parts of each output; see `reduction.sum` and its like, which are made of it.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16, i32, i16, i8, u32, u16, u8 or bool
+        The axes kept, and those folded, are at most four after joining those that step as one.
+    centre : (outputs,), f32, or None
+        What ``squares`` are measured from.
+    kind : str
+        ``sum``, ``prod``, ``max`` or ``min``; for floats also ``squares`` and ``logaddexp``.
+    axes : sequence of int
+        Folded away; counted from the front.
+    part : int
+        Values in a part; the last may have fewer.
+    divisor : float
+        Sums of floats are divided by it.
+
+    Returns
+    -------
+    (outputs, parts), f32 of floats, i32 of signed integers, u32 of others
+        Outputs in the order of the axes kept.
+    """
+    number = number_of(x.spec.dtype)
+    kept, reduced = split_axes(x.spec, axes)
+    require(
+        len(kept.shape) <= AXES and len(reduced.shape) <= AXES,
+        ShapeError,
+        f"reduce: x is {x.spec.shape} of strides {x.spec.strides}, {len(kept.shape)} axes kept and "
+        f"{len(reduced.shape)} folded after joining those that step as one, needs at most {AXES} "
+        "each; call contiguous()",
+    )
+    parts = _parts(reduced.size, part)
+    launch = Launch(
+        Spec.dense((kept.size, parts), number),
+        {"x": x, "centre": x if centre is None else centre},
+        threads=kept.size * parts,
+        params={**_layout(kept, reduced), "part": part, "parts": parts, "divisor": divisor},
+        choices={
+            **REDUCTIONS[kind, number],
+            "CENTRED": kind == "squares",
+            "ONE_REDUCED_AXIS": len(reduced.shape) < 2,
+            "ONE_KEPT_AXIS": len(kept.shape) < 2,
+        },
+        work=x.spec.nbytes,
+    )
+    if _in_column_vec4s(kept, reduced, x.spec.offset):
+        return replace(launch, threads=launch.out.size // 4, shader="ops/reduce_column_vec4")
+    return _along_reduced(launch, kept, reduced, part)
+
+
+def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Launch:
+    """Launch of a work group, or of a thread that reduces alone, for each part of an output."""
+    x, centre = launch.operands["x"], launch.operands["centre"]
+    choices = {**launch.choices, **_by_vec4s(kept, reduced, part, x.spec.offset)}
+    launch = replace(launch, operands={"x": x, "vec4s": x, "centre": centre}, choices=choices)
+    if not threads_alone(kept, reduced, part):
+        return replace(launch, groups=grid_for(launch.out.size))
+    by_parts = reduced.strides[-1:] == (1,)
+    return replace(launch, shader="ops/reduce_columns", choices={**choices, "BY_PARTS": by_parts})
+
+
+def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:
+    """Whether values of four neighbouring outputs always are a whole vector in storage."""
+    if reduced.dtype not in FLOATS or kept.strides[-1:] != (1,) or kept.shape[-1] % 4:
+        return False
+    return all(n % 4 == 0 for n in (offset, *kept.strides[:-1], *reduced.strides))
+
+
+def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, str | bool]:
+    """Choices that make a kernel read whole vectors of four, where all it reduces lies in such."""
+    if reduced.dtype not in FLOATS:
+        return {"vec4s": "formats/vec4/f32"}  # declared, and left alone
+    neighbours = len(reduced.shape) == 1 and reduced.strides == (1,)
+    whole = all(n % 4 == 0 for n in (reduced.size, part, offset, *kept.strides))
+    return {"VEC4S": neighbours and whole}
+
+
+def _layout(kept: Spec, reduced: Spec) -> dict[str, ParamValue]:
+    """Params that tell where outputs begin and how the values of one lie."""
+    return {
+        "outputs": kept.size,
+        "length": reduced.size,
+        "kept_shape": pad_to_4d(kept.shape, 1),
+        "kept_strides": pad_to_4d(kept.strides, 0),
+        "reduced_shape": pad_to_4d(reduced.shape, 1),
+        "reduced_strides": pad_to_4d(reduced.strides, 0),
+    }
+
+
+def split_axes(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
+    """Axes kept and axes reduced, each with neighbours merged that step as one."""
+    groups: list[Spec] = []
+    for wanted in (False, True):
+        chosen = [a for a in range(len(spec.shape)) if (a in axes) == wanted]
+        shape = tuple(spec.shape[a] for a in chosen)
+        strides = tuple(spec.strides[a] for a in chosen)
+        merged = merged_axes(Spec(shape, spec.dtype, strides))
+        groups.append(Spec(tuple(m[0] for m in merged), spec.dtype, tuple(m[1] for m in merged)))
+    return groups[0], groups[1]
+
+
+def threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
+    """Whether threads reduce by themselves: few values, or neighbours are of other outputs."""
+    if reduced.size < FEW or part < FEW:
+        return True
+    return reduced.strides[-1] != 1 and kept.strides[-1:] == (1,)
+
+
+def _parts(length: int, part: int) -> int:
+    return -(-length // part) if length else 1
+
+
+def _arranged(x: Node, axes: Sequence[int]) -> tuple[Node, Sequence[int]]:
+    """`x` and its axes to fold; a copy, the axes kept first, where a kernel cannot step so."""
+    if all(len(part.shape) <= AXES for part in split_axes(x.spec, axes)):
+        return x, axes
+    kept = [a for a in range(len(x.spec.shape)) if a not in axes]
+    dense = contiguous(permuted(x, *kept, *axes))
+    return dense, range(len(kept), len(x.spec.shape))
+
+
+def folded(
+    x: Node, kind: str, axes: Sequence[int], divisor: float = 1.0, centre: Node | None = None
+) -> Node:
+    """Fold axes of a tensor in as many stages as it takes.
+
+    Parameters
+    ----------
+    x, kind, axes, divisor, centre
+        See `reduce`; `x` has up to eight axes of any strides.
+
+    Returns
+    -------
+    (outputs, 1), of the type that `reduce` gives.
+    """
+    x, axes = _arranged(x, axes)
+    kept, reduced = split_axes(x.spec, axes)
+    part = THREAD_PART if threads_alone(kept, reduced, GROUP_PART) else GROUP_PART
+    if reduced.size <= 2 * part:
+        whole = reduced.size or 1
+        return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
+    parts = reduce(x, centre, kind=kind, axes=axes, part=part)
+    return folded(parts, "sum" if kind == "squares" else kind, (1,), divisor)
