@@ -5,6 +5,8 @@ file                         ``tokenizer.ggml.model``
 ===========================  ==========================================
 tokenizer.model              ``llama``; ``t5`` where it is unigram
 tokenizer.json: BPE          ``gpt2``; ``llama`` with bytes as fallback
+vocab.json, merges.txt       ``gpt2``; where there is no tokenizer.json
+spiece.model                 ``t5``; likewise
 tokenizer.json: WordPiece    ``bert``
 tokenizer.json: Unigram      ``t5``
 ===========================  ==========================================
@@ -28,6 +30,7 @@ from wgpu_backend.folders.pretokenizer_names import pretokenizer_name
 from wgpu_backend.folders.sentencepiece import BYTE_PAIRS, read_sentencepiece
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.special_tokens import SpecialTokens, chat_templates
+from wgpu_backend.folders.vocab_files import VOCABULARY, has_vocabulary, tokenizer_of_files
 from wgpu_backend.tokenizer.vocabulary import TokenType
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -94,6 +97,9 @@ class TokenizerFiles:
         self.json = read_json(self.json_path) if self.json_path.exists() else {}
         config = folder / "tokenizer_config.json"
         self.given = Settings(str(config), read_json(config) if config.exists() else {})
+        if not self.json and has_vocabulary(folder):
+            self.json_path = folder / VOCABULARY
+            self.json = tokenizer_of_files(folder, self.given, self.given_added())
 
     @property
     def model(self) -> dict[str, Any]:
@@ -158,6 +164,9 @@ def _of_model(files: TokenizerFiles) -> dict[str, Value]:
     path = files.folder / "tokenizer.model"
     if path.exists():
         return _sentencepiece(files, path)
+    pieces = files.folder / "spiece.model"
+    if not files.json and pieces.exists():
+        return _sentencepiece(files, pieces)
     if not files.json:
         raise TokenizerError(f"{files.folder}: no tokenizer.json and no tokenizer.model")
     kind = files.model.get("type", "BPE")
@@ -193,11 +202,12 @@ def _put_added(table: Table, added: Mapping[int, tuple[str, bool]]) -> None:
 
 def _sentencepiece(files: TokenizerFiles, path: Path) -> dict[str, Value]:
     model = read_sentencepiece(path)
-    size = files.settings.uint("vocab_size", default=len(model.pieces))
+    added = _extra(files, len(model.pieces)) | files.added() | files.given_added()
+    size = files.settings.uint("vocab_size", default=max([len(model.pieces) - 1, *added]) + 1)
     table = Table(min(size, 1 << 24))
     for number, (text, score, kind) in enumerate(model.pieces[: table.size]):
         table.put(number, text, kind, score)
-    _put_added(table, files.added() | files.given_added())
+    _put_added(table, added)
     prefix = files.given.flag("add_prefix_space", default=model.space_prefix)
     if model.kind == BYTE_PAIRS:
         made = table.keys("llama", scored=True)
@@ -206,6 +216,12 @@ def _sentencepiece(files: TokenizerFiles, path: Path) -> dict[str, Value]:
             "tokenizer.ggml.add_space_prefix": prefix,
         }
     return _unigram_keys(table, prefix, model.single_spaces, model.charsmap)
+
+
+def _extra(files: TokenizerFiles, pieces: int) -> dict[int, tuple[str, bool]]:
+    """T5's tokens for gaps in a text, which follow the pieces, the last of them first."""
+    count = files.given.uint("extra_ids", default=0)
+    return {pieces + count - 1 - i: (f"<extra_id_{i}>", True) for i in range(min(count, 1000))}
 
 
 def _vocabulary(files: TokenizerFiles) -> dict[str, int]:
