@@ -111,6 +111,10 @@ class Buffer:
         """Give the memory back; again is harmless."""
         self._pool.release(self)
 
+    def release_soon(self) -> None:
+        """`release` for finalisers: where that would have to wait, who comes next does it."""
+        self._pool.release_soon(self)
+
 
 class Texture(Buffer):
     """Device memory that kernels read texel by texel, 16 bytes each.
@@ -199,6 +203,7 @@ class Pool:
         self._free: list[tuple[int, int, wgpu.GPUBuffer]] = []  # capacity, serial, raw; sorted
         self._free_nbytes = 0
         self._serial = 0
+        self.keep_nbytes = POOL_NBYTES
         self.epoch = 0  # counts releases: who has checked its buffers need not check again
 
     def report(self) -> MemoryReport:
@@ -267,7 +272,13 @@ class Pool:
             entry = (buffer.capacity, self._serial, raw)
             bisect.insort(self._free, entry, key=lambda free: free[:2])
             self._free_nbytes += buffer.capacity
-            self.trim(POOL_NBYTES)
+            self.trim(self.keep_nbytes)
+
+    def release_soon(self, buffer: Buffer) -> None:
+        """Take a buffer back now if nobody is at the queue, else when they leave."""
+        queue = self._queue
+        if not (queue.closed or queue.forked or sys.is_finalizing()):
+            queue.later(partial(self.release, buffer))
 
     def drop(self, buffer: Buffer) -> None:
         """Take a buffer that nobody holds any more out of the books, without waiting.

@@ -229,6 +229,16 @@ class Device:
         """
         return self._transfers.read(buffer, offset, nbytes)
 
+    def copy(self, pairs: Sequence[tuple[Binding, Binding]]) -> None:
+        """Copy ranges of buffers into others of the same size, after everything submitted before.
+
+        Raises
+        ------
+        DeviceError
+            A buffer is released, a range leaves one or is of another size, or both are one buffer.
+        """
+        self._transfers.copy(pairs)
+
     def clear(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> None:
         """Set bytes to zero, up to a multiple of 4 of them.
 
@@ -296,9 +306,14 @@ class Device:
         """Return who holds how much device memory."""
         return self._pool.report()
 
-    def trim(self) -> None:
-        """Free what the pool keeps for reuse."""
-        self._pool.trim()
+    def trim(self, keep_nbytes: int = 0) -> None:
+        """Free what the pool keeps for reuse, but for so many bytes."""
+        self._pool.trim(keep_nbytes)
+
+    def keep_for_reuse(self, nbytes: int) -> None:
+        """Set how many released bytes the pool keeps at most from now on."""
+        self._pool.keep_nbytes = nbytes
+        self._pool.trim(nbytes)
 
     def wait(self) -> None:
         """Wait until everything submitted is done."""

@@ -63,7 +63,7 @@ class DryRunExecutor:
         """Nothing to release."""
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> DryRunGraph:
         """Tell the shaders of a graph."""
         scheduled = schedule(outputs)
@@ -93,6 +93,16 @@ class DryRunExecutor:
 
     def write(self, node: Node, data: bytes) -> None:
         """Nothing is there to be written."""
+
+    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+        """Nothing is there to be copied."""
+
+    def drop(self, handle: object) -> None:
+        """Nothing to release."""
+
+    def cached_nbytes(self, keep: int | None = None) -> int:
+        """Nothing is kept."""
+        return 0
 
     def memory_report(self) -> str:
         """Nothing is held."""

@@ -110,11 +110,26 @@ class Executor(Protocol):
         """Release the bytes of a state, or of a weight that is alone; again is harmless."""
         ...
 
-    def record(self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1) -> Recorded:
+    def record(
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+    ) -> Recorded:
         """Make a graph ready to run, up to so many times in one submit.
 
-        With `shared`, intermediates lie in memory that all graphs share.
+        With `shared`, intermediates lie in memory that all graphs share. Without `read`, runs copy
+        nothing to the host: their results are empty, and `keep` is what they are for.
         """
+        ...
+
+    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+        """Copy dense tensors of whole storages, each into one of the same size, on the device."""
+        ...
+
+    def drop(self, handle: Any) -> None:  # noqa: ANN401
+        """Release the bytes behind the handle of a storage that is gone; never waits."""
+        ...
+
+    def cached_nbytes(self, keep: int | None = None) -> int:
+        """Bytes that were released and are kept for reuse, after reducing them to `keep`."""
         ...
 
     def read(self, node: Node) -> Array:

@@ -88,10 +88,22 @@ class NumpyExecutor:
         storage.handle = None
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> NumpyRecorded:
         """Make a graph ready to run; intermediates live only while it runs."""
-        return NumpyRecorded(outputs, times, self._fused if self.rules else None)
+        return NumpyRecorded(outputs, times, self._fused if self.rules else None, read=read)
+
+    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+        """Copy dense tensors of whole storages, each into one of the same size."""
+        for source, target in pairs:
+            stored(target)[...] = stored(source)
+
+    def drop(self, handle: object) -> None:
+        """Nothing: an array goes with its last reference."""
+
+    def cached_nbytes(self, keep: int | None = None) -> int:
+        """Nothing is kept for reuse."""
+        return 0
 
     def _fused(self, nodes: Sequence[Node], outputs: Sequence[Node]) -> Sequence[Node]:
         return fused(nodes, outputs, self.rules, self.capabilities, _intermediate, runs)
@@ -231,15 +243,25 @@ class NumpyRecorded:
         How often one submit may run it.
     fuse : callable or None
         Makes fewer nodes of those that are scheduled.
+    read : bool
+        Runs give the values of the outputs.
     """
 
     dispatches = 0
 
-    def __init__(self, outputs: Sequence[Node], times: int = 1, fuse: Fuse | None = None) -> None:
+    def __init__(
+        self,
+        outputs: Sequence[Node],
+        times: int = 1,
+        fuse: Fuse | None = None,
+        *,
+        read: bool = True,
+    ) -> None:
         self.scheduled: Sequence[Node] = schedule(outputs)
         nodes = fuse(self.scheduled, outputs) if fuse else self.scheduled
         self.plan: MemoryPlan = plan(nodes, outputs, reuse=False)
         self._outputs = tuple(outputs)
+        self._read = self._outputs if read else ()
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         self._inputs = {
             n.storage.label: n.storage
@@ -309,7 +331,7 @@ class NumpyRecorded:
             self._execute(done)
             return [
                 decode(stored(n).tobytes(), Spec.dense(n.spec.shape, _held(n.spec.dtype)))
-                for n in self._outputs
+                for n in self._read
             ]
         finally:
             for name, storage in self._inputs.items():

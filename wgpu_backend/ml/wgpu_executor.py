@@ -151,12 +151,32 @@ class WgpuExecutor:
 
     @uninterrupted
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> WgpuRecorded:
         """Make a graph ready to run, up to so many times in one submit."""
         slots = self._slots.take if shared else None
         can = self.capabilities
-        return WgpuRecorded(self.device, can, outputs, self.rules, self.bound, slots, times)
+        return WgpuRecorded(
+            self.device, can, outputs, self.rules, self.bound, slots, times, read=read
+        )
+
+    @uninterrupted
+    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+        """Copy dense tensors of whole storages, each into one of the same size, on the device."""
+        ranges = [(_binding(source), _binding(target)) for source, target in pairs]
+        self.device.copy(ranges)
+
+    def drop(self, handle: tuple[Part, ...]) -> None:
+        """Release the bytes behind the handle of a storage that is gone; never waits."""
+        for part in handle:
+            for binding in (*part.planes.values(), *part.packed.values()):
+                binding.buffer.release_soon()
+
+    def cached_nbytes(self, keep: int | None = None) -> int:
+        """Bytes that were released and are kept for reuse, after reducing them to `keep`."""
+        if keep is not None:
+            self.device.trim(keep)
+        return self.device.memory_report().pool_nbytes
 
     def read(self, node: Node) -> Array:
         """Values of a computed node or a weight."""
@@ -209,3 +229,10 @@ class WgpuExecutor:
 
 def _rows(spec: Spec) -> int:
     return spec.shape[-2] if len(spec.shape) > 1 else 1
+
+
+def _binding(node: Node) -> Binding:
+    """Bytes of a dense tensor of a plain type that is all of its storage."""
+    (part,) = node.storage.handle
+    (at,) = part.planes.values()
+    return Binding(at.buffer, at.offset, -(-node.spec.nbytes // 4) * 4)

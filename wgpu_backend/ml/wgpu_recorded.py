@@ -82,6 +82,8 @@ class WgpuRecorded:
         Gives buffers of these sizes for the slots of the plan; None for the graph's own.
     times : int
         How often one submit may run it.
+    read : bool
+        Runs copy the outputs to the host.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class WgpuRecorded:
         bound: Bound,
         slots: Slots | None,
         times: int = 1,
+        *,
+        read: bool = True,
     ) -> None:
         self._device = device
         self._capabilities = capabilities
@@ -100,13 +104,14 @@ class WgpuRecorded:
         self.scheduled: Sequence[Node] = schedule(outputs)
         nodes = fused(self.scheduled, outputs, rules, capabilities, intermediate, runs)
         self.plan: MemoryPlan = plan(nodes, outputs)
-        self._specs = tuple(n.spec for n in outputs)
+        self._read = tuple(outputs) if read else ()
+        self._specs = tuple(n.spec for n in self._read)
         self._owned: list[Buffer] = []
         self.turns: list[dict[str, Array]] = [{} for _ in range(times)]
         self._parts: dict[Storage, tuple[Part, ...]] = {}
         try:
             self._place_intermediates(slots or self._own_slots)
-            self.program = self._program(outputs, self._place_inputs(outputs))
+            self.program = self._program(self._place_inputs(outputs))
         except BaseException:
             self._release()
             raise
@@ -169,7 +174,7 @@ class WgpuRecorded:
             raise ContextError(f"{node.storage.label or node.spec.shape}: its storage was released")
         return node.storage.handle
 
-    def _program(self, outputs: Sequence[Node], given: Given | None) -> Program:
+    def _program(self, given: Given | None) -> Program:
         made: list[tuple[Node, Launch, Kernel]] = []
         for node, launch in self.plan.steps:
             assert node.call is not None
@@ -180,7 +185,7 @@ class WgpuRecorded:
         params = self._upload_params([kernel.params for _, _, kernel in made])
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
         self.dispatches = len(dispatches)
-        reads = [read for node in outputs for read in self._readings(node)]
+        reads = [read for node in self._read for read in self._readings(node)]
         times = len(self.turns)
         return self._device.program(
             dispatches, reads=reads, given=given, label="graph", times=times

@@ -1,0 +1,255 @@
+"""What an array is: a node of a session, and its values on the host.
+
+Functions of this package make arrays with `wrap`; the class they see is `arrays.Array`, which adds
+the operators. So functions and operators need not import each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from wgpu_backend.array import devices
+from wgpu_backend.array.session import Session, is_done
+from wgpu_backend.array.types import default_of
+from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.dtypes import BF16, DType, dtype_of, held
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ml.display import as_html
+from wgpu_backend.ml.executor import Array as HostArray
+from wgpu_backend.ops.constants import as_array
+from wgpu_backend.ops.rows.bits import narrowed
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+_kind: list[type[Core]] = []  # what `wrap` makes: the class with the operators
+
+
+class Core:
+    """A node with its session.
+
+    Attributes
+    ----------
+    kept : bool
+        Whether `sweep` leaves it alone.
+    """
+
+    __slots__ = ("__weakref__", "_node", "kept")
+
+    def __init__(self, values: Any, dtype: Any = None, *, device: object = None) -> None:
+        self._node: Node | None = None
+        self.kept = False
+        self.node = node_of(values, None if dtype is None else dtype_of(dtype), device)
+
+    def __init_subclass__(cls) -> None:
+        _kind[:] = [cls]
+
+    @classmethod
+    def looking_at(cls, node: Node) -> Self:
+        """Array of a node; see `wrap`."""
+        made = object.__new__(cls)
+        made._node, made.kept = None, False
+        made.node = node
+        return made
+
+    @property
+    def node(self) -> Node:
+        """What it looks at.
+
+        Raises
+        ------
+        ContextError
+            It was freed.
+        """
+        if self._node is None:
+            raise ContextError("array: it was freed; make it again, or keep it before the sweep")
+        return self._node
+
+    @node.setter
+    def node(self, node: Node) -> None:
+        self._node = node
+        if not is_done(node):
+            self.session.holders[id(self)] = self
+
+    @property
+    def session(self) -> Session:
+        """Where it is computed."""
+        return cast("Session", self.node.builder)
+
+    def free(self) -> None:
+        """Let go of what it looks at; using the array afterwards is an error."""
+        if self._node is not None:
+            self.session.holders.pop(id(self), None)
+        self._node = None
+        self.kept = False
+
+    # What it is.
+
+    @property
+    def shape(self) -> Shape:
+        """Extents, the contiguous axis last."""
+        return self.node.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.node.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.node.spec.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.node.spec.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its values."""
+        return self.node.spec.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value; of a block, for block formats."""
+        return self.dtype.block_nbytes
+
+    @property
+    def device(self) -> DeviceInfo:
+        """Device it lies on."""
+        return self.session.executor.info
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether its values have been computed, or are under way."""
+        return self._node is not None and is_done(self._node)
+
+    # Its values.
+
+    def numpy(self) -> HostArray:
+        """Values on the host, computed first where they have not been; bf16 comes as f32."""
+        return self.session.values(self.node)
+
+    def item(self) -> Any:
+        """The value of an array of one; ShapeError where there is not one."""
+        if self.size != 1:
+            raise ShapeError(
+                f"item: {self.shape} has {self.size} values, needs 1; tolist gives all"
+            )
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """Values as lists in lists; a number where there is no axis."""
+        return self.numpy().tolist()
+
+    def _scalar(self, asked: str) -> Any:
+        if self.ndim and self.size != 1:
+            raise ShapeError(
+                f"{asked}: {self.shape} has {self.size} values, needs 1; any() or all() says "
+                "what is meant"
+            )
+        return self.item()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        value = self._scalar("index")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"index: an array of {self.dtype}, needs integers")
+        return value
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len: an array without axes has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        if self._node is None:
+            return "array(freed)"
+        values = np.array2string(self.numpy(), separator=", ", prefix="array(", threshold=100)
+        return f"array({values}, dtype={self.dtype})"
+
+    def _repr_html_(self) -> str:
+        head = f"array({self.shape}, {self.dtype})"
+        return as_html(head, self.numpy() if self.is_evaluated else None)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> HostArray:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # the host's memory: values are copied there
+
+
+def wrap(node: Node) -> Array:
+    """Array that looks at a node."""
+    return cast("Array", _kind[0].looking_at(node))
+
+
+def node_of(values: Any, dtype: DType | None = None, device: object = None) -> Node:
+    """Node of values: those of an array, or uploaded from the host.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        They are no numbers, do not fit the type, or lists have rows of several lengths.
+    """
+    if isinstance(values, Core):
+        from wgpu_backend.array.lifting import converted
+
+        return values.node if dtype is None else converted(values.node, dtype)
+    found = devices.on(device)
+    host = _gathered(values)
+    wanted = dtype or _own_dtype(host, values)
+    return constant(found, host, wanted)
+
+
+def constant(session: Session, host: HostArray, dtype: DType) -> Node:
+    """Node of host values, as a type holds them."""
+    if dtype.numpy is None:
+        raise DTypeError(f"array: {dtype} has blocks, needs a plain type; quantize makes blocks")
+    if dtype == BF16:
+        stored = narrowed(held("array", host, dtype_of("f32")))
+    else:
+        stored = held("array", host, dtype)
+    return session.constant(np.ascontiguousarray(stored).tobytes(), dtype, host.shape)
+
+
+def _gathered(values: Any) -> HostArray:
+    """Values on the host; lists may have arrays among them."""
+    if isinstance(values, list | tuple):
+        values = [_gathered(v) if isinstance(v, list | tuple | Core) else v for v in values]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(values, Core):
+        return values.numpy()
+    return as_array("array", values)
+
+
+def _own_dtype(host: HostArray, values: Any) -> DType:
+    """Type of an array where nobody says which: NumPy's own, or the default of Python's numbers."""
+    if isinstance(values, np.ndarray | np.generic):
+        return dtype_of(host.dtype)
+    return default_of(host.dtype)
+
+
+def spec_of(shape: Shape, dtype: DType) -> Spec:
+    """Spec of a fresh array."""
+    return Spec.dense(shape, dtype)

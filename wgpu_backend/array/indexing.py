@@ -1,0 +1,402 @@
+"""Reading and writing parts of arrays, by NumPy's rules.
+
+Integers and slices make views; a slice of negative step is a view of the values in order, turned
+round. Arrays of integers and of bools gather: an id for every value of the result is made of what
+the index says of each axis, then one `take` fetches them, or one `scatter` writes them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from wgpu_backend.array.core import Core, constant, node_of, wrap
+from wgpu_backend.array.lifting import broadcast_of, converted, flat, over_axes, written
+from wgpu_backend.array.session import Session
+from wgpu_backend.array.types import Scalar
+from wgpu_backend.dtypes import BOOL, I32
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph import spec as specs
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Shape, Spec, dense_strides
+from wgpu_backend.ml.executor import Array as HostArray
+from wgpu_backend.ops.elementwise import arithmetic, comparison
+from wgpu_backend.ops.rows import scatter, taking
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import expanded, viewed
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+
+def is_operand(value: object) -> bool:
+    """Whether something may stand beside an array."""
+    return isinstance(value, Core | Scalar | np.ndarray | np.generic | list | tuple)
+
+
+def getitem(x: Array, index: Any) -> Array:
+    """``x[index]``: a view, or a copy where the index has arrays.
+
+    Raises
+    ------
+    ShapeError
+        There are more indices than axes, one lies outside, or arrays do not broadcast.
+    DTypeError
+        An index is of another kind.
+    """
+    node = x.node
+    places = parse(node.spec.shape, index, x.session)
+    if any(isinstance(p, Ids) for p in places):
+        return wrap(_gathered(node, places, x.session))
+    return wrap(_turned(node, places))
+
+
+def updated(x: Array, index: Any, values: Any) -> Array:
+    """Array with other values where an index looks; later ones win where it looks twice."""
+    node = x.node
+    mask = _mask(node.spec.shape, index)
+    if mask is not None and _is_number(values):
+        given = _values(values, node, x.session)
+        truth = converted(mask, BOOL)
+        missing = (1,) * (len(node.spec.shape) - len(truth.spec.shape))
+        whole = reshaped(truth, (*truth.spec.shape, *missing))
+        return wrap(over_axes(comparison.where, "setitem", whole, given, node))
+    places = parse(node.spec.shape, index, x.session)
+    ids, shape = _flat_ids(node.spec.shape, places, x.session)
+    given = written(_fitting(_values(values, node, x.session), shape), shape)
+    if not math.prod(shape):
+        return x
+    dst = reshaped(written(node, node.spec.shape), (node.spec.size,))
+    made = scatter.put_along_axis(dst, flat(ids), flat(given), 0)
+    return wrap(reshaped(made, node.spec.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values of an axis in steps; a step below 0 goes backwards. None as axis is a new one."""
+
+    axis: int | None
+    start: int
+    count: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """One value of an axis, which goes."""
+
+    axis: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """Values of an axis by their numbers, from 0 on."""
+
+    axis: int
+    node: Node
+
+
+Place = Range | One | Ids
+
+
+def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
+    """What an index says of each axis, in order."""
+    items = _filled(shape, index)
+    places: list[Place] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            places.append(Range(None, 0, 1, 1))
+            continue
+        for place in _places(item, axis, shape, session):
+            places.append(place)
+            axis += 1
+    return places
+
+
+def _filled(shape: Shape, index: Any) -> list[Any]:
+    """Indices with ``...`` written out."""
+    given = list(cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,)))
+    taken = sum(_width(item) for item in given)
+    dots = [i for i, item in enumerate(given) if item is Ellipsis]
+    if taken > len(shape):
+        raise ShapeError(f"index: {taken} indices, {shape} has {len(shape)} axes")
+    if len(dots) > 1:
+        raise ShapeError(f"index: ... stands in {len(dots)} places, needs one at most")
+    at = dots[0] if dots else len(given)
+    return [*given[:at], *[slice(None)] * (len(shape) - taken), *given[at + 1 :]]
+
+
+def _width(item: Any) -> int:
+    """Axes that an index is for."""
+    if item is None or item is Ellipsis:
+        return 0
+    return _rank(item) if _is_mask(item) else 1
+
+
+def _rank(item: Any) -> int:
+    return item.ndim if isinstance(item, Core) else np.ndim(item)
+
+
+def _is_mask(item: Any) -> bool:
+    if isinstance(item, Core):
+        return item.dtype == BOOL
+    if isinstance(item, bool | np.bool):
+        return True
+    return isinstance(item, list | np.ndarray) and _host(item).dtype == np.bool
+
+
+def _host(item: Any) -> HostArray:
+    return np.asarray(item)
+
+
+def _places(item: Any, axis: int, shape: Shape, session: Session) -> Sequence[Place]:
+    if isinstance(item, slice):
+        return [_range(cast("slice[Any, Any, Any]", item), axis, shape[axis])]
+    if _is_mask(item):
+        return _true_places(item, axis, shape, session)
+    if isinstance(item, Core | list | np.ndarray) and not (_rank(item) == 0 and _has_index(item)):
+        return [_ids(item, axis, shape[axis], session)]
+    return [_one(item, axis, shape[axis])]
+
+
+def _has_index(item: Any) -> bool:
+    return not isinstance(item, Core)  # a number on the device stays there
+
+
+def _range(item: slice[Any, Any, Any], axis: int, extent: int) -> Range:
+    try:
+        start, stop, step = item.indices(extent)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"index: {item}: {error}") from None
+    return Range(axis, start, len(range(start, stop, step)), step)
+
+
+def _one(item: Any, axis: int, extent: int) -> One:
+    try:
+        at = operator.index(item)
+    except TypeError:
+        raise DTypeError(
+            f"index: {item!r}, needs integers, slices, ..., None, or arrays of these or of bool"
+        ) from None
+    if not -extent <= at < extent:
+        raise ShapeError(f"index: {at}, axis {axis} has {extent} values")
+    return One(axis, at % extent)
+
+
+def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
+    """Ids from an array of integers; below 0 they count from the end."""
+    if isinstance(item, Core):
+        node = item.node
+    else:
+        host = np.asarray(item) if np.size(item) else np.zeros(np.shape(item), np.int32)
+        outside = host[(host < -extent) | (host >= extent)] if host.dtype.kind in "iu" else host[:0]
+        if outside.size:
+            raise ShapeError(f"index: {outside.flat[0]}, axis {axis} has {extent} values")
+        node = constant(session, host, I32) if host.dtype.kind in "iu" else node_of(host)
+    if node.spec.dtype.numpy is None or node.spec.dtype.numpy.kind not in "iu":
+        raise DTypeError(f"index: an array of {node.spec.dtype}, needs integers or bool")
+    ids = converted(node, I32)
+    turned = over_axes(arithmetic.add, "index", ids, constant(session, np.asarray(extent), I32))
+    below = over_axes(comparison.less, "index", ids, constant(session, np.asarray(0), I32))
+    return Ids(axis, over_axes(comparison.where, "index", below, turned, ids))
+
+
+def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
+    """Ids of the true values along each axis of a mask, whose number the host has to know."""
+    host = item.numpy() if isinstance(item, Core) else np.asarray(item)
+    own = shape[axis : axis + host.ndim]
+    if host.shape != own:
+        raise ShapeError(f"index: a mask of {host.shape}, the axes have {own}")
+    found = np.nonzero(host) if host.ndim else ()
+    return [
+        Ids(axis + i, constant(session, ids.astype(np.int32), I32)) for i, ids in enumerate(found)
+    ]
+
+
+def _turned(node: Node, places: Sequence[Place]) -> Node:
+    """What ranges and single values leave of a node."""
+    found = node.spec
+    shape: list[int] = []
+    strides: list[int] = []
+    backwards: list[int] = []
+    for place in places:
+        if isinstance(place, Range) and place.axis is None:
+            shape.append(1)
+            strides.append(0)
+            continue
+        start, count, step = _span(place)
+        found = specs.sliced(
+            found,
+            cast("int", place.axis),
+            start,
+            start + (count - 1) * step + 1 if count else start,
+            step,
+        )
+        if isinstance(place, Range):
+            if place.step < 0:
+                backwards.append(len(shape))
+            shape.append(found.shape[cast("int", place.axis)])
+            strides.append(found.strides[cast("int", place.axis)])
+    view = viewed(node, Spec(tuple(shape), node.spec.dtype, tuple(strides), found.offset))
+    return flipped(view, backwards) if backwards else view
+
+
+def _span(place: Place) -> tuple[int, int, int]:
+    """First value, number and step of what a place takes, in the order of the axis."""
+    if isinstance(place, One):
+        return place.at, 1, 1
+    assert isinstance(place, Range)
+    if place.step > 0 or not place.count:
+        return place.start if place.count else 0, place.count, max(place.step, 1)
+    return place.start + (place.count - 1) * place.step, place.count, -place.step
+
+
+def flipped(x: Node, axes: Sequence[int]) -> Node:
+    """A node with axes turned round."""
+    from wgpu_backend.ops.shape.copying import flip
+
+    return flip(x, axes=axes)
+
+
+def _gathered(node: Node, places: Sequence[Place], session: Session) -> Node:
+    single = [p for p in places if isinstance(p, Ids)]
+    rest = [p for p in places if p is not single[0]]
+    if len(single) == 1 and all(_is_whole(p, node.spec.shape) for p in rest):
+        return _taken(node, single[0])
+    ids, shape = _flat_ids(node.spec.shape, places, session)
+    dense = flat(written(node, node.spec.shape))
+    return reshaped(taking.take_axes(dense, flat(ids), 0), shape)
+
+
+def _is_whole(place: Place, shape: Shape) -> bool:
+    return (
+        isinstance(place, Range)
+        and place.axis is not None
+        and place.step == 1
+        and (place.count == shape[place.axis])
+    )
+
+
+def _taken(node: Node, place: Ids) -> Node:
+    """Values of one axis by ids: the usual case, in one dispatch."""
+    shape = node.spec.shape
+    before, behind = shape[: place.axis], shape[place.axis + 1 :]
+    three = reshaped(node, (math.prod(before), shape[place.axis], math.prod(behind)))
+    y = taking.take_axes(three, flat(place.node), 1)
+    return reshaped(y, (*before, *place.node.spec.shape, *behind))
+
+
+def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[Node, Shape]:
+    """Numbers of the values that an index looks at in row-major order, and the result's shape."""
+    steps = dense_strides(shape)
+    arrays = [p for p in places if isinstance(p, Ids)]
+    common = broadcast_of("index", [p.node.spec.shape for p in arrays]) if arrays else ()
+    first = _array_place(places) if arrays else -1
+    extents: list[Shape] = []  # of the result, in order; arrays count as one group
+    for number, place in enumerate(places):
+        if number == first:
+            extents.append(common)
+        if isinstance(place, Range):
+            extents.append((place.count,))
+    if first == -2:  # arrays apart from each other: their axes come first
+        extents.insert(0, common)
+    result = tuple(n for group in extents for n in group)
+    total = constant(session, np.asarray(_fixed(places, steps)), I32)
+    at = len(common) if first == -2 else 0
+    for number, place in enumerate(places):
+        if number == first:
+            at += len(common)
+        if isinstance(place, Range):
+            if place.axis is not None:
+                host = place.step * steps[place.axis] * np.arange(place.count)
+                total = _plus(total, host.reshape(-1, *(1,) * (len(result) - at - 1)), session)
+            at += 1
+    behind = _behind(places, first)
+    for place in arrays:
+        scaled = over_axes(
+            arithmetic.mul,
+            "index",
+            place.node,
+            constant(session, np.asarray(steps[place.axis]), I32),
+        )
+        placed = reshaped(
+            scaled,
+            (*scaled.spec.shape, *(1,) * (len(result) - len(common) if first == -2 else behind)),
+        )
+        total = over_axes(arithmetic.add, "index", total, placed)
+    return written(expanded(total, result), result), result
+
+
+def _fixed(places: Sequence[Place], steps: Shape) -> int:
+    """Number of the value where ranges begin and single ones are."""
+    begin = 0
+    for place in places:
+        if isinstance(place, One):
+            begin += place.at * steps[place.axis]
+        elif isinstance(place, Range) and place.axis is not None and place.count:
+            begin += place.start * steps[place.axis]
+    return begin
+
+
+def _plus(total: Node, host: Any, session: Session) -> Node:
+    return over_axes(arithmetic.add, "index", total, constant(session, host, I32))
+
+
+def _array_place(places: Sequence[Place]) -> int:
+    """Which place the axes of arrays take; -2 where others stand between them.
+
+    Beside arrays a number counts as one, as NumPy has it.
+    """
+    at = [i for i, p in enumerate(places) if isinstance(p, Ids | One)]
+    return at[0] if at[-1] - at[0] + 1 == len(at) else -2
+
+
+def _behind(places: Sequence[Place], first: int) -> int:
+    """Axes of the result behind those of arrays."""
+    return sum(isinstance(p, Range) for p in places[first:]) if first >= 0 else 0
+
+
+def _mask(shape: Shape, index: Any) -> Node | None:
+    """The node of an index that is one mask."""
+    if isinstance(index, Core) and index.dtype == BOOL and index.ndim:
+        if index.shape != shape[: index.ndim]:
+            raise ShapeError(f"index: a mask of {index.shape}, the array has {shape}")
+        return index.node
+    return None
+
+
+def _is_number(values: Any) -> bool:
+    return isinstance(values, Scalar | np.generic) or (
+        isinstance(values, Core) and values.size == 1
+    )
+
+
+def _values(values: Any, node: Node, session: Session) -> Node:
+    """What is written, in the type of what it is written to."""
+    if isinstance(values, Core):
+        return converted(values.node, node.spec.dtype)
+    host = np.asarray(values)
+    if (
+        host.dtype.kind == "f"
+        and node.spec.dtype.numpy is not None
+        and (node.spec.dtype.numpy.kind in "iub" and node.spec.dtype.name != "bf16")
+    ):
+        raise DTypeError(f"setitem: {values!r} into {node.spec.dtype}, needs integers; use astype")
+    return constant(session, host, node.spec.dtype)
+
+
+def _fitting(values: Node, shape: Shape) -> Node:
+    """Values that broadcast to the shape they are written to; axes of one in front may go."""
+    own = values.spec.shape
+    while len(own) > len(shape) and own[0] == 1:
+        own = own[1:]
+    if broadcast_of("setitem", [own, shape]) != shape:
+        raise ShapeError(f"setitem: values of {values.spec.shape} into {shape}")
+    return expanded(reshaped(values, own), shape)

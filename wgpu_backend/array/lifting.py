@@ -1,0 +1,180 @@
+"""How functions of arrays call ops: numbers become constants, types are promoted, axes are folded.
+
+Kernels take up to four axes. Neighbouring axes that every operand steps through as one count as
+one; where more than four are left, operands are first written out in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wgpu_backend.array.core import Core, constant, node_of, wrap
+from wgpu_backend.array.session import Session
+from wgpu_backend.array.types import FLOATING, Scalar, beside, promote
+from wgpu_backend.dtypes import BOOL, F32, DType
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, dense_strides
+from wgpu_backend.ops.shape.copying import cast, contiguous
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import expanded, viewed
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+MOST_AXES = 4  # of an operand of a kernel
+Kernel = Callable[..., Node]
+
+
+def converted(x: Node, dtype: DType) -> Node:
+    """A node in another type; itself where it has that type already."""
+    if x.spec.dtype == dtype:
+        return x
+    if x.spec.dtype.quantised or len(x.spec.shape) <= MOST_AXES:
+        return cast(x, dtype=dtype)
+    return reshaped(cast(flat(x), dtype=dtype), x.spec.shape)
+
+
+def flat(x: Node) -> Node:
+    """All values in a row."""
+    return reshaped(x, (x.spec.size,))
+
+
+def as_node(name: str, x: object) -> Node:
+    """Node of an array; DTypeError for anything else."""
+    if isinstance(x, Core):
+        return x.node
+    raise DTypeError(f"{name}: got {type(x).__name__}, needs an array; wx.array makes one")
+
+
+def floating(x: Node) -> Node:
+    """A node of floats, which integers and bools are converted to."""
+    return x if x.spec.dtype in FLOATING else converted(x, F32)
+
+
+def promoted(name: str, *operands: Any) -> list[Node]:
+    """Nodes of one type for what may be arrays, numbers, lists or NumPy's arrays.
+
+    Raises
+    ------
+    DTypeError
+        No type holds the values of all, or there is no array among them.
+    """
+    arrays = [o for o in operands if isinstance(o, Core)]
+    if not arrays:
+        return promoted(name, wrap(node_of(operands[0])), *operands[1:])
+    session = arrays[0].session
+    kind = _together(operands)
+    return [_operand(name, o, kind, session) for o in operands]
+
+
+def _together(operands: Sequence[Any]) -> DType:
+    kind: DType | None = None
+    for other in operands:
+        if not isinstance(other, Scalar):
+            own = other.dtype if isinstance(other, Core) else node_of(other).spec.dtype
+            kind = own if kind is None else promote(kind, own)
+    assert kind is not None
+    for number in operands:
+        if isinstance(number, Scalar):
+            kind = beside(kind, number)
+    return kind
+
+
+def _operand(name: str, value: Any, kind: DType, session: Session) -> Node:
+    if isinstance(value, Core):
+        return converted(value.node, kind)
+    host = np.asarray(value)
+    try:
+        return constant(session, host, kind)
+    except DTypeError as error:
+        raise DTypeError(f"{name}: {error}") from None
+
+
+def broadcast_of(name: str, shapes: Sequence[Shape]) -> Shape:
+    """Shape that all broadcast to, by NumPy's rule."""
+    rank = max(map(len, shapes))
+    found: list[int] = []
+    for axis in range(-rank, 0):
+        extents = {s[axis] for s in shapes if len(s) >= -axis} - {1}
+        if len(extents) > 1:
+            listed = " and ".join(map(str, shapes))
+            raise ShapeError(f"{name}: shapes {listed} do not broadcast, {sorted(extents)}")
+        found.append(extents.pop() if extents else 1)
+    return tuple(found)
+
+
+def lifted(op: Kernel, name: str, *nodes: Node, **options: Any) -> Array:
+    """What an op makes of values that broadcast, with any number of axes."""
+    return wrap(over_axes(op, name, *nodes, **options))
+
+
+def over_axes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
+    """`lifted` of nodes."""
+    if all(len(n.spec.shape) <= MOST_AXES for n in nodes):
+        return op(*nodes, **options)
+    shape = broadcast_of(name, [n.spec.shape for n in nodes])
+    folded, views = fold(shape, nodes)
+    return reshaped(reshaped(op(*views, **options), folded), shape)
+
+
+def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
+    """Operands of a shape with at most four axes, and the shape."""
+    strides = [broadcast_strides(n.spec, shape) for n in nodes]
+    extents, steps = _merged(shape, strides)
+    if len(extents) > MOST_AXES:
+        whole = [written(n, shape) for n in nodes]
+        extents, steps = _merged(shape, [dense_strides(shape)] * len(nodes))
+        nodes = whole
+    specs = [
+        Spec(extents, n.spec.dtype, own, n.spec.offset) for n, own in zip(nodes, steps, strict=True)
+    ]
+    return extents, [viewed(n, s) for n, s in zip(nodes, specs, strict=True)]
+
+
+def written(x: Node, shape: Shape) -> Node:
+    """A dense node with all values of what broadcasts."""
+    if x.spec.shape == shape and x.spec.is_dense:
+        return x
+    return contiguous(expanded(x, shape))
+
+
+def _merged(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
+    """Extents, and strides of each operand, with axes joined that all step through as one."""
+    extents: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis, extent in enumerate(shape):
+        own = [s[axis] for s in strides]
+        if extent == 1:
+            continue
+        if extents and all(s[-1] == extent * o for s, o in zip(steps, own, strict=True)):
+            extents[-1] *= extent
+            for s, o in zip(steps, own, strict=True):
+                s[-1] = o
+        else:
+            extents.append(extent)
+            for s, o in zip(steps, own, strict=True):
+                s.append(o)
+    return tuple(extents), [tuple(s) for s in steps]
+
+
+def around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
+    """A node as (before, extent, behind) an axis, and the extents before and behind."""
+    shape = x.spec.shape
+    before, behind = shape[:axis], shape[axis + 1 :]
+    three = reshaped(x, (math.prod(before), shape[axis], math.prod(behind)))
+    return three, before, behind
+
+
+def axis_of(name: str, x: Node, axis: int) -> int:
+    """Axis counted from the front; ShapeError where there is none."""
+    return x.spec.axis(axis, name)
+
+
+def is_bool(x: Node) -> bool:
+    """Whether values are true or false."""
+    return x.spec.dtype == BOOL

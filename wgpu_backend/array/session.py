@@ -1,0 +1,244 @@
+"""Where arrays of one device are made and computed: a graph without end, freed as arrays go.
+
+A session is what ops call a builder. An op makes a node and computes nothing; `evaluate` records
+and runs what some nodes need, and turns them into leaves, whose bytes live as long as anything
+looks at them. What Python still holds is kept too, so nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from wgpu_backend.dtypes import DType
+from wgpu_backend.errors import OutOfMemory
+from wgpu_backend.graph.node import Call, Launch, Node, Storage
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.graph.spec import Spec, dense_strides
+from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.layouts.planes import stored_nbytes
+from wgpu_backend.ml.executor import Array, Executor, Recorded
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+CONSTANT_NBYTES = 256  # arrays up to this size are written with the graphs that use them
+
+
+class Holder(Protocol):
+    """What looks at a node from outside the graph: an array."""
+
+    @property
+    def node(self) -> Node:
+        """What it looks at."""
+        ...
+
+
+class Session:
+    """Arrays of a device.
+
+    Parameters
+    ----------
+    executor : Executor
+        Closed with the session; its fusion rules are for compiled functions.
+
+    Attributes
+    ----------
+    executor : Executor
+        Runs compiled functions.
+    active_nbytes : int
+        Bytes of what has been computed or uploaded and is still in use.
+    peak_nbytes : int
+        Most that was ever in use, what graphs needed meanwhile included.
+    limit_nbytes : int or None
+        What `peak_nbytes` may not exceed.
+    holders : weak mapping of int to Holder
+        Arrays that have not been computed, by their identity.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self._eager = _without_rules(executor)
+        self.active_nbytes = self.peak_nbytes = 0
+        self.limit_nbytes: int | None = None
+        self.holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
+        self.lock = threading.RLock()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Session({self.executor.info.id}, {self.executor.info.name})"
+
+    # What ops call: see `wgpu_backend.graph.node.Builder`.
+
+    def add(self, call: Call, launch: Launch) -> Node:
+        """Node for the result of an op."""
+        if launch.into is not None:
+            return Node(launch.out, launch.into.storage, builder=self, call=call, launch=launch)
+        storage = Storage(stored_nbytes(launch.out), "intermediate")
+        return Node(launch.out, storage, builder=self, call=call, launch=launch)
+
+    def view(self, source: Node, spec: Spec) -> Node:
+        """Node that looks at the storage of another."""
+        # A view of a view waits for the same op: long chains of views keep no chain of nodes.
+        base = source.source if source.launch is None and source.source else source
+        return Node(spec, source.storage, builder=self, source=base)
+
+    def constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Node:
+        """Node with values that are known now: a few go into graphs, more are uploaded."""
+        spec = Spec(tuple(shape), dtype, dense_strides(shape))
+        if len(data) > CONSTANT_NBYTES:
+            return self.upload(data, spec)
+        return Node(spec, Storage(spec.nbytes, "input", "", data), builder=self)
+
+    @uninterrupted
+    def upload(self, data: Any, spec: Spec) -> Node:
+        """Node with bytes of a plain type, which lie on the device from now on."""
+        node = self.place(spec, "array")
+        if spec.size:
+            self.executor.write(node, data)
+        return node
+
+    @uninterrupted
+    def place(self, spec: Spec, label: str) -> Node:
+        """Node of zeros in a storage of its own."""
+        self._require(spec.nbytes)
+        storage = self.executor.state(spec, label)
+        self._own(storage)
+        return Node(spec, storage, builder=self)
+
+    @uninterrupted
+    def weight(self, data: memoryview, spec: Spec, label: str) -> Node:
+        """Node with the bytes of a weight in any format, as the device stores weights."""
+        self._require(spec.nbytes)
+        storage = self.executor.weight(spec, data, label, alone=True)
+        self._own(storage)
+        return Node(spec, storage, builder=self)
+
+    # Computing.
+
+    @uninterrupted
+    def evaluate(self, nodes: Iterable[Node]) -> None:
+        """Compute what nodes need, and hand the work to the device without waiting for it.
+
+        Raises
+        ------
+        OutOfMemory
+            The memory limit or the device does not allow it; nothing was computed.
+        """
+        with self.lock:
+            wanted = [node for node in nodes if not is_done(node)]
+            if not wanted:
+                return
+            scheduled = {node.storage for node in schedule(wanted)}
+            also = [n for n in self._held() if n.storage in scheduled]
+            self._compute([*wanted, *also])
+
+    def _held(self) -> list[Node]:
+        """Nodes of arrays that have not been computed; those that have been are forgotten."""
+        held: list[Node] = []
+        for key, holder in list(self.holders.items()):
+            if is_done(holder.node):
+                del self.holders[key]
+            else:
+                held.append(holder.node)
+        return held
+
+    def _compute(self, outputs: Sequence[Node]) -> None:
+        recorded = self._eager.record(outputs, shared=False, read=False)
+        try:
+            self._require(recorded.plan.peak_nbytes)
+            recorded.run({})
+            self._keep(outputs, recorded)
+        except BaseException:
+            recorded.close()
+            raise
+
+    def _keep(self, outputs: Sequence[Node], recorded: Recorded) -> None:
+        """Turn computed nodes into leaves."""
+        self.peak_nbytes = max(self.peak_nbytes, self.active_nbytes + recorded.plan.peak_nbytes)
+        kept = {n.storage: None for n in outputs if n.storage.kind == "intermediate"}
+        recorded.keep(list(kept))
+        for node in recorded.scheduled:
+            if node.storage in kept:
+                node.launch = node.call = None
+        for storage in kept:
+            self._own(storage)
+
+    @uninterrupted
+    def values(self, node: Node) -> Array:
+        """Values on the host, computed first where they have not been."""
+        if node.storage.kind == "input":
+            return _host(node)
+        whole = node.storage.nbytes <= 4 * max(node.spec.nbytes, 64)
+        if not whole and not node.spec.dtype.quantised:  # a part of what is much larger
+            from wgpu_backend.ops.shape.copying import contiguous
+
+            node = contiguous(node)
+        self.evaluate([node])
+        return self.executor.read(node)
+
+    def wait(self) -> None:
+        """Wait until the device has done all it was given."""
+        if isinstance(self.executor, WgpuExecutor):
+            self.executor.device.wait()
+
+    # Memory.
+
+    def _own(self, storage: Storage) -> None:
+        """Count bytes in that are given back when nothing looks at them any more."""
+        self.active_nbytes += storage.nbytes
+        self.peak_nbytes = max(self.peak_nbytes, self.active_nbytes)
+        gone = weakref.finalize(storage, _gone, weakref.ref(self), storage.handle, storage.nbytes)
+        gone.atexit = False
+
+    def gone(self, handle: object, nbytes: int) -> None:
+        """Give back what a storage held; from finalisers."""
+        self.active_nbytes -= nbytes
+        if not self._closed:
+            self.executor.drop(handle)
+
+    def _require(self, nbytes: int) -> None:
+        limit, active = self.limit_nbytes, self.active_nbytes
+        if limit is not None and active + nbytes > limit:
+            raise OutOfMemory(
+                f"arrays: {nbytes} bytes beside {active} in use, the limit is {limit}; free "
+                "arrays, or raise it with set_memory_limit"
+            )
+
+    def close(self) -> None:
+        """Give back all memory, and the device; again is harmless."""
+        if not self._closed:
+            self._closed = True
+            self.executor.close()
+
+
+def _gone(session: weakref.ref[Session], handle: object, nbytes: int) -> None:
+    owner = session()
+    if owner is not None:
+        owner.gone(handle, nbytes)
+
+
+def is_done(node: Node) -> bool:
+    """Whether the values of a node are there."""
+    if node.storage.kind == "input":
+        return True
+    waits = node.launch is not None or (node.source is not None and node.source.launch is not None)
+    return node.storage.handle is not None and not waits
+
+
+def _without_rules(executor: Executor) -> Executor:
+    """Executor over the same memory that fuses nothing: each chain of ops would compile anew."""
+    if not isinstance(executor, WgpuExecutor):
+        return executor
+    plain = executor.as_if(executor.capabilities)
+    plain.rules = {}
+    return plain
+
+
+def _host(node: Node) -> Array:
+    """Values of a constant."""
+    from wgpu_backend.cpu.values import decode
+
+    return np.array(decode(node.storage.handle, node.spec))

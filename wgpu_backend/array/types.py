@@ -1,0 +1,181 @@
+"""Element types of arrays: their names, kinds and limits, and what two of them make together.
+
+Promotion is the array API standard's table, with the types that a GPU has: defaults are float32 and
+int32, and Python's numbers take the type of the array beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from wgpu_backend.dtypes import (
+    BF16,
+    BOOL,
+    COMPLEX64,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+    dtype_of,
+)
+from wgpu_backend.errors import DTypeError
+
+bool_, uint8, uint16, uint32, uint64 = BOOL, U8, U16, U32, U64
+int8, int16, int32, int64 = I8, I16, I32, I64
+float16, bfloat16, float32, float64, complex64 = F16, BF16, F32, F64, COMPLEX64
+
+_SIGNED = (I8, I16, I32, I64)
+_UNSIGNED = (U8, U16, U32, U64)
+_KINDS: dict[str, tuple[DType, ...]] = {
+    "bool": (BOOL,),
+    "signed integer": _SIGNED,
+    "unsigned integer": _UNSIGNED,
+    "integral": (*_SIGNED, *_UNSIGNED),
+    "real floating": (F16, BF16, F32, F64),
+    "complex floating": (COMPLEX64,),
+}
+_KINDS["numeric"] = (*_KINDS["integral"], *_KINDS["real floating"], COMPLEX64)
+INTEGERS, FLOATING = _KINDS["integral"], _KINDS["real floating"]
+Scalar = bool | int | float | complex
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a type is of a kind: a name of the array API's, a type, or a tuple of these."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)  # pyright: ignore[reportUnknownVariableType]
+    own = dtype_of(dtype)
+    if isinstance(kind, str) and kind in _KINDS:
+        return own in _KINDS[kind]
+    return own == dtype_of(kind)
+
+
+@cache
+def promote(a: DType, b: DType) -> DType:
+    """Type of what two arrays make together.
+
+    Raises
+    ------
+    DTypeError
+        No type holds the values of both, as of u64 beside i8.
+    """
+    if a == b:
+        return a
+    for kind in (COMPLEX64, F64, F32):
+        if kind in (a, b):
+            return kind
+    floats = [d for d in (a, b) if d in FLOATING]
+    if floats:  # f16 beside bf16: neither holds the other
+        return floats[0] if len(floats) == 1 else F32
+    integers = [d for d in (a, b) if d != BOOL]
+    if len(integers) == 1:
+        return integers[0]
+    return _wider(a, b)
+
+
+def _wider(a: DType, b: DType) -> DType:
+    """Smallest integer type that holds both."""
+    if (a in _SIGNED) == (b in _SIGNED):
+        return max(a, b, key=lambda d: d.block_nbytes)
+    signed, unsigned = (a, b) if a in _SIGNED else (b, a)
+    fitting = [
+        d
+        for d in _SIGNED
+        if d.block_nbytes >= signed.block_nbytes and d.block_nbytes > unsigned.block_nbytes
+    ]
+    if not fitting:
+        raise DTypeError(f"{a} and {b}: no integer type holds both; cast one with astype")
+    return fitting[0]
+
+
+def beside(dtype: DType, value: Scalar) -> DType:
+    """Type that a Python number makes together with an array of that type."""
+    if isinstance(value, bool) or dtype in FLOATING or dtype == COMPLEX64:
+        return COMPLEX64 if isinstance(value, complex) else dtype
+    if isinstance(value, int):
+        return I32 if dtype == BOOL else dtype
+    return COMPLEX64 if isinstance(value, complex) else F32
+
+
+def default_of(values: np.dtype[Any]) -> DType:
+    """Type of an array that is made of Python's numbers."""
+    return {"b": BOOL, "i": I32, "u": U32, "f": F32, "c": COMPLEX64}[values.kind]
+
+
+def result_type(*operands: Any) -> DType:
+    """Type of what arrays, types and Python's numbers make together."""
+    types = [getattr(o, "dtype", o) for o in operands if not isinstance(o, Scalar)]
+    if not types:
+        raise DTypeError("result_type: only numbers, needs an array or a type among them")
+    found = dtype_of(types[0])
+    for other in types[1:]:
+        found = promote(found, dtype_of(other))
+    for value in operands:
+        if isinstance(value, Scalar):
+            found = beside(found, value)
+    return found
+
+
+def can_cast(source: Any, target: Any) -> bool:
+    """Whether values of one type, or of an array, are kept by another by the promotion table."""
+    a, b = dtype_of(getattr(source, "dtype", source)), dtype_of(target)
+    try:
+        return promote(a, b) == b
+    except DTypeError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class FloatInfo:
+    """Limits of a floating type; `finfo` makes one."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerInfo:
+    """Limits of an integer type; `iinfo` makes one."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def finfo(kind: Any) -> FloatInfo:
+    """Limits of a floating type, or of that of an array."""
+    dtype = dtype_of(getattr(kind, "dtype", kind))
+    if dtype == BF16:
+        largest = float.fromhex("0x1.fep127")
+        return FloatInfo(16, 2.0**-7, largest, -largest, 2.0**-126, BF16)
+    dtype = F32 if dtype == COMPLEX64 else dtype
+    if dtype not in FLOATING or dtype.numpy is None:
+        raise DTypeError(f"finfo: {dtype}, needs a floating type")
+    info = np.finfo(dtype.numpy.name)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    eps, largest, least = float(info.eps), float(info.max), float(info.min)
+    return FloatInfo(int(info.bits), eps, largest, least, float(info.smallest_normal), dtype)
+
+
+def iinfo(kind: Any) -> IntegerInfo:
+    """Limits of an integer type, or of that of an array."""
+    dtype = dtype_of(getattr(kind, "dtype", kind))
+    if dtype not in INTEGERS or dtype.numpy is None:
+        raise DTypeError(f"iinfo: {dtype}, needs an integer type")
+    info = np.iinfo(dtype.numpy.name)
+    return IntegerInfo(info.bits, int(info.max), int(info.min), dtype)
