@@ -21,8 +21,19 @@ from wgpu_backend.ml.indexing import indexed
 from wgpu_backend.ml.methods import function_of
 from wgpu_backend.ml.operators import Operators
 from wgpu_backend.ops.attention import dot_product, paged
-from wgpu_backend.ops.conv import columns, convolution, resampling, transposed
-from wgpu_backend.ops.elementwise import activation, arithmetic, comparison, pointwise
+from wgpu_backend.ops.conv import columns, convolution, padding, pooling, resampling, transposed
+from wgpu_backend.ops.elementwise import (
+    activation,
+    arithmetic,
+    bitwise,
+    comparison,
+    division,
+    float_bits,
+    pointwise,
+    rectifiers,
+    rounding,
+    transcendental,
+)
 from wgpu_backend.ops.linear import linear, products
 from wgpu_backend.ops.moe import experts, route
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
@@ -160,6 +171,61 @@ class Tensor(Operators):
     sin = Method(pointwise.sin)
     cos = Method(pointwise.cos)
     softplus = Method(pointwise.softplus)
+    expm1 = Method(transcendental.expm1)
+    exp2 = Method(transcendental.exp2)
+    log1p = Method(transcendental.log1p)
+    log2 = Method(transcendental.log2)
+    log10 = Method(transcendental.log10)
+    rsqrt = Method(transcendental.rsqrt)
+    reciprocal = Method(transcendental.reciprocal)
+    tan = Method(transcendental.tan)
+    asin = Method(transcendental.asin)
+    acos = Method(transcendental.acos)
+    atan = Method(transcendental.atan)
+    sinh = Method(transcendental.sinh)
+    cosh = Method(transcendental.cosh)
+    asinh = Method(transcendental.asinh)
+    acosh = Method(transcendental.acosh)
+    atanh = Method(transcendental.atanh)
+    erf = Method(transcendental.erf)
+    erfinv = Method(transcendental.erfinv)
+    atan2 = Method(transcendental.atan2)
+    hypot = Method(transcendental.hypot)
+    logaddexp = Method(transcendental.logaddexp)
+    floor = Method(rounding.floor)
+    ceil = Method(rounding.ceil)
+    trunc = Method(rounding.trunc)
+    round = Method(rounding.round)
+    isnan = Method(float_bits.isnan)
+    isinf = Method(float_bits.isinf)
+    isfinite = Method(float_bits.isfinite)
+    signbit = Method(float_bits.signbit)
+    copysign = Method(float_bits.copysign)
+    nextafter = Method(float_bits.nextafter)
+    floor_divide = Method(division.floor_divide)
+    remainder = Method(division.remainder)
+    bitwise_and = Method(bitwise.bitwise_and)
+    bitwise_or = Method(bitwise.bitwise_or)
+    bitwise_xor = Method(bitwise.bitwise_xor)
+    bitwise_not = Method(bitwise.bitwise_not)
+    left_shift = Method(bitwise.left_shift)
+    right_shift = Method(bitwise.right_shift)
+    relu6 = Method(rectifiers.relu6)
+    relu_squared = Method(rectifiers.relu_squared)
+    hardsigmoid = Method(rectifiers.hardsigmoid)
+    hardswish = Method(rectifiers.hardswish)
+    selu = Method(rectifiers.selu)
+    elu = Method(rectifiers.elu)
+    celu = Method(rectifiers.celu)
+    leaky_relu = Method(rectifiers.leaky_relu)
+    hard_shrink = Method(rectifiers.hard_shrink)
+    softshrink = Method(rectifiers.softshrink)
+    step = Method(rectifiers.step)
+    hardtanh = Method(rectifiers.hardtanh)
+    prelu = Method(rectifiers.prelu)
+    softsign = Method(activation.softsign)
+    mish = Method(activation.mish)
+    log_sigmoid = Method(activation.log_sigmoid)
     clamp = Method(pointwise.clamp)
     fill = Method(pointwise.fill)
     sum = Method(reduction.sum)
@@ -175,6 +241,10 @@ class Tensor(Operators):
     min = Method(reduction.min)
     l2_norm = Method(reduction.l2_norm)
     cumsum = Method(scan.cumsum)
+    cumprod = Method(scan.cumprod)
+    cummax = Method(scan.cummax)
+    cummin = Method(scan.cummin)
+    logcumsumexp = Method(scan.logcumsumexp)
     pad = Method(shaping.pad)
     pad_ext = Method(shaping.pad_ext)
     repeat = Method(shaping.repeat)
@@ -310,6 +380,10 @@ class Tensor(Operators):
     conv_transpose2d = Method(transposed.conv_transpose2d)
     conv_transpose3d = Method(transposed.conv_transpose3d)
     im2col = Method(columns.im2col)
+    col2im = Method(columns.col2im)
+    max_pool = Method(pooling.max_pool)
+    avg_pool = Method(pooling.avg_pool)
+    pad_mode = Method(padding.pad_mode)
     scaled_dot_product_attention = Method(dot_product.scaled_dot_product_attention)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)

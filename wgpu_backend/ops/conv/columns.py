@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, require_dtype, require_rank
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.conv.extents import Padding, extents_of, padded_sides
 from wgpu_backend.ops.op import op
 
@@ -65,4 +66,65 @@ def im2col(
             "dilation": (1, 1, *dilations),
         },
         work=2 * out.nbytes,
+    )
+
+
+@op(dense=("x",), trusted=True)
+def col2im(
+    x: Node,
+    shape: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    paddings: Sequence[Padding] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+) -> Launch:
+    """Sum of what `im2col` put side by side, where it came from.
+
+    Every pixel is as often in the sum as a window saw it.
+
+    Parameters
+    ----------
+    x : (n, oh, ow, kh * kw * c), f32, f16 or bf16
+        Values in the order (kh, kw, c).
+    shape : two int
+        Height and width of the result.
+    kernel, strides, paddings, dilations
+        As `im2col` was given.
+
+    Returns
+    -------
+    (n, h, w, c), f32
+
+    Raises
+    ------
+    ShapeError
+        `x` is not what `im2col` makes of an image of that shape.
+    """
+    require_rank("col2im", "x", x, 4, 4)
+    require_dtype("col2im", "x", x, FLOATS)
+    height, width = shape
+    kh, kw = kernel
+    sides = padded_sides(paddings)
+    pixels = extents_of((height, width), (kh, kw), strides, sides, dilations)
+    batch, *have, cols = x.spec.shape
+    require(
+        tuple(have) == pixels and cols % (kh * kw) == 0,
+        ShapeError,
+        f"col2im: x is {x.spec.shape}, needs {pixels} pixels of a multiple of {kh * kw} values",
+    )
+    out = Spec.dense((batch, height, width, cols // (kh * kw)), F32)
+    return Launch(
+        out,
+        {"x": x},
+        threads=out.size,
+        params={
+            "values": out.size,
+            "out": out.shape,
+            "columns": (batch, *pixels, cols),
+            "kernel": (1, 1, kh, kw),
+            "step": (1, 1, *strides),
+            "before": (0, 0, *(before % 2**32 for before, _ in sides)),
+            "dilation": (1, 1, *dilations),
+        },
+        work=2 * x.spec.nbytes,
     )
