@@ -1,22 +1,25 @@
-// y[row, i] = sum of x[row, 0 … i]: one work group a block of a row. What comes before a block is in
-// `carry`, the running sums of whole blocks. Values go through workgroup memory, so that neighbouring
+// y[row, i] = x[row, 0 … i], or 0 … i - 1, folded: one work group a block of a row. What comes before a
+// block is in `carry`, whole blocks folded. Values go through workgroup memory, so that neighbouring
 // threads read and write neighbours.
 // @import formats/load/f32 as x
 // @import formats/load/f32 as carry
+// @import lib/reduce_op/sum as reduce_op
 // @import lib/index/grid
 
 const WG: u32 = 64u;
 const BLOCK: u32 = 1024u;
 const CARRIED: bool = false;
-alias Value = f32;
+// Results leave their own value out; the first of a row is then FIRST.
+const EXCLUSIVE: bool = false;
+const FIRST: u32 = 0u;
 
 struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32, carry_offset: u32 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<Value>;
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> tile: array<Value, BLOCK>;
-var<workgroup> ends: array<Value, WG>;
+var<workgroup> tile: array<reduce_op_Total, BLOCK>;
+var<workgroup> ends: array<reduce_op_Total, WG>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -32,32 +35,39 @@ fn main(
     let start = (i / params.blocks) * params.cols + block * BLOCK;
     let count = min(BLOCK, params.cols - block * BLOCK);
     for (var k = lane; k < count; k += WG) {
-        tile[k] = Value(x_load(params.x_offset + start + k));
+        tile[k] = reduce_op_take(reduce_op_Value(x_load(params.x_offset + start + k)), 0.0);
     }
     workgroupBarrier();
     let first = lane * (BLOCK / WG);
     let last = min(first + BLOCK / WG, count);
-    var sum = Value(0);
+    var own = reduce_op_none();
     for (var k = first; k < last; k++) {
-        sum += tile[k];
+        own = reduce_op_join(own, tile[k]);
     }
-    ends[lane] = sum;
+    ends[lane] = own;
     workgroupBarrier();
-    var before = Value(0);
+    var before = reduce_op_none();
     if CARRIED {
         if block > 0u {
-            before = Value(carry_load(params.carry_offset + i - 1u));
+            before = reduce_op_take(reduce_op_Value(carry_load(params.carry_offset + i - 1u)), 0.0);
         }
     }
     for (var k = 0u; k < lane; k++) {
-        before += ends[k];
+        before = reduce_op_join(before, ends[k]);
     }
     for (var k = first; k < last; k++) {
-        before += tile[k];
-        tile[k] = before;
+        let after = reduce_op_join(before, tile[k]);
+        tile[k] = after;
+        if EXCLUSIVE {
+            tile[k] = before;
+        }
+        before = after;
     }
     workgroupBarrier();
     for (var k = lane; k < count; k += WG) {
-        y[start + k] = tile[k];
+        y[start + k] = reduce_op_bits(tile[k], 1.0);
+        if EXCLUSIVE && block == 0u && k == 0u {
+            y[start] = FIRST;
+        }
     }
 }

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from wgpu_backend.cpu.reduction import KINDS
 from wgpu_backend.cpu.twin import Array, twin
 
 BLOCK = 1024
+JOINS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "logaddexp": np.logaddexp,
+}
 
 
 @twin
-def scan(x: Array, carry: Array | None = None) -> Array:
-    """Running sums of blocks of each row."""
-    whole = x.astype(np.int32 if x.dtype == np.int32 else np.float64)
+def scan(
+    x: Array, carry: Array | None = None, *, kind: str = "sum", exclusive: bool = False
+) -> Array:
+    """Running folds of blocks of each row."""
+    join, whole = JOINS[kind], x.astype(KINDS[x.dtype.kind])
     y = np.empty_like(whole)
+    first = np.full((len(x), 1), _first(kind, whole.dtype), whole.dtype)
     for block, start in enumerate(range(0, x.shape[1], BLOCK)):
-        part = np.cumsum(whole[:, start : start + BLOCK], axis=1, dtype=whole.dtype)
-        before = 0 if block == 0 or carry is None else carry[:, block - 1 : block]
-        y[:, start : start + BLOCK] = part + before
+        part = whole[:, start : start + BLOCK]
+        before = first if block == 0 or carry is None else carry[:, block - 1 : block]
+        if exclusive:
+            part = np.concatenate([before.astype(whole.dtype), part[:, :-1]], axis=1)
+        found = join.accumulate(part, axis=1, dtype=whole.dtype)
+        y[:, start : start + BLOCK] = found if exclusive else join(before, found)
     return y
+
+
+def _first(kind: str, dtype: np.dtype[Any]) -> float:
+    """What comes before all values."""
+    if kind in ("sum", "prod"):
+        return float(kind == "prod")
+    if dtype.kind == "f":
+        return np.inf if kind == "min" else -np.inf
+    info = np.iinfo(dtype.name)
+    return info.max if kind == "min" else info.min

@@ -21,7 +21,15 @@ from wgpu_backend.ml.indexing import indexed
 from wgpu_backend.ml.methods import function_of
 from wgpu_backend.ml.operators import Operators
 from wgpu_backend.ops.attention import dot_product, paged
-from wgpu_backend.ops.conv import columns, convolution, padding, pooling, resampling, transposed
+from wgpu_backend.ops.conv import (
+    columns,
+    convolution,
+    padding,
+    pooling,
+    resampling,
+    timesteps,
+    transposed,
+)
 from wgpu_backend.ops.elementwise import (
     activation,
     arithmetic,
@@ -34,7 +42,7 @@ from wgpu_backend.ops.elementwise import (
     rounding,
     transcendental,
 )
-from wgpu_backend.ops.linear import linear, products
+from wgpu_backend.ops.linear import linear, outer, products
 from wgpu_backend.ops.moe import experts, route
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import group_norm, norm, reduction, scan
@@ -289,6 +297,7 @@ class Tensor(Operators):
     concat = Method(copying.concat)
     paged_attention = Method(paged.paged_attention)
     matmul = Method(products.matmul)
+    out_prod = Method(outer.out_prod)
     avg_pool2d = Method(resampling.avg_pool2d)
     interpolate = Method(resampling.interpolate)
     ssm_conv = Method(ssm.ssm_conv)
@@ -384,6 +393,7 @@ class Tensor(Operators):
     max_pool = Method(pooling.max_pool)
     avg_pool = Method(pooling.avg_pool)
     pad_mode = Method(padding.pad_mode)
+    timestep_embedding = Method(timesteps.timestep_embedding)
     scaled_dot_product_attention = Method(dot_product.scaled_dot_product_attention)
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)

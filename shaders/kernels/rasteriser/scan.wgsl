@@ -2,16 +2,18 @@
 // run one after another.
 // @import formats/load/f32 as x
 // @import formats/load/f32 as carry
+// @import lib/reduce_op/sum as reduce_op
 // @import lib/index/grid
 
 const WG: u32 = 8u;
 const BLOCK: u32 = 1024u;
 const CARRIED: bool = false;
-alias Value = f32;
+const EXCLUSIVE: bool = false;
+const FIRST: u32 = 0u;
 
 struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32, carry_offset: u32 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<Value>;
+@group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @group(0) @binding(1) var<uniform> params: Params;
 
 @compute @workgroup_size(WG)
@@ -22,15 +24,21 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let block = i % params.blocks;
     let start = (i / params.blocks) * params.cols;
-    var sum = Value(0);
+    var total = reduce_op_none();
     if CARRIED {
         if block > 0u {
-            sum = Value(carry_load(params.carry_offset + i - 1u));
+            total = reduce_op_take(reduce_op_Value(carry_load(params.carry_offset + i - 1u)), 0.0);
         }
     }
     let end = start + min((block + 1u) * BLOCK, params.cols);
     for (var k = start + block * BLOCK; k < end; k++) {
-        sum += Value(x_load(params.x_offset + k));
-        y[k] = sum;
+        if EXCLUSIVE {
+            y[k] = select(reduce_op_bits(total, 1.0), FIRST, k == start);
+        }
+        let value = reduce_op_Value(x_load(params.x_offset + k));
+        total = reduce_op_join(total, reduce_op_take(value, 0.0));
+        if !EXCLUSIVE {
+            y[k] = reduce_op_bits(total, 1.0);
+        }
     }
 }

@@ -1,17 +1,25 @@
-"""Running sums along an axis: cumsum."""
+"""Running folds along an axis: cumsum, cumprod, cummax, cummin, logcumsumexp."""
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import F32, I32
+import math
+
+from wgpu_backend.dtypes import I32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.reduction import reduce
+from wgpu_backend.ops.reduce.folding import REDUCTIONS, number_of, reduce
+from wgpu_backend.ops.rows.bits import bits_of
+from wgpu_backend.ops.shape.copying import cast, flip
 from wgpu_backend.ops.shape.shapes import reshaped, swapped
 
-BLOCK = 1024  # values summed at one go; the shaders have the same number
+BLOCK = 1024  # values folded at one go; the shaders have the same number
+MOST_AXES = 8
+TYPES = (*FLOATS, I32, U32)
+# What comes before all values, for floats.
+FIRST = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "logaddexp": -math.inf}
 
 
 def blocks_of(cols: int) -> int:
@@ -20,22 +28,28 @@ def blocks_of(cols: int) -> int:
 
 
 @op(dense=("x", "carry"), trusted=True)
-def scan(x: Node, carry: Node | None = None) -> Launch:
-    """Running sums of blocks of each row; see `cumsum`.
+def scan(
+    x: Node, carry: Node | None = None, *, kind: str = "sum", exclusive: bool = False
+) -> Launch:
+    """Running folds of blocks of each row; see `cumsum`.
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16 or i32
-    carry : (rows, blocks), f32 or i32, or None
-        Sum of each row up to the end of each block of 1,024 values; None where a row is one block.
+    x : (rows, cols), f32, f16, bf16, i32 or u32
+    carry : (rows, blocks), f32, i32 or u32, or None
+        Each row folded up to the end of each block of 1,024 values; None where a row is one block.
+    kind : str
+        ``sum``, ``prod``, ``max`` or ``min``; for floats also ``logaddexp``.
+    exclusive : bool
+        A result leaves its own value out.
 
     Returns
     -------
-    (rows, cols), f32; i32 where `x` is.
+    (rows, cols), f32; i32 or u32 where `x` is.
     """
     rows, cols = x.spec.shape
     blocks = blocks_of(cols)
-    number = I32 if x.spec.dtype == I32 else F32
+    number = number_of(x.spec.dtype)
     require(
         carry is not None or blocks < 2,
         ShapeError,
@@ -46,40 +60,131 @@ def scan(x: Node, carry: Node | None = None) -> Launch:
         {"x": x, "carry": x if carry is None else carry},
         groups=grid_for(rows * blocks),
         params={"rows": rows, "cols": cols, "blocks": blocks},
-        choices={"CARRIED": carry is not None, "Value": number.name},
+        choices={
+            "CARRIED": carry is not None,
+            "EXCLUSIVE": exclusive,
+            "FIRST": f"{_first(kind, number)}u",
+            **REDUCTIONS[kind, number],
+        },
         work=2 * x.spec.nbytes,
     )
 
 
-def cumsum(x: Node, axis: int = -1) -> Node:
-    """Running sum along an axis, each value included.
+def _first(kind: str, number: DType) -> int:
+    """Bits of what comes before all values."""
+    if number not in (I32, U32) or kind in ("sum", "prod"):
+        return bits_of(FIRST[kind], number)
+    lowest = kind == "max"
+    return 2**31 - (not lowest) if number == I32 else 0 if lowest else 2**32 - 1
+
+
+def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
+    """Running sum along an axis.
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or i32
+    x : (...), up to eight axes, f32, f16, bf16, i32 or u32
     axis : int
         Another than the last one costs a copy, and the result is a view.
+    reverse : bool
+        Begin at the end of the axis; costs two copies.
+    exclusive : bool
+        Leave each value out of its own sum; the first is then 0.
 
     Returns
     -------
-    Tensor of the shape of `x`, f32; i32, modulo 2³², where `x` is. NaN and infinities reach all
-    that follows, as in NumPy.
+    Tensor of the shape of `x`, f32; i32 or u32, modulo 2³², where `x` is. NaN and infinities reach
+    all that follows, as in NumPy.
 
     Raises
     ------
     ShapeError
         There is no such axis.
     """
-    require_rank("cumsum", "x", x, 1)
-    require_dtype("cumsum", "x", x, (*FLOATS, I32))
-    axis = x.spec.axis(axis, "cumsum")
+    return _scanned("cumsum", "sum", x, axis, reverse, exclusive)
+
+
+def cumprod(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
+    """Running product along an axis; see `cumsum`.
+
+    Parameters
+    ----------
+    x, axis, reverse, exclusive
+        As in `cumsum`; what comes before all values is 1.
+
+    Returns
+    -------
+    Tensor of the shape of `x` and the type that `cumsum` gives.
+    """
+    return _scanned("cumprod", "prod", x, axis, reverse, exclusive)
+
+
+def cummax(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
+    """Largest value so far along an axis, NaN once there was one; see `cumsum`.
+
+    Parameters
+    ----------
+    x, axis, reverse, exclusive
+        As in `cumsum`; what comes before all values is the lowest that their type has.
+
+    Returns
+    -------
+    Like `x`.
+    """
+    found = _scanned("cummax", "max", x, axis, reverse, exclusive)
+    return found if found.spec.dtype == x.spec.dtype else cast(found, dtype=x.spec.dtype)
+
+
+def cummin(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
+    """Smallest value so far along an axis, NaN once there was one; see `cumsum`.
+
+    Parameters
+    ----------
+    x, axis, reverse, exclusive
+        As in `cumsum`; what comes before all values is the largest that their type has.
+
+    Returns
+    -------
+    Like `x`.
+    """
+    found = _scanned("cummin", "min", x, axis, reverse, exclusive)
+    return found if found.spec.dtype == x.spec.dtype else cast(found, dtype=x.spec.dtype)
+
+
+def logcumsumexp(
+    x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False
+) -> Node:
+    """Logarithm of the running sum of exponentials along an axis; see `cumsum`.
+
+    Parameters
+    ----------
+    x : (...), up to eight axes, f32, f16 or bf16
+    axis, reverse, exclusive
+        As in `cumsum`; what comes before all values is -∞.
+
+    Returns
+    -------
+    Tensor of the shape of `x`, f32.
+    """
+    require_dtype("logcumsumexp", "x", x, FLOATS)
+    return _scanned("logcumsumexp", "logaddexp", x, axis, reverse, exclusive)
+
+
+def _scanned(name: str, kind: str, x: Node, axis: int, reverse: bool, exclusive: bool) -> Node:
+    require_rank(name, "x", x, 1, MOST_AXES)
+    require_dtype(name, "x", x, TYPES)
+    axis = x.spec.axis(axis, name)
     turned = swapped(x, axis)
+    if reverse:
+        turned = flip(turned, axes=-1)
     shape = turned.spec.shape
     rows = reshaped(turned, (x.spec.size // shape[-1] if x.spec.size else 0, shape[-1]))
-    return swapped(reshaped(_rows(rows), shape), axis)
+    found = reshaped(_rows(rows, kind, exclusive=exclusive), shape)
+    return swapped(flip(found, axes=-1) if reverse else found, axis)
 
 
-def _rows(x: Node) -> Node:
+def _rows(x: Node, kind: str, *, exclusive: bool = False) -> Node:
     if x.spec.shape[1] <= BLOCK:
-        return scan(x)
-    return scan(x, _rows(reduce(x, kind="sum", axes=(1,), part=BLOCK)))
+        return scan(x, kind=kind, exclusive=exclusive)
+    blocks = reduce(x, kind=kind, axes=(1,), part=BLOCK)
+    return scan(x, _rows(blocks, kind), kind=kind, exclusive=exclusive)
