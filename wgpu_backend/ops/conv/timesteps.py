@@ -1,0 +1,105 @@
+"""Sinusoidal embeddings of diffusion's time steps: timestep_embedding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import OptionError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec, extents
+from wgpu_backend.ops.check import FLOATS, is_finite, require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+
+
+@op(constants=("frequencies",), trusted=True)
+def sinusoids(
+    t: Node, frequencies: Node, *, dim: int, cosine_first: bool = False, scale: float = 1.0
+) -> Launch:
+    """Sines and cosines of times by frequencies; see `timestep_embedding`.
+
+    Parameters
+    ----------
+    t : (n,), f32, f16 or bf16, of any stride
+    frequencies : (dim // 2,), f32
+    dim : int
+    cosine_first : bool
+    scale : float
+
+    Returns
+    -------
+    (n, dim), f32
+    """
+    count, half = t.spec.shape[0], dim // 2
+    threads = count * max(half, dim % 2)
+    return Launch(
+        Spec.dense((count, dim), F32),
+        {"t": t, "frequencies": frequencies},
+        threads=threads,
+        params={
+            "count": threads,
+            "half": half,
+            "dim": dim,
+            "t_step": t.spec.strides[0],
+            "scale": scale,
+        },
+        choices={"COSINE_FIRST": cosine_first},
+        work=count * dim * 16,
+    )
+
+
+def timestep_embedding(
+    t: Node,
+    dim: int,
+    flip_sin_to_cos: bool = False,
+    downscale_freq_shift: float = 1.0,
+    scale: float = 1.0,
+    max_period: float = 10000.0,
+) -> Node:
+    """Sines, then cosines, of time steps at frequencies from 1 down to about one a period.
+
+    Source: Ho, Jain & Abbeel 2020, "Denoising Diffusion Probabilistic Models", appendix B, after
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.5. The frequencies have the
+    roundings of f32 that other programs have.
+
+    Parameters
+    ----------
+    t : (n,), f32, f16 or bf16
+        Time steps, whole or in between.
+    dim : int
+        Values of an embedding; the last is 0 where it is odd.
+    flip_sin_to_cos : bool
+        Cosines come first.
+    downscale_freq_shift : float
+        How many frequencies fewer than half of `dim` lie between 1 and one a period.
+    scale : float
+        Factor of the angles, which are in radians.
+    max_period : float
+        Steps in which the lowest frequency turns by about one radian.
+
+    Returns
+    -------
+    (n, dim), f32
+
+    Raises
+    ------
+    ShapeError
+        `t` is not one row, or `dim` is less than 1.
+    OptionError
+        `max_period` is not positive, or half of `dim` is the shift.
+    """
+    require_rank("timestep_embedding", "t", t, 1, 1)
+    require_dtype("timestep_embedding", "t", t, FLOATS)
+    (dim,) = extents("timestep_embedding: dim", (dim,))
+    require(dim > 0, ShapeError, f"timestep_embedding: dim is {dim}, needs 1 or more")
+    numbers = (downscale_freq_shift, scale, max_period)
+    require(
+        all(is_finite(n) for n in numbers) and max_period > 0 and dim // 2 != downscale_freq_shift,
+        OptionError,
+        f"timestep_embedding: shift {downscale_freq_shift} of {dim // 2} frequencies, scale {scale}"
+        f", period {max_period}; needs another shift than {dim // 2}, and a period above 0",
+    )
+    steps = np.arange(dim // 2, dtype=np.float32) * np.float32(-np.log(max_period))
+    frequencies = np.exp(steps / np.float32(dim // 2 - downscale_freq_shift))
+    frequencies = frequencies if dim > 1 else np.ones(1, np.float32)  # of no use, but of a size
+    return sinusoids(t, frequencies, dim=dim, cosine_first=flip_sin_to_cos, scale=scale)  # pyright: ignore[reportArgumentType]
