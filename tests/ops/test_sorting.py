@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
-from wgpu_backend.dtypes import F32, I32, U32
-from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.cpu.sorting import keys_of
+from wgpu_backend.dtypes import BOOL, F16, F32, I8, I16, I32, I64, U8, U16, U32
+from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.sampling.sorting import select_top_k
 
@@ -172,14 +173,93 @@ def test_top_k_refuses_k_out_of_range(full, k):
             ctx.zeros(2, 300, dtype=I32).top_k(k)
 
 
-def test_unsigned_integers_and_scalars_are_refused(full):
+def test_wide_integers_and_scalars_are_refused(full):
     with Context(full) as ctx:
-        with pytest.raises(DTypeError, match="argsort: x is u32, needs"):
-            ctx.zeros(3, dtype=U32).argsort()
-        with pytest.raises(ShapeError, match=r"argsort: .* 0 axes, needs 1 to 4"):
+        with pytest.raises(DTypeError, match="argsort: x is i64, needs"):
+            ctx.zeros(3, dtype=I64).argsort()
+        with pytest.raises(ShapeError, match=r"argsort: .* 0 axes, needs 1 to 8"):
             ctx.zeros().argsort()
-        with pytest.raises(ShapeError, match=r"top_k: .* 0 axes, needs 1 to 4"):
+        with pytest.raises(ShapeError, match=r"top_k: .* 0 axes, needs 1 to 8"):
             ctx.zeros().top_k(1)
+        with pytest.raises(ShapeError, match=r"sort: axis 2, .* axes -2 to 1"):
+            ctx.zeros(2, 3).sort(2)
+        with pytest.raises(ShapeError, match="topk: k is 4, axis 1 needs 1 to 3"):
+            ctx.zeros(2, 3).topk(4)
+        with pytest.raises(OptionError, match="searchsorted: side is 'up', needs 'left' or"):
+            ctx.zeros(3).searchsorted(ctx.zeros(2), "up")
+
+
+def numbers(rng, dtype, shape):
+    """Any values of a type that NumPy holds, some of them equal."""
+    if dtype == BOOL or dtype in FLOATS:
+        return rng.integers(0, 2, shape) if dtype == BOOL else rng.integers(-9, 9, shape) / 2
+    info = np.iinfo(dtype.numpy)
+    x = rng.integers(info.min, info.max, shape, endpoint=True)
+    x.flat[:: max(x.size // 3, 1)] = info.max
+    return x
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [F32, F16, I32, U32, I16, U16, I8, U8, BOOL], ids=str)
+def test_sort_of_every_type_along_every_axis(any_gpu, rng, dtype, descending):
+    x = numbers(rng, dtype, (3, 40, 5)).astype(dtype.numpy)
+    long = numbers(rng, dtype, (2, 1500)).astype(dtype.numpy)
+    with Context(any_gpu) as ctx:
+        for values, axis in ((x, 0), (x, 1), (x, -1), (long, -1)):
+            rows = np.moveaxis(values, axis, -1)
+            order = np.argsort(keys_of(rows, descending), -1, kind="stable")
+            given = ctx.from_numpy(values, dtype)
+            got = np.moveaxis(given.argsort(axis, descending=descending).numpy(), axis, -1)
+            np.testing.assert_array_equal(got, order)
+            got = given.sort(axis, descending=descending)
+            assert got.dtype == dtype
+            want = np.sort(values, axis)
+            want = np.flip(want, axis) if descending else want
+            np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(1,), (3,), (257,), (2, 3, 5, 7)], ids=str)
+def test_sort_of_views(gpu, check, rng, shape, layout):
+    x = rng.standard_normal(shape, "f4")
+    for axis in (0, -1):
+        check(gpu, lambda ctx, axis=axis: LAYOUTS[layout](ctx, x).sort(axis), limit=0)
+
+
+def test_sort_of_six_axes(gpu, rng):
+    x = rng.standard_normal((2, 3, 2, 3, 2, 5), "f4")
+    with Context(gpu) as ctx:
+        got = tensor(ctx, x).permute(5, 3, 4, 0, 2, 1).sort(1).numpy()
+    np.testing.assert_array_equal(got, np.sort(x.transpose(5, 3, 4, 0, 2, 1), 1))
+
+
+@pytest.mark.parametrize("dtype", [F32, I32, U32, U8, I16], ids=str)
+@pytest.mark.parametrize(("cols", "k"), [(33, 33), (257, 3), (9001, 300)])
+def test_largest_values_of_every_type(any_gpu, rng, dtype, cols, k):
+    x = numbers(rng, dtype, (cols, 3)).astype(dtype.numpy)
+    with Context(any_gpu) as ctx:
+        got = ctx.from_numpy(x, dtype).topk(k, 0).numpy()
+    np.testing.assert_array_equal(got, -np.sort(-x.astype("i8" if dtype != F32 else "f8"), 0)[:k])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", [F32, F16, I32, U32, I8, U16], ids=str)
+@pytest.mark.parametrize("length", [0, 1, 33, 257])
+def test_searchsorted_of_every_type(gpu, rng, length, dtype, side):
+    x = np.sort(numbers(rng, dtype, (length,)).astype(dtype.numpy)) if length else np.zeros(0)
+    x = x.astype(dtype.numpy)
+    v = np.concatenate([x, numbers(rng, dtype, (31,)).astype(dtype.numpy)]).reshape(1, -1)
+    with Context(gpu) as ctx:
+        got = ctx.from_numpy(x, dtype).searchsorted(ctx.from_numpy(v.T, dtype).T, side).numpy()
+    np.testing.assert_array_equal(got, np.searchsorted(x, v, side))
+
+
+def test_searchsorted_has_nan_behind_all(gpu):
+    x = np.array([-np.inf, -1, 0, 2, np.inf, np.nan], "f4")
+    with Context(gpu) as ctx:
+        for side in ("left", "right"):
+            got = ctx.from_numpy(x).searchsorted(ctx.from_numpy(x), side).numpy()
+            np.testing.assert_array_equal(got, np.searchsorted(x, x, side))
 
 
 @pytest.mark.slow

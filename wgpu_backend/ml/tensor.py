@@ -27,6 +27,7 @@ from wgpu_backend.ops.conv import (
     padding,
     pooling,
     resampling,
+    resizing,
     timesteps,
     transposed,
 )
@@ -49,7 +50,7 @@ from wgpu_backend.ops.reduce import group_norm, norm, reduction, scan
 from wgpu_backend.ops.rope import position
 from wgpu_backend.ops.rope.options import POSITION_AXES, RopeOptions
 from wgpu_backend.ops.rows import indexing, scatter, taking, writing
-from wgpu_backend.ops.sampling import sampling, sorting
+from wgpu_backend.ops.sampling import sampling, searching, sorting
 from wgpu_backend.ops.shape import copying, shaping, triangular
 
 P = ParamSpec("P")
@@ -273,7 +274,10 @@ class Tensor(Operators):
     diag = Method(triangular.diag)
     solve_tri = Method(triangular.solve_tri)
     argsort = Method(sorting.argsort)
+    sort = Method(sorting.sort)
     top_k = Method(sorting.top_k)
+    topk = Method(sorting.topk)
+    searchsorted = Method(searching.searchsorted)
     tanh = Method(activation.tanh)
     sigmoid = Method(activation.sigmoid)
     swiglu = Method(activation.swiglu)
@@ -300,6 +304,7 @@ class Tensor(Operators):
     out_prod = Method(outer.out_prod)
     avg_pool2d = Method(resampling.avg_pool2d)
     interpolate = Method(resampling.interpolate)
+    resize = Method(resizing.resize)
     ssm_conv = Method(ssm.ssm_conv)
     ssm_scan = Method(ssm.ssm_scan)
     short_conv = Method(short_convolution.short_conv)

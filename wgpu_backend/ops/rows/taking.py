@@ -12,6 +12,8 @@ from wgpu_backend.ops.check import require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import moving, require_plain
 
+MOST_AXES = 8
+
 
 @op(shader="ops/take", dense=("x", "ids"), trusted=True)
 def take_axes(x: Node, ids: Node, axis: int) -> Launch:
@@ -31,7 +33,7 @@ def take_axes(x: Node, ids: Node, axis: int) -> Launch:
     Raises
     ------
     ShapeError
-        There is no such axis, or the result would have more than four.
+        There is no such axis, or the result would have more than eight.
     """
     axis = x.spec.axis(axis, "take_axes")
     require_dtype("take_axes", "ids", ids, (I32,))
@@ -78,11 +80,12 @@ def require_like(name: str, x: Node, ids: Node, axis: int) -> None:
 
 def _taken(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launch:
     require_plain("take_along_axis" if along else "take_axes", "x", x)
-    require_rank("take_axes", "x", x, 1)
+    require_rank("take_axes", "x", x, 1, MOST_AXES)
     require(
-        len(shape) <= 4,
+        len(shape) <= MOST_AXES,
         ShapeError,
-        f"take_axes: {x.spec.shape} and ids {ids.spec.shape} give {len(shape)} axes, needs 0 to 4",
+        f"take_axes: {x.spec.shape} and ids {ids.spec.shape} give {len(shape)} axes, needs 0 to "
+        f"{MOST_AXES}",
     )
     out = Spec.dense(shape, x.spec.dtype)
     return Launch(

@@ -16,6 +16,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import grid_for, require
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.folding import integer_keys
 from wgpu_backend.ops.reduce.scan import cumsum
 
 KEY_BITS = 32
@@ -56,7 +57,7 @@ def radix_sorted(x: Node, *, descending: bool) -> Node:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16 or i32
+    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
     descending : bool
 
     Returns
@@ -83,7 +84,7 @@ def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, i32 or u32, or (rows, cols, 2), u32
+    x : (rows, cols), as `radix_sorted` takes it, or u32; or (rows, cols, 2), u32
         Values where `shift` is 0; then what `radix_scatter` makes of them.
     shift, bits : int
         The digit.
@@ -113,7 +114,7 @@ def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: boo
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, i32 or u32, or (rows, cols, 2), u32
+    x : (rows, cols), as `radix_sorted` takes it, or u32; or (rows, cols, 2), u32
         As `radix_count`.
     ends : (rows, digits * chunks), i32
         Running sums of what `radix_count` gives.
@@ -154,7 +155,7 @@ def _choices(x: Node, digit: Digit, descending: bool) -> dict[str, int | bool]:
     form = _form(x.spec, digit.shift)
     return {
         "INPUT": form,
-        "INTEGER": x.spec.dtype == I32,
+        **(integer_keys(x.spec.dtype) if form == VALUES else {}),
         "DESCENDING": descending and form == VALUES,
         "SHIFT": digit.shift,
         "BINS": 1 << digit.bits,

@@ -1,4 +1,4 @@
-"""Ops that order the values of a row: argsort, top_k.
+"""Ops that order values: sort, argsort, top_k, topk.
 
 Values become keys that compare as unsigned integers. Rows of up to 1,024 values are sorted by one
 kernel, longer ones as `radix` says. The largest few of a long row are chosen first and then sorted:
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from wgpu_backend.dtypes import F32, I32
+from wgpu_backend.dtypes import F32, I32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, extents, sliced
@@ -23,12 +23,12 @@ from wgpu_backend.ops.check import (
     row_count,
 )
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.reduction import reduce
+from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys, number_of, reduce
 from wgpu_backend.ops.rows.taking import take_along_axis
 from wgpu_backend.ops.sampling import sampling
 from wgpu_backend.ops.sampling.radix import radix_sorted
 from wgpu_backend.ops.shape.copying import cast
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshaped, swapped
 from wgpu_backend.ops.shape.views import viewed
 
 SHORT_ROW = 1024  # values that one kernel sorts; the shaders have their place for them
@@ -37,7 +37,8 @@ LONG_FOR_K = 8
 # From this many values on, reading them once for all costs less than twice for a few.
 LONG_FOR_FEW = 1 << 20
 LONGEST_BLOCK = 4  # 2⁴ values: threads that work alone merge so many fast
-LOWEST = {F32: 0xFF800000, I32: 0x80000000}  # bits of the lowest number
+LOWEST = {F32: 0xFF800000, I32: 0x80000000, U32: 0}  # bits of the lowest number
+MOST_AXES = 8
 
 
 @op(dense=("x",), trusted=True)
@@ -46,7 +47,7 @@ def sort_rows(x: Node, *, descending: bool) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16 or i32
+    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
     descending : bool
 
     Returns
@@ -65,30 +66,63 @@ def sort_rows(x: Node, *, descending: bool) -> Launch:
         {"x": x},
         groups=grid_for(rows),
         params={"rows": rows, "cols": cols},
-        choices={"INTEGER": x.spec.dtype == I32, "DESCENDING": descending},
+        choices={**integer_keys(x.spec.dtype), "DESCENDING": descending},
         work=x.spec.nbytes * 16,
     )
 
 
-def argsort(x: Node, *, descending: bool = False) -> Node:
-    """Columns of each row in the order of their values; equal values keep their order.
+def argsort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
+    """Places along an axis in the order of its values.
 
     Parameters
     ----------
-    x : (..., cols), f32, f16, bf16 or i32
-        Rows of any length.
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+        Axes of any length.
+    axis : int
+        Another than the last one costs a copy, and the result is a view.
     descending : bool
         Largest first.
+    stable : bool
+        Equal values keep their order, whatever it says.
 
     Returns
     -------
-    (..., cols), i32
+    Tensor of the shape of `x`, i32
         NaN counts as larger than any number, so it comes last, or first when descending.
+
+    Raises
+    ------
+    ShapeError
+        There is no such axis.
     """
-    require_rank("argsort", "x", x, 1)
-    require_dtype("argsort", "x", x, (*FLOATS, I32))
-    shape = x.spec.shape
-    return reshaped(_sorted(reshaped(x, (row_count(x.spec), shape[-1])), descending), shape)
+    _, order, turned, axis = _ordered("argsort", x, axis, descending)
+    return swapped(reshaped(order, turned.spec.shape), axis)
+
+
+def sort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
+    """Values along an axis in their order.
+
+    Parameters
+    ----------
+    x, axis, descending, stable
+        As in `argsort`.
+
+    Returns
+    -------
+    Like `x`; NaN last, or first when descending.
+    """
+    rows, order, turned, axis = _ordered("sort", x, axis, descending)
+    return swapped(reshaped(take_along_axis(rows, order, 1), turned.spec.shape), axis)
+
+
+def _ordered(name: str, x: Node, axis: int, descending: bool) -> tuple[Node, Node, Node, int]:
+    """Rows along an axis, their order, `x` with that axis last, and the axis."""
+    require_rank(name, "x", x, 1, MOST_AXES)
+    require_dtype(name, "x", x, NUMBERS)
+    axis = x.spec.axis(axis, name)
+    turned = swapped(x, axis)
+    rows = reshaped(turned, (row_count(turned.spec), turned.spec.shape[-1]))
+    return rows, _sorted(rows, descending), turned, axis
 
 
 def _sorted(x: Node, descending: bool) -> Node:
@@ -102,7 +136,7 @@ def top_k(x: Node, k: int) -> Node:
 
     Parameters
     ----------
-    x : (..., cols), f32, f16, bf16 or i32
+    x : (..., cols), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
     k : int
         1 to the length of a row; up to 256 also more, for floats.
 
@@ -117,17 +151,46 @@ def top_k(x: Node, k: int) -> Node:
     ShapeError
         `k` is out of range.
     """
-    require_rank("top_k", "x", x, 1)
-    require_dtype("top_k", "x", x, (*FLOATS, I32))
+    require_rank("top_k", "x", x, 1, MOST_AXES)
+    require_dtype("top_k", "x", x, NUMBERS)
     (k,) = extents("top_k: k", (k,))
     cols, rows = x.spec.shape[-1], row_count(x.spec)
     values, shape = reshaped(x, (rows, cols)), (*x.spec.shape[:-1], k)
-    few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS and cols > 0 and x.spec.dtype != I32
+    few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS and cols > 0 and x.spec.dtype in FLOATS
     if few and (k > cols or x.spec.size < LONG_FOR_FEW):
         values = values if x.spec.dtype == F32 else cast(values, dtype=F32)
         return reshaped(sampling.top_k(values, k=k), shape)
     require(1 <= k <= cols, ShapeError, f"top_k: k is {k}, needs 1 to {cols}")
     return reshaped(_largest(values, k), shape)
+
+
+def topk(x: Node, k: int, axis: int = -1) -> Node:
+    """Largest values along an axis, largest first.
+
+    Parameters
+    ----------
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    k : int
+        1 to `n`.
+    axis : int
+
+    Returns
+    -------
+    (..., k, ...), of the dtype of `x`; NaN counts as larger than any number.
+
+    Raises
+    ------
+    ShapeError
+        There is no such axis, or `k` is out of range.
+    """
+    require_rank("topk", "x", x, 1, MOST_AXES)
+    axis, (k,) = x.spec.axis(axis, "topk"), extents("topk: k", (k,))
+    turned = swapped(x, axis)
+    cols = turned.spec.shape[-1]
+    require(1 <= k <= cols, ShapeError, f"topk: k is {k}, axis {axis} needs 1 to {cols}")
+    rows = reshaped(turned, (row_count(turned.spec), cols))
+    found = take_along_axis(rows, top_k(rows, k), 1)
+    return swapped(reshaped(found, (*turned.spec.shape[:-1], k)), axis)
 
 
 def _largest(x: Node, k: int) -> Node:
@@ -162,7 +225,7 @@ def select_top_k(x: Node, *, k: int) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16 or i32
+    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
     k : int
         1 to the length of a row.
 
@@ -178,7 +241,7 @@ def select_top_k(x: Node, *, k: int) -> Launch:
         {"x": x},
         groups=grid_for(rows),
         params={"rows": rows, "cols": cols, "k": k},
-        choices={"INTEGER": x.spec.dtype == I32},
+        choices=integer_keys(x.spec.dtype),
         work=6 * x.spec.nbytes,
     )
 
@@ -189,18 +252,18 @@ def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16 or i32
+    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
     blocks : (rows, n), i32
         Which of the row's blocks of `length` values; none is outside the row.
     length : int
 
     Returns
     -------
-    (rows, n * length), f32; i32 where `x` is
+    (rows, n * length), f32 of floats, i32 of signed integers, u32 of others
         The lowest number stands where the last block leaves the row.
     """
     rows, n = blocks.spec.shape
-    number = I32 if x.spec.dtype == I32 else F32
+    number = number_of(x.spec.dtype)
     return Launch(
         Spec.dense((rows, n * length), number),
         {"x": x, "blocks": blocks},

@@ -1,0 +1,53 @@
+"""Ops that look for places in sorted values: searchsorted."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import I32
+from wgpu_backend.errors import OptionError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import require, require_dtype, require_rank
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys
+
+
+@op(dense=("x", "v"), trusted=True)
+def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
+    """Places in sorted values where others would keep the order.
+
+    Parameters
+    ----------
+    x : (n,), sorted; f32, f16, bf16, integers of up to 32 bits or bool
+    v : (...), up to eight axes, of the dtype of `x`
+    side : str
+        Before equal values with ``"left"``, behind them with ``"right"``.
+
+    Returns
+    -------
+    Tensor of the shape of `v`, i32, 0 to `n`; NaN counts as larger than any number.
+
+    Raises
+    ------
+    ShapeError
+        `x` has another number of axes.
+    OptionError
+        There is no such side.
+    """
+    require_rank("searchsorted", "v", v, 0, 8)
+    require_rank("searchsorted", "x", x, 1, 1)
+    require_dtype("searchsorted", "x", x, NUMBERS)
+    require_dtype("searchsorted", "v", v, (x.spec.dtype,))
+    require(
+        side in ("left", "right"),
+        OptionError,
+        f"searchsorted: side is {side!r}, needs 'left' or 'right'",
+    )
+    out = Spec.dense(v.spec.shape, I32)
+    return Launch(
+        out,
+        {"x": x, "v": v},
+        threads=out.size,
+        params={"size": out.size, "length": x.spec.size},
+        choices={**integer_keys(x.spec.dtype), "RIGHT": side == "right"},
+        work=out.nbytes * max(x.spec.size.bit_length(), 1),
+    )
