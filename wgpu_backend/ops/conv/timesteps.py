@@ -100,6 +100,7 @@ def timestep_embedding(
         f", period {max_period}; needs another shift than {dim // 2}, and a period above 0",
     )
     steps = np.arange(dim // 2, dtype=np.float32) * np.float32(-np.log(max_period))
-    frequencies = np.exp(steps / np.float32(dim // 2 - downscale_freq_shift))
+    exponents = steps / np.float32(dim // 2 - downscale_freq_shift)
+    frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
     frequencies = frequencies if dim > 1 else np.ones(1, np.float32)  # of no use, but of a size
     return sinusoids(t, frequencies, dim=dim, cosine_first=flip_sin_to_cos, scale=scale)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,224 @@
+"""Pictures in another size, channels last: resize.
+
+Every mode is a sum of neighbours along an axis, with weights that the host works out: a table says
+where the neighbours of each value of the result begin, and what they weigh.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import OptionError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec, extents
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
+from wgpu_backend.ops.conv.resampling import MAX_EXTENT, interpolate
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import in_vec4s
+from wgpu_backend.ops.shape.copying import cast
+
+ResizeMode = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area"]
+MODES = ("nearest", "nearest-exact", "bilinear", "bicubic", "area")
+SMOOTH = ("bilinear", "bicubic")
+Weights = list[Mapping[int, float]]  # of neighbours by their place, for each value of the result
+Array = NDArray[Any]
+
+
+@op(dense=("x",), constants=("table",), trusted=True)
+def resample(x: Node, table: Node, *, axis: int) -> Launch:
+    """Sum neighbours along an axis by weights.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    table : (want, 1 + taps), f32
+        For each value of the result: the first neighbour, then weights, zeros behind the last.
+    axis : int
+        Counted from the front.
+
+    Returns
+    -------
+    Tensor with `want` values along the axis, f32.
+    """
+    shape = x.spec.shape
+    (want, columns), inner = table.spec.shape, math.prod(shape[axis + 1 :])
+    out = Spec.dense((*shape[:axis], want, *shape[axis + 1 :]), F32)
+    vector = in_vec4s(inner, x)
+    threads = out.size // 4 if vector else out.size
+    return Launch(
+        out,
+        {"x": x, "vec4s": x, "table": table},
+        threads=threads,
+        params={
+            "count": threads,
+            "blocks": inner // 4 if vector else inner,
+            "inner": inner,
+            "have": shape[axis],
+            "want": want,
+            "columns": columns,
+        },
+        choices={"VECTOR": vector},
+        work=out.nbytes * columns,
+    )
+
+
+def resize(
+    x: Node,
+    height: int,
+    width: int,
+    mode: ResizeMode = "nearest",
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> Node:
+    """Pictures in another size, as PyTorch's ``interpolate`` makes them.
+
+    Parameters
+    ----------
+    x : (n, h, w, c), f32, f16 or bf16
+    height, width : int
+        Of the result, at most 32,768.
+    mode : str
+        ``nearest``: the value that a pixel begins in. ``nearest-exact``: the one its centre is in.
+        ``bilinear``: between two along each axis. ``bicubic``: a cubic through four (Keys 1981,
+        "Cubic convolution interpolation for digital image processing", a = -3/4; -1/2 with
+        `antialias`). ``area``: the mean of all values that a pixel touches.
+    align_corners : bool
+        The centres of the outermost pixels stay where they are; else the borders do. With
+        `antialias` pixels are as far apart as then, but the borders stay, as there.
+    antialias : bool
+        A picture that is made smaller is filtered: curves are as wide as pixels of the result.
+
+    Returns
+    -------
+    (n, height, width, c), f32
+
+    Raises
+    ------
+    ShapeError
+        `x` has other axes, or an extent is out of range.
+    OptionError
+        There is no such mode, or it is neither bilinear nor bicubic and cannot do what is asked.
+    """
+    require_rank("resize", "x", x, 4, 4)
+    require_dtype("resize", "x", x, FLOATS)
+    _, *have, _ = x.spec.shape
+    want = extents("resize: height, width", (height, width))
+    require(
+        all(1 <= n <= MAX_EXTENT for n in (*have, *want)),
+        ShapeError,
+        f"resize: {tuple(have)} to {want}, needs 1 to {MAX_EXTENT} along both axes",
+    )
+    require(mode in MODES, OptionError, f"resize: mode is {mode!r}, needs one of {MODES}")
+    require(
+        mode in SMOOTH or not (align_corners or antialias),
+        OptionError,
+        f"resize: mode {mode!r} neither aligns corners nor filters, needs one of {SMOOTH}",
+    )
+    if mode == "nearest" and all(w % h == 0 for h, w in zip(have, want, strict=True)):
+        return interpolate(x, (x.spec.shape[0], *want, x.spec.shape[3]))
+    # First the axis that becomes the shorter one.
+    for axis in sorted((1, 2), key=lambda axis: want[axis - 1] / have[axis - 1]):
+        table = tabulated(
+            weights_of(have[axis - 1], want[axis - 1], mode, align_corners, antialias)
+        )
+        if not _is_identity(table, have[axis - 1]):
+            x = resample(x, table, axis=axis)  # pyright: ignore[reportArgumentType]
+    return cast(x, dtype=F32)
+
+
+def tabulated(weights: Weights) -> Array:
+    """Table of `resample`: where neighbours begin, and their weights."""
+    spans = [max(row) - min(row) + 1 for row in weights]
+    table = np.zeros((len(weights), 1 + max(spans)), np.float32)
+    for line, row in zip(table, weights, strict=True):
+        line[0] = min(row)
+        for place, weight in row.items():
+            line[1 + place - min(row)] = weight
+    return table
+
+
+def _is_identity(table: Array, have: int) -> bool:
+    same = len(table) == have and np.array_equal(table[:, 0], np.arange(have))
+    return bool(same and (table[:, 1] == 1).all() and (table[:, 2:] == 0).all())
+
+
+def weights_of(
+    have: int, want: int, mode: ResizeMode, align_corners: bool = False, antialias: bool = False
+) -> Weights:
+    """Weights of the values along an axis for each value of the result."""
+    if mode == "area":
+        return [_mean(i * have // want, -(-(i + 1) * have // want)) for i in range(want)]
+    scale = have / want
+    if mode == "nearest":  # in f32, as elsewhere, which is a value off now and then
+        rounded = np.float32(have) / np.float32(want)
+        places = [int(np.float32(i) * rounded) for i in range(want)]
+        return [{min(place, have - 1): 1.0} for place in places]
+    if mode == "nearest-exact":
+        return [{min(int((i + 0.5) * scale), have - 1): 1.0} for i in range(want)]
+    if align_corners:
+        scale = (have - 1) / (want - 1) if want > 1 else 0.0
+    half = 0.0 if align_corners else 0.5
+    if antialias:
+        curve, reach = (_linear, 1) if mode == "bilinear" else (_cubic_half, 2)
+        return [_filtered(i, have, scale, curve, reach) for i in range(want)]
+    between = _between_two if mode == "bilinear" else _between_four
+    return [between(scale * (i + half) - half, have) for i in range(want)]
+
+
+def _mean(start: int, stop: int) -> dict[int, float]:
+    return dict.fromkeys(range(start, stop), 1 / (stop - start))
+
+
+def _between_two(place: float, have: int) -> dict[int, float]:
+    place = max(place, 0.0)
+    low = min(int(place), have - 1)
+    return _clipped(low, [1 - (place - low), place - low], have)
+
+
+def _between_four(place: float, have: int) -> dict[int, float]:
+    low = math.floor(place)
+    return _clipped(low - 1, [_cubic(place - low + 1 - k, -0.75) for k in range(4)], have)
+
+
+def _clipped(first: int, weights: list[float], have: int) -> dict[int, float]:
+    """Weights by place; values beyond the border are the outermost ones."""
+    row: dict[int, float] = {}
+    for place, weight in enumerate(weights, first):
+        inside = min(max(place, 0), have - 1)
+        row[inside] = row.get(inside, 0.0) + weight
+    return row
+
+
+def _filtered(
+    i: int, have: int, scale: float, curve: Callable[[float], float], reach: int
+) -> dict[int, float]:
+    """Weights by a curve as wide as a pixel of the result, which add up to 1."""
+    wide = max(scale, 1.0)
+    centre, support = scale * (i + 0.5), reach * wide
+    start = max(int(centre - support + 0.5), 0)
+    stop = min(int(centre + support + 0.5), have)
+    row = {p: curve((p - centre + 0.5) / wide) for p in range(start, stop)}
+    total = sum(row.values())
+    return {place: weight / total for place, weight in row.items()}
+
+
+def _linear(distance: float) -> float:
+    return max(1 - abs(distance), 0.0)
+
+
+def _cubic(distance: float, a: float) -> float:
+    """Curve of Keys, whose slope at one step from the centre is `a`."""
+    x = abs(distance)
+    if x < 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+
+
+def _cubic_half(distance: float) -> float:
+    return _cubic(distance, -0.5)
