@@ -73,8 +73,7 @@ class Core:
     @node.setter
     def node(self, node: Node) -> None:
         self._node = node
-        if not is_done(node):
-            self.session.holders[id(self)] = self
+        self.session.enter(self)
 
     @property
     def session(self) -> Session:
@@ -84,7 +83,7 @@ class Core:
     def free(self) -> None:
         """Let go of what it looks at; using the array afterwards is an error."""
         if self._node is not None:
-            self.session.holders.pop(id(self), None)
+            self.session.leave(self)
         self._node = None
         self.kept = False
 

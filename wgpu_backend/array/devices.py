@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from wgpu_backend.array.session import Session
 from wgpu_backend.device_info import DeviceInfo
@@ -41,6 +43,17 @@ def set_default_device(which: str | DeviceInfo) -> None:
         What ``Devices().find`` understands: an id, a kind, a part of a name; ``"cpu"`` is NumPy.
     """
     _default[:] = [session(which)]
+
+
+@contextmanager
+def preferring(wanted: Session) -> Generator[None]:
+    """Make new arrays in a session inside the block."""
+    before = list(_default)
+    _default[:] = [wanted]
+    try:
+        yield
+    finally:
+        _default[:] = before
 
 
 def default_device() -> DeviceInfo:

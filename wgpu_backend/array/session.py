@@ -54,8 +54,8 @@ class Session:
         Most that was ever in use, what graphs needed meanwhile included.
     limit_nbytes : int or None
         What `peak_nbytes` may not exceed.
-    holders : weak mapping of int to Holder
-        Arrays that have not been computed, by their identity.
+    arrays : weak mapping of int to Holder
+        All arrays, by their identity.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -63,12 +63,24 @@ class Session:
         self._eager = _without_rules(executor)
         self.active_nbytes = self.peak_nbytes = 0
         self.limit_nbytes: int | None = None
-        self.holders: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
+        self.arrays: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
+        self._waiting: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self.lock = threading.RLock()
         self._closed = False
 
     def __repr__(self) -> str:
         return f"Session({self.executor.info.id}, {self.executor.info.name})"
+
+    def enter(self, array: Holder) -> None:
+        """Note an array that looks at another node than before."""
+        self.arrays[id(array)] = array
+        if not is_done(array.node):
+            self._waiting[id(array)] = array
+
+    def leave(self, array: Holder) -> None:
+        """Forget an array that was freed."""
+        self.arrays.pop(id(array), None)
+        self._waiting.pop(id(array), None)
 
     # What ops call: see `wgpu_backend.graph.node.Builder`.
 
@@ -102,9 +114,9 @@ class Session:
 
     @uninterrupted
     def place(self, spec: Spec, label: str) -> Node:
-        """Node of zeros in a storage of its own."""
+        """Node in a storage of its own, whose values somebody writes before they are read."""
         self._require(spec.nbytes)
-        storage = self.executor.state(spec, label)
+        storage = self.executor.state(spec, label, zeroed=False)
         self._own(storage)
         return Node(spec, storage, builder=self)
 
@@ -138,9 +150,9 @@ class Session:
     def _held(self) -> list[Node]:
         """Nodes of arrays that have not been computed; those that have been are forgotten."""
         held: list[Node] = []
-        for key, holder in list(self.holders.items()):
+        for key, holder in list(self._waiting.items()):
             if is_done(holder.node):
-                del self.holders[key]
+                del self._waiting[key]
             else:
                 held.append(holder.node)
         return held

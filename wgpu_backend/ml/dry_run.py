@@ -55,7 +55,7 @@ class DryRunExecutor:
         self._sources[storage] = (spec.dtype, data)
         return storage
 
-    def state(self, spec: Spec, label: str) -> Storage:
+    def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
         """Storage that is nowhere."""
         return Storage(spec.nbytes, "state", label)
 
@@ -159,6 +159,9 @@ class DryRunGraph:
 
     def keep(self, storages: Sequence[Storage]) -> None:
         """Nothing was computed that could stay."""
+
+    def show(self, storages: Sequence[Storage]) -> None:
+        """Nothing was computed that could be seen."""
 
     def close(self) -> None:
         """Nothing to give back."""

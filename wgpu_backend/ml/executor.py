@@ -77,6 +77,10 @@ class Recorded(Protocol):
         """After a run: make these storages states of their own, and close."""
         ...
 
+    def show(self, storages: Sequence[Storage]) -> None:
+        """Let `Executor.copy` see what these outputs hold after each run, until the next."""
+        ...
+
     def close(self) -> None:
         """Give the memory of the run back."""
         ...
@@ -102,8 +106,8 @@ class Executor(Protocol):
         """
         ...
 
-    def state(self, spec: Spec, label: str) -> Storage:
-        """Zeroed storage that outlives graphs."""
+    def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
+        """Storage that outlives graphs: zeroed, or of any bytes for who writes all of it."""
         ...
 
     def free(self, storage: Storage) -> None:

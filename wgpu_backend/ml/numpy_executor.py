@@ -72,7 +72,7 @@ class NumpyExecutor:
         self._owners[storage] = "weights"
         return storage
 
-    def state(self, spec: Spec, label: str) -> Storage:
+    def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
         """Zeroed storage that outlives graphs."""
         try:
             values = np.zeros(spec.size, _held(spec.dtype).numpy)
@@ -351,6 +351,9 @@ class NumpyRecorded:
         for storage in storages:
             storage.kind = "state"
         self.close()
+
+    def show(self, storages: Sequence[Storage]) -> None:
+        """Nothing: outputs hold their values after a run."""
 
     def close(self) -> None:
         """Forget the values of intermediates."""

@@ -130,11 +130,13 @@ class WgpuExecutor:
         return part.planes[plane]
 
     @uninterrupted
-    def state(self, spec: Spec, label: str) -> Storage:
-        """Zeroed storage that outlives graphs."""
+    def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
+        """Storage that outlives graphs: zeroed, or of any bytes for who writes all of it."""
         size = aligned(stored_nbytes(spec) + SLACK)
-        buffer = self.device.buffer(size, purpose="cache", label=label)
-        self.device.clear(buffer)
+        purpose = "cache" if zeroed else "activations"  # the latter are kept for reuse
+        buffer = self.device.buffer(size, purpose=purpose, label=label)
+        if zeroed:
+            self.device.clear(buffer)
         storage = Storage(spec.nbytes, "state", label, (whole(spec, _rows(spec), buffer),))
         self._states[storage] = size
         return storage

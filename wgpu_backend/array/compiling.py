@@ -1,0 +1,231 @@
+"""Functions that are traced once for each shape, and replayed as a program of the device.
+
+A trace runs the function with arrays that stand for its arguments, fuses what came of it, and
+records it. A call copies arguments into their places on the device, replays, and copies results
+out: no code of the function runs. An argument that is the same as before stays where it is.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from wgpu_backend.array.core import wrap
+from wgpu_backend.array.session import Session, is_done
+from wgpu_backend.array.trees import form, leaves, mapped
+from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.interrupts import uninterrupted
+from wgpu_backend.ops.shape.copying import contiguous
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_enabled = [True]
+
+
+def enable_compile() -> None:
+    """Let compiled functions replay, as they do from the start."""
+    _enabled[0] = True
+
+
+def disable_compile() -> None:
+    """Let compiled functions run their code at every call, to look into them."""
+    _enabled[0] = False
+
+
+class Compiled(Generic[P, R]):
+    """A function that replays; see `compile`."""
+
+    def __init__(self, function: Callable[P, R], inputs: Any, outputs: Any) -> None:
+        self._function: Callable[..., Any] = function
+        self._inputs, self._outputs = inputs, outputs
+        self._traces: dict[Any, Trace] = {}
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Replay the function, after tracing it where it is called in this form for the first time.
+
+        Raises
+        ------
+        TypeError
+            An argument is neither an array, nor a tree of arrays, nor hashable.
+        """
+        if not _enabled[0]:
+            return cast("R", self._function(*args, **kwargs))
+        arguments = [args, kwargs, self._inputs]
+        given = list(leaves(arguments))
+        sessions = {id(a.session): a.session for a in given}
+        if len(sessions) > 1:
+            raise ContextError("compile: arguments lie on several devices; use to_device")
+        key = (form(arguments), *sessions)
+        trace = self._traces.get(key)
+        if trace is None:
+            trace = self._traces[key] = self._traced(arguments, given, list(sessions.values()))
+        result, state = trace.run([a.node for a in given])
+        _assign(self._outputs, state)
+        return cast("R", result)
+
+    def _traced(self, arguments: Any, given: list[Array], sessions: list[Session]) -> Trace:
+        from wgpu_backend.array import devices
+
+        session = sessions[0] if sessions else devices.session()
+        return Trace(session, arguments, given, self._body)
+
+    def _body(self, arguments: Any) -> Any:
+        """Results and new states for arguments and states that stand for others."""
+        args, kwargs, inputs = arguments
+        before = mapped(lambda a: a, self._inputs), mapped(lambda a: a, self._outputs)
+        _assign(self._inputs, inputs)
+        try:
+            result = self._function(*args, **kwargs)
+            return result, mapped(lambda a: a, self._outputs)
+        finally:
+            _assign(self._inputs, before[0])
+            _assign(self._outputs, before[1])
+
+    def clear(self) -> None:
+        """Forget all traces, and give their memory back."""
+        for trace in self._traces.values():
+            trace.close()
+        self._traces.clear()
+
+
+class Trace:
+    """A function recorded for arguments of one form.
+
+    Parameters
+    ----------
+    session : Session
+    arguments : tree
+    given : list of Array
+        The arrays in it.
+    body : callable
+        Gives a tree of results for such a tree.
+    """
+
+    def __init__(
+        self, session: Session, arguments: Any, given: list[Array], body: Callable[[Any], Any]
+    ) -> None:
+        self._session = session
+        first = Node(Spec((), given[0].dtype, ()), Storage(0, "input")) if given else None
+        start = first.sequence if first else -1
+        self._places = [session.place(Spec.dense(a.shape, a.dtype), "argument") for a in given]
+        self._filled: list[weakref.ref[Storage] | None] = [None] * len(given)
+        stand_ins = iter([wrap(place) for place in self._places])
+        self._tree = body(mapped(lambda _: next(stand_ins), arguments))
+        self._outputs = [_made(a.node) for a in leaves(self._tree)]
+        self._compute_captured(start)
+        self._recorded = session.executor.record(self._outputs, shared=False, read=False)
+        self._recorded.show([n.storage for n in self._outputs])
+        # What the results look at is in the recorded graph; the tree need not keep it.
+        self._tree = mapped(lambda _: _Result(), self._tree)
+
+    def _compute_captured(self, start: int) -> None:
+        """Compute what the function found outside, once: it is a constant here."""
+        outside = [n for n in schedule(self._outputs) if n.sequence < start]
+        self._session.evaluate(outside)
+
+    @uninterrupted
+    def run(self, given: Sequence[Node]) -> Any:
+        """Tree of results for the arrays of such arguments."""
+        session = self._session
+        with session.lock:
+            self._fill(given)
+            self._recorded.replay()
+            made = [session.place(n.spec, "result") for n in self._outputs]
+            pairs = [p for p in zip(self._outputs, made, strict=True) if p[0].spec.size]
+            session.executor.copy(pairs)
+        results = iter(made)
+        return mapped(lambda _: wrap(next(results)), self._tree, _Result)
+
+    def _fill(self, given: Sequence[Node]) -> None:
+        """Put arguments into their places, but for those that are there."""
+        session = self._session
+        news = [i for i, node in enumerate(given) if node.spec.size and not self._is_there(i, node)]
+        whole = {i: _whole(given[i]) for i in news}
+        session.evaluate(whole.values())
+        pairs: list[tuple[Node, Node]] = []
+        for i, node in whole.items():
+            if node.storage.kind == "input":
+                session.executor.write(self._places[i], node.storage.handle)
+            else:
+                pairs.append((node, self._places[i]))
+            is_all = given[i].spec == node.spec
+            self._filled[i] = weakref.ref(given[i].storage) if is_all else None
+        if pairs:
+            session.executor.copy(pairs)
+
+    def _is_there(self, index: int, node: Node) -> bool:
+        filled = self._filled[index]
+        return filled is not None and filled() is node.storage and is_done(node)
+
+    def close(self) -> None:
+        """Give memory back."""
+        self._recorded.close()
+
+
+class _Result:
+    """Where a result goes in a tree."""
+
+
+def _assign(container: Any, values: Any) -> None:
+    """Put arrays of a tree into the lists and dictionaries of another of the same form."""
+    if container is None:
+        return
+    if isinstance(container, dict):
+        own = cast("dict[Any, Any]", container)
+        own.update({k: _taken(own.get(k), v) for k, v in values.items()})
+    elif isinstance(container, list):
+        own_list = cast("list[Any]", container)
+        padded = [*own_list, *[None] * (len(values) - len(own_list))]
+        own_list[:] = [_taken(o, v) for o, v in zip(padded, values, strict=False)]
+
+
+def _taken(own: Any, value: Any) -> Any:
+    if isinstance(own, dict | list) and type(own) is type(value):  # pyright: ignore[reportUnknownArgumentType]
+        _assign(own, value)
+        return own  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _whole(node: Node) -> Node:
+    """A node whose values are all of its storage."""
+    spec = node.spec
+    is_all = spec.is_dense and spec.offset == 0 and node.storage.nbytes == spec.nbytes
+    return node if is_all and node.storage.kind != "weight" else contiguous(node)
+
+
+def _made(node: Node) -> Node:
+    """`_whole` of what the graph makes: what it was given is copied."""
+    return _whole(node) if node.storage.kind == "intermediate" else contiguous(node)
+
+
+def compile(
+    function: Callable[P, R], inputs: Any = None, outputs: Any = None, shapeless: bool = False
+) -> Compiled[P, R]:
+    """Function that is traced once for arguments of a form, and replayed from then on.
+
+    Arrays that the function finds outside its arguments are constants of the trace, as are numbers
+    and strings among the arguments: others make another trace.
+
+    Parameters
+    ----------
+    function : callable
+        Of arrays and trees of them; it has no effects but on `outputs`.
+    inputs, outputs : list or dict, or None
+        Containers of arrays that the function reads, and that it changes.
+    shapeless : bool
+        Taken for compatibility: each shape has a trace of its own.
+
+    Returns
+    -------
+    callable
+    """
+    return Compiled(function, inputs, outputs)
