@@ -96,9 +96,14 @@ INTEGERS = {
     kind: {"Value": kind, "FLOAT": False, **dict.fromkeys("ab", f"formats/load/{kind}")}
     for kind in ("i32", "u32")
 }
+OF_INTEGERS = (
+    *(f"ops/{name}" for name in ("add", "sub", "mul", "maximum", "minimum", "power_whole")),
+    *(f"ops/bitwise_{name}" for name in ("and", "or", "xor")),
+    *("ops/left_shift", "ops/right_shift", "ops/floor_divide_whole", "ops/remainder_whole"),
+)
 CASES += [
     (kernel, {**choices, "y": f"formats/store/{kind}"})
-    for kernel in ("ops/add", "ops/sub", "ops/mul", "ops/maximum", "ops/minimum")
+    for kernel in OF_INTEGERS
     for kind, choices in INTEGERS.items()
 ]
 CASES += [
@@ -107,7 +112,7 @@ CASES += [
 ]
 CASES += [
     (kernel, {"Value": "i32", "FLOAT": False, "x": "formats/load/i32", "y": "formats/store/i32"})
-    for kernel in ("ops/neg", "ops/abs", "ops/sign")
+    for kernel in ("ops/neg", "ops/abs", "ops/sign", "ops/sqr", "ops/bitwise_not")
 ]
 CASES += [
     ("ops/cast", {"Out": kind, "convert": f"formats/convert/{kind}", "y": f"formats/store/{kind}"})

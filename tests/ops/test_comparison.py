@@ -40,13 +40,13 @@ def test_relations_of_special_values_are_those_of_numpy(executor, name):
             np.testing.assert_array_equal(got.numpy(), RELATIONS[name](x.numpy(), y.numpy()))
 
 
-@pytest.mark.parametrize("dtype", [I32, U32], ids=str)
+@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8], ids=str)
 @pytest.mark.parametrize("name", RELATIONS)
 def test_integers_compare_over_their_whole_range(executor, name, dtype):
     info = np.iinfo(dtype.numpy)
     a, b = pairs(np.array([info.min, info.min + 1, 0, 1, info.max - 1, info.max], dtype.numpy))
     with Context(executor) as ctx:
-        got = getattr(ctx.from_numpy(a), name)(ctx.from_numpy(b)).numpy()
+        got = getattr(ctx.from_numpy(a, dtype), name)(ctx.from_numpy(b, dtype)).numpy()
     np.testing.assert_array_equal(got, RELATIONS[name](a, b))
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
-from wgpu_backend.dtypes import F16, F32, I32, U32
+from wgpu_backend.dtypes import F16, F32, I8, I16, I32, U8, U16, U32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -117,7 +117,7 @@ def test_more_than_four_axes_are_refused(full):
         ctx.zeros(1, 1, 1, 1, 1) * 2
 
 
-@pytest.mark.parametrize("name", ["div", "power", "scale"])
+@pytest.mark.parametrize("name", ["div", "scale"])
 def test_integers_are_refused_where_results_are_none(full, name):
     with Context(full) as ctx:
         x = ctx.zeros(4, dtype=I32)
@@ -125,7 +125,7 @@ def test_integers_are_refused_where_results_are_none(full, name):
             x.scale(factor=2) if name == "scale" else getattr(x, name)(x)
 
 
-@pytest.mark.parametrize("dtype", [I32, U32], ids=str)
+@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8], ids=str)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "maximum", "minimum"])
 def test_integers_stay_integers_and_wrap_as_in_numpy(executor, rng, name, dtype):
     info = np.iinfo(dtype.numpy)
@@ -135,9 +135,29 @@ def test_integers_stay_integers_and_wrap_as_in_numpy(executor, rng, name, dtype)
             rng.integers(info.min, info.max, s, dtype.numpy, endpoint=True) for s in (left, right)
         )
         with Context(executor) as ctx, np.errstate(over="ignore"):
-            got = getattr(ctx.from_numpy(a), name)(ctx.from_numpy(b))
+            got = getattr(ctx.from_numpy(a, dtype), name)(ctx.from_numpy(b, dtype))
             assert got.dtype == dtype
             np.testing.assert_array_equal(got.numpy(), op(a, b))
+
+
+@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8], ids=str)
+def test_powers_of_integers_are_exact_modulo_their_range(executor, rng, dtype):
+    info = np.iinfo(dtype.numpy)
+    a = rng.integers(info.min, info.max, (99, 7), dtype.numpy, endpoint=True)
+    b = rng.integers(0, 41, 7, dtype.numpy)
+    with Context(executor) as ctx, np.errstate(over="ignore"):
+        got = ctx.from_numpy(a, dtype).power(ctx.from_numpy(b, dtype))
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got.numpy(), np.power(a, b))
+
+
+def test_of_powers_below_one_integers_have_nothing_but_of_one(executor):
+    with Context(executor) as ctx:
+        base, power = (
+            ctx.from_ints([1, -1, -1, 0, 2, -3, 5]),
+            ctx.from_ints([-2, -2, -3] + [-1] * 4),
+        )
+        assert base.power(power).tolist() == [1, 1, -1, 0, 0, 0, 0]
 
 
 def test_integers_beside_floats_are_refused(full):

@@ -2,13 +2,16 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
-from wgpu_backend.dtypes import BF16, F16, F32, I32, Q8_0, U32
+from wgpu_backend.dtypes import BF16, F16, F32, I8, I16, I32, Q8_0, U8, U16, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
 OPS = ("sqr", "sqrt", "exp", "log", "neg", "abs", "sign", "sin", "cos", "softplus")
 SHAPES = [(), (1,), (3,), (33,), (257,), (3, 33), (2, 3, 5, 7), (0,), (3, 0, 2)]
 SIGNED = ("neg", "abs", "sign")
+OF_INTEGERS = {"neg": np.negative, "abs": np.abs, "sign": np.sign, "sqr": np.square}
+INTEGERS = (I32, U32, I16, U16, I8, U8)
+ROUNDING = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}
 # exp, log and sqrt of WGSL may be a few units in the last place off.
 LAST_BITS = 1e-12
 
@@ -151,10 +154,51 @@ def test_signs_of_integers_are_those_of_numpy(executor, rng, name, shape):
         np.testing.assert_array_equal(got.numpy(), want)
 
 
-@pytest.mark.parametrize("name", [*(n for n in OPS if n not in SIGNED), "clamp"])
+@pytest.mark.parametrize("name", [n for n in OPS if n not in OF_INTEGERS])
 def test_functions_refuse_integers(full, name):
     with Context(full) as ctx, pytest.raises(DTypeError, match=rf"{name}: x is i32, needs f32"):
-        getattr(ctx.zeros(4, dtype=I32), name)(*([0, 1] if name == "clamp" else []))
+        getattr(ctx.zeros(4, dtype=I32), name)()
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", [*OF_INTEGERS, "clamp"])
+def test_functions_of_integers_wrap_as_in_numpy(executor, rng, name, dtype):
+    info = np.iinfo(dtype.numpy)
+    x = rng.integers(info.min, info.max, (33, 9), dtype.numpy, endpoint=True)
+    x[0, :4] = info.min, info.min + 1, 1, info.max
+    with Context(executor) as ctx, np.errstate(over="ignore"):
+        view = ctx.from_numpy(x, dtype).transpose()
+        if name != "clamp":
+            got = getattr(view, name)()
+            np.testing.assert_array_equal(got.numpy(), OF_INTEGERS[name](x.T))
+            return
+        for low, high in [(-3, 70), (-np.inf, 2**40), (2, np.inf), (info.max, 2**33)]:
+            got = view.clamp(low, high)
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got.numpy(), np.clip(x.T.astype("f8"), low, high))
+
+
+def test_clamp_refuses_fractions_beside_integers(full):
+    with (
+        Context(full) as ctx,
+        pytest.raises(DTypeError, match=r"clamp: 0\.5 bounds .* of i16, need"),
+    ):
+        ctx.zeros(3, dtype=I16).clamp(0.5, 7)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ROUNDING)
+def test_whole_numbers_are_those_of_numpy_with_their_signs(executor, rng, name, dtype):
+    ends = [np.inf, -np.inf, np.nan, 0, -0.0, 0.5, -0.5, 1.5, -2.5, 0.4, -0.9, 2**23 - 0.5, -3e38]
+    x = np.append(ends, rng.uniform(-99, 99, (34,))).astype("f4")
+    with Context(executor) as ctx:
+        given = ctx.from_numpy(x).cast(dtype=dtype)
+        got, want = getattr(given, name)(), ROUNDING[name](given.cast(dtype=F32).numpy())
+        assert got.dtype == dtype
+        got = got.cast(dtype=F32).numpy()
+        # 8388607.5 is no bf16, and above the largest f16.
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
 def test_a_chain_of_functions_in_place_gives_the_same(executor, check, rng):

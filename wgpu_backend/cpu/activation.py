@@ -55,6 +55,24 @@ def tanh(x: Array) -> Array:
 
 
 @twin
+def softsign(x: Array) -> Array:
+    """Value over its size and one more."""
+    return x / (1 + np.abs(x))
+
+
+@twin
+def mish(x: Array) -> Array:
+    """Value times tanh of softplus."""
+    return x * np.tanh(np.logaddexp(x, x.dtype.type(0)))
+
+
+@twin
+def log_sigmoid(x: Array) -> Array:
+    """Logarithm of the sigmoid."""
+    return -np.logaddexp(-x, x.dtype.type(0))
+
+
+@twin
 def swiglu(gate: Array, up: Array) -> Array:
     """`silu` of the gate, times up."""
     return silu(gate) * up

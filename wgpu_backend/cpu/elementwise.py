@@ -40,6 +40,9 @@ def scale(x: Array, *, factor: float, bias: float = 0.0) -> Array:
 @twin
 def power(a: Array, b: Array) -> Array:
     """Power, by way of f64: NumPy's own of f32 is off by some units where a result is small."""
+    if a.dtype.kind in "iu":
+        found = np.power(a, np.maximum(b, 0))
+        return np.where((b >= 0) | (np.abs(a) == 1), np.where(b < 0, a ** (b & 1), found), 0)
     return a.astype(np.float64) ** b.astype(np.float64)
 
 

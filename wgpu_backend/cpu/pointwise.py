@@ -52,6 +52,9 @@ def softplus(x: Array) -> Array:
 @twin
 def clamp(x: Array, low: float, high: float) -> Array:
     """Value within bounds."""
+    if x.dtype.kind in "iu":
+        info = np.iinfo(x.dtype)
+        low, high = (min(max(bound, info.min), info.max) for bound in (low, high))
     return np.clip(x, x.dtype.type(low), x.dtype.type(high))
 
 

@@ -26,15 +26,20 @@ fn log_of_rest(f: vec4<f32>) -> vec4<f32> {
     return f - s * (f - series);
 }
 
-fn log_of(x: vec4<f32>) -> vec4<f32> {
-    let parts = halved(x);
-    // log 2 in two numbers, the first of so few bits that its multiples are exact.
-    let rest = log_of_rest(parts.rest) - parts.exponent * 2.12194440e-4;
+// A logarithm of x, but what it is where x is zero, below, infinite or NaN.
+fn log_ends(x: vec4<f32>, logarithm: vec4<f32>) -> vec4<f32> {
     let bits = bitcast<vec4<u32>>(x);
     let magnitude = bits & vec4<u32>(0x7fffffffu);
-    var found = bitcast<vec4<u32>>(rest + parts.exponent * 0.693359375);
+    var found = bitcast<vec4<u32>>(logarithm);
     found = select(found, magnitude, magnitude > vec4<u32>(0x7f7fffffu));
     found = select(found, vec4<u32>(0x7fc00000u), bits > vec4<u32>(0x80000000u));
     found = select(found, vec4<u32>(0xff800000u), magnitude == vec4<u32>(0u));
     return bitcast<vec4<f32>>(found);
+}
+
+fn log_of(x: vec4<f32>) -> vec4<f32> {
+    let parts = halved(x);
+    // log 2 in two numbers, the first of so few bits that its multiples are exact.
+    let rest = log_of_rest(parts.rest) - parts.exponent * 2.12194440e-4;
+    return log_ends(x, rest + parts.exponent * 0.693359375);
 }

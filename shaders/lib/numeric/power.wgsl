@@ -1,5 +1,6 @@
 // Powers, with the cases of C's pow: WGSL's own is undefined below zero, and as exact as its log2.
 // @import lib/numeric/log
+// @import lib/numeric/scaled
 
 const POWER_ONE: u32 = 0x3f800000u;
 const POWER_INFINITE: u32 = 0x7f800000u;
@@ -8,10 +9,6 @@ const POWER_NAN: u32 = 0x7fc00000u;
 // The first half of a number's bits: a product of two such numbers is exact.
 fn upper_bits(x: vec4<f32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) & vec4<u32>(0xfffff000u));
-}
-
-fn power_of_two(n: vec4<i32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(vec4<u32>(n + vec4<i32>(127)) << vec4<u32>(23u));
 }
 
 // |x|ⁿ by squaring, for whole n up to 15.
@@ -38,9 +35,7 @@ fn general_power(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     let limit = vec4<f32>(252.0);
     let near = clamp(round(whole + part + lower), -limit, limit);
     let left = clamp((whole - near) + part + lower, -limit, limit);
-    let n = vec4<i32>(near);
-    let half = n / vec4<i32>(2);   // one power of two may lie beyond f32
-    return exp2(left) * power_of_two(half) * power_of_two(n - half);
+    return scaled(exp2(left), near);
 }
 
 fn power_of(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {

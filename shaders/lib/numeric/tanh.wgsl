@@ -1,8 +1,8 @@
-// tanh from exp of a negative number: some drivers' own overflows to NaN beyond 44.
+// tanh by exp of a negative number: some drivers' own overflows to NaN beyond 44.
+// @import lib/numeric/exp
+// @import lib/numeric/sign
 
 fn safe_tanh(x: vec4<f32>) -> vec4<f32> {
-    let e = exp(-2.0 * abs(x));
-    let x2 = x * x;
-    let series = abs(x) * (1.0 - x2 * (1.0 / 3.0 - x2 * (2.0 / 15.0)));
-    return sign(x) * select((1.0 - e) / (1.0 + e), series, abs(x) < vec4<f32>(0.05));
+    let lost = expm1_of(-2.0 * abs(x));
+    return keep_nan(x, with_sign_of(x, lost / (2.0 + lost)));
 }

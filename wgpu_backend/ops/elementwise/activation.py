@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
@@ -12,11 +14,17 @@ from wgpu_backend.ops.elementwise.arithmetic import binary, in_registers
 from wgpu_backend.ops.op import Replace, op
 
 
-def unary(name: str, x: Node, allowed: tuple[DType, ...] = FLOATS) -> Launch:
-    """Launch of an op whose WGSL builds on ``lib/elementwise/unary``."""
+def unary(
+    name: str,
+    x: Node,
+    allowed: tuple[DType, ...] = FLOATS,
+    choices: Mapping[str, str | bool] | None = None,
+    result: DType | None = None,
+) -> Launch:
+    """Launch of an op whose WGSL builds on ``lib/elementwise/unary``; see `binary`."""
     require_rank(name, "x", x, 0)
     require_dtype(name, "x", x, allowed)
-    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    out = Spec.dense(x.spec.shape, result or x.spec.dtype)
     params = {
         "size": out.size,
         "shape": pad_to_4d(out.shape, 1),
@@ -27,9 +35,9 @@ def unary(name: str, x: Node, allowed: tuple[DType, ...] = FLOATS) -> Launch:
         {"x": x},
         threads=vec4s(out.size),
         params=params,
-        choices={**in_registers(x.spec.dtype), "DENSE": x.spec.is_dense},
+        choices={**in_registers(x.spec.dtype), **(choices or {}), "DENSE": x.spec.is_dense},
         in_place=("x",),
-        work=2 * out.nbytes,
+        work=x.spec.nbytes + out.nbytes,
     )
 
 
@@ -138,6 +146,53 @@ def sigmoid(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("sigmoid", x)
+
+
+@op(trusted=True)
+def softsign(x: Node) -> Launch:
+    """Value over its size and one more: ``x / (1 + |x|)``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("softsign", x)
+
+
+@op(trusted=True)
+def mish(x: Node) -> Launch:
+    """Value times the `tanh` of its `softplus`.
+
+    Source: Misra 2019, §3.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("mish", x)
+
+
+@op(trusted=True)
+def log_sigmoid(x: Node) -> Launch:
+    """Logarithm of the logistic function: ``-log(1 + exp(-x))``.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return unary("log_sigmoid", x)
 
 
 @op(trusted=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from wgpu_backend.dtypes import I32, U32, DType
+from wgpu_backend.dtypes import I8, I16, I32, U8, U16, U32, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.op import op
 
-NUMBERS = (*FLOATS, I32, U32)
+INTEGERS = (I32, U32, I16, U16, I8, U8)  # which registers hold; of 64 bits none does
+NUMBERS = (*FLOATS, *INTEGERS)
 
 
 def binary(
@@ -20,6 +22,8 @@ def binary(
     allowed: tuple[DType, ...] = FLOATS,
     choices: Mapping[str, str | bool] | None = None,
     result: DType | None = None,
+    *,
+    mixed: bool = True,
 ) -> Launch:
     """Launch of an op whose WGSL builds on ``lib/elementwise/binary``.
 
@@ -34,11 +38,13 @@ def binary(
         Of the shader, beyond those of every op of two operands.
     result : DType or None
         None is the type of `a`.
+    mixed : bool
+        Two types of floats may meet.
     """
     require_rank(name, "a", a, 0)
     require_dtype(name, "a", a, allowed)
     require_rank(name, "b", b, 0)
-    require_dtype(name, "b", b, FLOATS if a.spec.dtype in FLOATS else (a.spec.dtype,))
+    require_dtype(name, "b", b, FLOATS if mixed and a.spec.dtype in FLOATS else (a.spec.dtype,))
     out = Spec.dense(broadcast(name, a.spec, b.spec), result or a.spec.dtype)
     params = {
         "size": out.size,
@@ -69,7 +75,12 @@ def in_registers(dtype: DType) -> dict[str, str | bool]:
     """Choices of ``lib/elementwise/values`` for a type: floats are what it is written for."""
     if dtype in FLOATS:
         return {}
-    return {"Value": "i32" if dtype == I32 else "u32", "FLOAT": False}
+    return {"Value": "i32" if is_signed(dtype) else "u32", "FLOAT": False}
+
+
+def is_signed(dtype: DType) -> bool:
+    """Whether a type is of integers that may be negative."""
+    return dtype in (I32, I16, I8)
 
 
 def wraps(spec: Spec, shape: Shape) -> bool:
@@ -87,12 +98,12 @@ def add(a: Node, b: Node) -> Launch:
 
     Parameters
     ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast; or both i32, or both u32
+    a, b : (...), f32, f16 or bf16, shapes that broadcast; or of one integer type of up to 32 bits
         One may be a number or an array, which takes the type of the other.
 
     Returns
     -------
-    Tensor of the broadcast shape and the dtype of `a`; integers modulo 2³².
+    Tensor of the broadcast shape and the dtype of `a`; integers modulo their range.
 
     Raises
     ------
@@ -124,13 +135,17 @@ def div(a: Node, b: Node) -> Launch:
 
 @op(trusted=True, constants=("a", "b"))
 def power(a: Node, b: Node) -> Launch:
-    """Power of two tensors of floats, value by value; see `add`.
+    """Power of two tensors, value by value; see `add`.
 
-    Below zero only whole powers are numbers; ``x ** 0`` and ``1 ** y`` are 1 even of NaN, as in
-    NumPy. With n = b · log2 |a| a result may be off by some (4 + 3 |n|) 2⁻²⁴ of
+    Of integers it is exact, modulo their range; with an exponent below zero it is 0, but of 1 and
+    -1. Of floats below zero only whole powers are numbers; ``x ** 0`` and ``1 ** y`` are 1 even of
+    NaN, as in NumPy. With n = b · log2 |a| a result may be off by some (4 + 3 |n|) 2⁻²⁴ of
     itself; whole powers up to 15 are products.
     """
-    return binary("power", a, b)
+    if a.spec.dtype in FLOATS:
+        return binary("power", a, b, NUMBERS)
+    launch = binary("power", a, b, NUMBERS, {"SIGNED": is_signed(a.spec.dtype)})
+    return replace(launch, shader="ops/power_whole")
 
 
 @op(trusted=True, constants=("a", "b"))

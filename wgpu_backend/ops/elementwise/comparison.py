@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from wgpu_backend.dtypes import BOOL, I8, I16, U8, U16, DType
+from wgpu_backend.dtypes import BOOL, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.elementwise.activation import unary
-from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary
+from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary, in_registers
 from wgpu_backend.ops.op import op
 
 COMPARED = (*NUMBERS, BOOL)
-CHOSEN = (*NUMBERS, BOOL, U8, I8, U16, I16)
 
 
 def _compared(name: str, a: Node, b: Node, *said: str) -> Launch:
     dtype = a.spec.dtype
-    key = "f32" if dtype in FLOATS else "u32" if dtype == BOOL else dtype.name
+    key = in_registers(dtype).get("Value", "f32")
     relations = {relation: relation in said for relation in ("BELOW", "SAME", "ABOVE", "UNORDERED")}
     return binary(name, a, b, COMPARED, {"key": f"lib/key/{key}", "Out": "u32", **relations}, BOOL)
 
@@ -29,7 +26,8 @@ def equal(a: Node, b: Node) -> Launch:
 
     Parameters
     ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast; or both i32, u32 or bool
+    a, b : (...), f32, f16 or bf16, shapes that broadcast; or both bool, or of one
+        integer type of up to 32 bits.
         One may be a number or an array, which takes the type of the other.
 
     Returns
@@ -115,8 +113,7 @@ def logical_not(x: Node) -> Launch:
     -------
     Like `x`, dense.
     """
-    made = unary("logical_not", x, (BOOL,))
-    return replace(made, choices={**made.choices, "Out": "u32"})
+    return unary("logical_not", x, (BOOL,), {"Out": "u32"})
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -142,7 +139,7 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
     """
     operands = {"condition": condition, "a": a, "b": b}
     allowed = (a.spec.dtype,) if a.spec.dtype not in FLOATS else FLOATS
-    types: dict[str, tuple[DType, ...]] = {"condition": (BOOL,), "a": CHOSEN, "b": allowed}
+    types: dict[str, tuple[DType, ...]] = {"condition": (BOOL,), "a": COMPARED, "b": allowed}
     for name, node in operands.items():
         require_rank("where", name, node, 0)
         require_dtype("where", name, node, types[name])

@@ -43,6 +43,7 @@ _NUMBER = re.compile(r"(\w+): f32\b")
 # What the kernel has itself; the rest of what an op's file imports are functions it calls.
 STORE, GRID = "// @import formats/store/f32 as y", "// @import lib/index/grid"
 STRIDES = "// @import lib/index/strided"
+_TOLD = "// @import lib/unary_with/"
 _FRAMES = {"// @import lib/elementwise/unary", "// @import lib/elementwise/binary", GRID} | {
     "// @import formats/load/f32 as x",
     STORE,
@@ -226,7 +227,11 @@ def _function(source: Source) -> Function | None:
     # With numbers a file has `Params` and `main` of its own.
     others = set(_FUNCTIONS.findall(text)) - {"fn apply"} - ({"fn main"} if numbers else set())
     types = {p.split(":")[1].strip() for p in found["parameters"].split(",")}
-    lines = [line for line in _IMPORTS.findall(text) if line not in _FRAMES]
+    lines = [
+        line
+        for line in _IMPORTS.findall(text)
+        if line not in _FRAMES and not line.startswith(_TOLD)
+    ]
     # A file elsewhere may import what lies beside it, which a chain would not find.
     alone = isinstance(source, str) or not lines
     bound = text.count("@binding") > bool(numbers)

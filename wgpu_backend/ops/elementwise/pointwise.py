@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, BOOL, F32, I32, DType, held
+from wgpu_backend.dtypes import BF16, BOOL, F32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_number, vec4s
 from wgpu_backend.ops.elementwise.activation import unary
+from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, in_registers
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
 
@@ -20,13 +21,13 @@ def sqr(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...), f32, f16, bf16 or an integer of up to 32 bits
 
     Returns
     -------
     Like `x`, dense.
     """
-    return unary("sqr", x)
+    return unary("sqr", x, NUMBERS)
 
 
 @op(trusted=True)
@@ -65,13 +66,13 @@ def neg(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or i32
+    x : (...), f32, f16, bf16 or an integer of up to 32 bits
 
     Returns
     -------
     Like `x`, dense.
     """
-    return unary("neg", x, (*FLOATS, I32))
+    return unary("neg", x, NUMBERS)
 
 
 @op(trusted=True)
@@ -95,13 +96,13 @@ def abs(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or i32
+    x : (...), f32, f16, bf16 or an integer of up to 32 bits
 
     Returns
     -------
-    Like `x`, dense; the smallest i32 stays as it is, as in NumPy.
+    Like `x`, dense; the smallest integer stays as it is, as in NumPy.
     """
-    return unary("abs", x, (*FLOATS, I32))
+    return unary("abs", x, NUMBERS)
 
 
 @op(trusted=True)
@@ -110,13 +111,13 @@ def sign(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or i32
+    x : (...), f32, f16, bf16 or an integer of up to 32 bits
 
     Returns
     -------
     Like `x`, dense; NaN where `x` is NaN.
     """
-    return unary("sign", x, (*FLOATS, I32))
+    return unary("sign", x, NUMBERS)
 
 
 @op(trusted=True)
@@ -172,9 +173,9 @@ def clamp(x: Node, low: float, high: float) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...), f32, f16, bf16 or an integer of up to 32 bits
     low, high : float
-        May be infinite.
+        May be infinite, or beyond the type; for integers whole numbers otherwise.
 
     Returns
     -------
@@ -184,20 +185,47 @@ def clamp(x: Node, low: float, high: float) -> Launch:
     ------
     ShapeError
         `low` is above `high`, or one is NaN.
+    DTypeError
+        A bound for integers has a fraction.
     """
-    require_dtype("clamp", "x", x, FLOATS)
-    for name, bound in (("low", low), ("high", high)):
-        require_number("clamp", name, bound)
-    require(low <= high, ShapeError, f"clamp: {low} to {high}, needs the smaller number first")
+    return clamped("clamp", x, low, high, NUMBERS)
+
+
+def clamped(name: str, x: Node, low: float, high: float, allowed: tuple[DType, ...]) -> Launch:
+    """Launch of `clamp` under some name."""
+    require_dtype(name, "x", x, allowed)
+    for bound, value in (("low", low), ("high", high)):
+        require_number(name, bound, value)
+    require(low <= high, ShapeError, f"{name}: {low} to {high}, needs the smaller number first")
+    whole = x.spec.dtype not in FLOATS
+    bounds = (_whole_bound(x.spec.dtype, b) % 2**32 if whole else b for b in (low, high))
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     return Launch(
         out,
         {"x": x},
         threads=vec4s(out.size),
-        params={"size": out.size, "low": low, "high": high},
+        params={"size": out.size, **dict(zip(("low", "high"), bounds, strict=True))},
+        choices={"Value": in_registers(x.spec.dtype)["Value"]} if whole else {},
+        shader="ops/clamp_whole" if whole else "",
         in_place=("x",),
         work=2 * out.nbytes,
     )
+
+
+def _whole_bound(dtype: DType, bound: float) -> int:
+    """Nearest number to a bound that a type of integers holds."""
+    assert dtype.numpy is not None
+    low, high = _range(dtype.numpy)
+    if bound <= low:
+        return low
+    if bound >= high:
+        return high
+    require(
+        int(bound) == bound,
+        DTypeError,
+        f"clamp: {bound} bounds a tensor of {dtype}, needs a whole number",
+    )
+    return int(bound)
 
 
 @op(trusted=True)

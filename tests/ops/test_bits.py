@@ -1,0 +1,108 @@
+"""Bits of integers, and what bits of floats tell."""
+
+import numpy as np
+import pytest
+
+from tests.ops.operands import FLOATS, LAYOUTS
+from tests.ops.test_division import INTEGERS, pairs, whole_numbers
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I16, I32, U8
+from wgpu_backend.errors import DTypeError
+from wgpu_backend.ml.context import Context
+
+OPS = {
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "left_shift": np.left_shift,
+    "right_shift": np.right_shift,
+}
+TOLD = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "signbit": np.signbit}
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0, -0.0, 1, -1, 0.5, 65504, -65504, 6e-8, -6e-8, 2**-14, -(2**-14),
+     3e38, -3e38, 1e-3, -2049], "f4",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", OPS)
+def test_bits_of_integers_are_those_of_numpy(gpu, rng, name, dtype):
+    a, b = whole_numbers(rng, dtype)
+    with Context(gpu) as ctx:
+        x, y = ctx.from_numpy(a, dtype), ctx.from_numpy(b, dtype)
+        got = getattr(x, name)(y)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got.numpy(), OPS[name](a, b))
+        np.testing.assert_array_equal(x.bitwise_not().numpy(), ~a)
+
+
+def test_truth_values_have_one_bit(executor, rng):
+    a, b = rng.integers(0, 2, (2, 257)) > 0
+    with Context(executor) as ctx:
+        x, y = ctx.from_numpy(a), ctx.from_numpy(b)
+        for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+            np.testing.assert_array_equal(getattr(x, name)(y).numpy(), OPS[name](a, b))
+        np.testing.assert_array_equal(x.bitwise_not().numpy(), ~a)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [I16, U8], ids=str)
+def test_views_broadcast(executor, rng, layout, dtype):
+    for left, right in [((3, 33), (33,)), ((257, 1), (3,)), ((), (5, 1)), ((2, 0), (1,))]:
+        a, b = (rng.integers(0, 9, shape).astype(dtype.numpy) for shape in (left, right))
+        with Context(executor) as ctx:
+            x, y = LAYOUTS[layout](ctx, a, dtype), LAYOUTS[layout](ctx, b, dtype)
+            np.testing.assert_array_equal(x.left_shift(y).numpy(), np.left_shift(a, b))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", TOLD)
+def test_what_bits_tell_is_what_numpy_says(executor, rng, name, dtype):
+    for shape in [(), (3,), (33,), (3, 0)]:
+        values = rng.choice(SPECIAL, shape).astype("f4")
+        with Context(executor) as ctx:
+            x = ctx.from_numpy(values).cast(dtype=dtype)
+            got = getattr(x, name)()
+            assert got.dtype == BOOL
+            np.testing.assert_array_equal(got.numpy(), TOLD[name](x.cast(dtype=F32).numpy()))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_signs_are_copied_to_zeros_and_nan(executor, dtype):
+    a, b = pairs(SPECIAL)
+    with Context(executor) as ctx:
+        x, y = (ctx.from_numpy(v).cast(dtype=dtype) for v in (a, b))
+        got = x.copysign(y).cast(dtype=F32).numpy()
+        want = np.copysign(x.cast(dtype=F32).numpy(), y.cast(dtype=F32).numpy())
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
+@pytest.mark.parametrize("dtype", [F32, F16], ids=str)
+def test_neighbours_are_those_of_the_type(gpu, rng, dtype):
+    word = np.dtype(f"u{dtype.block_nbytes}")
+    drawn = rng.integers(0, np.iinfo(word).max, (2, 9999), word, endpoint=True).view(dtype.numpy)
+    a, b = pairs(SPECIAL.clip(-65504, 65504).astype(dtype.numpy) if dtype == F16 else SPECIAL)
+    a, b = (np.concatenate([v, w]) for v, w in zip((a, b), drawn, strict=True))
+    with np.errstate(all="ignore"):
+        want = np.nextafter(a, b)
+    # Devices may take f32 below normal ones as zero; f16 are all normal f32.
+    least = 2.0**-126 if dtype == F32 else 0
+    shown = ~(np.abs(a) < least) & ~(np.abs(want) < least) & ~(np.abs(b) < least)
+    with Context(gpu) as ctx:
+        got = ctx.from_numpy(a, dtype).nextafter(ctx.from_numpy(b, dtype)).numpy()
+    np.testing.assert_array_equal(got[shown], want[shown])
+
+
+def test_other_types_are_refused(full):
+    with Context(full) as ctx:
+        x, ids = ctx.zeros(3), ctx.zeros(3, dtype=I32)
+        for name, operands, message in (
+            ("bitwise_and", (x, x), "a is f32, needs i32"),
+            ("left_shift", (ids.equal(0),) * 2, "a is bool, needs i32"),
+            ("bitwise_or", (ids, ids.equal(0)), "b is bool, needs i32"),
+            ("isnan", (ids,), "x is i32, needs f32"),
+            ("nextafter", (ctx.zeros(3, dtype=BF16), x), "a is bf16, needs f32, f16"),
+            ("nextafter", (x, ctx.zeros(3, dtype=F16)), "b is f16, needs f32"),
+        ):
+            with pytest.raises(DTypeError, match=f"{name}: {message}"):
+                getattr(operands[0], name)(*operands[1:])
