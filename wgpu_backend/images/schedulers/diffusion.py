@@ -1,0 +1,234 @@
+"""How much noise training has put on pictures, and where steps lie in it.
+
+Ho et al. 2020, §2: a picture after t steps is ``√ā_t x + √(1 − ā_t) noise``. Here are ā_t
+(`alphas_cumprod`), timesteps by their spacing (Lin et al. 2023, table 2), noise levels
+``σ = √(1/ā − 1)`` (Karras et al. 2022), and what networks' outputs say about picture and noise.
+Sums are in f32 where diffusers has f32, so that tables are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import OptionError
+from wgpu_backend.folders.settings import Settings
+
+F32s = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
+_RHO = 7.0  # Karras et al. 2022, §3
+_SMALLEST = 2.0**-24  # of ā, where it would be 0
+
+
+def train_steps(settings: Settings, steps: int) -> int:
+    """Steps of training.
+
+    Raises
+    ------
+    OptionError
+        Pictures are asked for in more steps than that.
+    """
+    count = settings.uint("num_train_timesteps", default=1000)
+    if steps > count:
+        raise OptionError(f"steps is {steps}, the model was trained with {count}")
+    return count
+
+
+def alphas_cumprod(settings: Settings) -> F32s:
+    """Share of the picture after each step of training.
+
+    Returns
+    -------
+    (train steps,), f32
+
+    Raises
+    ------
+    ModelError
+        The schedule of betas is not known.
+    """
+    if "trained_betas" in settings:
+        betas = np.array(settings.numbers("trained_betas"), np.float32)
+    else:
+        betas = _betas(settings)
+    alphas = (np.float32(1) - betas).astype(np.float64)
+    made = np.cumprod(alphas)
+    if settings.flag("rescale_betas_zero_snr", default=False):
+        made = _without_signal(made)
+    return made.astype(np.float32)
+
+
+def _betas(settings: Settings) -> F32s:
+    count = settings.uint("num_train_timesteps", default=1000)
+    low = settings.number("beta_start", default=0.0001)
+    high = settings.number("beta_end", default=0.02)
+    kind = settings.text("beta_schedule", default="linear")
+    if kind == "linear":
+        return _line(low, high, count)
+    if kind == "scaled_linear":
+        return _line(low**0.5, high**0.5, count) ** 2
+    if kind == "squaredcos_cap_v2":
+        kept = np.cos((np.arange(count + 1) / count + 0.008) / 1.008 * np.pi / 2) ** 2
+        return np.minimum(1 - kept[1:] / kept[:-1], 0.999).astype(np.float32)
+    raise settings.error(
+        "beta_schedule", f"is {kind!r}, known are linear, scaled_linear, squaredcos_cap_v2"
+    )
+
+
+def _line(low: float, high: float, count: int) -> F32s:
+    """Numbers at equal distances in f32, counted from the nearer end, each rounded once."""
+    first, last = np.float32(low), np.float32(high)
+    step = np.float64((last - first) / np.float32(max(count - 1, 1)))
+    places = np.arange(count)
+    upper = last - step * (count - 1 - places)
+    return np.where(places < count // 2, first + step * places, upper).astype(np.float32)
+
+
+def _without_signal(made: Floats) -> Floats:
+    """Moved and stretched so that the last step is noise alone (Lin et al. 2023, algorithm 1)."""
+    roots = np.sqrt(made)
+    return ((roots - roots[-1]) * roots[0] / (roots[0] - roots[-1])) ** 2
+
+
+def final_alpha(settings: Settings, alphas: F32s, *, default: bool) -> float:
+    """Share of the picture behind the last step; `default` says whether it is all of it."""
+    return 1.0 if settings.flag("set_alpha_to_one", default=default) else float(alphas[0])
+
+
+def spaced(settings: Settings, steps: int, *, default: str) -> Floats:
+    """Timesteps of the steps, the largest first.
+
+    Parameters
+    ----------
+    settings : Settings
+    steps : int
+    default : str
+        Of ``timestep_spacing``.
+
+    Returns
+    -------
+    (steps,), whole numbers but for ``linspace``
+
+    Raises
+    ------
+    ModelError
+        The spacing is not known.
+    """
+    count = train_steps(settings, steps)
+    kind = settings.text("timestep_spacing", default=default)
+    if kind == "linspace":
+        return np.linspace(0, count - 1, steps)[::-1]
+    if kind == "leading":
+        offset = settings.uint("steps_offset", default=0)
+        return (np.arange(steps) * (count // steps))[::-1] + float(offset)
+    if kind == "trailing":
+        return np.round(count - np.arange(steps) * (count / steps)) - 1.0
+    raise settings.error("timestep_spacing", f"is {kind!r}, known are linspace, leading, trailing")
+
+
+def noise_levels(settings: Settings) -> F32s:
+    """Noise per picture after each step of training; raises as `alphas_cumprod`."""
+    alphas = alphas_cumprod(settings)
+    if settings.flag("rescale_betas_zero_snr", default=False):
+        alphas[-1] = _SMALLEST
+    return np.sqrt((np.float32(1) - alphas) / alphas)
+
+
+def respaced(settings: Settings, highest: float, lowest: float, steps: int) -> Floats | None:
+    """Noise levels that do not come from timesteps, where settings ask for such.
+
+    Raises
+    ------
+    ModelError
+        They ask for levels of a kind that is not known.
+    """
+    if settings.flag("use_beta_sigmas", default=False):
+        raise settings.error("use_beta_sigmas", "is true, known are Karras' and exponential sigmas")
+    ramp = np.linspace(0, 1, steps)
+    if settings.flag("use_karras_sigmas", default=False):
+        high, low = highest ** (1 / _RHO), lowest ** (1 / _RHO)
+        return (high + ramp * (low - high)) ** _RHO
+    if settings.flag("use_exponential_sigmas", default=False):
+        return np.exp(np.linspace(math.log(highest), math.log(lowest), steps))
+    return None
+
+
+def timesteps_of(sigmas: Floats, levels: F32s) -> Floats:
+    """Timesteps, with fractions, that have these noise levels; by the levels' logarithms."""
+    wanted = np.log(np.maximum(sigmas, 1e-10))
+    return np.interp(wanted, np.log(levels).astype(np.float64), np.arange(len(levels)))
+
+
+def last_sigma(settings: Settings, levels: F32s) -> float:
+    """Noise behind the last step.
+
+    Raises
+    ------
+    ModelError
+        Its name is not known.
+    """
+    kind = settings.text("final_sigmas_type", default="zero")
+    if kind not in ("zero", "sigma_min"):
+        raise settings.error("final_sigmas_type", f"is {kind!r}, known are zero, sigma_min")
+    return 0.0 if kind == "zero" else float(levels[0])
+
+
+Prediction = Callable[[float, float], NDArray[Any]]
+
+
+def prediction(settings: Settings) -> Prediction:
+    """What outputs of the network say.
+
+    Returns
+    -------
+    callable
+        Given the shares of picture a and noise s in a sample, (2, 2): picture and noise, each as
+        what sample and output are multiplied by.
+
+    Raises
+    ------
+    ModelError
+        The kind of outputs is not known.
+    """
+    kind = settings.text("prediction_type", default="epsilon")
+    made = _PREDICTIONS.get(kind)
+    if made is None:
+        raise settings.error("prediction_type", f"is {kind!r}, known are {', '.join(_PREDICTIONS)}")
+    return made
+
+
+def _of_noise(a: float, s: float) -> NDArray[Any]:
+    a = a or _SMALLEST**0.5
+    return np.array([[1 / a, -s / a], [0.0, 1.0]])
+
+
+def _of_velocity(a: float, s: float) -> NDArray[Any]:
+    """Salimans and Ho 2022, §4: the output is a · noise − s · picture."""
+    return np.array([[a, -s], [s, a]])
+
+
+def _of_picture(a: float, s: float) -> NDArray[Any]:
+    return np.array([[0.0, 1.0], [1 / s, -a / s]])
+
+
+_PREDICTIONS: dict[str, Prediction] = {
+    "epsilon": _of_noise,
+    "v_prediction": _of_velocity,
+    "sample": _of_picture,
+}
+
+
+def refuse_clipping(settings: Settings, *, clips: bool) -> None:
+    """Refuse samples that are cut to a range: steps are sums.
+
+    Raises
+    ------
+    ModelError
+        The settings ask for it, as `clips` says where they are silent.
+    """
+    for name, default in (("clip_sample", clips), ("thresholding", False)):
+        if settings.flag(name, default=default):
+            raise settings.error(name, "is true, only schedules of unclipped latents are known")
