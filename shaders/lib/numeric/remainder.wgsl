@@ -70,8 +70,8 @@ fn rest_moves(rest: vec4<f32>, b: vec4<f32>) -> vec4<bool> {
 fn floored_rest(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     let rest = truncated_rest(a, b);
     let zero = (bitcast<vec4<u32>>(rest) & vec4<u32>(0x7fffffffu)) == vec4<u32>(0u);
-    let signed = select(rest, with_sign_of(b, rest), zero);
-    return select(signed, rest + b, rest_moves(rest, b));
+    let of_b = select(rest, with_sign_of(b, rest), zero);
+    return select(of_b, rest + b, rest_moves(rest, b));
 }
 
 // The quotient is near a whole number, once what is left is taken off.
