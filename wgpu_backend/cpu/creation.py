@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.dtypes import F32, I32, DType
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, DType
+
+FLOATS = (F32, F16, BF16)
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -18,9 +20,30 @@ _PARITY = np.uint32(0x1BD11BDA)
 def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Array:
     """Values from `start` in steps."""
     count = max(0, int(np.ceil((stop - start) / step)))
-    if dtype == I32:
+    if dtype not in FLOATS:
         return int(start) + np.arange(count, dtype=np.int64) * int(step)
     return np.float32(start) + np.arange(count, dtype=np.float32) * np.float32(step)
+
+
+@twin
+def linspace(
+    *, start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: DType = F32
+) -> Array:
+    """Values at equal distances."""
+    return np.linspace(start, stop, num, endpoint).astype(np.float32)
+
+
+@twin
+def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Array:
+    """One value everywhere."""
+    kind = np.float32 if dtype == BF16 else dtype.numpy
+    return np.full(tuple(shape), bool(value) if dtype == BOOL else value, kind)
+
+
+@twin
+def eye(*, rows: int, cols: int, k: int = 0, dtype: DType = F32) -> Array:
+    """Ones on a diagonal."""
+    return np.eye(rows, cols, k, np.float32 if dtype == BF16 else dtype.numpy)
 
 
 @twin

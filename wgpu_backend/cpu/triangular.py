@@ -14,6 +14,14 @@ def tri(x: Array, kind: int) -> Array:
 
 
 @twin
+def band(x: Array, *, lowest: int, highest: int) -> Array:
+    """Diagonals of each matrix."""
+    rows, cols = np.indices(x.shape[-2:])
+    side: Array = cols - rows
+    return np.where((side >= lowest) & (side <= highest), x, np.zeros((), x.dtype))
+
+
+@twin
 def diag(x: Array) -> Array:
     """Matrices with vectors on their diagonals."""
     on = np.eye(x.shape[-1], dtype=bool)

@@ -51,7 +51,7 @@ from wgpu_backend.ops.rope import position
 from wgpu_backend.ops.rope.options import POSITION_AXES, RopeOptions
 from wgpu_backend.ops.rows import indexing, scatter, taking, writing
 from wgpu_backend.ops.sampling import sampling, searching, sorting
-from wgpu_backend.ops.shape import copying, shaping, triangular
+from wgpu_backend.ops.shape import copying, moving, shaping, triangular
 
 P = ParamSpec("P")
 
@@ -270,7 +270,13 @@ class Tensor(Operators):
     slice_update_dynamic = Method(scatter.slice_update_dynamic)
     put_along_axis = Method(scatter.put_along_axis)
     scatter = Method(scatter.scatter)
+    roll = Method(moving.roll)
+    tile = Method(moving.tile)
+    repeat_each = Method(moving.repeat_each)
+    diagonal = Method(moving.diagonal)
     tri = Method(triangular.tri)
+    tril = Method(triangular.tril)
+    triu = Method(triangular.triu)
     diag = Method(triangular.diag)
     solve_tri = Method(triangular.solve_tri)
     argsort = Method(sorting.argsort)

@@ -1,4 +1,4 @@
-"""Tensors from nothing: arange and random_normal, made where they are used."""
+"""Tensors from nothing, made where they are used: arange, linspace, full, eye, random_normal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, F32, I32, DType, held
+from wgpu_backend.dtypes import (
+    BF16,
+    BOOL,
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+    held,
+)
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, is_finite, require, vec4s
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import bits_of
+from wgpu_backend.ops.rows.bits import PLAIN, bits_of, moving
+
+SIGNED, UNSIGNED = (I32, I16, I8, I64), (U32, U16, U8, U64)
+FAR = 2**31 - 1
 
 
 @op(trusted=True)
@@ -25,7 +42,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
     start, stop, step : float
         `step` is not zero.
     dtype : DType
-        f32, f16, bf16 or i32; i32 takes whole numbers only.
+        f32, f16, bf16 or an integer; integers take whole numbers only, and compute in 32 bits.
 
     Returns
     -------
@@ -36,23 +53,29 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
     ShapeError
         `step` is zero.
     DTypeError
-        The type is another or holds no value so large, or i32 and a number is not whole.
+        The type is another or holds no value so large, or an integer and a number is not whole.
     """
     for name, value in (("start", start), ("stop", stop), ("step", step)):
         require(is_finite(value), DTypeError, f"arange: {name} is {value!r}, needs a finite number")
     require(
         step != 0, ShapeError, f"arange: from {start} to {stop} in steps of {step}, needs a step"
     )
-    require(dtype in (*FLOATS, I32), DTypeError, f"arange: {dtype}, needs f32, f16, bf16 or i32")
+    require(
+        dtype in (*FLOATS, *SIGNED, *UNSIGNED),
+        DTypeError,
+        f"arange: {dtype}, needs f32, f16, bf16 or an integer",
+    )
     whole = all(float(v).is_integer() for v in (start, stop, step))
     require(
-        whole or dtype != I32, DTypeError, f"arange: {start}, {stop}, {step} in i32, needs integers"
+        whole or dtype in FLOATS,
+        DTypeError,
+        f"arange: {start}, {stop}, {step} in {dtype}, needs integers",
     )
-    number = I32 if dtype == I32 else F32
+    number = F32 if dtype in FLOATS else I32 if dtype in SIGNED else U32
     count = max(0, math.ceil((stop - start) / step))
     if count:
         ends = np.asarray([start, start + (count - 1) * step])
-        held("arange", ends, F32 if dtype == BF16 else dtype)
+        held("arange", ends, {BF16: F32, I64: I32, U64: U32}.get(dtype, dtype))
     return Launch(
         Spec.dense((count,), dtype),
         {},
@@ -68,7 +91,130 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
 
 
 def _bits(value: float, number: DType) -> int:
-    return int(value) % 2**32 if number == I32 else bits_of(value, number)
+    return bits_of(value, number) if number == F32 else int(value) % 2**32
+
+
+@op(trusted=True)
+def linspace(
+    *, start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: DType = F32
+) -> Launch:
+    """Values at equal distances from `start` to `stop`, both exact.
+
+    Parameters
+    ----------
+    start, stop : float
+    num : int
+        How many; 0 or more.
+    endpoint : bool
+        The last value is `stop`; else it is one step away.
+    dtype : DType
+        f32, f16 or bf16.
+
+    Returns
+    -------
+    (num,). Each half is counted from its own end, in f32.
+
+    Raises
+    ------
+    ShapeError
+        `num` is negative.
+    DTypeError
+        The type is another, or an end is no finite number.
+    """
+    for name, value in (("start", start), ("stop", stop)):
+        require(
+            is_finite(value), DTypeError, f"linspace: {name} is {value!r}, needs a finite number"
+        )
+    require(num >= 0, ShapeError, f"linspace: {num} values, needs 0 or more")
+    require(dtype in FLOATS, DTypeError, f"linspace: {dtype}, needs f32, f16 or bf16")
+    steps = max(num - 1 if endpoint else num, 1)
+    return Launch(
+        Spec.dense((num,), dtype),
+        {},
+        threads=vec4s(num),
+        params={
+            "size": num,
+            "steps": steps,
+            "start": bits_of(start, F32),
+            "stop": bits_of(stop, F32),
+            "step": bits_of((float(stop) - float(start)) / steps, F32),
+        },
+        work=4 * num,
+    )
+
+
+@op(shader="ops/fill", trusted=True)
+def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Launch:
+    """One value everywhere.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    value : bool, int, float or complex
+        Rounded to the type; for integers a whole number within their range.
+    dtype : DType
+        Any plain dtype.
+
+    Raises
+    ------
+    DTypeError
+        The type cannot hold `value`.
+    """
+    out = Spec.dense(shape, dtype)
+    high, low = divmod(_held_bits("full", value, dtype), 2**32)
+    return Launch(
+        out,
+        {},
+        threads=vec4s(out.size),
+        params={"size": out.size, "low": low, "high": high},
+        choices=moving(dtype),
+        work=out.nbytes,
+    )
+
+
+def _held_bits(name: str, value: complex, dtype: DType) -> int:
+    """Bits of a number in a plain type that holds it."""
+    require(dtype in PLAIN, DTypeError, f"{name}: {dtype}, needs a plain dtype")
+    if dtype == BOOL:
+        return int(bool(value))
+    found = held(name, np.asarray(value), F32 if dtype == BF16 else dtype)
+    if dtype == BF16:
+        return bits_of(float(found), dtype)
+    return int.from_bytes(found.tobytes(), "little")
+
+
+@op(trusted=True)
+def eye(*, rows: int, cols: int, k: int = 0, dtype: DType = F32) -> Launch:
+    """Matrix of ones on a diagonal, and zeros.
+
+    Parameters
+    ----------
+    rows, cols : int
+    k : int
+        Which diagonal: 0 begins at the first value, above 0 they lie above it.
+    dtype : DType
+        Any plain dtype.
+
+    Returns
+    -------
+    (rows, cols).
+    """
+    out = Spec.dense((rows, cols), dtype)
+    high, low = divmod(_held_bits("eye", 1, dtype), 2**32)
+    return Launch(
+        out,
+        {},
+        threads=vec4s(out.size),
+        params={
+            "size": out.size,
+            "cols": cols,
+            "k": max(-FAR, min(int(k), FAR)),
+            "low": low,
+            "high": high,
+        },
+        choices=moving(dtype),
+        work=out.nbytes,
+    )
 
 
 @op(trusted=True)

@@ -1,4 +1,4 @@
-"""Ops on matrices of zeros on one side: tri, diag, solve_tri."""
+"""Ops on matrices of zeros on one side: tri, tril, triu, diag, solve_tri."""
 
 from __future__ import annotations
 
@@ -56,6 +56,72 @@ def tri(x: Node, kind: int) -> Launch:
         choices=moving(out.dtype, "x"),
         work=2 * out.nbytes,
     )
+
+
+@op(shader="ops/tri", dense=("x",), trusted=True)
+def band(x: Node, *, lowest: int, highest: int) -> Launch:
+    """Diagonals of each matrix, with zeros elsewhere; see `tril`.
+
+    Parameters
+    ----------
+    x : (..., rows, cols), up to eight axes, any plain dtype
+    lowest, highest : int
+        Column less row of what is kept.
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    require_rank("band", "x", x, 2, 8)
+    require_plain("band", "x", x)
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    rows, cols = x.spec.shape[-2:]
+    return Launch(
+        out,
+        {"x": x},
+        threads=vec4s(out.size),
+        params={
+            "size": out.size,
+            "rows": rows,
+            "cols": cols,
+            "lowest": max(-FAR, min(lowest, FAR)),
+            "highest": max(-FAR, min(highest, FAR)),
+        },
+        choices=moving(out.dtype, "x"),
+        work=2 * out.nbytes,
+    )
+
+
+def tril(x: Node, k: int = 0) -> Node:
+    """Lower triangle of each matrix, with zeros elsewhere.
+
+    Parameters
+    ----------
+    x : (..., rows, cols), up to eight axes, any plain dtype
+    k : int
+        Last diagonal that is kept: 0 is the main one, above 0 they lie above it.
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return band(x, lowest=-FAR, highest=k)
+
+
+def triu(x: Node, k: int = 0) -> Node:
+    """Upper triangle of each matrix, with zeros elsewhere; see `tril`.
+
+    Parameters
+    ----------
+    x : (..., rows, cols), up to eight axes, any plain dtype
+    k : int
+        First diagonal that is kept.
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    return band(x, lowest=k, highest=FAR)
 
 
 @op(dense=("x",), trusted=True)
