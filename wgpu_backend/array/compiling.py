@@ -123,7 +123,6 @@ class Trace:
         self._outputs = [_made(a.node) for a in leaves(self._tree)]
         self._compute_captured(start)
         self._recorded = session.executor.record(self._outputs, shared=False, read=False)
-        self._recorded.show([n.storage for n in self._outputs])
         # What the results look at is in the recorded graph; the tree need not keep it.
         self._tree = mapped(lambda _: _Result(), self._tree)
 
@@ -137,16 +136,15 @@ class Trace:
         """Tree of results for the arrays of such arguments."""
         session = self._session
         with session.lock:
-            self._fill(given)
-            self._recorded.replay()
+            before = self._fill(given)
             made = [session.place(n.spec, "result") for n in self._outputs]
-            pairs = [p for p in zip(self._outputs, made, strict=True) if p[0].spec.size]
-            session.executor.copy(pairs)
+            after = [p for p in zip(self._outputs, made, strict=True) if p[0].spec.size]
+            self._recorded.replay_between(before, after)
         results = iter(made)
         return mapped(lambda _: wrap(next(results)), self._tree, _Result)
 
-    def _fill(self, given: Sequence[Node]) -> None:
-        """Put arguments into their places, but for those that are there."""
+    def _fill(self, given: Sequence[Node]) -> list[tuple[Node, Node]]:
+        """Copies that put arguments into their places, but for those that are there."""
         session = self._session
         news = [i for i, node in enumerate(given) if node.spec.size and not self._is_there(i, node)]
         whole = {i: _whole(given[i]) for i in news}
@@ -159,8 +157,7 @@ class Trace:
                 pairs.append((node, self._places[i]))
             is_all = given[i].spec == node.spec
             self._filled[i] = weakref.ref(given[i].storage) if is_all else None
-        if pairs:
-            session.executor.copy(pairs)
+        return pairs
 
     def _is_there(self, index: int, node: Node) -> bool:
         filled = self._filled[index]

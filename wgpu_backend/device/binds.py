@@ -16,7 +16,7 @@ from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.memory import human
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.pipelines import Pipeline
-from wgpu_backend.device.queue import Queue
+from wgpu_backend.device.queue import Copy, Queue
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.shader import Access
@@ -92,6 +92,23 @@ def copied(subject: str, binding: Binding, pool: Pool) -> Range:
     if offset % 4:
         raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
     return buffer, offset, nbytes
+
+
+def copying(source: Binding, target: Binding, pool: Pool, queue: Queue) -> Copy:
+    """One copy between buffers, checked: what wgpu refuses, it refuses by ending the process.
+
+    Raises
+    ------
+    DeviceError
+        A buffer is released, a range leaves one or is of another size, or both are one buffer.
+    """
+    buffer, offset, nbytes = copied("copy", source, pool)
+    into, at, room = copied("copy", target, pool)
+    if nbytes != room or nbytes % 4 or buffer is into:
+        raise DeviceError(
+            f"copy: {nbytes} bytes into {room}, needs as many, whole words, of another buffer"
+        )
+    return queue.copying(buffer.raw, offset, into.raw, at, nbytes)
 
 
 def _resource(buffer: Buffer, offset: int, nbytes: int) -> object:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 
-from wgpu_backend.device.binds import Binder, Dispatch, copied, padded
+from wgpu_backend.device.binds import Binder, Dispatch, copied, copying, padded
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.pending import Pending, Reading
 from wgpu_backend.device.queue import Pass, Recording
@@ -168,6 +168,32 @@ class Program:
                 if slot is not None:
                     slot.start(index, count * self._stride)
             return self._pending(slot, count)
+
+    def replay_between(
+        self, before: Sequence[tuple[Binding, Binding]], after: Sequence[tuple[Binding, Binding]]
+    ) -> None:
+        """Copy ranges of buffers, run every dispatch, and copy others, in as few submits as go.
+
+        Nothing is given by the host or read to it.
+
+        Raises
+        ------
+        DeviceError, DeviceLost
+            As `replay`, and as `Device.copy`.
+        """
+        queue = self._queue
+        with queue.entered(self.label):
+            self._check()
+            first, last = (
+                [copying(*pair, self._pool, queue) for pair in p] for p in (before, after)
+            )
+            submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
+            submits[0].insert(0, ((), first))
+            submits[-1].append(((), last))
+            with queue.translated(self.label):
+                queue.counters.dispatches += len(self.dispatches)
+                for passes in submits:
+                    queue.send(queue.record(*passes))
 
     def _pending(self, slot: Slot | None, count: int) -> list[Pending]:
         if slot is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wgpu_backend.device.binds import copied, padded, resolved
+from wgpu_backend.device.binds import copying, padded, resolved
 from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.host_bytes import Data, bytes_of
-from wgpu_backend.device.queue import Copy, Queue
+from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.device_info import TEXEL_ROW_NBYTES
 from wgpu_backend.errors import DeviceError
@@ -81,19 +81,9 @@ class Transfers:
     def copy(self, pairs: Sequence[tuple[Binding, Binding]]) -> None:
         """Copy ranges of buffers into others of the same size."""
         with self._queue.entered("copy"):
-            copies = [self._copying(source, target) for source, target in pairs]
+            copies = [copying(*pair, self._pool, self._queue) for pair in pairs]
             with self._queue.translated("copy"):
                 self._queue.run([], copies)
-
-    def _copying(self, source: Binding, target: Binding) -> Copy:
-        """One copy, checked: what wgpu refuses, it refuses by ending the process."""
-        buffer, offset, nbytes = copied("copy", source, self._pool)
-        into, at, room = copied("copy", target, self._pool)
-        if nbytes != room or nbytes % 4 or buffer is into:
-            raise DeviceError(
-                f"copy: {nbytes} bytes into {room}, needs as many, whole words, of another buffer"
-            )
-        return self._queue.copying(buffer.raw, offset, into.raw, at, nbytes)
 
     def clear(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> None:
         """Set bytes to zero, up to a multiple of 4 of them."""

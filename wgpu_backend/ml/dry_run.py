@@ -20,7 +20,7 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
-from wgpu_backend.ml.executor import Array, Pieces, weight_values
+from wgpu_backend.ml.executor import Array, Pairs, Pieces, weight_values
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import kernels
 from wgpu_backend.ml.wgpu_storage import Part, intermediate
@@ -94,7 +94,7 @@ class DryRunExecutor:
     def write(self, node: Node, data: bytes) -> None:
         """Nothing is there to be written."""
 
-    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+    def copy(self, pairs: Pairs) -> None:
         """Nothing is there to be copied."""
 
     def drop(self, handle: object) -> None:
@@ -160,8 +160,9 @@ class DryRunGraph:
     def keep(self, storages: Sequence[Storage]) -> None:
         """Nothing was computed that could stay."""
 
-    def show(self, storages: Sequence[Storage]) -> None:
-        """Nothing was computed that could be seen."""
+    def replay_between(self, before: Pairs, after: Pairs) -> NoReturn:
+        """Refuse, as `run`."""
+        self.run(self.arrays)
 
     def close(self) -> None:
         """Nothing to give back."""

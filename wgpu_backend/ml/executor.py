@@ -17,6 +17,8 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 
 Array = NDArray[Any]
+Pairs = Sequence[tuple[Node, Node]]
+"""Source and target of copies."""
 Pieces = memoryview | list[Source]
 """Bytes of a weight: in memory, or to be read, one piece behind the other."""
 
@@ -77,8 +79,8 @@ class Recorded(Protocol):
         """After a run: make these storages states of their own, and close."""
         ...
 
-    def show(self, storages: Sequence[Storage]) -> None:
-        """Let `Executor.copy` see what these outputs hold after each run, until the next."""
+    def replay_between(self, before: Pairs, after: Pairs) -> None:
+        """Copy tensors, run, and copy outputs, as `Executor.copy`; does not wait."""
         ...
 
     def close(self) -> None:
@@ -124,7 +126,7 @@ class Executor(Protocol):
         """
         ...
 
-    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+    def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size, on the device."""
         ...
 

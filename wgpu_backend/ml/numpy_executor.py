@@ -26,6 +26,7 @@ from wgpu_backend.kernels import runs
 from wgpu_backend.layouts.planes import nonfinite_blocks, require_finite
 from wgpu_backend.ml.executor import (
     Array,
+    Pairs,
     Pieces,
     Result,
     in_one,
@@ -93,10 +94,9 @@ class NumpyExecutor:
         """Make a graph ready to run; intermediates live only while it runs."""
         return NumpyRecorded(outputs, times, self._fused if self.rules else None, read=read)
 
-    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+    def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size."""
-        for source, target in pairs:
-            stored(target)[...] = stored(source)
+        _copy(pairs)
 
     def drop(self, handle: object) -> None:
         """Nothing: an array goes with its last reference."""
@@ -141,6 +141,11 @@ class NumpyExecutor:
     def close(self) -> None:
         """Nothing is held but arrays."""
         self._owners.clear()
+
+
+def _copy(pairs: Pairs) -> None:
+    for source, target in pairs:
+        stored(target)[...] = stored(source)
 
 
 def _intermediate(spec: Spec) -> Storage:
@@ -352,8 +357,11 @@ class NumpyRecorded:
             storage.kind = "state"
         self.close()
 
-    def show(self, storages: Sequence[Storage]) -> None:
-        """Nothing: outputs hold their values after a run."""
+    def replay_between(self, before: Pairs, after: Pairs) -> None:
+        """Copy tensors, run, and copy outputs."""
+        _copy(before)
+        self.replay()
+        _copy(after)
 
     def close(self) -> None:
         """Forget the values of intermediates."""

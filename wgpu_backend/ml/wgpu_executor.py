@@ -22,7 +22,7 @@ from wgpu_backend.kernels import complete, select_layout
 from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.planes import aligned, stored_nbytes
 from wgpu_backend.layouts.super_blocks import Bytes
-from wgpu_backend.ml.executor import Array, Pieces, sums, weight_values
+from wgpu_backend.ml.executor import Array, Pairs, Pieces, sums, weight_values
 from wgpu_backend.ml.rows import Rows
 from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
 from wgpu_backend.ml.wgpu_storage import (
@@ -33,6 +33,7 @@ from wgpu_backend.ml.wgpu_storage import (
     blocks_read,
     plane_reads,
     whole,
+    whole_binding,
 )
 from wgpu_backend.shader import Access
 from wgpu_backend.unclosed import Unclosed
@@ -163,10 +164,14 @@ class WgpuExecutor:
         )
 
     @uninterrupted
-    def copy(self, pairs: Sequence[tuple[Node, Node]]) -> None:
+    def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size, on the device."""
-        ranges = [(_binding(source), _binding(target)) for source, target in pairs]
-        self.device.copy(ranges)
+        self.device.copy(
+            [
+                (whole_binding(a, a.storage.handle), whole_binding(b, b.storage.handle))
+                for a, b in pairs
+            ]
+        )
 
     def drop(self, handle: tuple[Part, ...]) -> None:
         """Release the bytes behind the handle of a storage that is gone; never waits."""
@@ -231,10 +236,3 @@ class WgpuExecutor:
 
 def _rows(spec: Spec) -> int:
     return spec.shape[-2] if len(spec.shape) > 1 else 1
-
-
-def _binding(node: Node) -> Binding:
-    """Bytes of a dense tensor of a plain type that is all of its storage."""
-    (part,) = node.storage.handle
-    (at,) = part.planes.values()
-    return Binding(at.buffer, at.offset, -(-node.spec.nbytes // 4) * 4)

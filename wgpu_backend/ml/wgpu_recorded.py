@@ -27,7 +27,7 @@ from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.kernels import runs
 from wgpu_backend.layouts.planes import aligned, plane_nbytes
 from wgpu_backend.layouts.super_blocks import Bytes
-from wgpu_backend.ml.executor import Array, Result, require_turns, write_inputs
+from wgpu_backend.ml.executor import Array, Pairs, Result, require_turns, write_inputs
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import (
     Part,
@@ -36,6 +36,7 @@ from wgpu_backend.ml.wgpu_storage import (
     looked_at,
     plane_reads,
     whole,
+    whole_binding,
 )
 from wgpu_backend.shader import Access, BindingDecl
 
@@ -268,10 +269,14 @@ class WgpuRecorded:
             self._owned.remove(buffer)
         self.close()
 
-    def show(self, storages: Sequence[Storage]) -> None:
-        """Let `WgpuExecutor.copy` see what these outputs hold after each run, until the next."""
-        for storage in storages:
-            storage.handle = self._parts[storage]
+    def replay_between(self, before: Pairs, after: Pairs) -> None:
+        """Copy tensors, run, and copy outputs, as `WgpuExecutor.copy`; does not wait."""
+        pairs = ([(self._all_of(a), self._all_of(b)) for a, b in each] for each in (before, after))
+        self.program.replay_between(*pairs)
+
+    def _all_of(self, node: Node) -> Binding:
+        """Bytes of a dense tensor of a plain type that is all of its storage."""
+        return whole_binding(node, self._parts_of(node))
 
     @uninterrupted
     def close(self) -> None:

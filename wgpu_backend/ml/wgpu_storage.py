@@ -72,6 +72,12 @@ def looked_at(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], in
     return parts, 0
 
 
+def whole_binding(node: Node, parts: tuple[Part, ...]) -> Binding:
+    """Bytes of a dense tensor of a plain type that is all of its storage: whole words."""
+    ((at,),) = (part.planes.values() for part in parts)
+    return Binding(at.buffer, at.offset, -(-node.spec.nbytes // 4) * 4)
+
+
 def intermediate(spec: Spec) -> Storage:
     """Storage for the result of an op."""
     return Storage(stored_nbytes(spec), "intermediate")
