@@ -1,0 +1,89 @@
+"""Linear layers and embeddings; products sum in float32 and give float32."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from wgpu_backend.array.core import wrap
+from wgpu_backend.array.creation import zeros
+from wgpu_backend.array.lifting import as_node, converted
+from wgpu_backend.array.nn.calls import require_last, singles
+from wgpu_backend.array.nn.module import Module
+from wgpu_backend.array.nn.starting import drawn, drawn_for
+from wgpu_backend.dtypes import I32
+from wgpu_backend.errors import DTypeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.linear.linear import linear_layer, mulmat
+from wgpu_backend.ops.rows.indexing import rows
+from wgpu_backend.ops.shape.shapes import reshaped
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+
+def multiplied(weight: Node, x: Node, addend: Node | None) -> Node:
+    """``x @ weight.T + addend`` for any number of leading axes, f32."""
+    *leading, k = x.spec.shape
+    rows_of_x = reshaped(x, (math.prod(leading), k))
+    y = linear_layer(weight, rows_of_x, addend)
+    return reshaped(y, (*leading, weight.spec.shape[0]))
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``.
+
+    Parameters
+    ----------
+    input_dims, output_dims : int
+    bias : bool
+        Whether there is one.
+
+    Attributes
+    ----------
+    weight : (output_dims, input_dims), any float type or block format
+    bias : (output_dims,) or None
+    """
+
+    def __init__(self, input_dims: int, output_dims: int, bias: bool = True) -> None:
+        self.weight = drawn_for((output_dims, input_dims))
+        self.bias = zeros((output_dims,)) if bias else None
+
+    def __call__(self, x: Array) -> Array:
+        """(..., input_dims) to (..., output_dims), float32."""
+        node = require_last("Linear", singles("Linear", x), self.weight.shape[1])
+        addend = None if self.bias is None else singles("Linear", self.bias)
+        return wrap(multiplied(self.weight.node, node, addend))
+
+
+class Embedding(Module):
+    """Rows of a table by their numbers.
+
+    Parameters
+    ----------
+    num_embeddings, dims : int
+
+    Attributes
+    ----------
+    weight : (num_embeddings, dims), any float type or block format
+    """
+
+    def __init__(self, num_embeddings: int, dims: int) -> None:
+        self.weight = drawn(num_embeddings, dims, scale=1 / math.sqrt(dims))
+
+    def __call__(self, ids: Array) -> Array:
+        """(...) integers to (..., dims), float32; numbers outside the table give anything."""
+        from wgpu_backend.array.types import INTEGERS
+
+        node = as_node("Embedding", ids)
+        if node.spec.dtype not in INTEGERS:
+            raise DTypeError(f"Embedding: ids are {node.spec.dtype}, needs integers")
+        flat = converted(reshaped(node, (node.spec.size,)), I32)
+        return wrap(reshaped(rows(self.weight.node, flat), (*ids.shape, self.weight.shape[1])))
+
+    def as_linear(self, x: Array) -> Array:
+        """Product with the table: logits, where output and embedding share weights."""
+        node = require_last("Embedding", singles("Embedding", x), self.weight.shape[1])
+        *leading, k = node.spec.shape
+        y = mulmat(self.weight.node, reshaped(node, (math.prod(leading), k)))
+        return wrap(reshaped(y, (*leading, self.weight.shape[0])))

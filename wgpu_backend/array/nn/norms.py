@@ -1,0 +1,192 @@
+"""Normalisations, in float32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wgpu_backend.array.core import wrap
+from wgpu_backend.array.creation import ones, zeros
+from wgpu_backend.array.lifting import MOST_AXES
+from wgpu_backend.array.nn.calls import floats, optional, optional_singles
+from wgpu_backend.array.nn.module import Module
+from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.reduce import group_norm as groups
+from wgpu_backend.ops.reduce import norm
+from wgpu_backend.ops.shape.copying import contiguous
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import permuted
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+
+def _as_rows(x: Node) -> Node:
+    """Rows whose values are neighbours, with at most four axes."""
+    spec = x.spec
+    if spec.shape and spec.shape[-1] > 1 and spec.strides[-1] != 1:
+        x = contiguous(x)
+    if len(spec.shape) <= MOST_AXES:
+        return x
+    return reshaped(x, (spec.size // max(spec.shape[-1], 1), spec.shape[-1]))
+
+
+class RMSNorm(Module):
+    """Rows scaled to unit mean square, then by a weight (Zhang & Sennrich 2019, eq. 4).
+
+    Parameters
+    ----------
+    dims : int
+        Values of a row.
+    eps : float
+        Added to the mean square.
+    affine : bool
+        Whether there is a weight.
+    """
+
+    def __init__(self, dims: int, eps: float = 1e-5, affine: bool = True) -> None:
+        self.weight = ones((dims,)) if affine else None
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        """(..., dims) to the same, float32."""
+        node = floats("RMSNorm", x)
+        weight = _vector("RMSNorm", self.weight)
+        return wrap(reshaped(norm.rms_norm(_as_rows(node), weight, eps=self.eps), x.shape))
+
+
+class LayerNorm(Module):
+    """Rows shifted and scaled to zero mean and unit variance (Ba et al. 2016, eq. 3).
+
+    Parameters
+    ----------
+    dims : int
+        Values of a row.
+    eps : float
+        Added to the variance.
+    affine : bool
+        Whether there is a weight.
+    bias : bool
+        Whether there is a bias beside it.
+    """
+
+    def __init__(
+        self, dims: int, eps: float = 1e-5, affine: bool = True, bias: bool = True
+    ) -> None:
+        self.weight = ones((dims,)) if affine else None
+        self.bias = zeros((dims,)) if affine and bias else None
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        """(..., dims) to the same, float32."""
+        node, weight, bias = (
+            floats("LayerNorm", x),
+            _vector("LayerNorm", self.weight),
+            _vector("LayerNorm", self.bias),
+        )
+        return wrap(reshaped(norm.layer_norm(_as_rows(node), weight, bias, eps=self.eps), x.shape))
+
+
+class GroupNorm(Module):
+    """Groups of channels at zero mean and unit variance over all positions (Wu & He 2018, eq. 2).
+
+    Parameters
+    ----------
+    num_groups, dims : int
+        Channels are a multiple of groups.
+    eps : float
+        Added to the variance.
+    affine : bool
+        Whether there are weight and bias.
+    pytorch_compatible : bool
+        Neighbouring channels are a group. Otherwise, as MLX has it unless asked, a group is every
+        `num_groups`-th channel.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        dims: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        pytorch_compatible: bool = False,
+    ) -> None:
+        self.weight = ones((dims,)) if affine else None
+        self.bias = zeros((dims,)) if affine else None
+        self.num_groups, self.eps = num_groups, eps
+        self.pytorch_compatible = pytorch_compatible
+
+    def __call__(self, x: Array) -> Array:
+        """(n, ..., dims) to the same, float32."""
+        node = floats("GroupNorm", x)
+        weight, bias = optional(self.weight), optional(self.bias)
+        if self.pytorch_compatible:
+            return wrap(groups.group_norm(node, self.num_groups, weight, bias, self.eps))
+        plain = _regrouped(node, self.num_groups)
+        normed = groups.group_norm(plain, self.num_groups, None, None, self.eps)
+        y = wrap(_regrouped(normed, x.shape[-1] // self.num_groups))
+        return y if self.weight is None else y * self.weight + self.bias
+
+
+def _regrouped(x: Node, count: int) -> Node:
+    """Channels with each `count`-th as neighbours."""
+    *leading, dims = x.spec.shape
+    pairs = reshaped(x, (x.spec.size // max(dims, 1), dims // count, count))
+    return reshaped(contiguous(permuted(pairs, 0, 2, 1)), (*leading, dims))
+
+
+class InstanceNorm(Module):
+    """Each channel at zero mean and unit variance over all positions (Ulyanov et al. 2016).
+
+    Parameters
+    ----------
+    dims : int
+        Channels.
+    eps : float
+        Added to the variance.
+    affine : bool
+        Whether there are weight and bias.
+    """
+
+    def __init__(self, dims: int, eps: float = 1e-5, affine: bool = False) -> None:
+        self.weight = ones((dims,)) if affine else None
+        self.bias = zeros((dims,)) if affine else None
+        self.dims, self.eps = dims, eps
+
+    def __call__(self, x: Array) -> Array:
+        """(n, ..., dims) to the same, float32."""
+        node = floats("InstanceNorm", x)
+        weight, bias = optional(self.weight), optional(self.bias)
+        return wrap(groups.group_norm(node, self.dims, weight, bias, self.eps))
+
+
+class BatchNorm(Module):
+    """Channels shifted and scaled by statistics of training (Ioffe & Szegedy 2015, alg. 2).
+
+    Parameters
+    ----------
+    num_features : int
+        Channels.
+    eps : float
+        Added to the variance.
+    affine : bool
+        Whether there are weight and bias.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
+        self.weight = ones((num_features,)) if affine else None
+        self.bias = zeros((num_features,)) if affine else None
+        self.running_mean = zeros((num_features,))
+        self.running_var = ones((num_features,))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        """(..., num_features) to the same, float32."""
+        from wgpu_backend.array.elementwise import sqrt
+
+        y = (x - self.running_mean) / sqrt(self.running_var + self.eps)
+        return y if self.weight is None else y * self.weight + self.bias
+
+
+def _vector(name: str, x: Array | None) -> Node | None:
+    """A weight as rows are normalised with."""
+    return optional_singles(name, x)
