@@ -5,7 +5,7 @@ import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS
 from tests.ops.test_division import INTEGERS, pairs, whole_numbers
-from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I16, I32, U8
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I16, I32, I64, U8
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.context import Context
 
@@ -45,7 +45,7 @@ def test_truth_values_have_one_bit(executor, rng):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", [I16, U8], ids=str)
+@pytest.mark.parametrize("dtype", [I16, U8, I64], ids=str)
 def test_views_broadcast(executor, rng, layout, dtype):
     for left, right in [((3, 33), (33,)), ((257, 1), (3,)), ((), (5, 1)), ((2, 0), (1,))]:
         a, b = (rng.integers(0, 9, shape).astype(dtype.numpy) for shape in (left, right))

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, tensor
-from wgpu_backend.dtypes import BOOL, F16, F32, I8, I16, I32, I64, U8, U16, U32
+from tests.ops.operands import FLOATS, LAYOUTS, PLAIN, anything, bits, plain, tensor
+from wgpu_backend.dtypes import BOOL, COMPLEX64, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -40,7 +40,7 @@ def test_relations_of_special_values_are_those_of_numpy(executor, name):
             np.testing.assert_array_equal(got.numpy(), RELATIONS[name](x.numpy(), y.numpy()))
 
 
-@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8], ids=str)
+@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8, I64, U64], ids=str)
 @pytest.mark.parametrize("name", RELATIONS)
 def test_integers_compare_over_their_whole_range(executor, name, dtype):
     info = np.iinfo(dtype.numpy)
@@ -78,7 +78,7 @@ def test_logical_ops_are_those_of_numpy(executor, rng, name):
             np.testing.assert_array_equal(x.logical_not().numpy(), ~a)
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, I32, U32, BOOL, U8, I8, U16, I16], ids=str)
+@pytest.mark.parametrize("dtype", [d for d in PLAIN if d != COMPLEX64], ids=str)
 def test_where_takes_values_of_either(executor, rng, dtype):
     for shape in [(), (1,), (3,), (33,), (257,), (3, 5, 9), (0,)]:
         values = rng.integers(0, 2 if dtype == BOOL else 100, (2, *shape)).astype("f4")
@@ -88,6 +88,26 @@ def test_where_takes_values_of_either(executor, rng, dtype):
             got = ctx.from_numpy(condition).where(a, b)
             assert got.dtype == dtype
             np.testing.assert_array_equal(got.numpy(), np.where(condition, *values))
+
+
+def test_where_moves_values_of_eight_bytes_as_they_are(gpu, rng):
+    condition = rng.integers(0, 2, (3, 1, 9)) > 0
+    for dtype in (I64, U64, F64, COMPLEX64):
+        a, b = anything(rng, dtype, (5, 1)), anything(rng, dtype, (3, 5, 9))
+        with Context(gpu) as ctx:
+            given = ctx.from_numpy(condition), plain(ctx, a, dtype), plain(ctx, b, dtype)
+            got = bits(given[0].where(*given[1:]))
+        np.testing.assert_array_equal(got, np.where(condition, a, b))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_integers_of_two_words_may_be_views(executor, rng, layout):
+    for left, right in [((3, 5, 9),) * 2, *BROADCASTS]:
+        a, b = (rng.integers(-9, 9, shape).astype("f4") for shape in (left, right))
+        with Context(executor) as ctx:
+            x, y = LAYOUTS[layout](ctx, a, I64), LAYOUTS[layout](ctx, b, I64)
+            np.testing.assert_array_equal(x.less(y).numpy(), a < b)
+            np.testing.assert_array_equal((x * y - x).abs().numpy(), abs(a * b - a))
 
 
 def test_where_chooses_among_nan_and_infinities(executor):
@@ -118,10 +138,10 @@ def test_where_makes_constants_of_numbers(executor):
 
 def test_what_cannot_be_compared_is_refused(full):
     with Context(full) as ctx:
-        x, ids, wide = ctx.zeros(3), ctx.zeros(3, dtype=I32), ctx.zeros(3, dtype=I64)
+        x, ids, wide = ctx.zeros(3), ctx.zeros(3, dtype=I32), ctx.zeros(3, dtype=F64)
         with pytest.raises(DTypeError, match=r"less: b is i32, needs f32, f16, bf16; cast it"):
             x.less(ids)
-        with pytest.raises(DTypeError, match=r"equal: a is i64, needs"):
+        with pytest.raises(DTypeError, match=r"equal: a is f64, needs"):
             wide.equal(wide)
         with pytest.raises(DTypeError, match=r"logical_and: a is f32, needs bool"):
             x.logical_and(x)

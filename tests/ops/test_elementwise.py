@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
-from wgpu_backend.dtypes import F16, F32, I8, I16, I32, U8, U16, U32
+from wgpu_backend.dtypes import F16, F32, I8, I16, I32, I64, U8, U16, U32, U64
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
 OPS = ("add", "sub", "mul", "div", "maximum", "minimum")
+INTEGERS = (I32, U32, I16, U16, I8, U8, I64, U64)
 SHAPES = [(), (1,), (3,), (33,), (257,), (3, 33), (2, 3, 5), (2, 3, 5, 7), (1, 1, 1, 1)]
 BROADCASTS = [
     ((3, 33), (33,)),
@@ -125,7 +126,7 @@ def test_integers_are_refused_where_results_are_none(full, name):
             x.scale(factor=2) if name == "scale" else getattr(x, name)(x)
 
 
-@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8], ids=str)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "maximum", "minimum"])
 def test_integers_stay_integers_and_wrap_as_in_numpy(executor, rng, name, dtype):
     info = np.iinfo(dtype.numpy)
@@ -140,7 +141,7 @@ def test_integers_stay_integers_and_wrap_as_in_numpy(executor, rng, name, dtype)
             np.testing.assert_array_equal(got.numpy(), op(a, b))
 
 
-@pytest.mark.parametrize("dtype", [I32, U32, I16, U16, I8, U8], ids=str)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_powers_of_integers_are_exact_modulo_their_range(executor, rng, dtype):
     info = np.iinfo(dtype.numpy)
     a = rng.integers(info.min, info.max, (99, 7), dtype.numpy, endpoint=True)

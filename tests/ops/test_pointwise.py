@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
-from wgpu_backend.dtypes import BF16, F16, F32, I8, I16, I32, Q8_0, U8, U16, U32
+from wgpu_backend.dtypes import BF16, F16, F32, I8, I16, I32, I64, Q8_0, U8, U16, U32, U64
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -160,7 +160,7 @@ def test_functions_refuse_integers(full, name):
         getattr(ctx.zeros(4, dtype=I32), name)()
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("dtype", [*INTEGERS, I64, U64], ids=str)
 @pytest.mark.parametrize("name", [*OF_INTEGERS, "clamp"])
 def test_functions_of_integers_wrap_as_in_numpy(executor, rng, name, dtype):
     info = np.iinfo(dtype.numpy)
@@ -171,6 +171,10 @@ def test_functions_of_integers_wrap_as_in_numpy(executor, rng, name, dtype):
         if name != "clamp":
             got = getattr(view, name)()
             np.testing.assert_array_equal(got.numpy(), OF_INTEGERS[name](x.T))
+            return
+        if dtype in (I64, U64):
+            with pytest.raises(DTypeError, match=f"clamp: x is {dtype}, needs"):
+                view.clamp(0, 1)
             return
         for low, high in [(-3, 70), (-np.inf, 2**40), (2, np.inf), (info.max, 2**33)]:
             got = view.clamp(low, high)

@@ -11,6 +11,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.elementwise.arithmetic import binary, in_registers
+from wgpu_backend.ops.elementwise.wide import WIDE, wide
 from wgpu_backend.ops.op import Replace, op
 
 
@@ -25,6 +26,8 @@ def unary(
     require_rank(name, "x", x, 0)
     require_dtype(name, "x", x, allowed)
     out = Spec.dense(x.spec.shape, result or x.spec.dtype)
+    if x.spec.dtype in WIDE:
+        return wide(name, x, x, out)
     params = {
         "size": out.size,
         "shape": pad_to_4d(out.shape, 1),

@@ -9,10 +9,11 @@ from wgpu_backend.dtypes import I8, I16, I32, U8, U16, U32, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
+from wgpu_backend.ops.elementwise.wide import WIDE, wide
 from wgpu_backend.ops.op import op
 
-INTEGERS = (I32, U32, I16, U16, I8, U8)  # which registers hold; of 64 bits none does
-NUMBERS = (*FLOATS, *INTEGERS)
+INTEGERS = (I32, U32, I16, U16, I8, U8)  # that registers hold
+NUMBERS = (*FLOATS, *INTEGERS, *WIDE)
 
 
 def binary(
@@ -46,6 +47,8 @@ def binary(
     require_rank(name, "b", b, 0)
     require_dtype(name, "b", b, FLOATS if mixed and a.spec.dtype in FLOATS else (a.spec.dtype,))
     out = Spec.dense(broadcast(name, a.spec, b.spec), result or a.spec.dtype)
+    if a.spec.dtype in WIDE:
+        return wide(name, a, b, out, choices)
     params = {
         "size": out.size,
         "shape": pad_to_4d(out.shape, 1),
@@ -83,6 +86,14 @@ def is_signed(dtype: DType) -> bool:
     return dtype in (I32, I16, I8)
 
 
+def float_or_whole(name: str, a: Node, b: Node, shader: str) -> Launch:
+    """Launch of an op that has a shader of its own for integers that registers hold."""
+    if a.spec.dtype not in INTEGERS:
+        return binary(name, a, b, NUMBERS)
+    launch = binary(name, a, b, NUMBERS, {"SIGNED": is_signed(a.spec.dtype)})
+    return replace(launch, shader=shader)
+
+
 def wraps(spec: Spec, shape: Shape) -> bool:
     """Whether a dense operand repeats whole in `shape`, four values at a time."""
     own = spec.shape
@@ -98,7 +109,7 @@ def add(a: Node, b: Node) -> Launch:
 
     Parameters
     ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast; or of one integer type of up to 32 bits
+    a, b : (...), f32, f16 or bf16, shapes that broadcast; or of one integer type
         One may be a number or an array, which takes the type of the other.
 
     Returns
@@ -142,10 +153,7 @@ def power(a: Node, b: Node) -> Launch:
     NaN, as in NumPy. With n = b · log2 |a| a result may be off by some (4 + 3 |n|) 2⁻²⁴ of
     itself; whole powers up to 15 are products.
     """
-    if a.spec.dtype in FLOATS:
-        return binary("power", a, b, NUMBERS)
-    launch = binary("power", a, b, NUMBERS, {"SIGNED": is_signed(a.spec.dtype)})
-    return replace(launch, shader="ops/power_whole")
+    return float_or_whole("power", a, b, "ops/power_whole")
 
 
 @op(trusted=True, constants=("a", "b"))

@@ -8,9 +8,10 @@ from wgpu_backend.dtypes import BOOL
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import INTEGERS, binary, is_signed
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
 
-WORDS = (*INTEGERS, BOOL)
+WORDS = (*INTEGERS, *WIDE, BOOL)
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -19,7 +20,7 @@ def bitwise_and(a: Node, b: Node) -> Launch:
 
     Parameters
     ----------
-    a, b : (...), both of one integer type of up to 32 bits, or bool; shapes that broadcast
+    a, b : (...), both of one integer type, or bool; shapes that broadcast
         One may be a number or an array, which takes the type of the other.
 
     Returns
@@ -54,7 +55,7 @@ def bitwise_not(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), an integer of up to 32 bits, or bool
+    x : (...), an integer, or bool
 
     Returns
     -------
@@ -72,7 +73,7 @@ def left_shift(a: Node, b: Node) -> Launch:
 
     Parameters
     ----------
-    a, b : (...), both of one integer type of up to 32 bits, shapes that broadcast
+    a, b : (...), both of one integer type, shapes that broadcast
         One may be a number or an array, which takes the type of the other.
 
     Returns
@@ -80,7 +81,7 @@ def left_shift(a: Node, b: Node) -> Launch:
     Tensor of the broadcast shape and the dtype of `a`; 0 where `b` is not below the number of bits,
     or negative, as in NumPy.
     """
-    return binary("left_shift", a, b, INTEGERS)
+    return binary("left_shift", a, b, (*INTEGERS, *WIDE))
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -90,4 +91,4 @@ def right_shift(a: Node, b: Node) -> Launch:
     Where `b` is not below the number of bits, or negative, it is 0, of negative numbers -1.
     """
     choices = {"SIGNED": is_signed(a.spec.dtype)}
-    return binary("right_shift", a, b, INTEGERS, choices)
+    return binary("right_shift", a, b, (*INTEGERS, *WIDE), choices)

@@ -9,6 +9,7 @@ from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_ran
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary, in_registers
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.rows.bits import PLAIN, moving
 
 COMPARED = (*NUMBERS, BOOL)
 
@@ -27,7 +28,7 @@ def equal(a: Node, b: Node) -> Launch:
     Parameters
     ----------
     a, b : (...), f32, f16 or bf16, shapes that broadcast; or both bool, or of one
-        integer type of up to 32 bits.
+        integer type.
         One may be a number or an array, which takes the type of the other.
 
     Returns
@@ -123,7 +124,7 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
     Parameters
     ----------
     condition : (...), bool
-    a, b : (...), f32, f16 or bf16; or both of one type: bool, or an integer of up to 32 bits
+    a, b : (...), f32, f16 or bf16; or both of one plain type
         Numbers and arrays take the type of the other; f32 or i32 if both are.
 
     Returns
@@ -139,17 +140,20 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
     """
     operands = {"condition": condition, "a": a, "b": b}
     allowed = (a.spec.dtype,) if a.spec.dtype not in FLOATS else FLOATS
-    types: dict[str, tuple[DType, ...]] = {"condition": (BOOL,), "a": COMPARED, "b": allowed}
+    types: dict[str, tuple[DType, ...]] = {"condition": (BOOL,), "a": PLAIN, "b": allowed}
     for name, node in operands.items():
         require_rank("where", name, node, 0)
         require_dtype("where", name, node, types[name])
     both = Spec.dense(broadcast("where", a.spec, b.spec), a.spec.dtype)
     out = Spec.dense(broadcast("where", condition.spec, both), a.spec.dtype)
     strides = {f"{n}_strides": broadcast_strides(x.spec, out.shape) for n, x in operands.items()}
+    whole = out.dtype.block_nbytes == 8
     return Launch(
         out,
         operands,
         threads=vec4s(out.size),
+        choices=moving(out.dtype, "a", "b") if whole else {},
+        shader="ops/where_bits" if whole else "",
         params={
             "size": out.size,
             "shape": pad_to_4d(out.shape, 1),

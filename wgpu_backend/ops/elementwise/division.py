@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.check import FLOATS
-from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary, is_signed
+from wgpu_backend.ops.elementwise.arithmetic import float_or_whole
 from wgpu_backend.ops.op import op
-
-
-def _divided(name: str, a: Node, b: Node, of_integers: str) -> Launch:
-    dtype: DType = a.spec.dtype
-    if dtype in FLOATS:
-        return binary(name, a, b, NUMBERS)
-    launch = binary(name, a, b, NUMBERS, {"SIGNED": is_signed(dtype)})
-    return replace(launch, shader=of_integers)
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -25,7 +13,7 @@ def floor_divide(a: Node, b: Node) -> Launch:
 
     Parameters
     ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast; or of one integer type of up to 32 bits
+    a, b : (...), f32, f16 or bf16, shapes that broadcast; or of one integer type
         One may be a number or an array, which takes the type of the other.
 
     Returns
@@ -34,7 +22,7 @@ def floor_divide(a: Node, b: Node) -> Launch:
     floats by zero infinite or NaN. Quotients of floats from 2²³ on may be off by 3 units in the
     last place.
     """
-    return _divided("floor_divide", a, b, "ops/floor_divide_whole")
+    return float_or_whole("floor_divide", a, b, "ops/floor_divide_whole")
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -44,4 +32,4 @@ def remainder(a: Node, b: Node) -> Launch:
     Of floats it is exact but for the one sum that moves it to the sign of `b`. Of integers by zero
     it is 0, of floats NaN; see `floor_divide`.
     """
-    return _divided("remainder", a, b, "ops/remainder_whole")
+    return float_or_whole("remainder", a, b, "ops/remainder_whole")

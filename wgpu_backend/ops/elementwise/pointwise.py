@@ -10,7 +10,8 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_number, vec4s
 from wgpu_backend.ops.elementwise.activation import unary
-from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, in_registers
+from wgpu_backend.ops.elementwise.arithmetic import INTEGERS, NUMBERS, in_registers
+from wgpu_backend.ops.elementwise.wide import WIDE, wide
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
 
@@ -21,12 +22,14 @@ def sqr(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or an integer of up to 32 bits
+    x : (...), f32, f16, bf16 or an integer
 
     Returns
     -------
     Like `x`, dense.
     """
+    if x.spec.dtype in WIDE:
+        return wide("mul", x, x, Spec.dense(x.spec.shape, x.spec.dtype))
     return unary("sqr", x, NUMBERS)
 
 
@@ -66,7 +69,7 @@ def neg(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or an integer of up to 32 bits
+    x : (...), f32, f16, bf16 or an integer
 
     Returns
     -------
@@ -96,7 +99,7 @@ def abs(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or an integer of up to 32 bits
+    x : (...), f32, f16, bf16 or an integer
 
     Returns
     -------
@@ -111,7 +114,7 @@ def sign(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or an integer of up to 32 bits
+    x : (...), f32, f16, bf16 or an integer
 
     Returns
     -------
@@ -188,7 +191,7 @@ def clamp(x: Node, low: float, high: float) -> Launch:
     DTypeError
         A bound for integers has a fraction.
     """
-    return clamped("clamp", x, low, high, NUMBERS)
+    return clamped("clamp", x, low, high, (*FLOATS, *INTEGERS))
 
 
 def clamped(name: str, x: Node, low: float, high: float, allowed: tuple[DType, ...]) -> Launch:

@@ -1,0 +1,6 @@
+// What is left of a quotient of 64 bits.
+// @import lib/numeric/wide_division
+
+fn buf_of(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    return wide_division(a, b).rest;
+}
