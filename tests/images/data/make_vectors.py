@@ -5,7 +5,8 @@
 
 Writes tokenizers.zip (files of tokenizers as published folders have them, and the ids that
 transformers makes of a dozen texts) and schedulers.npz (what diffusers' schedulers were given and
-made at each step, over a sixteenth of the values, and their configurations).
+made at each step, over a sixteenth of the values, and their configurations), and pictures.npz (the
+test picture, a mask, and what encoders are given of them).
 """
 
 import io
@@ -80,6 +81,27 @@ def schedulers(tiny: Path) -> None:
     (HERE / "schedulers.npz").write_bytes(made.getvalue())
 
 
+def pictures(tiny: Path) -> None:
+    paint = np.load(tiny / "sd15-inpaint/reference/reference.npz")
+    edit = np.load(tiny / "qwen-image-edit/reference/reference.npz")
+    config = json.loads((tiny / "qwen-image-edit/processor/processor_config.json").read_text())
+    processor = json.dumps(config["image_processor"]).encode()
+    made = io.BytesIO()
+    np.savez_compressed(
+        made,
+        picture=paint["picture"],
+        mask=paint["mask"],
+        encoder_input=paint["vae.test_picture.input"],
+        masked_input=paint["vae.encode.call0.input"],
+        mask_of_latents=paint["step0.unet.call0.sample"][:1, 4:5],
+        patches=edit["text_encoder.call0.pixel_values"],
+        grid=edit["text_encoder.call0.image_grid_thw"],
+        processor=np.frombuffer(processor, np.uint8),
+    )
+    (HERE / "pictures.npz").write_bytes(made.getvalue())
+
+
 if __name__ == "__main__":
     tokenizers(Path(sys.argv[1]))
     schedulers(Path(sys.argv[1]))
+    pictures(Path(sys.argv[1]))

@@ -1,0 +1,285 @@
+"""Pictures: read from files, brought to the size a network takes, and written with what made them.
+
+A picture here is Pillow's, in RGB; a mask is one of grey values. What a network takes are arrays
+in f32, channels before rows.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, PngImagePlugin
+
+from wgpu_backend.errors import OptionError
+
+F32s = NDArray[np.float32]
+Source = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any]
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+MAX_PIXELS = 1 << 26
+"""A picture with more is not read: it would take 200 MB and more."""
+_WHITE = (255, 255, 255)
+
+
+def load_picture(source: Source) -> Image.Image:
+    """Picture in RGB, upright, on white where it is transparent.
+
+    Parameters
+    ----------
+    source : path, bytes, Pillow's image, or array
+        Arrays are (height, width), with 1, 3 or 4 channels behind: u8, or floats from 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        There is no picture, it is damaged, or too large.
+    """
+    return _flat(_upright(source)).convert("RGB")
+
+
+def load_mask(source: Source) -> Image.Image:
+    """Mask in grey values, white where to paint; raises as `load_picture`."""
+    return _flat(_upright(source)).convert("L")
+
+
+def _upright(source: Source) -> Image.Image:
+    if isinstance(source, np.ndarray):
+        return _of_array(source)
+    if isinstance(source, Image.Image):
+        _require_size("picture", source.size)
+        return ImageOps.exif_transpose(source)
+    if isinstance(source, bytes):
+        return _decoded(f"picture of {len(source)} bytes", io.BytesIO(source))
+    try:
+        with Path(source).open("rb") as file:
+            return _decoded(os.fspath(source), file)
+    except OSError as error:
+        raise OptionError(f"{os.fspath(source)}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise OptionError(f"picture {os.fspath(source)[:80]!r}: {error}") from None
+
+
+def _decoded(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or bytes as one
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sizes, which are compared below
+            image = Image.open(file, formats=_FORMATS)
+        _require_size(name, image.size)
+        image.load()
+        return ImageOps.exif_transpose(image)
+    except OptionError:
+        raise
+    except Image.UnidentifiedImageError:
+        raise OptionError(f"{name}: no picture, needs {', '.join(_FORMATS)}") from None
+    except Image.DecompressionBombError:
+        raise OptionError(f"{name}: a huge picture, at most {MAX_PIXELS} pixels are read") from None
+    except Exception as error:  # decoders raise whatever a damaged file makes them do
+        raise OptionError(f"{name}: damaged picture: {str(error)[:120]}") from None
+
+
+def _require_size(name: str, size: tuple[int, int]) -> None:
+    width, height = size
+    if not 0 < width * height <= MAX_PIXELS:
+        raise OptionError(f"{name}: {width} x {height} pixels, needs 1 to {MAX_PIXELS}")
+
+
+def _of_array(values: NDArray[Any]) -> Image.Image:
+    channels = values.shape[2] if values.ndim == 3 else 1
+    if values.ndim not in (2, 3) or channels not in (1, 3, 4):
+        raise OptionError(
+            f"picture: an array of shape {values.shape}, needs height, width and 1, 3 or 4 channels"
+        )
+    _require_size("picture", (values.shape[1], values.shape[0]))
+    if values.dtype == np.bool:
+        values = values.astype(np.uint8) * 255
+    if values.dtype != np.uint8:
+        values = _bytes_of(values)
+    return Image.fromarray(values[:, :, 0] if values.ndim == 3 and channels == 1 else values)
+
+
+def _flat(image: Image.Image) -> Image.Image:
+    """Without transparency, and eight bits a channel."""
+    if image.mode.startswith("I;16") or image.mode == "I":
+        return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+    if not (image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info):
+        return image
+    image = image.convert("RGBA")
+    ground = Image.new("RGBA", image.size, (*_WHITE, 255))
+    return Image.alpha_composite(ground, image)
+
+
+def resized(picture: Image.Image, width: int, height: int, how: str = "stretch") -> Image.Image:
+    """Picture of another size, by Lanczos' filter.
+
+    Parameters
+    ----------
+    picture : Image
+    width, height : int
+    how : str
+        ``stretch`` changes its proportions; ``crop`` keeps its middle; ``fit`` keeps all of it, on
+        black.
+
+    Raises
+    ------
+    OptionError
+        There is no such way.
+    """
+    if how not in ("stretch", "crop", "fit"):
+        raise OptionError(f"resize is {how!r}, needs stretch, crop or fit")
+    if how == "stretch":
+        if picture.size == (width, height):
+            return picture
+        return picture.resize((width, height), Image.Resampling.LANCZOS)
+    wide = picture.width * height > picture.height * width
+    if wide == (how == "crop"):
+        inner = (max(picture.width * height // picture.height, 1), height)
+    else:
+        inner = (width, max(picture.height * width // picture.width, 1))
+    made = Image.new(picture.mode, (width, height))
+    scaled = picture.resize(inner, Image.Resampling.LANCZOS)
+    made.paste(scaled, (width // 2 - inner[0] // 2, height // 2 - inner[1] // 2))
+    return made
+
+
+def centre(picture: Image.Image, width: int, height: int) -> Image.Image:
+    """Middle of a picture, as it is."""
+    left, top = (picture.width - width) // 2, (picture.height - height) // 2
+    return picture.crop((left, top, left + width, top + height))
+
+
+def floored(size: tuple[int, int], multiple: int) -> tuple[int, int]:
+    """Width and height brought down to multiples.
+
+    Raises
+    ------
+    OptionError
+        One of them is smaller than a multiple.
+    """
+    width, height = (side - side % multiple for side in size)
+    if not width or not height:
+        raise OptionError(f"picture: {size[0]} x {size[1]} pixels, needs {multiple} a side")
+    return width, height
+
+
+def size_of_area(size: tuple[int, int], area: int, multiple: int) -> tuple[int, int]:
+    """Size with the same proportions and about this area, rounded to multiples: Qwen-Image-Edit."""
+    ratio = size[0] / size[1]
+    width = (area * ratio) ** 0.5
+    sides = (round(side / multiple) * multiple for side in (width, width / ratio))
+    width, height = (max(side, multiple) for side in sides)
+    return width, height
+
+
+def within_area(picture: Image.Image, area: int) -> Image.Image:
+    """The picture, made smaller where it has more pixels than that: FLUX.2."""
+    if picture.width * picture.height <= area:
+        return picture
+    scale = (area / (picture.width * picture.height)) ** 0.5
+    width, height = (max(int(side * scale), 1) for side in picture.size)
+    return resized(picture, width, height)
+
+
+def encoder_input(picture: Image.Image) -> F32s:
+    """What an autoencoder's encoder takes: (1, 3, height, width), from -1 to 1."""
+    values = np.asarray(picture.convert("RGB"), np.float32) / np.float32(255)
+    return np.ascontiguousarray((values * 2 - 1).transpose(2, 0, 1)[None])
+
+
+def mask_input(mask: Image.Image) -> F32s:
+    """Mask as numbers: (1, 1, height, width), 1 where it is at least half white, else 0."""
+    values = np.asarray(mask.convert("L"), np.float32) / np.float32(255)
+    return (values >= 0.5).astype(np.float32)[None, None]
+
+
+def mask_of_latents(mask: F32s, height: int, width: int) -> F32s:
+    """Mask in the size of latents: of each place the value nearest to its upper left."""
+    rows = np.arange(height) * mask.shape[2] // height
+    columns = np.arange(width) * mask.shape[3] // width
+    return mask[:, :, rows][:, :, :, columns]
+
+
+def picture_of(values: NDArray[Any]) -> Image.Image:
+    """Picture of an array.
+
+    Parameters
+    ----------
+    values : (height, width, 3), floats
+        From 0 to 1; what is beyond is cut.
+
+    Raises
+    ------
+    OptionError
+        The shape is another, or there are values that are no numbers.
+    """
+    if values.ndim != 3 or values.shape[2] != 3:
+        raise OptionError(f"picture: an array of shape {values.shape}, needs (height, width, 3)")
+    return Image.fromarray(_bytes_of(values))
+
+
+def _bytes_of(values: NDArray[Any]) -> NDArray[np.uint8]:
+    if values.dtype.kind != "f":
+        raise OptionError(f"picture: an array of {values.dtype}, needs uint8 or floats from 0 to 1")
+    bad = int(np.isnan(values).sum())
+    if bad:
+        raise OptionError(f"picture: {bad} of {values.size} values are no numbers")
+    return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
+
+
+def png_bytes(picture: Image.Image, made_by: Mapping[str, object] | None = None) -> bytes:
+    """PNG of a picture.
+
+    Parameters
+    ----------
+    picture : Image
+    made_by : Mapping, optional
+        What made it, such as ``prompt``, ``seed``, ``steps`` and ``model``: each a text of the
+        file under its name, None left out.
+    """
+    texts = PngImagePlugin.PngInfo()
+    for name, value in (made_by or {}).items():
+        if value is not None:
+            texts.add_itxt(name, str(value))
+    out = io.BytesIO()
+    picture.save(out, "PNG", pnginfo=texts)
+    return out.getvalue()
+
+
+def save_png(
+    picture: Image.Image,
+    path: str | os.PathLike[str],
+    made_by: Mapping[str, object] | None = None,
+) -> None:
+    """Write a PNG, whole or not at all.
+
+    Raises
+    ------
+    OptionError
+        The name ends otherwise, or the file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise OptionError(f"{path}: pictures are written as PNG, needs a name that ends in .png")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(png_bytes(picture, made_by))
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OptionError(f"{path}: {error.strerror or error}") from None
+
+
+def made_by(path: str | os.PathLike[str]) -> dict[str, str]:
+    """What made a PNG, as `save_png` wrote it; raises as `load_picture`."""
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            image.load()
+            texts = getattr(image, "text", {})
+    except (OSError, SyntaxError, ValueError) as error:
+        raise OptionError(f"{os.fspath(path)}: no PNG: {str(error)[:120]}") from None
+    return {name: str(text) for name, text in texts.items()}
