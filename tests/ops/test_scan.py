@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
-from wgpu_backend.dtypes import F32, I32, U8, U32
+from wgpu_backend.dtypes import BOOL, F32, I8, I32, I64, U16, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -62,8 +62,8 @@ def test_cumsum_refuses(full):
             ctx.zeros(3).cumsum(1)
         with pytest.raises(ShapeError, match="0 axes, needs 1 to 8"):
             ctx.zeros().cumsum()
-        with pytest.raises(DTypeError, match="cumsum: x is u8, needs"):
-            ctx.zeros(3, dtype=U8).cumsum()
+        with pytest.raises(DTypeError, match="cumsum: x is i64, needs"):
+            ctx.zeros(3, dtype=I64).cumsum()
         with pytest.raises(DTypeError, match="logcumsumexp: x is i32, needs"):
             ctx.zeros(3, dtype=I32).logcumsumexp()
 
@@ -139,3 +139,20 @@ def test_ends_of_integers_come_before_all(executor):
         assert whole.cummin(exclusive=True).tolist() == [high, 5, low]
         assert more.cummax(exclusive=True).tolist() == [0, 5 + 2**31, 5 + 2**31]
         assert more.cummin(exclusive=True).tolist() == [2**32 - 1, 5 + 2**31, 0]
+
+
+@pytest.mark.parametrize("dtype", [I8, U16, BOOL], ids=str)
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
+def test_scans_of_narrow_integers(gpu, rng, name, dtype):
+    x = rng.integers(0, 2 if dtype == BOOL else 127, (2, 1300))
+    with Context(gpu) as ctx:
+        found = getattr(ctx.from_numpy(x, dtype), name)()
+        wide = I32 if dtype == I8 else U32
+        assert found.dtype == (dtype if name in ("cummax", "cummin") else wide)
+        want = SCANS[name].accumulate(x, 1, dtype="i4" if dtype == I8 else "u4")
+        np.testing.assert_array_equal(found.numpy(), want)
+        first = getattr(ctx.from_numpy(x, dtype), name)(exclusive=True).numpy()[:, 0]
+    ends = (0, 1) if dtype == BOOL else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
+    np.testing.assert_array_equal(
+        first, {"cumsum": 0, "cumprod": 1, "cummax": ends[0], "cummin": ends[1]}[name]
+    )

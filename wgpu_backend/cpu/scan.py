@@ -26,7 +26,7 @@ def scan(
     """Running folds of blocks of each row."""
     join, whole = JOINS[kind], x.astype(KINDS[x.dtype.kind])
     y = np.empty_like(whole)
-    first = np.full((len(x), 1), _first(kind, whole.dtype), whole.dtype)
+    first = np.full((len(x), 1), _first(kind, x.dtype), whole.dtype)
     for block, start in enumerate(range(0, x.shape[1], BLOCK)):
         part = whole[:, start : start + BLOCK]
         before = first if block == 0 or carry is None else carry[:, block - 1 : block]
@@ -43,5 +43,7 @@ def _first(kind: str, dtype: np.dtype[Any]) -> float:
         return float(kind == "prod")
     if dtype.kind == "f":
         return np.inf if kind == "min" else -np.inf
+    if dtype.kind == "b":
+        return float(kind == "min")
     info = np.iinfo(dtype.name)
     return info.max if kind == "min" else info.min

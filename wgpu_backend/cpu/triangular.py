@@ -16,8 +16,8 @@ def tri(x: Array, kind: int) -> Array:
 @twin
 def band(x: Array, *, lowest: int, highest: int) -> Array:
     """Diagonals of each matrix."""
-    rows, cols = np.indices(x.shape[-2:])
-    side: Array = cols - rows
+    places: Array = np.indices(x.shape[-2:])
+    side = places[1] - places[0]
     return np.where((side >= lowest) & (side <= highest), x, np.zeros((), x.dtype))
 
 

@@ -49,7 +49,7 @@ from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import group_norm, norm, reduction, scan
 from wgpu_backend.ops.rope import position
 from wgpu_backend.ops.rope.options import POSITION_AXES, RopeOptions
-from wgpu_backend.ops.rows import indexing, scatter, taking, writing
+from wgpu_backend.ops.rows import accumulating, compacting, indexing, scatter, taking, writing
 from wgpu_backend.ops.sampling import sampling, searching, sorting
 from wgpu_backend.ops.shape import copying, moving, shaping, triangular
 
@@ -269,6 +269,10 @@ class Tensor(Operators):
     slice_update = Method(writing.slice_update)
     slice_update_dynamic = Method(scatter.slice_update_dynamic)
     put_along_axis = Method(scatter.put_along_axis)
+    fold_at = Method(accumulating.fold_at)
+    fold_along_axis = Method(accumulating.fold_along_axis)
+    count_true = Method(compacting.count_true)
+    compact = Method(compacting.compact)
     scatter = Method(scatter.scatter)
     roll = Method(moving.roll)
     tile = Method(moving.tile)

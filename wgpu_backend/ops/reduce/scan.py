@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 
-from wgpu_backend.dtypes import I32, U32, DType
+import numpy as np
+
+from wgpu_backend.dtypes import BOOL, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import REDUCTIONS, number_of, reduce
+from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, number_of, reduce
 from wgpu_backend.ops.rows.bits import bits_of
 from wgpu_backend.ops.shape.copying import cast, flip
 from wgpu_backend.ops.shape.shapes import reshaped, swapped
 
 BLOCK = 1024  # values folded at one go; the shaders have the same number
 MOST_AXES = 8
-TYPES = (*FLOATS, I32, U32)
 # What comes before all values, for floats.
 FIRST = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "logaddexp": -math.inf}
 
@@ -35,7 +36,7 @@ def scan(
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, i32 or u32
+    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
     carry : (rows, blocks), f32, i32 or u32, or None
         Each row folded up to the end of each block of 1,024 values; None where a row is one block.
     kind : str
@@ -45,7 +46,7 @@ def scan(
 
     Returns
     -------
-    (rows, cols), f32; i32 or u32 where `x` is.
+    (rows, cols), f32 of floats, i32 of signed integers, u32 of others.
     """
     rows, cols = x.spec.shape
     blocks = blocks_of(cols)
@@ -63,19 +64,22 @@ def scan(
         choices={
             "CARRIED": carry is not None,
             "EXCLUSIVE": exclusive,
-            "FIRST": f"{_first(kind, number)}u",
+            "FIRST": f"{_first(kind, x.spec.dtype)}u",
             **REDUCTIONS[kind, number],
         },
         work=2 * x.spec.nbytes,
     )
 
 
-def _first(kind: str, number: DType) -> int:
+def _first(kind: str, dtype: DType) -> int:
     """Bits of what comes before all values."""
-    if number not in (I32, U32) or kind in ("sum", "prod"):
-        return bits_of(FIRST[kind], number)
-    lowest = kind == "max"
-    return 2**31 - (not lowest) if number == I32 else 0 if lowest else 2**32 - 1
+    if dtype in FLOATS or kind in ("sum", "prod"):
+        return bits_of(FIRST[kind], number_of(dtype))
+    if dtype == BOOL:
+        return int(kind == "min")
+    assert dtype.numpy is not None
+    ends = np.iinfo(dtype.numpy.name)
+    return int(ends.max if kind == "min" else ends.min) % 2**32
 
 
 def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
@@ -83,7 +87,7 @@ def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, i32 or u32
+    x : (...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
     axis : int
         Another than the last one costs a copy, and the result is a view.
     reverse : bool
@@ -93,8 +97,8 @@ def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 
     Returns
     -------
-    Tensor of the shape of `x`, f32; i32 or u32, modulo 2³², where `x` is. NaN and infinities reach
-    all that follows, as in NumPy.
+    Tensor of the shape of `x`, f32; of signed integers i32, of others u32, modulo 2³². NaN and
+    infinities reach all that follows, as in NumPy.
 
     Raises
     ------
@@ -172,7 +176,7 @@ def logcumsumexp(
 
 def _scanned(name: str, kind: str, x: Node, axis: int, reverse: bool, exclusive: bool) -> Node:
     require_rank(name, "x", x, 1, MOST_AXES)
-    require_dtype(name, "x", x, TYPES)
+    require_dtype(name, "x", x, NUMBERS)
     axis = x.spec.axis(axis, name)
     turned = swapped(x, axis)
     if reverse:
