@@ -93,6 +93,22 @@ def test_neighbours_are_those_of_the_type(gpu, rng, dtype):
     np.testing.assert_array_equal(got[shown], want[shown])
 
 
+def test_operators_of_integers_are_those_of_python(executor):
+    with Context(executor) as ctx:
+        x = ctx.from_ints([-7, 6, 5])
+        assert (x & 3).tolist() == [1, 2, 1]
+        assert (8 | x ^ 1).tolist() == [-8 | 8, 15, 12]
+        assert (~x).tolist() == [6, -7, -6]
+        assert (x << 2 >> 1).tolist() == [-14, 12, 10]
+        assert (1 << ctx.from_ints([0, 5, 31])).tolist() == [1, 32, -(2**31)]
+        assert (-100 >> abs(x)).tolist() == [-1, -2, -4]
+        assert (x // 4).tolist() == [-2, 1, 1]
+        assert (x % 4).tolist() == [1, 2, 1]
+        assert (20 // x).tolist() == [-3, 3, 4]
+        assert (20 % x).tolist() == [-1, 2, 0]
+        assert (~(x > 5) & (x > 0)).tolist() == [False, False, True]
+
+
 def test_other_types_are_refused(full):
     with Context(full) as ctx:
         x, ids = ctx.zeros(3), ctx.zeros(3, dtype=I32)

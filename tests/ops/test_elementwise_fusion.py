@@ -75,6 +75,27 @@ def test_logarithms_powers_and_extremes_join(fusing, rng, monkeypatch):
     check(fusing, build, monkeypatch, ["chain"])
 
 
+def test_functions_that_are_told_a_number_join_with_theirs(fusing, rng, monkeypatch):
+    x, y = (rng.standard_normal((9, 8)).astype(np.float32) for _ in "xy")
+
+    def build(context):
+        a, b = context.from_numpy(x), context.from_numpy(y)
+        return [(a.elu(0.5) + b.elu(1.5)).softshrink(0.1).remainder(b).floor().nextafter(a)]
+
+    check(fusing, build, monkeypatch, ["chain"])
+
+
+def test_integers_and_truth_values_join_no_chain(fusing, rng, monkeypatch):
+    x, ids = rng.standard_normal(33).astype(np.float32), rng.integers(1, 9, 33)
+
+    def build(context):
+        a, n = context.from_numpy(x), context.from_numpy(ids)
+        return [a.tan().isnan().logical_not(), (n * n).power(n) % 7]
+
+    ops = ["tan", "isnan", "logical_not", "mul", "power", "remainder"]
+    check(fusing, build, monkeypatch, ops)
+
+
 def test_f16_operands_are_read_as_they_are(fusing, rng, monkeypatch):
     x, y = rng.standard_normal((9, 8)), rng.standard_normal((9, 8)).astype(np.float16)
 

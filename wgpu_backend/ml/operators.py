@@ -15,7 +15,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ml.host_view import HostView
 from wgpu_backend.ops.check import FLOATS, shown
 from wgpu_backend.ops.constants import is_numbers
-from wgpu_backend.ops.elementwise import arithmetic, comparison, pointwise
+from wgpu_backend.ops.elementwise import arithmetic, bitwise, comparison, division, pointwise
 from wgpu_backend.ops.linear import products
 
 Operand = Any  # Tensor, number or array-like; ops refuse the rest by name
@@ -62,6 +62,30 @@ class Operators(HostView):
     def __rtruediv__(self, other: Operand) -> Self:
         return self._made(arithmetic.div, other, self)
 
+    def __floordiv__(self, other: Operand) -> Self:
+        return self._made(division.floor_divide, self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Self:
+        return self._made(division.floor_divide, other, self)
+
+    def __mod__(self, other: Operand) -> Self:
+        return self._made(division.remainder, self, other)
+
+    def __rmod__(self, other: Operand) -> Self:
+        return self._made(division.remainder, other, self)
+
+    def __lshift__(self, other: Operand) -> Self:
+        return self._made(bitwise.left_shift, self, other)
+
+    def __rlshift__(self, other: Operand) -> Self:
+        return self._made(bitwise.left_shift, other, self)
+
+    def __rshift__(self, other: Operand) -> Self:
+        return self._made(bitwise.right_shift, self, other)
+
+    def __rrshift__(self, other: Operand) -> Self:
+        return self._made(bitwise.right_shift, other, self)
+
     def __pow__(self, other: Operand) -> Self:
         return self._made(arithmetic.power, self, other)
 
@@ -91,16 +115,16 @@ class Operators(HostView):
         return cast("Self", pointwise.abs(self))
 
     def __invert__(self) -> Self:
-        return cast("Self", comparison.logical_not(self))
+        return cast("Self", bitwise.bitwise_not(self))
 
     def __and__(self, other: Operand) -> Self:
-        return self._made(comparison.logical_and, self, other)
+        return self._made(bitwise.bitwise_and, self, other)
 
     def __or__(self, other: Operand) -> Self:
-        return self._made(comparison.logical_or, self, other)
+        return self._made(bitwise.bitwise_or, self, other)
 
     def __xor__(self, other: Operand) -> Self:
-        return self._made(comparison.logical_xor, self, other)
+        return self._made(bitwise.bitwise_xor, self, other)
 
     __rand__ = __and__
     __ror__ = __or__

@@ -20,7 +20,7 @@ fn wide_product(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let other = vec2<u32>(b.x & 0xffffu, b.x >> 16u);
     let first = half.y * other.x;
     let second = half.x * other.y;
-    let middle = (half.x * other.x >> 16u) + (first & 0xffffu) + (second & 0xffffu);
+    let middle = ((half.x * other.x) >> 16u) + (first & 0xffffu) + (second & 0xffffu);
     let high = half.y * other.y + (first >> 16u) + (second >> 16u) + (middle >> 16u);
     return vec2<u32>(a.x * b.x, high + a.x * b.y + a.y * b.x);
 }
