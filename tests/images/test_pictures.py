@@ -154,7 +154,13 @@ def test_patches_are_those_of_transformers():
 
 @pytest.mark.parametrize(
     ("size", "grid"),
-    [((300, 200), (14, 22)), ((33, 257), (18, 2)), ((10, 10), (4, 4)), ((2000, 2000), (70, 70))],
+    [
+        ((300, 200), (14, 22)),
+        ((33, 257), (18, 2)),
+        ((10, 10), (4, 4)),
+        ((2, 300), (50, 2)),
+        ((2000, 2000), (70, 70)),
+    ],
 )
 def test_patches_of_any_size_are_blocks_of_two(rng, size, grid):
     made, (frames, rows, columns) = vision_patches(noise(rng, *size), Settings("c", {"size": {

@@ -147,9 +147,18 @@ def test_a_plan_can_be_run_again(rng):
     np.testing.assert_array_equal(run(), run())
 
 
-@pytest.mark.parametrize(("steps", "strength", "first"), [(3, 0.7, 1), (50, 0.8, 10), (4, 1.0, 0)])
-def test_strength_says_where_image_to_image_begins(steps, strength, first):
-    assert first_step(steps, strength) == first
+@pytest.mark.parametrize(
+    ("steps", "strength", "whole", "first"),
+    [
+        (3, 0.7, True, 1),
+        (3, 0.7, False, 0),
+        (50, 0.8, True, 10),
+        (50, 0.8, False, 10),
+        (4, 1, True, 0),
+    ],
+)
+def test_strength_says_where_image_to_image_begins(steps, strength, whole, first):
+    assert first_step(steps, strength, whole=whole) == first
 
 
 def test_shifts_for_known_sizes():

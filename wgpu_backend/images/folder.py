@@ -31,6 +31,9 @@ from wgpu_backend.folders.weights import Weights
 INDEX = "model_index.json"
 T = TypeVar("T")
 _STEMS = ("diffusion_pytorch_model", "model")
+_SETTINGS = (
+    "config.json", "scheduler_config.json", "preprocessor_config.json", "processor_config.json",
+)  # fmt: skip
 _INTEGERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
 _SHOWN = 3  # names in a message
 
@@ -65,7 +68,7 @@ class Component:
 
     @property
     def settings(self) -> Settings:
-        """Keys of config.json, or of scheduler_config.json.
+        """Keys of config.json, or of what a scheduler or processor has in its place.
 
         Raises
         ------
@@ -73,9 +76,10 @@ class Component:
             There is no such file, or it is no JSON.
         """
         if self._settings is None:
-            names = ("config.json", "scheduler_config.json", "preprocessor_config.json")
-            path = next((self.folder / n for n in names if (self.folder / n).exists()), None)
-            path = path or self.folder / names[0]
+            path = next(
+                (self.folder / name for name in _SETTINGS if (self.folder / name).exists()),
+                self.folder / _SETTINGS[0],
+            )
             self._settings = Settings(str(path), read_json(path))
         return self._settings
 

@@ -98,11 +98,11 @@ def _bounds(settings: Settings) -> tuple[int, int]:
 def _size(size: tuple[int, int], multiple: int, fewest: int, most: int) -> tuple[int, int]:
     """Multiples of a patch nearest to the size, with pixels within bounds."""
     pixels = size[0] * size[1]
-    near = [max(round(side / multiple) * multiple, multiple) for side in size]
+    near = [round(side / multiple) * multiple for side in size]  # 0 counts as too few
     if near[0] * near[1] > most:
         scale = math.sqrt(most / pixels)
-        near = [max(math.floor(side * scale / multiple) * multiple, multiple) for side in size]
+        near = [math.floor(side * scale / multiple) * multiple for side in size]
     elif near[0] * near[1] < fewest:
         scale = math.sqrt(fewest / pixels)
         near = [math.ceil(side * scale / multiple) * multiple for side in size]
-    return near[0], near[1]
+    return max(near[0], multiple), max(near[1], multiple)

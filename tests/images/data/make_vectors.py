@@ -1,7 +1,7 @@
 """What tests of tokenizers and schedulers compare with, out of tiny pipelines.
 
-    ../shared/tools/tiny_pipelines.py make NAME TINY/NAME      for every name that it lists
-    python -m tests.images.data.make_vectors TINY
+    python -m tests.images.tiny PYTHON
+    python -m tests.images.data.make_vectors build/tiny
 
 Writes tokenizers.zip (files of tokenizers as published folders have them, and the ids that
 transformers makes of a dozen texts) and schedulers.npz (what diffusers' schedulers were given and

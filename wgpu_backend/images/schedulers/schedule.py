@@ -167,20 +167,30 @@ class Schedule:
         return made[0]
 
 
-def first_step(steps: int, strength: float) -> int:
-    """Step with which image to image begins: the last ``floor(steps · strength)`` are made.
+def first_step(steps: int, strength: float, *, whole: bool = True) -> int:
+    """Step with which image to image begins, so that about ``steps · strength`` are made.
+
+    Parameters
+    ----------
+    steps : int
+    strength : float
+        How much of the picture is made anew, from 0 to 1.
+    whole : bool
+        Make ``floor(steps · strength)`` steps, as Stable Diffusion 1 and XL; otherwise one more
+        where that is no whole number, as pipelines of flow matching do.
 
     Raises
     ------
     OptionError
         No step would be left, or strength is not within 0 and 1.
     """
-    made = min(int(steps * strength), steps)
-    if not 0.0 <= strength <= 1.0 or made < 1:
+    made = min(steps * strength, steps)
+    first = steps - int(made) if whole else int(steps - made)
+    if not 0.0 <= strength <= 1.0 or first >= steps:
         raise OptionError(
             f"strength is {strength} of {steps} steps, needs at least {1 / steps:.3g} and at most 1"
         )
-    return steps - made
+    return first
 
 
 def _sum(row: Floats, terms: Sequence[Tensor]) -> Tensor:
