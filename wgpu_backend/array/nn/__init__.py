@@ -10,6 +10,7 @@ from wgpu_backend.array.nn.activations import (
     Sigmoid,
     SiLU,
     Tanh,
+    activation,
     gelu,
     gelu_approx,
     gelu_fast_approx,
@@ -24,11 +25,14 @@ from wgpu_backend.array.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTransp
 from wgpu_backend.array.nn.linear import Embedding, Linear
 from wgpu_backend.array.nn.module import Module, Slot
 from wgpu_backend.array.nn.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from wgpu_backend.array.nn.pictures import Upsample, resized, timestep_embedding
+from wgpu_backend.array.nn.published import NETWORKS, published
 
 __all__ = [
-    "GELU", "BatchNorm", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Dropout", "Dropout2d",
-    "Dropout3d", "Embedding", "GroupNorm", "Identity", "InstanceNorm", "LayerNorm", "Linear",
-    "Module", "MultiHeadAttention", "RMSNorm", "ReLU", "RoPE", "Sequential", "SiLU", "Sigmoid",
-    "Slot", "Tanh", "attend", "gelu", "gelu_approx", "gelu_fast_approx", "relu", "rotated",
-    "sigmoid", "silu", "tanh",
+    "GELU", "NETWORKS", "BatchNorm", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Dropout",
+    "Dropout2d", "Dropout3d", "Embedding", "GroupNorm", "Identity", "InstanceNorm", "LayerNorm",
+    "Linear", "Module", "MultiHeadAttention", "RMSNorm", "ReLU", "RoPE", "Sequential", "SiLU",
+    "Sigmoid", "Slot", "Tanh", "Upsample", "activation", "attend", "gelu", "gelu_approx",
+    "gelu_fast_approx", "published", "relu", "resized", "rotated", "sigmoid", "silu", "tanh",
+    "timestep_embedding",
 ]  # fmt: skip

@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from wgpu_backend.array.elementwise import Unary, of_floats
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.errors import OptionError
-from wgpu_backend.ops.elementwise import activation
+from wgpu_backend.ops.elementwise import activation as ops
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-relu = of_floats(activation.relu, "relu", "Positive values; 0 for others.")
-sigmoid = of_floats(activation.sigmoid, "sigmoid", "``1 / (1 + exp(-x))``.")
-silu = of_floats(activation.silu, "silu", "``x · sigmoid(x)``.")
-tanh = of_floats(activation.tanh, "tanh", "Hyperbolic tangent.")
-gelu = of_floats(
-    activation.gelu_erf, "gelu", "``x · Φ(x)``, exactly (Hendrycks & Gimpel 2016, eq. 1)."
-)
-gelu_approx = of_floats(activation.gelu, "gelu_approx", "`gelu` by a hyperbolic tangent.")
+relu = of_floats(ops.relu, "relu", "Positive values; 0 for others.")
+sigmoid = of_floats(ops.sigmoid, "sigmoid", "``1 / (1 + exp(-x))``.")
+silu = of_floats(ops.silu, "silu", "``x · sigmoid(x)``.")
+tanh = of_floats(ops.tanh, "tanh", "Hyperbolic tangent.")
+gelu = of_floats(ops.gelu_erf, "gelu", "``x · Φ(x)``, exactly (Hendrycks & Gimpel 2016, eq. 1).")
+gelu_approx = of_floats(ops.gelu, "gelu_approx", "`gelu` by a hyperbolic tangent.")
 gelu_fast_approx = of_floats(
-    activation.quick_gelu, "gelu_fast_approx", "`gelu` by a sigmoid: ``x · sigmoid(1.702 x)``."
+    ops.quick_gelu, "gelu_fast_approx", "`gelu` by a sigmoid: ``x · sigmoid(1.702 x)``."
 )
 
 
@@ -85,7 +83,7 @@ class GELU(Module):
         return self._function(x)
 
 
-def by_name(name: str) -> Unary:
+def activation(name: str) -> Unary:
     """Activation that configurations of transformers and diffusers call so.
 
     Raises

@@ -1,0 +1,1 @@
+"""Networks of picture pipelines, on arrays; parts have the names that published files give them."""
