@@ -91,7 +91,7 @@ def test_steps_are_those_of_diffusers(tiny, name):
     for count, i in enumerate(schedule.steps):
         sample, output, noise, made = (
             pipeline.arrays.get(f"step{count}.scheduler.{part}")
-            for part in ("sample", "model_output", "noise", "prevsample")
+            for part in ("sample", "model_output", "noise", "prev_sample")
         )
         assert nmse(schedule.step(output, i, sample, noise), made) <= LIMIT
 
