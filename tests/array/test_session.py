@@ -114,7 +114,7 @@ def test_what_is_no_array_is_one_line(session):
         wx.ones(2).item()
     with pytest.raises(ShapeError, match="any"):
         bool(wx.ones(2))
-    with pytest.raises(DTypeError, match="float|needs"):
+    with pytest.raises(DTypeError, match=r"float|needs"):
         wx.array(["a"])
     with pytest.raises(DTypeError, match="300"):
         wx.array(300, dtype=wx.uint8)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from wgpu_backend.array.core import Core, constant, node_of, wrap
-from wgpu_backend.array.lifting import broadcast_of, converted, flat, over_axes, written
+from wgpu_backend.array.lifting import MOST_AXES, broadcast_of, converted, flat, over_axes, written
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import Scalar
 from wgpu_backend.dtypes import BOOL, I32
@@ -26,7 +26,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, dense_strides
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison
-from wgpu_backend.ops.rows import scatter, taking
+from wgpu_backend.ops.rows import scatter, taking, writing
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import expanded, viewed
 
@@ -67,6 +67,9 @@ def updated(x: Array, index: Any, values: Any) -> Array:
         whole = reshaped(truth, (*truth.spec.shape, *missing))
         return wrap(over_axes(comparison.where, "setitem", whole, given, node))
     places = parse(node.spec.shape, index, x.session)
+    ranges = _forwards(places)
+    if ranges and len(node.spec.shape) <= MOST_AXES:
+        return wrap(_sliced(node, places, ranges, _values(values, node, x.session)))
     ids, shape = _flat_ids(node.spec.shape, places, x.session)
     given = written(_fitting(_values(values, node, x.session), shape), shape)
     if not math.prod(shape):
@@ -74,6 +77,29 @@ def updated(x: Array, index: Any, values: Any) -> Array:
     dst = reshaped(written(node, node.spec.shape), (node.spec.size,))
     made = scatter.put_along_axis(dst, flat(ids), flat(given), 0)
     return wrap(reshaped(made, node.spec.shape))
+
+
+def _forwards(places: Sequence[Place]) -> list[tuple[int, int, int]]:
+    """First value, number and step along each axis, where all are ranges of positive step."""
+    own = [p for p in places if not (isinstance(p, Range) and p.axis is None)]
+    if any(isinstance(p, Ids) or (isinstance(p, Range) and p.step < 0) for p in own):
+        return []
+    return [_span(p) for p in own]
+
+
+def _sliced(
+    node: Node, places: Sequence[Place], ranges: Sequence[tuple[int, int, int]], values: Node
+) -> Node:
+    """A node with other values in a slice."""
+    shape = tuple(p.count for p in places if isinstance(p, Range))
+    window = tuple(count for _, count, _ in ranges)
+    if not math.prod(window):
+        _fitting(values, shape)
+        return node
+    update = reshaped(_fitting(values, shape), window)
+    starts, steps = [r[0] for r in ranges], [r[2] for r in ranges]
+    stops = [start + (count - 1) * step + 1 for start, count, step in ranges]
+    return writing.slice_update(node, update, starts, stops, steps)
 
 
 @dataclass(frozen=True, slots=True)
