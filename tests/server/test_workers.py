@@ -12,7 +12,7 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from starlette.testclient import TestClient
 
 from tests.builders import tiny_model
-from wgpu_backend.errors import DeviceLost
+from wgpu_backend.errors import DeviceLost, WorkerLost
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
@@ -128,3 +128,18 @@ def test_where_no_device_is_left_clients_are_to_come_again(tmp_path, monkeypatch
         refused = served.ask()
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert "no device is left: cpu was lost 3 times" in refused.json()["error"]
+
+
+def test_slots_of_a_worker_that_is_just_going_are_none(tmp_path, monkeypatch):
+    served = Served(tmp_path, monkeypatch, ("one",))
+    with served.client:
+        assert served.ask(stream=False).status_code == 200
+        [loaded] = served.state.pool.loaded()
+
+        def status():
+            raise WorkerLost("one: its worker process ended")
+
+        monkeypatch.setattr(loaded.engine, "status", status)
+        for path in ("/slots", "/metrics"):
+            assert served.client.get(path).status_code == 200
+        assert served.client.get("/slots").json() == []

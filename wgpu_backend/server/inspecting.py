@@ -14,6 +14,7 @@ from wgpu_backend.server import forms
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
+from wgpu_backend.server.metrics import status_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
@@ -88,8 +89,9 @@ def _running(each: Loaded) -> dict[str, Any]:
         "load_seconds": each.load_seconds,
         "seconds_left": each.seconds_left,
     }
-    if each.engine is not None:
-        found["engine"] = asdict(each.engine.status())
+    status = status_of(each)
+    if status is not None:
+        found["engine"] = asdict(status)
     return found
 
 

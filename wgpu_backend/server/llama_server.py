@@ -16,6 +16,7 @@ from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.llama_prompts import token_of
+from wgpu_backend.server.metrics import status_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
@@ -149,9 +150,8 @@ def _properties(loaded: Loaded, version: str) -> dict[str, Any]:
 def _slots(state: State, query: dict[str, str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for loaded in state.pool.loaded():
-        if loaded.engine is None:
-            continue
-        for slot in loaded.engine.status().slots:
+        status = status_of(loaded)
+        for slot in () if status is None else status.slots:
             known: dict[str, Any] = {"id": len(found), "model": str(loaded.stored.entry.name)}
             known |= {"n_ctx": loaded.model.num_ctx, "is_processing": slot is not None}
             if slot is not None:

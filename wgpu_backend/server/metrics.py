@@ -25,7 +25,7 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     rows: dict[str, list[str]] = {}
     sums: dict[str, int] = {}
     for each in loaded:
-        status = _status(each)
+        status = status_of(each)
         if status is None:
             continue
         label = f'{{model="{each.stored.entry.name}"}}'
@@ -49,7 +49,7 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _status(loaded: Loaded) -> EngineStatus | None:
+def status_of(loaded: Loaded) -> EngineStatus | None:
     """What a model does; None where it makes no text, or is just going."""
     try:
         return None if loaded.engine is None else loaded.engine.status()
