@@ -33,6 +33,11 @@ def numbers(rng, count=3000):
     return np.concatenate([SPECIAL, any_bits, *sizes])
 
 
+def normal(x):
+    """Without numbers so small that devices may take them as zero."""
+    return np.where(np.abs(x) < np.float32(2.0**-126), np.float32(0), x)
+
+
 def assert_close(got, want, units):
     """Equal, or so many units apart; what is below normal numbers may be taken as zero."""
     with np.errstate(all="ignore"):
@@ -52,6 +57,7 @@ def computed(executor, name, *operands):
         return getattr(first, name)(*others).numpy()
 
 
+@pytest.mark.second_driver
 @pytest.mark.parametrize("name", UNITS)
 def test_a_function_is_within_some_units_of_numpy(gpu, rng, name):
     x = numbers(rng)
@@ -61,6 +67,7 @@ def test_a_function_is_within_some_units_of_numpy(gpu, rng, name):
         with np.errstate(all="ignore"):
             near = (x * rng.uniform(0.5, 2, x.size)).astype("f4")
         operands = [np.concatenate([a, x, x]), np.concatenate([b, rng.permutation(x), near])]
+    operands = [normal(v) for v in operands]
     with np.errstate(all="ignore"):
         want = twin_of(name)(*(v.astype("f8") for v in operands))
     assert_close(computed(gpu, name, *operands), want, UNITS[name] + DIVISION)
