@@ -2,6 +2,7 @@
 // @import formats/store/f32 as y
 // @import lib/index/grid
 // @import lib/rope/sine
+// @import lib/random/threefry
 
 const WG: u32 = 64u;
 
@@ -9,35 +10,10 @@ struct Params { size: u32, key_low: u32, key_high: u32, loc: f32, scale: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-fn rotated(word: u32, turn: u32) -> u32 {
-    return (word << turn) | (word >> (32u - turn));
-}
-
-fn mixed(state: vec2<u32>, turns: vec4<u32>) -> vec2<u32> {
-    var s = state;
-    // @unroll
-    for (var i = 0u; i < 4u; i++) {
-        s.x += s.y;
-        s.y = rotated(s.y, turns[i]) ^ s.x;
-    }
-    return s;
-}
-
-fn threefry(counter: u32) -> vec2<u32> {
-    let key = vec3<u32>(params.key_low, params.key_high, params.key_low ^ params.key_high ^ 0x1bd11bdau);
-    let even = vec4<u32>(13u, 15u, 26u, 6u);
-    let odd = vec4<u32>(17u, 29u, 16u, 24u);
-    var s = vec2<u32>(counter, 0u) + key.xy;
-    s = mixed(s, even) + key.yz + vec2<u32>(0u, 1u);
-    s = mixed(s, odd) + key.zx + vec2<u32>(0u, 2u);
-    s = mixed(s, even) + key.xy + vec2<u32>(0u, 3u);
-    s = mixed(s, odd) + key.yz + vec2<u32>(0u, 4u);
-    return mixed(s, even) + key.zx + vec2<u32>(0u, 5u);
-}
-
 // 24 bits each; the first never zero, so its logarithm is finite.
 fn pair(counter: u32) -> vec2<f32> {
-    let bits = threefry(counter) >> vec2<u32>(8u);
+    let key = vec2<u32>(params.key_low, params.key_high);
+    let bits = threefry(key, vec2<u32>(counter, 0u)) >> vec2<u32>(8u);
     let u = f32(bits.x) * 5.9604645e-8 + 2.9802322e-8;
     let angle = f32(bits.y) * 5.9604645e-8 * 6.2831855;
     let turned = sine(vec4<f32>(angle), 0u).x;

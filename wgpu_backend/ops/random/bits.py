@@ -1,0 +1,86 @@
+"""Random bits of a key: random_bits, random_split; and key_words, what a seed makes a key of.
+
+Bits come from Threefry-2x32 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3")
+with 20 rounds, in the order that MLX has them, so equal keys give equal bits there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wgpu_backend.dtypes import U8, U16, U32
+from wgpu_backend.errors import OptionError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec, extents
+from wgpu_backend.ops.check import ceil_div, require, require_dtype
+from wgpu_backend.ops.op import op
+
+WIDTHS = {1: U8, 2: U16, 4: U32}
+
+
+def key_words(seed: int) -> tuple[int, int]:
+    """Two words of u32 that are the key of a seed: the high one first.
+
+    Parameters
+    ----------
+    seed : int
+        Its lowest 64 bits count.
+    """
+    return seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF
+
+
+def require_key(name: str, key: Node) -> None:
+    """Raise unless an operand is a key."""
+    require_dtype(name, "key", key, (U32,))
+    require(
+        key.spec.shape == (2,),
+        ShapeError,
+        f"{name}: key is {key.spec.shape}, needs (2,); random_split makes several of one",
+    )
+
+
+@op(dense=("key",), trusted=True)
+def random_bits(key: Node, shape: Sequence[int], width: int = 4) -> Launch:
+    """Random bits.
+
+    Parameters
+    ----------
+    key : (2,), u32
+    shape : sequence of int
+    width : int
+        Bytes of a value: 1, 2 or 4.
+
+    Returns
+    -------
+    Tensor of that shape, u8, u16 or u32.
+
+    Raises
+    ------
+    ShapeError
+        `key` has another shape.
+    OptionError
+        There is no such width.
+    """
+    require_key("random_bits", key)
+    require(
+        width in WIDTHS, OptionError, f"random_bits: width is {width}, needs one of {list(WIDTHS)}"
+    )
+    out = Spec.dense(extents("random_bits: shape", shape), WIDTHS[width])
+    words = ceil_div(out.nbytes, 4)
+    return Launch(out, {"key": key}, threads=words, params={"words": words}, work=16 * words)
+
+
+def random_split(key: Node, num: int = 2) -> Node:
+    """Keys of which each gives other bits than the others, and than the one they are made of.
+
+    Parameters
+    ----------
+    key : (2,), u32
+    num : int
+
+    Returns
+    -------
+    (num, 2), u32.
+    """
+    require_key("random_split", key)
+    return random_bits(key, (num, 2))

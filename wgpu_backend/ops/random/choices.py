@@ -1,0 +1,129 @@
+"""Random choices: random_bernoulli, random_categorical, random_permutation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import OptionError, ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Spec, broadcast_strides, extents
+from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
+from wgpu_backend.ops.elementwise.arithmetic import add
+from wgpu_backend.ops.elementwise.comparison import less
+from wgpu_backend.ops.random.bits import random_bits
+from wgpu_backend.ops.random.draws import random_gumbel, random_uniform
+from wgpu_backend.ops.reduce.arguments import argmax
+from wgpu_backend.ops.sampling.sorting import argsort
+from wgpu_backend.ops.shape.copying import cast
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import expanded, viewed
+
+MOST_AXES = 8
+
+
+def random_bernoulli(key: Node, p: float | Node = 0.5, shape: Sequence[int] | None = None) -> Node:
+    """True with some probability.
+
+    Parameters
+    ----------
+    key : (2,), u32
+    p : float or (...), f32, f16 or bf16
+        Probabilities, which broadcast to `shape`.
+    shape : sequence of int or None
+        None is that of `p`.
+
+    Returns
+    -------
+    Tensor of that shape, bool.
+
+    Raises
+    ------
+    ShapeError
+        `p` does not broadcast to `shape`.
+    """
+    chances: Any = p  # a number becomes a constant
+    if isinstance(p, Node):
+        require_dtype("random_bernoulli", "p", p, FLOATS)
+        shape = p.spec.shape if shape is None else extents("random_bernoulli: shape", shape)
+        chances = _flat("random_bernoulli", p, shape)
+    else:
+        shape = extents("random_bernoulli: shape", () if shape is None else shape)
+    u = random_uniform(key, (math.prod(shape),))
+    return reshaped(less(u, chances), shape)
+
+
+def _flat(name: str, x: Node, shape: tuple[int, ...]) -> Node:
+    """Values of `x` broadcast to a shape, in a row, f32."""
+    own = x.spec.shape
+    front = (1,) * (len(shape) - len(own)) + own
+    require(
+        len(front) == len(shape) and all(n in (1, m) for n, m in zip(front, shape, strict=True)),
+        ShapeError,
+        f"{name}: {own} does not broadcast to {shape}",
+    )
+    seen = Spec(shape, x.spec.dtype, broadcast_strides(x.spec, shape), x.spec.offset)
+    flat = reshaped(viewed(x, seen), (math.prod(shape),))
+    return flat if flat.spec.dtype == F32 else cast(flat, dtype=F32)
+
+
+def random_categorical(
+    key: Node, logits: Node, axis: int = -1, num_samples: int | None = None
+) -> Node:
+    """Indices along an axis, drawn with probabilities whose logarithms are given.
+
+    The largest of logits to which noise of a Gumbel distribution is added (Gumbel 1954).
+
+    Parameters
+    ----------
+    key : (2,), u32
+    logits : (..., n, ...), f32, f16 or bf16, up to seven axes
+        Any number may be added to all of a choice.
+    axis : int
+    num_samples : int or None
+        How many to draw of each; they are then a last axis.
+
+    Returns
+    -------
+    Tensor without the axis, i32, with `num_samples` one more in the end.
+
+    Raises
+    ------
+    ShapeError
+        There is no such axis, or it has no values.
+    OptionError
+        `num_samples` is negative.
+    """
+    require_rank("random_categorical", "logits", logits, 1, MOST_AXES - 1)
+    require_dtype("random_categorical", "logits", logits, FLOATS)
+    axis = logits.spec.axis(axis, "random_categorical")
+    shape = logits.spec.shape
+    if num_samples is not None:
+        require(
+            num_samples >= 0,
+            OptionError,
+            f"random_categorical: {num_samples} samples, needs 0 or more",
+        )
+        shape = (*shape, num_samples)
+        logits = expanded(reshaped(logits, (*shape[:-1], 1)), shape)
+    noise = random_gumbel(key, (math.prod(shape),))
+    noisy = add(noise, _flat("random_categorical", logits, shape))
+    return argmax(reshaped(noisy, shape), axis)
+
+
+def random_permutation(key: Node, n: int) -> Node:
+    """Numbers from 0 up to `n` in a random order.
+
+    Parameters
+    ----------
+    key : (2,), u32
+    n : int
+        0 or more.
+
+    Returns
+    -------
+    (n,), i32.
+    """
+    return argsort(random_bits(key, (n,)))
