@@ -17,6 +17,7 @@ from wgpu_backend.images.schedulers import (
     mu_of_klein,
     mu_of_size,
 )
+from wgpu_backend.images.schedulers.beta_spacing import beta_quantiles
 from wgpu_backend.images.schedulers.diffusion import alphas_cumprod
 from wgpu_backend.images.schedulers.schedule import NOISE
 
@@ -168,6 +169,16 @@ def test_shifts_for_known_sizes():
     assert mu_of_klein(16, 3) == pytest.approx(1.95, abs=0.005)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 9, 50])
+def test_quantiles_of_the_beta_distribution(steps):
+    """Shares below them, summed over a million places, are those that were asked for."""
+    made = beta_quantiles(steps)
+    angles = (np.arange(1_000_000) + 0.5) / 1_000_000 * np.pi / 2  # x = sin², evenly near the ends
+    x, density = np.sin(angles) ** 2, (np.sin(angles) * np.cos(angles)) ** 0.2
+    shares = np.interp(made, x, np.cumsum(density) / density.sum())
+    np.testing.assert_allclose(shares, 1 - np.linspace(0, 1, steps), atol=1e-5)
+
+
 def test_what_cannot_be_planned_is_told():
     ddim = Scheduler("DDIMScheduler", Settings("c.json", DDIM))
     flow = Scheduler("FlowMatchEulerDiscreteScheduler", Settings("c", {}))
@@ -196,7 +207,7 @@ def test_what_cannot_be_planned_is_told():
         (lambda: of("PNDMScheduler"), ModelError, "'skip_prk_steps' is false"),
         (lambda: of("EulerDiscreteScheduler", beta_schedule="x"), ModelError, "'x', known are lin"),
         (lambda: of("EulerDiscreteScheduler", prediction_type="x"), ModelError, "'x', known are e"),
-        (lambda: of("EulerDiscreteScheduler", use_beta_sigmas=True), ModelError, "is true, known"),
+        (lambda: of("DPMSolverMultistepScheduler", use_lu_lambdas=True), ModelError, "is true, kn"),
         (lambda: of("DPMSolverMultistepScheduler", solver_order=3), ModelError, "none of 1, 2"),
     ):
         with pytest.raises(error, match=message):
@@ -207,6 +218,18 @@ def test_a_step_that_adds_noise_needs_it():
     schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).named("euler-a").plan(3)
     with pytest.raises(OptionError, match="step 0 adds noise, give an array of it"):
         schedule.step(np.ones(2), 0, np.ones(2))
+
+
+@pytest.mark.parametrize("solver", ["midpoint", "heun"])
+def test_steps_between_equal_levels_of_noise_change_nothing(solver):
+    """Karras' levels end where training has least noise, which may be left behind the last step."""
+    settings = {"final_sigmas_type": "sigma_min", "use_karras_sigmas": True}
+    config = Settings("c", settings | {"solver_type": solver, "lower_order_final": False})
+    schedule = Scheduler("DPMSolverMultistepScheduler", config).plan(20)
+    assert np.isfinite(schedule.table).all()
+    same = schedule.sigmas[1:] == schedule.sigmas[:-1]
+    assert same.sum() == 1
+    np.testing.assert_array_equal(schedule.table[same][0, 0], [1, 0, 0, 0])
 
 
 @pytest.mark.parametrize("class_name", CLASSES)

@@ -44,6 +44,7 @@ NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "pndm": ("PNDMScheduler", {"skip_prk_steps": True}),
     "euler": ("EulerDiscreteScheduler", _PLAIN),
     "euler-karras": ("EulerDiscreteScheduler", _PLAIN | {"use_karras_sigmas": True}),
+    "euler-beta": ("EulerDiscreteScheduler", _PLAIN | {"use_beta_sigmas": True}),
     "euler-a": ("EulerAncestralDiscreteScheduler", {}),
     "dpmpp-2m": (_DPM, _PLAIN | {"algorithm_type": "dpmsolver++"}),
     "dpmpp-2m-karras": (_DPM, _PLAIN | {"use_karras_sigmas": True}),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.errors import OptionError
 from wgpu_backend.folders.settings import Settings
+from wgpu_backend.images.schedulers.beta_spacing import beta_quantiles
 
 F32s = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
@@ -138,15 +139,9 @@ def noise_levels(settings: Settings) -> F32s:
 
 
 def respaced(settings: Settings, highest: float, lowest: float, steps: int) -> Floats | None:
-    """Noise levels that do not come from timesteps, where settings ask for such.
-
-    Raises
-    ------
-    ModelError
-        They ask for levels of a kind that is not known.
-    """
+    """Noise levels that do not come from timesteps, where settings ask for such."""
     if settings.flag("use_beta_sigmas", default=False):
-        raise settings.error("use_beta_sigmas", "is true, known are Karras' and exponential sigmas")
+        return lowest + beta_quantiles(steps) * (highest - lowest)
     ramp = np.linspace(0, 1, steps)
     if settings.flag("use_karras_sigmas", default=False):
         high, low = highest ** (1 / _RHO), lowest ** (1 / _RHO)

@@ -62,7 +62,7 @@ def _refuse(settings: Settings) -> None:
     diffusion.refuse_clipping(settings, clips=False)
     for name in _REFUSED:
         if settings.flag(name, default=False):
-            raise settings.error(name, "is true, known are Karras' and exponential sigmas")
+            raise settings.error(name, "is true, known are karras, exponential and beta sigmas")
     for name, known in (
         ("algorithm_type", ("dpmsolver++", "sde-dpmsolver++")),
         ("solver_type", ("midpoint", "heun")),
@@ -144,7 +144,7 @@ def _step(
     sample = (to * share) / (sigma * _share(sigma)) * (shrunk**0.5 if stochastic else 1.0)
     noise = to * share * (1 - shrunk) ** 0.5 if stochastic else 0.0
     newest = share * (1 - shrunk)
-    if before is None:
+    if not before or sigma == to:  # no slope is known between equal levels
         return sample, newest, 0.0, noise
     h = math.log(sigma / to)
     changed = share * (1 - (1 - shrunk) / (power * h)) if heun else newest / 2

@@ -1,0 +1,328 @@
+"""What pipelines have in common: steps as one compiled function, seeds, previews, pictures.
+
+A step is traced once for each form of its arguments and replayed then; the schedule's numbers,
+the guidance's scale and the text are arguments, so that neither another prompt nor another step
+runs the network's code again. What a pipeline does is in a few methods:
+
+==================  ================================================================
+`conditions`        the texts, and whatever else steps read: a dictionary of arrays
+`plan`              the schedule
+`begin`             the first latents
+`predict`           the network's output after guidance; traced
+`behind`            what is done to latents behind a step; traced
+`decode`            a picture of the last latents
+==================  ================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+import wgpu_backend.array as wx
+from wgpu_backend.array import devices
+from wgpu_backend.array.nn import Module
+from wgpu_backend.errors import ContextError, OptionError
+from wgpu_backend.images.folder import PipelineFolder
+from wgpu_backend.images.networks import open_network
+from wgpu_backend.images.pictures import picture_of
+from wgpu_backend.images.prompts import PromptTokenizer, open_prompt_tokenizer
+from wgpu_backend.images.requests import (
+    MAX_SIDE,
+    SEEDS,
+    Draw,
+    Floats,
+    Generated,
+    Request,
+    Step,
+    drawing,
+)
+from wgpu_backend.images.schedulers import Schedule, Scheduler
+from wgpu_backend.images.schedulers.schedule import NOISE
+
+Conditions = dict[str, wx.Array]
+
+
+class Pipeline:
+    """Pictures of texts, by the networks of one folder.
+
+    Parameters
+    ----------
+    folder : PipelineFolder
+        Open until the pipeline is closed.
+
+    Attributes
+    ----------
+    networks : dict of str to Module
+        By the component's name.
+    tokenizers : dict of str to PromptTokenizer
+        Likewise.
+    scheduler : Scheduler
+    """
+
+    steps: ClassVar[int] = 50  # unless a request says how many
+    guidance: ClassVar[float] = 7.5
+    strength: ClassVar[float] = 0.8
+    multiple: ClassVar[int] = 8  # that sides of pictures have to be of
+
+    def __init__(self, folder: PipelineFolder) -> None:
+        self.folder = folder
+        self.session = devices.session()
+        self.networks: dict[str, Any] = {}
+        self.tokenizers: dict[str, PromptTokenizer] = {}
+        for name, component in folder.components.items():
+            if name.startswith("tokenizer"):
+                self.tokenizers[name] = open_prompt_tokenizer(folder[name].folder)
+            elif name in self.parts:
+                self.networks[name] = open_network(folder[component.name])
+        scheduler = folder["scheduler"]
+        self.scheduler = Scheduler(scheduler.class_name, scheduler.settings)
+        self._step = wx.compile(self._one_step)
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder.path)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Components that are networks of this pipeline."""
+        return ("text_encoder", "text_encoder_2", "text_encoder_3", "unet", "transformer", "vae")
+
+    def network(self, name: str) -> Any:  # noqa: ANN401  networks are called each in its way
+        """Network of a component.
+
+        Raises
+        ------
+        ModelError
+            The folder has none.
+        """
+        if name not in self.networks:
+            self.networks[name] = open_network(self.folder[name])
+        return self.networks[name]
+
+    def modules(self) -> Mapping[str, Module]:
+        """Networks that adapters may change, by the names of components."""
+        return self.networks
+
+    def changed(self) -> None:
+        """Forget what was traced with weights that are others now."""
+        self._step.clear()
+
+    def close(self) -> None:
+        """Give back memory and files; again is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._step.clear()
+            self.networks.clear()
+            self.folder.close()
+
+    # What is asked for.
+
+    def generate(
+        self,
+        prompt: str,
+        negative_prompt: str | None = None,
+        **options: Any,
+    ) -> Generated:
+        """Make pictures of a text.
+
+        Parameters
+        ----------
+        prompt, negative_prompt, options
+            See `wgpu_backend.images.requests.Request`.
+
+        Raises
+        ------
+        OptionError
+            An argument is out of its range, or this pipeline has no use for it.
+        ContextError
+            The pipeline is closed.
+        """
+        if self._closed:
+            raise ContextError(f"{self!r}: it is closed")
+        try:
+            request = Request(prompt, negative_prompt, **options)
+        except TypeError as error:
+            raise OptionError(f"generate: {str(error).partition('() ')[2]}") from None
+        with devices.preferring(self.session):
+            return self._generated(request)
+
+    def _generated(self, request: Request) -> Generated:
+        conditions = self.conditions(request)
+        count = request.num_images_per_prompt
+        seeds: list[int] = []
+        draws = [request.generator] * count
+        if request.generator is None:
+            first = _fresh_seed() if request.seed is None else request.seed
+            seeds = [(first + i) % SEEDS for i in range(count)]
+            draws = [drawing(seed) for seed in seeds]
+        made = [self._one(request, conditions, draw) for draw in draws if draw]
+        values = np.concatenate(made)
+        is_pil = request.output_type == "pil"
+        return Generated([picture_of(v) for v in values] if is_pil else values, seeds)
+
+    def _one(self, request: Request, conditions: Conditions, draw: Draw) -> Floats:
+        """A picture, (1, height, width, 3) from 0 to 1; or its latents."""
+        schedule = self.plan(request)
+        latents, more = self.begin(request, schedule, draw)
+        latents = self._through(request, schedule, latents, {**conditions, **more}, draw)
+        if request.output_type == "latent":
+            return self.given_back(latents)
+        return np.clip(self.decode(latents) * 0.5 + 0.5, 0, 1)
+
+    def _through(
+        self,
+        request: Request,
+        schedule: Schedule,
+        latents: wx.Array,
+        conditions: Conditions,
+        draw: Draw,
+    ) -> wx.Array:
+        """Latents behind all steps."""
+        nothing = wx.zeros(latents.shape)
+        kept: tuple[wx.Array, ...] = (nothing,) * (schedule.table.shape[1] - 1)
+        for number, i in enumerate(schedule.steps):
+            noise = nothing
+            if schedule.uses_noise(i):
+                noise = self.drawn_like(latents, draw)
+            numbers = {k: wx.array(v) for k, v in self.numbers(schedule, i).items()}
+            latents, kept = self._step(latents, kept, noise, numbers, conditions)
+            if request.callback is not None:
+                request.callback(self._told(schedule, number, i, latents))
+        return latents
+
+    def _told(self, schedule: Schedule, number: int, i: int, latents: wx.Array) -> Step:
+        timestep, count = float(schedule.timesteps[i]), len(schedule.steps)
+        return Step(number, count, timestep, latents, lambda: self._preview(latents))
+
+    def _preview(self, latents: wx.Array) -> Floats:
+        with devices.preferring(self.session):
+            return np.clip(self.preview(latents)[0] * 0.5 + 0.5, 0, 1)
+
+    def numbers(self, schedule: Schedule, i: int) -> dict[str, Floats]:
+        """Numbers of step `i` that are arguments of it, f32.
+
+        The default has ``coefficients`` (1 + kept, 3 + kept), ``scale`` () of the input,
+        ``timestep`` (1,), and ``onward`` (2,): shares of picture and noise behind the step.
+        """
+        behind = schedule.noise_scales[i + 1] if i + 1 < len(schedule) else (1.0, 0.0)
+        return {
+            "coefficients": schedule.coefficients(i).astype(np.float32),
+            "scale": np.float32(schedule.input_scale(i)).reshape(()),
+            "timestep": schedule.timesteps[i : i + 1].astype(np.float32),
+            "onward": np.array(behind, np.float32),
+        }
+
+    def _one_step(
+        self,
+        latents: wx.Array,
+        kept: tuple[wx.Array, ...],
+        noise: wx.Array,
+        numbers: Conditions,
+        conditions: Conditions,
+    ) -> tuple[wx.Array, tuple[wx.Array, ...]]:
+        """Latents behind a step, and what the next one needs; see `Schedule`."""
+        output = self.predict(latents * numbers["scale"], numbers["timestep"], conditions)
+        terms = [latents, output, noise, *kept]
+        factors = numbers["coefficients"]
+        made = [
+            sum((factors[row, j] * term for j, term in enumerate(terms)), start=0.0 * noise)
+            for row in range(1 + len(kept))
+        ]
+        return self.behind(made[0], numbers, conditions), tuple(made[1:])
+
+    # What pipelines do differently.
+
+    def conditions(self, request: Request) -> Conditions:
+        """What steps read of the request."""
+        raise NotImplementedError
+
+    def plan(self, request: Request) -> Schedule:
+        """The schedule."""
+        return self.scheduler_of(request).plan(request.num_inference_steps or self.steps)
+
+    def begin(
+        self, request: Request, schedule: Schedule, draw: Draw
+    ) -> tuple[wx.Array, Conditions]:
+        """First latents, and what steps read of a picture that was given."""
+        raise NotImplementedError
+
+    def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
+        """Output of the network after guidance; of arrays alone, since it is traced.
+
+        Parameters
+        ----------
+        x : array
+            Latents, scaled as the schedule says.
+        timestep : (1,)
+        conditions : dict of str to Array
+        """
+        raise NotImplementedError
+
+    def behind(self, latents: wx.Array, numbers: Conditions, conditions: Conditions) -> wx.Array:
+        """What becomes of latents behind a step; traced as `predict` is."""
+        del numbers, conditions
+        return latents
+
+    def decode(self, latents: wx.Array) -> Floats:
+        """Picture (n, height, width, 3) from -1 to 1, not cut."""
+        raise NotImplementedError
+
+    def preview(self, latents: wx.Array) -> Floats:
+        """Picture as `decode`, perhaps a smaller or rougher one."""
+        return self.decode(latents)
+
+    def given_back(self, latents: wx.Array) -> Floats:
+        """Latents as diffusers' pipeline has them."""
+        raise NotImplementedError
+
+    def drawn_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
+        """Standard normal numbers for latents, drawn in diffusers' order of axes."""
+        return wx.array(draw(latents.shape).astype(np.float32))
+
+    # What they may use.
+
+    def scheduler_of(self, request: Request) -> Scheduler:
+        """The folder's scheduler, or that of the request."""
+        return self.scheduler.named(request.scheduler) if request.scheduler else self.scheduler
+
+    def guidance_of(self, request: Request) -> float:
+        """Scale of the guidance."""
+        scale = request.guidance_scale
+        return self.guidance if scale is None else float(scale)
+
+    def size_of(self, request: Request, default: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of the picture.
+
+        Raises
+        ------
+        OptionError
+            They are no multiples of `multiple`, or out of range.
+        """
+        height = default[0] if request.height is None else request.height
+        width = default[1] if request.width is None else request.width
+        step = self.multiple
+        if any(side % step or not step <= side <= MAX_SIDE for side in (height, width)):
+            raise OptionError(
+                f"a picture of {width} x {height} pixels, needs multiples of {step} from {step} "
+                f"to {MAX_SIDE}"
+            )
+        return height, width
+
+
+def _fresh_seed() -> int:
+    return int(np.random.default_rng().integers(1 << 31))

@@ -1,0 +1,123 @@
+"""Large pictures through an autoencoder in tiles, blended where they overlap.
+
+What a decoder needs grows with the pixels of a tile, not of the picture: its largest array has
+`widest` channels at full size. `tile_side` chooses tiles so that this array fits into a binding
+of the device and into `BUDGET`; a decoder needs about three such arrays at once, so that three
+times the smaller of the two bounds its memory for pictures of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+import wgpu_backend.array as wx
+from wgpu_backend.array.session import Session
+from wgpu_backend.errors import OptionError
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+
+Floats = NDArray[np.float32]
+BUDGET = 1 << 30  # bytes of the largest array of a tile
+OVERLAP = 4  # part of a tile's side that neighbours share
+_STEP = 8  # sides of tiles are multiples, of latents
+
+
+def tile_side(session: Session, factor: int, widest: int) -> int:
+    """Latents along the side of the largest tile that the device can take.
+
+    Parameters
+    ----------
+    session : Session
+    factor : int
+        Pixels along the side of a latent.
+    widest : int
+        Channels of the largest array at full size.
+
+    Raises
+    ------
+    OptionError
+        Not even the smallest tile fits.
+    """
+    limit = BUDGET
+    if isinstance(session.executor, WgpuExecutor):
+        limit = min(limit, session.executor.capabilities.max_binding_nbytes)
+    side = int((limit / (4 * widest)) ** 0.5 / factor) // _STEP * _STEP
+    if side < _STEP:
+        raise OptionError(
+            f"{limit} bytes are the most for one array; {_STEP} latents a side need "
+            f"{4 * widest * (_STEP * factor) ** 2}"
+        )
+    return side
+
+
+def tiled(
+    x: Floats,
+    make: Callable[[wx.Array], wx.Array],
+    tile: int,
+    scale: Callable[[int], int],
+) -> Floats:
+    """What `make` gives for all of `x`, made tile by tile.
+
+    Parameters
+    ----------
+    x : (n, h, w, channels)
+    make : callable
+        Of one tile, (n, h, w, channels), to another size and other channels.
+    tile : int
+        Side of a tile of `x`; what is smaller is one tile, and exact.
+    scale : callable
+        Side of a result by the side of `x`; for differences, too.
+
+    Returns
+    -------
+    (n, scale(h), scale(w), channels of the result)
+    """
+    height, width = x.shape[1:3]
+    if height <= tile and width <= tile:
+        return make(wx.array(x)).numpy()
+    rows, columns = starts(height, tile), starts(width, tile)
+    total: Floats | None = None
+    weight = np.zeros((scale(height), scale(width), 1), np.float32)
+    for top, left in product(rows, columns):
+        part = x[:, top : top + tile, left : left + tile]
+        made = make(wx.array(np.ascontiguousarray(part))).numpy()
+        if total is None:
+            total = np.zeros((x.shape[0], *weight.shape[:2], made.shape[-1]), np.float32)
+        y, share = _place(made, (top, left), x.shape[1:3], tile, scale)
+        total[:, y[0], y[1]] += made * share
+        weight[y] += share
+    assert total is not None
+    return total / weight
+
+
+def starts(extent: int, tile: int) -> list[int]:
+    """Where tiles begin along a side: each overlaps the next, the last ends with the side."""
+    if extent <= tile:
+        return [0]
+    step = tile - tile // OVERLAP
+    return [*range(0, extent - tile, step), extent - tile]
+
+
+def _place(
+    made: Floats,
+    begin: Sequence[int],
+    extents: Sequence[int],
+    tile: int,
+    scale: Callable[[int], int],
+) -> tuple[tuple[slice, slice], Floats]:
+    """Where a tile's result lies, and how much it counts: less towards borders it shares."""
+    slices: list[slice] = []
+    shares: list[Floats] = []
+    for axis in range(2):
+        side = made.shape[1 + axis]
+        first = scale(begin[axis])
+        slices.append(slice(first, first + side))
+        shared = scale(tile // OVERLAP)
+        ramp = (np.arange(side, dtype=np.float32) + 0.5) / shared
+        front = ramp if begin[axis] else np.ones_like(ramp)
+        behind = ramp[::-1] if begin[axis] + tile < extents[axis] else np.ones_like(ramp)
+        shares.append(np.minimum(np.minimum(front, behind), 1))
+    return (slices[0], slices[1]), shares[0][:, None, None] * shares[1][None, :, None]
