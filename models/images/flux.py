@@ -1,0 +1,195 @@
+"""The transformer of FLUX.1: Black Forest Labs 2024.
+
+Blocks of two streams as in Esser et al. 2024, §4, then blocks of one, in which attention and
+feed-forward lie side by side (Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion
+Parameters", §2).
+
+Latents are packed: a token is a square of 2 x 2, its channels slowest.
+"""
+
+from __future__ import annotations
+
+import wgpu_backend.array as wx
+from wgpu_backend.array import nn
+from wgpu_backend.folders.settings import Settings
+
+from .axial_rope import Places, Table, axial_rope
+from .blocks import FeedForward, TimeEmbedding
+from .joint_attention import (
+    EPS,
+    JointAttention,
+    attend_rotated,
+    heads_apart,
+)
+from .modulation import (
+    ModulatedNorm,
+    Modulation,
+    modulated,
+    plain_norm,
+)
+
+SINUSOIDS = 256  # width of a time before its products
+THETA = 10000.0
+
+
+class DoubleBlock(nn.Module):
+    """Attention of text and picture over both, and feed-forward of each."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        self.norm1 = Modulation(width, 6)
+        self.norm1_context = Modulation(width, 6)
+        self.attn = JointAttention(width, heads)
+        self.ff = FeedForward(width, "gelu-approximate")
+        self.ff_context = FeedForward(width, "gelu-approximate")
+        self._norm = plain_norm(width)
+
+    def __call__(
+        self, x: wx.Array, text: wx.Array, time: wx.Array, rope: wx.Array
+    ) -> tuple[wx.Array, wx.Array]:
+        """Picture and text, each (n, tokens, width), to the same."""
+        shift, scale, *of_x = self.norm1(time)
+        text_shift, text_scale, *of_text = self.norm1_context(time)
+        attended, text_attended = self.attn(
+            modulated(self._norm(x), shift, scale),
+            modulated(self._norm(text), text_shift, text_scale),
+            rope,
+        )
+        x = self._fed(x, attended, of_x, self.ff)
+        return x, self._fed(text, text_attended, of_text, self.ff_context)
+
+    def _fed(
+        self, x: wx.Array, attended: wx.Array, vectors: list[wx.Array], feed: FeedForward
+    ) -> wx.Array:
+        gate, shift, scale, feed_gate = vectors
+        x = x + gate * attended
+        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))
+
+
+class SingleAttention(nn.Module):
+    """Attention whose result is projected elsewhere."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        self.to_q, self.to_k, self.to_v = (nn.Linear(width, width) for _ in range(3))
+        self.norm_q, self.norm_k = (nn.RMSNorm(width // heads, EPS) for _ in range(2))
+        self._heads = heads
+
+    def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
+        """(n, tokens, width) to the same."""
+        q, k, v = (heads_apart(p(x), self._heads) for p in (self.to_q, self.to_k, self.to_v))
+        return attend_rotated(self.norm_q(q), self.norm_k(k), v, rope)
+
+
+class SingleBlock(nn.Module):
+    """Attention beside feed-forward, over text and picture as one row of tokens."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        self.norm = Modulation(width, 3)
+        self.proj_mlp = nn.Linear(width, 4 * width)
+        self.proj_out = nn.Linear(5 * width, width)
+        self.attn = SingleAttention(width, heads)
+        self._norm = plain_norm(width)
+
+    def __call__(self, x: wx.Array, time: wx.Array, rope: wx.Array) -> wx.Array:
+        """(n, tokens, width) to the same."""
+        shift, scale, gate = self.norm(time)
+        y = modulated(self._norm(x), shift, scale)
+        inner = nn.gelu_approx(self.proj_mlp(y))
+        return x + gate * self.proj_out(wx.concat([self.attn(y, rope), inner], axis=-1))
+
+
+class TimeAndText(nn.Module):
+    """The time, how much to be guided, and the text in a vector, as one."""
+
+    def __init__(self, width: int, pooled: int, guided: bool) -> None:
+        self.timestep_embedder = TimeEmbedding(SINUSOIDS, width)
+        self.guidance_embedder = TimeEmbedding(SINUSOIDS, width) if guided else None
+        self.text_embedder = TimeEmbedding(pooled, width)
+
+    def __call__(self, timestep: wx.Array, guidance: wx.Array | None, pooled: wx.Array) -> wx.Array:
+        """(n,) twice and (n, pooled) to (n, width)."""
+        y = self.timestep_embedder(_waves(timestep)) + self.text_embedder(pooled)
+        if self.guidance_embedder is None or guidance is None:
+            return y
+        return y + self.guidance_embedder(_waves(guidance))
+
+
+def _waves(x: wx.Array) -> wx.Array:
+    return nn.timestep_embedding(x * 1000.0, SINUSOIDS, True, 0)
+
+
+@nn.published("FluxTransformer2DModel")
+class FluxTransformer(nn.Module):
+    """Velocity that latents have at a time.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of config.json.
+
+    Attributes
+    ----------
+    channels : int
+        Of a token of latents.
+    guided : bool
+        Whether the network takes a number for how much the text guides.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        heads = settings.uint("num_attention_heads", default=24)
+        width = heads * settings.uint("attention_head_dim", default=128)
+        if settings.uint("patch_size", default=1) != 1:
+            raise settings.error("patch_size", f"is {settings.uint('patch_size')}, known is 1")
+        self.channels = settings.uint("in_channels", default=64)
+        self.guided = settings.flag("guidance_embeds", default=False)
+        pooled = settings.uint("pooled_projection_dim", default=768)
+        self.time_text_embed = TimeAndText(width, pooled, self.guided)
+        self.context_embedder = nn.Linear(settings.uint("joint_attention_dim", default=4096), width)
+        self.x_embedder = nn.Linear(self.channels, width)
+        self.transformer_blocks = [
+            DoubleBlock(width, heads) for _ in range(settings.uint("num_layers", default=19))
+        ]
+        self.single_transformer_blocks = [
+            SingleBlock(width, heads) for _ in range(settings.uint("num_single_layers", default=38))
+        ]
+        self.norm_out = ModulatedNorm(width)
+        self.proj_out = nn.Linear(width, settings.uint("out_channels", default=self.channels))
+        self._widths = settings.uints("axes_dims_rope", default=[16, 56, 56])
+
+    def rope(self, places: Places) -> Table:
+        """Cosines and sines of places: those of the text first."""
+        return axial_rope(places, self._widths, THETA)
+
+    def __call__(
+        self,
+        x: wx.Array,
+        timestep: wx.Array,
+        text: wx.Array,
+        pooled: wx.Array,
+        rope: wx.Array,
+        guidance: wx.Array | None = None,
+    ) -> wx.Array:
+        """Predict the velocity.
+
+        Parameters
+        ----------
+        x : (n, tokens, channels)
+        timestep : (n,), 0 to 1
+        text : (n, tokens of the text, width)
+        pooled : (n, width)
+        rope : (all tokens, pairs, 2)
+        guidance : (n,) or None
+            Where the network is `guided`.
+
+        Returns
+        -------
+        (n, tokens, channels)
+        """
+        time = self.time_text_embed(timestep, guidance, pooled)
+        x, text = self.x_embedder(x), self.context_embedder(text)
+        for block in self.transformer_blocks:
+            x, text = block(x, text, time, rope)
+        count = text.shape[1]
+        x = wx.concat([text, x], axis=1)
+        for block in self.single_transformer_blocks:
+            x = block(x, time, rope)
+        return self.proj_out(self.norm_out(x[:, count:], time))

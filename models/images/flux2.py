@@ -1,0 +1,230 @@
+"""The transformer of FLUX.2: Black Forest Labs 2025.
+
+As FLUX.1's, but the time's shifts, scales and gates are the same in all blocks, feed-forward is
+gated (Shazeer 2020, "GLU Variants Improve Transformer"), a block of one stream has one product in
+and one out, and nothing has a bias.
+
+A token of latents is a square of 2 x 2. Places have four axes: picture, row, column, text.
+"""
+
+from __future__ import annotations
+
+import wgpu_backend.array as wx
+from wgpu_backend.array import nn
+from wgpu_backend.folders.settings import Settings
+
+from .axial_rope import Places, Table, axial_rope
+from .joint_attention import (
+    EPS,
+    JointAttention,
+    attend_rotated,
+    heads_apart,
+)
+from .modulation import (
+    ModulatedNorm,
+    Modulation,
+    modulated,
+    plain_norm,
+)
+
+
+class FeedForward(nn.Module):
+    """Two products in one, of which one gates the other, and a third."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        self.linear_in = nn.Linear(width, 2 * inner, bias=False)
+        self.linear_out = nn.Linear(inner, width, bias=False)
+
+    def __call__(self, x: wx.Array) -> wx.Array:
+        """(n, tokens, width) to the same."""
+        return self.linear_out(gated(self.linear_in(x)))
+
+
+def gated(x: wx.Array) -> wx.Array:
+    """Second half of rows times what the first lets through."""
+    gate, values = x.split(2, axis=-1)
+    return nn.silu(gate) * values
+
+
+class DoubleBlock(nn.Module):
+    """Attention of text and picture over both, and feed-forward of each."""
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        self.attn = JointAttention(width, heads, bias=False)
+        self.ff = FeedForward(width, inner)
+        self.ff_context = FeedForward(width, inner)
+        self._norm = plain_norm(width)
+
+    def __call__(
+        self,
+        x: wx.Array,
+        text: wx.Array,
+        vectors: list[wx.Array],
+        text_vectors: list[wx.Array],
+        rope: wx.Array,
+    ) -> tuple[wx.Array, wx.Array]:
+        """Picture and text, each (n, tokens, width), to the same."""
+        attended, text_attended = self.attn(
+            modulated(self._norm(x), *vectors[:2]),
+            modulated(self._norm(text), *text_vectors[:2]),
+            rope,
+        )
+        x = self._fed(x, attended, vectors[2:], self.ff)
+        return x, self._fed(text, text_attended, text_vectors[2:], self.ff_context)
+
+    def _fed(
+        self, x: wx.Array, attended: wx.Array, vectors: list[wx.Array], feed: FeedForward
+    ) -> wx.Array:
+        gate, shift, scale, feed_gate = vectors
+        x = x + gate * attended
+        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))
+
+
+class ParallelAttention(nn.Module):
+    """Attention beside feed-forward, with one product in front of both and one behind."""
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        self.to_qkv_mlp_proj = nn.Linear(width, 3 * width + 2 * inner, bias=False)
+        self.to_out = nn.Linear(width + inner, width, bias=False)
+        self.norm_q, self.norm_k = (nn.RMSNorm(width // heads, EPS) for _ in range(2))
+        self._heads, self._width = heads, width
+
+    def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
+        """(n, tokens, width) to the same."""
+        *parts, inner = self.to_qkv_mlp_proj(x).split([i * self._width for i in (1, 2, 3)], axis=-1)
+        q, k, v = (heads_apart(p, self._heads) for p in parts)
+        y = attend_rotated(self.norm_q(q), self.norm_k(k), v, rope)
+        return self.to_out(wx.concat([y, gated(inner)], axis=-1))
+
+
+class SingleBlock(nn.Module):
+    """A block over text and picture as one row of tokens."""
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        self.attn = ParallelAttention(width, heads, inner)
+        self._norm = plain_norm(width)
+
+    def __call__(self, x: wx.Array, vectors: list[wx.Array], rope: wx.Array) -> wx.Array:
+        """(n, tokens, width) to the same."""
+        shift, scale, gate = vectors
+        return x + gate * self.attn(modulated(self._norm(x), shift, scale), rope)
+
+
+class TimeEmbedding(nn.Module):
+    """Two products with silu between them."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        self.linear_1 = nn.Linear(inputs, width, bias=False)
+        self.linear_2 = nn.Linear(width, width, bias=False)
+
+    def __call__(self, x: wx.Array) -> wx.Array:
+        """(n, inputs) to (n, width)."""
+        return self.linear_2(nn.silu(self.linear_1(x)))
+
+
+class TimeAndGuidance(nn.Module):
+    """The time, and how much to be guided, as one."""
+
+    def __init__(self, inputs: int, width: int, guided: bool) -> None:
+        self.timestep_embedder = TimeEmbedding(inputs, width)
+        self.guidance_embedder = TimeEmbedding(inputs, width) if guided else None
+        self._inputs = inputs
+
+    def __call__(self, timestep: wx.Array, guidance: wx.Array | None) -> wx.Array:
+        """(n,) twice to (n, width)."""
+        y = self.timestep_embedder(self._waves(timestep))
+        if self.guidance_embedder is None or guidance is None:
+            return y
+        return y + self.guidance_embedder(self._waves(guidance))
+
+    def _waves(self, x: wx.Array) -> wx.Array:
+        return nn.timestep_embedding(x * 1000.0, self._inputs, True, 0)
+
+
+@nn.published("Flux2Transformer2DModel")
+class Flux2Transformer(nn.Module):
+    """Velocity that latents have at a time.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of config.json.
+
+    Attributes
+    ----------
+    channels : int
+        Of a token of latents.
+    guided : bool
+        Whether the network takes a number for how much the text guides.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        heads = settings.uint("num_attention_heads", default=48)
+        width = heads * settings.uint("attention_head_dim", default=128)
+        inner = int(width * settings.number("mlp_ratio", default=3.0))
+        if settings.uint("patch_size", default=1) != 1:
+            raise settings.error("patch_size", f"is {settings.uint('patch_size')}, known is 1")
+        self.channels = settings.uint("in_channels", default=128)
+        self.guided = settings.flag("guidance_embeds", default=True)
+        waves = settings.uint("timestep_guidance_channels", default=256)
+        self.time_guidance_embed = TimeAndGuidance(waves, width, self.guided)
+        self.double_stream_modulation_img = Modulation(width, 6, bias=False)
+        self.double_stream_modulation_txt = Modulation(width, 6, bias=False)
+        self.single_stream_modulation = Modulation(width, 3, bias=False)
+        self.x_embedder = nn.Linear(self.channels, width, bias=False)
+        self.context_embedder = nn.Linear(
+            settings.uint("joint_attention_dim", default=15360), width, bias=False
+        )
+        self.transformer_blocks = [
+            DoubleBlock(width, heads, inner) for _ in range(settings.uint("num_layers", default=8))
+        ]
+        self.single_transformer_blocks = [
+            SingleBlock(width, heads, inner)
+            for _ in range(settings.uint("num_single_layers", default=48))
+        ]
+        self.norm_out = ModulatedNorm(width, bias=False)
+        outputs = settings.uint("out_channels", default=self.channels)
+        self.proj_out = nn.Linear(width, outputs, bias=False)
+        self._widths = settings.uints("axes_dims_rope", default=[32, 32, 32, 32])
+        self._theta = settings.number("rope_theta", default=2000)
+
+    def rope(self, places: Places) -> Table:
+        """Cosines and sines of places: those of the text first."""
+        return axial_rope(places, self._widths, self._theta)
+
+    def __call__(
+        self,
+        x: wx.Array,
+        timestep: wx.Array,
+        text: wx.Array,
+        rope: wx.Array,
+        guidance: wx.Array | None = None,
+    ) -> wx.Array:
+        """Predict the velocity.
+
+        Parameters
+        ----------
+        x : (n, tokens, channels)
+            Tokens of pictures to look at follow those that are made.
+        timestep : (n,), 0 to 1
+        text : (n, tokens of the text, width)
+        rope : (all tokens, pairs, 2)
+        guidance : (n,) or None
+            Where the network is `guided`.
+
+        Returns
+        -------
+        (n, tokens, channels)
+        """
+        time = self.time_guidance_embed(timestep, guidance)
+        vectors = self.double_stream_modulation_img(time)
+        text_vectors = self.double_stream_modulation_txt(time)
+        x, text = self.x_embedder(x), self.context_embedder(text)
+        for block in self.transformer_blocks:
+            x, text = block(x, text, vectors, text_vectors, rope)
+        count = text.shape[1]
+        x = wx.concat([text, x], axis=1)
+        single = self.single_stream_modulation(time)
+        for block in self.single_transformer_blocks:
+            x = block(x, single, rope)
+        return self.proj_out(self.norm_out(x[:, count:], time))

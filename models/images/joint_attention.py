@@ -1,0 +1,75 @@
+"""Attention of text and picture over both, with weights of their own.
+
+Esser et al. 2024, "Scaling Rectified Flow Transformers", §4, with norms of heads (§5.3.2) and
+rotary positions.
+"""
+
+from __future__ import annotations
+
+import wgpu_backend.array as wx
+from wgpu_backend.array import nn
+
+EPS = 1e-6  # of norms of heads
+
+
+class JointAttention(nn.Module):
+    """Attention in which the text's tokens lie before the picture's.
+
+    Parameters
+    ----------
+    width, heads : int
+    bias : bool
+        Of all projections.
+    """
+
+    def __init__(self, width: int, heads: int, bias: bool = True) -> None:
+        self.to_q, self.to_k, self.to_v = (nn.Linear(width, width, bias) for _ in range(3))
+        self.to_out = [nn.Linear(width, width, bias)]
+        self.add_q_proj, self.add_k_proj, self.add_v_proj = (
+            nn.Linear(width, width, bias) for _ in range(3)
+        )
+        self.to_add_out = nn.Linear(width, width, bias)
+        self.norm_q, self.norm_k, self.norm_added_q, self.norm_added_k = (
+            nn.RMSNorm(width // heads, EPS) for _ in range(4)
+        )
+        self._heads = heads
+
+    def __call__(self, x: wx.Array, text: wx.Array, rope: wx.Array) -> tuple[wx.Array, wx.Array]:
+        """Picture and text, each (n, tokens, width), after attending.
+
+        Parameters
+        ----------
+        x, text : (n, tokens, width)
+        rope : (text's and picture's tokens, pairs, 2)
+        """
+        q = self._joined(
+            self.norm_added_q(self._apart(self.add_q_proj(text))),
+            self.norm_q(self._apart(self.to_q(x))),
+        )
+        k = self._joined(
+            self.norm_added_k(self._apart(self.add_k_proj(text))),
+            self.norm_k(self._apart(self.to_k(x))),
+        )
+        v = self._joined(self._apart(self.add_v_proj(text)), self._apart(self.to_v(x)))
+        y = attend_rotated(q, k, v, rope)
+        count = text.shape[1]
+        return self.to_out[0](y[:, count:]), self.to_add_out(y[:, :count])
+
+    def _apart(self, x: wx.Array) -> wx.Array:
+        return heads_apart(x, self._heads)
+
+    def _joined(self, text: wx.Array, x: wx.Array) -> wx.Array:
+        return wx.concat([text, x], axis=1)
+
+
+def heads_apart(x: wx.Array, heads: int) -> wx.Array:
+    """(n, tokens, width) as (n, tokens, heads, width / heads)."""
+    n, tokens, width = x.shape
+    return x.reshape(n, tokens, heads, width // heads)
+
+
+def attend_rotated(q: wx.Array, k: wx.Array, v: wx.Array, rope: wx.Array) -> wx.Array:
+    """Attention of heads (n, tokens, heads, cols) with places; (n, tokens, heads * cols)."""
+    q, k = (nn.rotated(part, rope, interleaved=True) for part in (q, k))
+    n, tokens, heads, cols = q.shape
+    return nn.attend(q, k, v).reshape(n, tokens, heads * cols)

@@ -1,0 +1,152 @@
+"""The transformer of Qwen-Image: Wu et al. 2025, "Qwen-Image Technical Report".
+
+Blocks of two streams as in Esser et al. 2024, §4; places lie around a picture's middle, the text's
+on the diagonal behind it.
+
+Latents are packed: a token is a square of 2 x 2, its channels slowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import wgpu_backend.array as wx
+from wgpu_backend.array import nn
+from wgpu_backend.folders.settings import Settings
+
+from .axial_rope import Table, axial_rope, grid_places
+from .blocks import FeedForward, TimeEmbedding
+from .joint_attention import JointAttention
+from .modulation import ModulatedNorm, modulated, plain_norm
+
+SINUSOIDS = 256  # width of a time before its products
+THETA = 10000.0
+TEXT_EPS = 1e-6  # of the norm of the text
+_UNKNOWN = ("guidance_embeds", "zero_cond_t", "use_additional_t_cond", "use_layer3d_rope")
+
+
+class Block(nn.Module):
+    """Attention of text and picture over both, and feed-forward of each."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        self.img_mod = [nn.SiLU(), nn.Linear(width, 6 * width)]
+        self.txt_mod = [nn.SiLU(), nn.Linear(width, 6 * width)]
+        self.attn = JointAttention(width, heads)
+        self.img_mlp = FeedForward(width, "gelu-approximate")
+        self.txt_mlp = FeedForward(width, "gelu-approximate")
+        self._norm = plain_norm(width)
+
+    def __call__(
+        self, x: wx.Array, text: wx.Array, time: wx.Array, rope: wx.Array
+    ) -> tuple[wx.Array, wx.Array]:
+        """Picture and text, each (n, tokens, width), to the same."""
+        shift, scale, *of_x = _vectors(self.img_mod, time)
+        text_shift, text_scale, *of_text = _vectors(self.txt_mod, time)
+        attended, text_attended = self.attn(
+            modulated(self._norm(x), shift, scale),
+            modulated(self._norm(text), text_shift, text_scale),
+            rope,
+        )
+        x = self._fed(x, attended, of_x, self.img_mlp)
+        return x, self._fed(text, text_attended, of_text, self.txt_mlp)
+
+    def _fed(
+        self, x: wx.Array, attended: wx.Array, vectors: list[wx.Array], feed: FeedForward
+    ) -> wx.Array:
+        gate, shift, scale, feed_gate = vectors
+        x = x + gate * attended
+        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))
+
+
+def _vectors(modulation: Sequence[nn.SiLU | nn.Linear], time: wx.Array) -> list[wx.Array]:
+    """Six vectors (n, 1, width) of times (n, width)."""
+    for part in modulation:
+        time = part(time)
+    return time[:, None].split(6, axis=-1)
+
+
+class Time(nn.Module):
+    """The time as a vector."""
+
+    def __init__(self, width: int) -> None:
+        self.timestep_embedder = TimeEmbedding(SINUSOIDS, width)
+
+    def __call__(self, timestep: wx.Array) -> wx.Array:
+        """(n,) to (n, width)."""
+        waves = nn.timestep_embedding(timestep, SINUSOIDS, True, 0, scale=1000)
+        return self.timestep_embedder(waves)
+
+
+@nn.published("QwenImageTransformer2DModel")
+class QwenImageTransformer(nn.Module):
+    """Velocity that latents have at a time.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of config.json.
+
+    Attributes
+    ----------
+    channels : int
+        Of a token of latents.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        for name in _UNKNOWN:
+            if settings.flag(name, default=False):
+                raise settings.error(name, "is true, known is false")
+        heads = settings.uint("num_attention_heads", default=24)
+        width = heads * settings.uint("attention_head_dim", default=128)
+        text = settings.uint("joint_attention_dim", default=3584)
+        self.channels = settings.uint("in_channels", default=64)
+        self.time_text_embed = Time(width)
+        self.txt_norm = nn.RMSNorm(text, TEXT_EPS)
+        self.img_in = nn.Linear(self.channels, width)
+        self.txt_in = nn.Linear(text, width)
+        layers = settings.uint("num_layers", default=60)
+        self.transformer_blocks = [Block(width, heads) for _ in range(layers)]
+        self.norm_out = ModulatedNorm(width)
+        outputs = settings.uint("out_channels", default=16)
+        self.proj_out = nn.Linear(width, settings.uint("patch_size", default=2) ** 2 * outputs)
+        self._widths = settings.uints("axes_dims_rope", default=[16, 56, 56])
+
+    def rope(self, grids: Sequence[tuple[int, int]], text_tokens: int) -> Table:
+        """Cosines and sines of the places of a text's tokens, then of those of pictures.
+
+        Parameters
+        ----------
+        grids : sequence of (int, int)
+            Rows and columns of tokens of each picture.
+        text_tokens : int
+        """
+        pictures = [
+            grid_places((i, rows // 2 - rows, columns // 2 - columns), (1, rows, columns))
+            for i, (rows, columns) in enumerate(grids)
+        ]
+        start = max(max(grid) // 2 for grid in grids)
+        text = np.repeat(start + np.arange(text_tokens)[:, None], 3, 1)
+        return axial_rope(np.concatenate([text, *pictures]), self._widths, THETA)
+
+    def __call__(self, x: wx.Array, timestep: wx.Array, text: wx.Array, rope: wx.Array) -> wx.Array:
+        """Predict the velocity.
+
+        Parameters
+        ----------
+        x : (n, tokens, channels)
+            Tokens of pictures to look at follow those that are made.
+        timestep : (n,), 0 to 1
+        text : (n, tokens of the text, width)
+        rope : (all tokens, pairs, 2)
+
+        Returns
+        -------
+        (n, tokens, channels)
+        """
+        time = self.time_text_embed(timestep)
+        x, text = self.img_in(x), self.txt_in(self.txt_norm(text))
+        for block in self.transformer_blocks:
+            x, text = block(x, text, time, rope)
+        return self.proj_out(self.norm_out(x, time))
