@@ -1,0 +1,194 @@
+"""Text encoders of pictures: Qwen3, and the text part of Qwen2.5-VL.
+
+Yang et al. 2025, "Qwen3 Technical Report", §2; Bai et al. 2025, "Qwen2.5-VL Technical Report".
+Pipelines read the states behind some layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+import wgpu_backend.array as wx
+from wgpu_backend.array import nn
+from wgpu_backend.folders.settings import Settings
+
+from .joint_attention import heads_apart
+
+Ids = NDArray[np.int64]
+
+
+class Attention(nn.Module):
+    """A token sees those before it; several heads of queries share keys.
+
+    Parameters
+    ----------
+    settings : Settings
+    normed : bool
+        Queries and keys have norms, and projections no biases: Qwen3. Else the other way round.
+    """
+
+    def __init__(self, settings: Settings, normed: bool) -> None:
+        width, heads = settings.uint("hidden_size"), settings.uint("num_attention_heads")
+        self._heads = heads
+        self._kv_heads = settings.uint("num_key_value_heads", default=heads)
+        cols = head_cols(settings)
+        self.q_proj = nn.Linear(width, heads * cols, bias=not normed)
+        self.k_proj = nn.Linear(width, self._kv_heads * cols, bias=not normed)
+        self.v_proj = nn.Linear(width, self._kv_heads * cols, bias=not normed)
+        self.o_proj = nn.Linear(heads * cols, width, bias=False)
+        eps = settings.number("rms_norm_eps", default=1e-6)
+        made = nn.RMSNorm if normed else nn.Identity
+        self.q_norm, self.k_norm = (made(cols, eps) for _ in range(2))
+
+    def __call__(self, x: wx.Array, rope: wx.Array, mask: wx.Array | None) -> wx.Array:
+        """(1, tokens, width) to the same."""
+        q = self.q_norm(heads_apart(self.q_proj(x), self._heads))
+        k = self.k_norm(heads_apart(self.k_proj(x), self._kv_heads))
+        v = heads_apart(self.v_proj(x), self._kv_heads)
+        q, k = nn.rotated(q, rope), nn.rotated(k, rope)
+        y = nn.attend(q, k, v, mask=mask, causal=mask is None)
+        return self.o_proj(y.reshape(1, x.shape[1], q.shape[2] * q.shape[3]))
+
+
+class GatedFeedForward(nn.Module):
+    """Two products, of which one gates the other, and a third (Shazeer 2020)."""
+
+    def __init__(self, width: int, inner: int, bias: bool = False) -> None:
+        self.gate_proj = nn.Linear(width, inner, bias)
+        self.up_proj = nn.Linear(width, inner, bias)
+        self.down_proj = nn.Linear(inner, width, bias)
+
+    def __call__(self, x: wx.Array) -> wx.Array:
+        """(..., width) to the same."""
+        return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    """Attention, then feed-forward, each behind a norm and beside a residual."""
+
+    def __init__(self, settings: Settings, normed: bool) -> None:
+        width, eps = settings.uint("hidden_size"), settings.number("rms_norm_eps", default=1e-6)
+        self.self_attn = Attention(settings, normed)
+        self.mlp = GatedFeedForward(width, settings.uint("intermediate_size"))
+        self.input_layernorm = nn.RMSNorm(width, eps)
+        self.post_attention_layernorm = nn.RMSNorm(width, eps)
+
+    def __call__(self, x: wx.Array, rope: wx.Array, mask: wx.Array | None) -> wx.Array:
+        """(1, tokens, width) to the same."""
+        x = x + self.self_attn(self.input_layernorm(x), rope, mask)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Layers(nn.Module):
+    """Embeddings, layers, and the norm behind them.
+
+    Parameters
+    ----------
+    settings : Settings
+    normed : bool
+        As `Attention`.
+    """
+
+    def __init__(self, settings: Settings, normed: bool) -> None:
+        if settings.text("hidden_act", default="silu") != "silu":
+            raise settings.error("hidden_act", f"is {settings.text('hidden_act')!r}, known is silu")
+        width = settings.uint("hidden_size")
+        self.embed_tokens = nn.Embedding(settings.uint("vocab_size"), width)
+        count = settings.uint("num_hidden_layers")
+        self.layers = [Layer(settings, normed) for _ in range(count)]
+        self.norm = nn.RMSNorm(width, settings.number("rms_norm_eps", default=1e-6))
+        self._cols, self._theta = head_cols(settings), _theta(settings)
+        self._sections = _sections(settings)
+
+    def __call__(
+        self, x: wx.Array, places: Ids, mask: NDArray[np.int64] | None = None
+    ) -> list[wx.Array]:
+        """States before the first layer and behind each; behind the last after the norm.
+
+        Parameters
+        ----------
+        x : (1, tokens, width)
+            Embedded tokens.
+        places : (tokens,) or (tokens, 3), int
+            Of each token; three for time, row and column.
+        mask : (tokens,), 1 for a token and 0 for padding, or None
+            Padding lies behind the tokens and sees them; nothing sees padding.
+        """
+        rope = wx.array(self._rope(places))
+        seen = None if mask is None else wx.array(_seen(mask))
+        states = [x]
+        for layer in self.layers:
+            states.append(layer(states[-1], rope, seen))
+        return [*states[:-1], self.norm(states[-1])]
+
+    def _rope(self, places: Ids) -> NDArray[np.float32]:
+        """Cosines and sines (tokens, pairs, 2); a pair turns by one of the three places."""
+        pairs = np.arange(self._cols // 2)
+        # In f32, as where they were trained.
+        exponents = (2 * pairs).astype(np.float32) / np.float32(self._cols)
+        frequencies = np.float32(1) / np.float32(self._theta) ** exponents
+        if places.ndim == 1:
+            angles = places[:, None].astype(np.float32) * frequencies
+        else:
+            axis = np.repeat(np.arange(len(self._sections)) % 3, self._sections)
+            angles = places[:, axis].astype(np.float32) * frequencies
+        return np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32)
+
+
+def _seen(mask: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(tokens, tokens): which keys a query sees."""
+    return np.tri(len(mask), dtype=np.bool_) & (mask > 0)
+
+
+def head_cols(settings: Settings) -> int:
+    """Values of a head."""
+    width, heads = settings.uint("hidden_size"), settings.uint("num_attention_heads", "num_heads")
+    return settings.uint("head_dim", default=width // max(heads, 1))
+
+
+def _theta(settings: Settings) -> float:
+    within = settings.section("rope_parameters")
+    kind = within.text("rope_type", default="default")
+    if kind != "default":
+        raise within.error("rope_type", f"is {kind!r}, known is 'default'")
+    return within.number("rope_theta", default=settings.number("rope_theta", default=1e6))
+
+
+def _sections(settings: Settings) -> list[int]:
+    """How many pairs turn by each of the three places, one behind the other."""
+    older = settings.section("rope_scaling").uints("mrope_section", default=[16, 24, 24])
+    found = settings.section("rope_parameters").uints("mrope_section", default=older)
+    return found if sum(found) == head_cols(settings) // 2 else [head_cols(settings) // 2]
+
+
+@nn.published("Qwen3ForCausalLM", "Qwen3Model")
+class Qwen3Encoder(nn.Module):
+    """Qwen3 without its output.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of config.json.
+    """
+
+    ignored = (r"lm_head\.weight",)
+    renamed = ((r"^(layers\.|norm\.|embed_tokens\.)", r"model.\1"),)
+
+    def __init__(self, settings: Settings) -> None:
+        self.model = Layers(settings, normed=True)
+
+    def __call__(
+        self, ids: Sequence[int] | Ids, mask: NDArray[np.int64] | None = None
+    ) -> list[wx.Array]:
+        """States (1, tokens, width) of a text; see `Layers`.
+
+        Parameters
+        ----------
+        ids : (tokens,), int
+        mask : (tokens,), 1 for a token and 0 for padding, or None
+        """
+        x = self.model.embed_tokens(wx.array(np.asarray(ids, np.int32)))
+        return self.model(x[None], np.arange(len(ids)), mask)
