@@ -133,6 +133,8 @@ class AutoencoderKL(nn.Module):
         Pixels along the side of a latent.
     channels : int
         Of latents.
+    widest : int
+        Channels of the largest array at the size of the picture.
     scale, shift : float
         Latents as diffusion has them are ``(z - shift) * scale``.
     """
@@ -159,7 +161,9 @@ class AutoencoderKL(nn.Module):
         )
         self.quant_conv = nn.Conv2d(2 * n, 2 * n, 1) if quant else None
         self.post_quant_conv = nn.Conv2d(n, n, 1) if post else None
-        self.factor = 2 ** (len(settings.uints("block_out_channels")) - 1)
+        widths = settings.uints("block_out_channels")
+        self.factor = 2 ** (len(widths) - 1)
+        self.widest = max(widths[:2])  # what is scaled up last still has the channels before
         self.scale = settings.number("scaling_factor", default=0.18215)
         self.shift = settings.number("shift_factor", default=0.0)
 

@@ -201,6 +201,8 @@ class SD3Transformer(nn.Module):
     ----------
     channels, outputs : int
         Of latents and of the result.
+    patch : int
+        Latents that sides are multiples of.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -120,6 +120,8 @@ class UNet(nn.Module):
     ----------
     channels, outputs : int
         Of latents, with mask and masked picture in a network for inpainting, and of the result.
+    patch : int
+        Latents that sides are multiples of.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -127,6 +129,7 @@ class UNet(nn.Module):
         widths = shape.widths
         self.channels = settings.uint("in_channels", default=4)
         self.outputs = settings.uint("out_channels", default=4)
+        self.patch = 1
         self.conv_in = nn.Conv2d(self.channels, widths[0], 3, padding=1)
         self.time_embedding = TimeEmbedding(widths[0], shape.times)
         self.add_embedding = (

@@ -1,1 +1,13 @@
-"""Pictures from text: folders of pipelines, their tokenizers, schedulers and pictures."""
+"""Pictures from text: folders of pipelines, their tokenizers, schedulers and pictures.
+
+::
+
+    from wgpu_backend import images
+
+    with images.load("folder") as pipeline:
+        pipeline.generate("a red circle", seed=1).images[0].save("circle.png")
+"""
+
+from wgpu_backend.images.loading import load
+
+__all__ = ["load"]

@@ -10,7 +10,7 @@ from wgpu_backend.array.nn import NETWORKS, Module
 from wgpu_backend.images.folder import Component
 from wgpu_backend.images.weights import load_network
 
-_PACKAGE = f"{__package__.rpartition('.')[0]}.models.images"
+_PACKAGE = f"{__name__.partition('.')[0]}.models.images"
 
 
 def open_network(component: Component) -> Any:  # noqa: ANN401  what it is called with is its own

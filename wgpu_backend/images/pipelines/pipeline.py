@@ -17,6 +17,8 @@ runs the network's code again. What a pipeline does is in a few methods:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -41,7 +43,6 @@ from wgpu_backend.images.requests import (
     drawing,
 )
 from wgpu_backend.images.schedulers import Schedule, Scheduler
-from wgpu_backend.images.schedulers.schedule import NOISE
 
 Conditions = dict[str, wx.Array]
 
@@ -66,7 +67,7 @@ class Pipeline:
     steps: ClassVar[int] = 50  # unless a request says how many
     guidance: ClassVar[float] = 7.5
     strength: ClassVar[float] = 0.8
-    multiple: ClassVar[int] = 8  # that sides of pictures have to be of
+    multiple: int = 8  # that sides of pictures have to be of
 
     def __init__(self, folder: PipelineFolder) -> None:
         self.folder = folder
@@ -136,7 +137,7 @@ class Pipeline:
         self,
         prompt: str,
         negative_prompt: str | None = None,
-        **options: Any,
+        **options: Any,  # noqa: ANN401  those of `Request`
     ) -> Generated:
         """Make pictures of a text.
 
@@ -222,7 +223,7 @@ class Pipeline:
         behind = schedule.noise_scales[i + 1] if i + 1 < len(schedule) else (1.0, 0.0)
         return {
             "coefficients": schedule.coefficients(i).astype(np.float32),
-            "scale": np.float32(schedule.input_scale(i)).reshape(()),
+            "scale": np.array(schedule.input_scale(i), np.float32),
             "timestep": schedule.timesteps[i : i + 1].astype(np.float32),
             "onward": np.array(behind, np.float32),
         }
@@ -240,7 +241,7 @@ class Pipeline:
         terms = [latents, output, noise, *kept]
         factors = numbers["coefficients"]
         made = [
-            sum((factors[row, j] * term for j, term in enumerate(terms)), start=0.0 * noise)
+            reduce(add, (factors[row, j] * term for j, term in enumerate(terms)))
             for row in range(1 + len(kept))
         ]
         return self.behind(made[0], numbers, conditions), tuple(made[1:])
