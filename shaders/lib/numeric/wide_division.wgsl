@@ -3,7 +3,8 @@
 
 struct WideDivision { quotient: vec2<u32>, rest: vec2<u32> }
 
-// Bit by bit from the first that is set; of numbers without sign.
+// Bit by bit from the first that is set, so that what is left has as many bits as were taken; of numbers
+// without sign.
 fn wide_long_division(a: vec2<u32>, b: vec2<u32>) -> WideDivision {
     if a.y == 0u && b.y == 0u {
         return WideDivision(vec2<u32>(a.x / b.x, 0u), vec2<u32>(a.x % b.x, 0u));
@@ -13,10 +14,9 @@ fn wide_long_division(a: vec2<u32>, b: vec2<u32>) -> WideDivision {
     var quotient = vec2<u32>(0u);
     var rest = vec2<u32>(0u);
     for (var bit = zeros; bit < 64u; bit++) {
-        let carry = rest.y > 0x7fffffffu;
         rest = vec2<u32>((rest.x << 1u) | (left.y >> 31u), (rest.y << 1u) | (rest.x >> 31u));
         left = wide_shifted_left(left, 1u);
-        let fits = carry || rest.y > b.y || (rest.y == b.y && rest.x >= b.x);
+        let fits = rest.y > b.y || (rest.y == b.y && rest.x >= b.x);
         quotient = wide_shifted_left(quotient, 1u);
         if fits {
             rest = wide_difference(rest, b);
