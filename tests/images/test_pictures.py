@@ -144,6 +144,12 @@ def test_masks_are_what_diffusers_makes_of_them():
     np.testing.assert_array_equal(pictures.mask_of_latents(mask, 8, 8), STORED["mask_of_latents"])
 
 
+def test_what_is_half_white_is_painted():
+    values = np.array([[0, 127, 128, 255]], "u1")
+    made = pictures.mask_input(pictures.load_mask(values))
+    assert made.tolist() == [[[[0, 0, 1, 1]]]]
+
+
 def test_patches_are_those_of_transformers():
     config = Settings("processor", json.loads(STORED["processor"].tobytes()))
     made, grid = vision_patches(pictures.load_picture(STORED["picture"]), config)

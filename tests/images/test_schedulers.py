@@ -19,7 +19,7 @@ from wgpu_backend.images.schedulers import (
 )
 from wgpu_backend.images.schedulers.beta_spacing import beta_quantiles
 from wgpu_backend.images.schedulers.diffusion import alphas_cumprod
-from wgpu_backend.images.schedulers.schedule import NOISE
+from wgpu_backend.images.schedulers.schedule import KEPT, NOISE, OUTPUT
 
 STORED = np.load(Path(__file__).with_name("data") / "schedulers.npz")
 PIPELINES = sorted({key.split("/")[0] for key in STORED})
@@ -123,6 +123,19 @@ def test_coefficients_say_what_a_step_does(rng, name):
         y, *kept = rows @ np.array([y, output, noise, *kept])
         x = schedule.step(output, i, x, noise)
         np.testing.assert_allclose(x, y, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("i", "count"), [(2, 2), (3, 3), (4, 4), (7, 4)])
+def test_steps_of_pndm_integrate_polynomials(i, count):
+    """With n outputs before, at distances 0 to n - 1, the next stretch of degree n - 1 is exact."""
+    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).named("pndm").plan(9)
+    row = schedule.coefficients(i)[0]
+    weights = np.array([row[OUTPUT], *row[KEPT : KEPT + 3]])[:count]
+    assert not row[KEPT + count - 1 :].any()
+    places = -np.arange(count)
+    for power in range(count):
+        integral = 1 / (power + 1)
+        assert weights @ places**power / weights.sum() == pytest.approx(integral)
 
 
 def test_a_plan_that_begins_later_knows_nothing_of_steps_before(rng):
