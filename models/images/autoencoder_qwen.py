@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.array.nn.convolution import Paddings
@@ -199,9 +202,11 @@ class AutoencoderQwen(nn.Module):
         Pixels along the side of a latent.
     channels : int
         Of latents.
-    means, deviations : list of float
-        Of each channel over pictures of the training: latents as diffusion has them are
-        ``(z - means) / deviations``.
+    widest : int
+        Channels of the largest array at the size of the picture.
+    scale, shift : (channels,), f32
+        Latents as diffusion has them are ``(z - shift) * scale``: each channel without its mean
+        over pictures of the training, by its deviation.
     """
 
     ignored = (r".*\.time_conv\..*",)  # between frames
@@ -214,9 +219,11 @@ class AutoencoderQwen(nn.Module):
         self.channels = _channels(settings)
         self.quant_conv = CausalConv(2 * self.channels, 2 * self.channels, 1)
         self.post_quant_conv = CausalConv(self.channels, self.channels, 1)
-        self.factor = 2 ** (len(_widths(settings)) - 1)
-        self.means = settings.numbers("latents_mean", default=MEANS)
-        self.deviations = settings.numbers("latents_std", default=DEVIATIONS)
+        widths = _widths(settings)
+        self.factor = 2 ** (len(widths) - 1)
+        self.widest = max(widths[:2])  # what is scaled up last still has the channels before
+        self.scale = 1 / _of_channels(settings, "latents_std", DEVIATIONS)
+        self.shift = _of_channels(settings, "latents_mean", MEANS)
 
     def encode(self, picture: wx.Array) -> tuple[wx.Array, wx.Array]:
         """Mean and logarithmic variance of a picture's latents, unscaled.
@@ -250,6 +257,13 @@ def _layers(settings: Settings) -> int:
 
 def _channels(settings: Settings) -> int:
     return settings.uint("z_dim", default=16)
+
+
+def _of_channels(settings: Settings, name: str, default: list[float]) -> NDArray[np.float32]:
+    found = settings.numbers(name, default=default)
+    if len(found) != _channels(settings):
+        raise settings.error(name, f"has {len(found)} numbers, needs {_channels(settings)}")
+    return np.array(found, np.float32)
 
 
 def _colours(settings: Settings) -> int:

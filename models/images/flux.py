@@ -9,11 +9,13 @@ Latents are packed: a token is a square of 2 x 2, its channels slowest.
 
 from __future__ import annotations
 
+import numpy as np
+
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.folders.settings import Settings
 
-from .axial_rope import Places, Table, axial_rope
+from .axial_rope import Table, axial_rope, grid_places
 from .blocks import FeedForward, TimeEmbedding
 from .joint_attention import (
     EPS,
@@ -130,6 +132,8 @@ class FluxTransformer(nn.Module):
     ----------
     channels : int
         Of a token of latents.
+    patch : int
+        Latents that sides are multiples of.
     guided : bool
         Whether the network takes a number for how much the text guides.
     """
@@ -140,6 +144,7 @@ class FluxTransformer(nn.Module):
         if settings.uint("patch_size", default=1) != 1:
             raise settings.error("patch_size", f"is {settings.uint('patch_size')}, known is 1")
         self.channels = settings.uint("in_channels", default=64)
+        self.patch = 2
         self.guided = settings.flag("guidance_embeds", default=False)
         pooled = settings.uint("pooled_projection_dim", default=768)
         self.time_text_embed = TimeAndText(width, pooled, self.guided)
@@ -155,8 +160,17 @@ class FluxTransformer(nn.Module):
         self.proj_out = nn.Linear(width, settings.uint("out_channels", default=self.channels))
         self._widths = settings.uints("axes_dims_rope", default=[16, 56, 56])
 
-    def rope(self, places: Places) -> Table:
-        """Cosines and sines of places: those of the text first."""
+    def rope(self, grid: tuple[int, int], text_tokens: int) -> Table:
+        """Cosines and sines of the places of a text's tokens, all at the origin, and a picture's.
+
+        Parameters
+        ----------
+        grid : (int, int)
+            Rows and columns of tokens.
+        text_tokens : int
+        """
+        text = np.zeros((text_tokens, 3), np.int64)
+        places = np.concatenate([text, grid_places((0, 0, 0), (1, *grid))])
         return axial_rope(places, self._widths, THETA)
 
     def __call__(

@@ -9,11 +9,15 @@ A token of latents is a square of 2 x 2. Places have four axes: picture, row, co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.folders.settings import Settings
 
-from .axial_rope import Places, Table, axial_rope
+from .axial_rope import Table, axial_rope, grid_places
 from .joint_attention import (
     EPS,
     JointAttention,
@@ -26,6 +30,8 @@ from .modulation import (
     modulated,
     plain_norm,
 )
+
+APART = 10  # of the first axis, between pictures
 
 
 class FeedForward(nn.Module):
@@ -154,6 +160,8 @@ class Flux2Transformer(nn.Module):
     ----------
     channels : int
         Of a token of latents.
+    patch : int
+        Latents that sides are multiples of.
     guided : bool
         Whether the network takes a number for how much the text guides.
     """
@@ -165,6 +173,7 @@ class Flux2Transformer(nn.Module):
         if settings.uint("patch_size", default=1) != 1:
             raise settings.error("patch_size", f"is {settings.uint('patch_size')}, known is 1")
         self.channels = settings.uint("in_channels", default=128)
+        self.patch = 1
         self.guided = settings.flag("guidance_embeds", default=True)
         waves = settings.uint("timestep_guidance_channels", default=256)
         self.time_guidance_embed = TimeAndGuidance(waves, width, self.guided)
@@ -188,9 +197,21 @@ class Flux2Transformer(nn.Module):
         self._widths = settings.uints("axes_dims_rope", default=[32, 32, 32, 32])
         self._theta = settings.number("rope_theta", default=2000)
 
-    def rope(self, places: Places) -> Table:
-        """Cosines and sines of places: those of the text first."""
-        return axial_rope(places, self._widths, self._theta)
+    def rope(self, grids: Sequence[tuple[int, int]], text_tokens: int) -> Table:
+        """Cosines and sines of the places of a text's tokens, then of those of pictures.
+
+        Parameters
+        ----------
+        grids : sequence of (int, int)
+            Rows and columns of tokens of each picture, that which is made first.
+        text_tokens : int
+        """
+        text = grid_places((0, 0, 0, 0), (1, 1, 1, text_tokens))
+        pictures = [
+            grid_places((APART * i, 0, 0, 0), (1, rows, columns, 1))
+            for i, (rows, columns) in enumerate(grids)
+        ]
+        return axial_rope(np.concatenate([text, *pictures]), self._widths, self._theta)
 
     def __call__(
         self,

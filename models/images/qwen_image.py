@@ -92,6 +92,8 @@ class QwenImageTransformer(nn.Module):
     ----------
     channels : int
         Of a token of latents.
+    patch : int
+        Latents that sides are multiples of.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -102,6 +104,7 @@ class QwenImageTransformer(nn.Module):
         width = heads * settings.uint("attention_head_dim", default=128)
         text = settings.uint("joint_attention_dim", default=3584)
         self.channels = settings.uint("in_channels", default=64)
+        self.patch = 2
         self.time_text_embed = Time(width)
         self.txt_norm = nn.RMSNorm(text, TEXT_EPS)
         self.img_in = nn.Linear(self.channels, width)

@@ -130,6 +130,8 @@ class ZImageTransformer(nn.Module):
     ----------
     channels : int
         Of latents.
+    patch : int
+        Latents that sides are multiples of.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -141,6 +143,7 @@ class ZImageTransformer(nn.Module):
         if settings.value("siglip_feat_dim") is not None:
             raise settings.error("siglip_feat_dim", "is there, known are networks without SigLIP")
         self.channels = settings.uint("in_channels", default=16)
+        self.patch = PATCH
         cols = PATCH**2 * self.channels
         self.all_x_embedder = {kind: nn.Linear(cols, width)}
         self.all_final_layer = {kind: LastLayer(width, cols)}

@@ -1,0 +1,115 @@
+"""What pipelines of transformers for flow matching have in common: sigmas, and packed latents.
+
+Inside, latents are (1, height, width, channels); where a network takes rows of tokens, a token is
+a square of 2 x 2, its channels slowest.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+import wgpu_backend.array as wx
+from wgpu_backend.errors import OptionError
+from wgpu_backend.images.pipelines.latent import LatentPipeline, last
+from wgpu_backend.images.requests import Draw, Floats, Request
+from wgpu_backend.images.schedulers import Schedule, first_step, linear_sigmas, mu_of_size
+
+SIDE = 2  # of a square of latents
+
+
+class FlowPipeline(LatentPipeline):
+    """A pipeline whose ``transformer`` says a velocity, and whose sigmas depend on the size.
+
+    Attributes
+    ----------
+    words : int
+        Tokens of a prompt that are read, unless a request says how many.
+    packs : bool
+        Whether diffusers has its latents as rows of tokens.
+    """
+
+    denoiser: ClassVar[str] = "transformer"
+    native: ClassVar[int] = 128
+    strength: ClassVar[float] = 0.6
+    words: ClassVar[int] = 512
+    packs: ClassVar[bool] = False
+
+    # Schedules.
+
+    def plan(self, request: Request) -> Schedule:
+        """All steps, or the last of them where a picture is begun with."""
+        steps = self.steps_of(request)
+        schedule = self.scheduler_of(request).plan(
+            steps, sigmas=linear_sigmas(steps), mu=self.mu_of(request, steps)
+        )
+        if self.begins_with(request):
+            schedule.first = first_step(steps, self.strength_of(request))
+        return schedule
+
+    def steps_of(self, request: Request) -> int:
+        """How many steps there are."""
+        return request.num_inference_steps or self.steps
+
+    def mu_of(self, request: Request, steps: int) -> float:
+        """How much sigmas are shifted."""
+        del steps
+        rows, columns = self.grid_of(request)
+        return mu_of_size(self.scheduler.settings, rows * columns)
+
+    def begins_with(self, request: Request) -> bool:
+        """Whether a picture is begun with, rather than looked at."""
+        return request.image is not None
+
+    def grid_of(self, request: Request) -> tuple[int, int]:
+        """Rows and columns of the picture's tokens."""
+        height, width = self.picture_size(request)
+        return height // self.multiple, width // self.multiple
+
+    # Latents as diffusers has them.
+
+    def _first_noise(self, request: Request, shape: tuple[int, ...], draw: Draw) -> wx.Array:
+        if request.latents is None or not self.packs:
+            return super()._first_noise(request, shape, draw)
+        n, channels, height, width = shape
+        packed = (n, height // SIDE * (width // SIDE), channels * SIDE**2)
+        given = np.asarray(request.latents, np.float32)
+        if given.shape != packed:
+            raise OptionError(f"latents are {given.shape}, needs {packed}")
+        return unpacked(wx.array(given), height // SIDE, width // SIDE)
+
+    def given_back(self, latents: wx.Array) -> Floats:
+        """Latents in the form that `latents=` has."""
+        return packed(latents).numpy() if self.packs else super().given_back(latents)
+
+    # Pictures to look at.
+
+    def mean_of(self, picture: Floats) -> wx.Array:
+        """Mean of the latents of a picture (1, 3, height, width)."""
+        mean, _ = self._encode(wx.array(last(picture)))
+        return (mean - self.vae.shift) * self.vae.scale
+
+    def require_no_negative(self, request: Request) -> None:
+        """Refuse a negative prompt; OptionError."""
+        if request.negative_prompt:
+            raise OptionError(
+                f"{self.folder.class_name} takes no negative prompt, it was given "
+                f"{request.negative_prompt[:40]!r}"
+            )
+
+
+def packed(latents: wx.Array) -> wx.Array:
+    """Latents (n, height, width, channels) as tokens (n, squares, 4 channels)."""
+    n, height, width, channels = latents.shape
+    parts = latents.reshape(n, height // SIDE, SIDE, width // SIDE, SIDE, channels)
+    ordered = wx.permute_dims(parts, (0, 1, 3, 5, 2, 4))
+    return ordered.reshape(n, height // SIDE * (width // SIDE), channels * SIDE**2)
+
+
+def unpacked(tokens: wx.Array, rows: int, columns: int) -> wx.Array:
+    """Tokens (n, rows · columns, 4 channels) as latents (n, height, width, channels)."""
+    n, _, cols = tokens.shape
+    parts = tokens.reshape(n, rows, columns, cols // SIDE**2, SIDE, SIDE)
+    ordered = wx.permute_dims(parts, (0, 1, 4, 2, 5, 3))
+    return ordered.reshape(n, rows * SIDE, columns * SIDE, cols // SIDE**2)

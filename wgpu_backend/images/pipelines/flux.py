@@ -1,0 +1,56 @@
+"""FLUX.1 dev and schnell: Black Forest Labs 2024."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import wgpu_backend.array as wx
+from wgpu_backend.images.pipelines import of_class
+from wgpu_backend.images.pipelines.flow import FlowPipeline, packed, unpacked
+from wgpu_backend.images.pipelines.pipeline import Conditions
+from wgpu_backend.images.requests import Request
+
+QUICK = 4  # steps of schnell
+
+
+@of_class("FluxPipeline", "FluxImg2ImgPipeline", "FluxInpaintPipeline")
+class Flux(FlowPipeline):
+    """FLUX.1: T5's tokens, CLIP's vector, and in dev the guidance's scale as an input."""
+
+    steps: ClassVar[int] = 28
+    guidance: ClassVar[float] = 3.5
+    packs: ClassVar[bool] = True
+
+    def steps_of(self, request: Request) -> int:
+        """How many steps there are: few by default, where nothing is guided."""
+        default = self.steps if self.networks["transformer"].guided else QUICK
+        return request.num_inference_steps or default
+
+    def conditions(self, request: Request) -> Conditions:
+        """The prompt, places of all tokens, and the guidance's scale."""
+        self.require_no_negative(request)
+        length = request.max_sequence_length or self.words
+        tokens = self.tokenizers["tokenizer_2"].batch([request.prompt], length)
+        vector = self.tokenizers["tokenizer"].batch([request.prompt])
+        transformer = self.networks["transformer"]
+        found = {
+            "text": self.networks["text_encoder_2"](tokens.ids),
+            "pooled": self.networks["text_encoder"](vector.ids).pooled,
+            "rope": wx.array(transformer.rope(self.grid_of(request), length)),
+        }
+        if transformer.guided:
+            found["guidance"] = wx.array([self.guidance_of(request)], "f32")
+        return found
+
+    def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
+        """Velocity of latents."""
+        rows, columns = x.shape[1] // 2, x.shape[2] // 2
+        output = self.networks["transformer"](
+            packed(x),
+            timestep / 1000.0,
+            conditions["text"],
+            conditions["pooled"],
+            conditions["rope"],
+            conditions.get("guidance"),
+        )
+        return unpacked(output, rows, columns)

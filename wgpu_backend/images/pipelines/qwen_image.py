@@ -1,0 +1,165 @@
+"""Qwen-Image, and Qwen-Image-Edit, which looks at a picture: Wu et al. 2025."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+import wgpu_backend.array as wx
+from wgpu_backend.errors import OptionError
+from wgpu_backend.images import pictures
+from wgpu_backend.images.folder import PipelineFolder
+from wgpu_backend.images.pipelines import of_class
+from wgpu_backend.images.pipelines.flow import FlowPipeline, packed, unpacked
+from wgpu_backend.images.pipelines.pipeline import Conditions
+from wgpu_backend.images.requests import Draw, Request
+from wgpu_backend.images.schedulers import Schedule
+from wgpu_backend.images.vision_patches import vision_patches
+
+_CHAT = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+_PICTURE = "<|vision_start|>{}<|vision_end|>{}"
+_MARKER = "<|image_pad|>"
+# What the networks were trained with.
+_DESCRIBE = (
+    "Describe the image by detailing the color, shape, size, texture, quantity, text, spatial "
+    "relationships of the objects and background:"
+)
+_EDIT = (
+    "Describe the key features of the input image (color, shape, size, texture, objects, "
+    "background), then explain how the user's text instruction should alter or modify the image. "
+    "Generate a new image that meets the user's requirements while maintaining consistency with "
+    "the original input where appropriate."
+)
+
+
+@of_class("QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline")
+class QwenImage(FlowPipeline):
+    """Qwen-Image: Qwen2.5-VL's last states, without those of the instructions in front."""
+
+    guidance: ClassVar[float] = 4.0
+    words: ClassVar[int] = 1024
+    packs: ClassVar[bool] = True
+    dropped: ClassVar[int] = 34  # tokens of instructions
+
+    def conditions(self, request: Request) -> Conditions:
+        """The prompt and, where there is guidance, the negative prompt, with places of tokens."""
+        return self._both(request, None)
+
+    def _both(self, request: Request, picture: Any) -> Conditions:  # noqa: ANN401  Pillow's image
+        found = self._text(request, request.prompt, "", picture)
+        scale = self.guidance_of(request)
+        if scale > 1 and request.negative_prompt is not None:
+            found |= self._text(request, request.negative_prompt, "negative_", picture)
+            found["guidance"] = wx.array([scale], "f32")
+        return found
+
+    def _text(self, request: Request, text: str, which: str, picture: Any) -> Conditions:  # noqa: ANN401
+        states = self.encoded(text, picture)[:, self.dropped :]
+        states = states[:, : request.max_sequence_length or self.words]
+        rope = self.networks["transformer"].rope(self.grids_of(request), states.shape[1])
+        return {f"{which}text": states, f"{which}rope": wx.array(rope)}
+
+    def encoded(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
+        """States (1, tokens, width) of a prompt with its instructions."""
+        del picture
+        length = self.words + self.dropped
+        chat = _CHAT.format(_DESCRIBE, text)
+        tokens = self.tokenizers["tokenizer"].batch([chat], length, longest=True)
+        return self.networks["text_encoder"](tokens.ids[0])[-1]
+
+    def grids_of(self, request: Request) -> list[tuple[int, int]]:
+        """Rows and columns of tokens of all pictures, that which is made first."""
+        return [self.grid_of(request)]
+
+    def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
+        """Velocity of latents, after guidance that keeps the length of each token's."""
+        rows, columns = x.shape[1] // 2, x.shape[2] // 2
+        output = self._velocity(x, timestep, conditions, "")
+        if "guidance" in conditions:
+            other = self._velocity(x, timestep, conditions, "negative_")
+            mixed = other + conditions["guidance"] * (output - other)
+            output = mixed * (_length(output) / _length(mixed))
+        return unpacked(output, rows, columns)
+
+    def _velocity(
+        self, x: wx.Array, timestep: wx.Array, conditions: Conditions, which: str
+    ) -> wx.Array:
+        tokens = packed(x)
+        made = tokens.shape[1]
+        if "seen" in conditions:
+            tokens = wx.concat([tokens, conditions["seen"]], axis=1)
+        text, rope = conditions[f"{which}text"], conditions[f"{which}rope"]
+        return self.networks["transformer"](tokens, timestep / 1000.0, text, rope)[:, :made]
+
+
+def _length(tokens: wx.Array) -> wx.Array:
+    return wx.sqrt(wx.sum(wx.square(tokens), axis=-1, keepdims=True))
+
+
+@of_class("QwenImageEditPipeline")
+class QwenImageEdit(QwenImage):
+    """Qwen-Image-Edit: a picture is looked at by the text encoder, and as tokens of its latents.
+
+    Attributes
+    ----------
+    area : int
+        Pixels that the picture is scaled to.
+    in_a_row : bool
+        See `wgpu_backend.models.images.qwen_vl.QwenVLEncoder`.
+    """
+
+    dropped: ClassVar[int] = 64
+
+    def __init__(self, folder: PipelineFolder) -> None:
+        super().__init__(folder)
+        self.area = 1024 * 1024
+        self.in_a_row = False
+
+    def begins_with(self, request: Request) -> bool:
+        """The picture is looked at."""
+        return False
+
+    def _scaled(self, request: Request) -> Any:  # noqa: ANN401  Pillow's image
+        if request.image is None:
+            raise OptionError(f"{self.folder.class_name} edits a picture, give image")
+        picture = pictures.load_picture(request.image)
+        size = pictures.size_of_area(picture.size, self.area, 32)
+        return pictures.resized(picture, *size)
+
+    def picture_size(self, request: Request) -> tuple[int, int]:
+        """Height and width; those of the scaled picture."""
+        width, height = self._scaled(request).size
+        return self.size_of(request, (height, width))
+
+    def grids_of(self, request: Request) -> list[tuple[int, int]]:
+        """Rows and columns of tokens of the picture that is made, and of that which is given."""
+        width, height = self._scaled(request).size
+        return [self.grid_of(request), (height // self.multiple, width // self.multiple)]
+
+    def conditions(self, request: Request) -> Conditions:
+        """The texts with the picture, and its tokens."""
+        picture = self._scaled(request)
+        seen = packed(self.mean_of(pictures.encoder_input(picture)))
+        return {**self._both(request, picture), "seen": seen}
+
+    def begin(
+        self, request: Request, schedule: Schedule, draw: Draw
+    ) -> tuple[wx.Array, Conditions]:
+        """First latents."""
+        height, width = self.picture_size(request)
+        factor = self.vae.factor
+        shape = (1, self.vae.channels, height // factor, width // factor)
+        return self._first_noise(request, shape, draw) * schedule.initial_scale, {}
+
+    def encoded(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
+        """States (1, tokens, width) of a prompt with its instructions and the picture."""
+        settings = self.folder["processor"].settings
+        if "image_processor" in settings:
+            settings = settings.section("image_processor")
+        patches, grid = vision_patches(picture, settings)
+        encoder = self.networks["text_encoder"]
+        count = grid[0] * grid[1] * grid[2] // encoder.merge**2
+        chat = _CHAT.format(_EDIT, _PICTURE.format(_MARKER * count, text))
+        ids = np.array(self.tokenizers["tokenizer"].ids(chat))
+        return encoder(ids, patches, grid, in_a_row=self.in_a_row)[-1]

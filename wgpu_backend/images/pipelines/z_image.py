@@ -1,0 +1,52 @@
+"""Z-Image and Z-Image-Turbo: Cai et al. 2025."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import wgpu_backend.array as wx
+from wgpu_backend.images.pipelines import of_class
+from wgpu_backend.images.pipelines.flow import FlowPipeline
+from wgpu_backend.images.pipelines.pipeline import Conditions
+from wgpu_backend.images.requests import Request
+
+
+@of_class("ZImagePipeline", "ZImageImg2ImgPipeline", "ZImageInpaintPipeline")
+class ZImage(FlowPipeline):
+    """Z-Image: Qwen3's states behind all layers but the last.
+
+    Guidance adds its scale times the difference to the prompt's output, so that 0 leaves it as it
+    is; the default is that of Z-Image, Turbo wants 0.
+    """
+
+    guidance: ClassVar[float] = 5.0
+
+    def conditions(self, request: Request) -> Conditions:
+        """The prompt and, where there is guidance, the negative prompt, with places of tokens."""
+        found = self._text(request, request.prompt, "")
+        scale = self.guidance_of(request)
+        if scale > 0:
+            found |= self._text(request, request.negative_prompt or "", "negative_")
+            found["guidance"] = wx.array([scale], "f32")
+        return found
+
+    def _text(self, request: Request, text: str, which: str) -> Conditions:
+        tokenizer = self.tokenizers["tokenizer"]
+        chat = tokenizer.chat(text, enable_thinking=True)
+        length = request.max_sequence_length or self.words
+        # Nothing is padded: nobody would see it.
+        tokens = tokenizer.batch([chat], length, longest=True)
+        states = self.networks["text_encoder"](tokens.ids[0])[-2]
+        height, width = (side // self.vae.factor for side in self.picture_size(request))
+        rope = self.networks["transformer"].rope(height, width, states.shape[1])
+        return {f"{which}text": states, f"{which}rope": wx.array(rope)}
+
+    def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
+        """Velocity of latents, after guidance; the network says it the other way round."""
+        time = (1000.0 - timestep) / 1000.0
+        transformer = self.networks["transformer"]
+        output = transformer(x, time, conditions["text"], conditions["rope"])
+        if "guidance" in conditions:
+            other = transformer(x, time, conditions["negative_text"], conditions["negative_rope"])
+            output = output + conditions["guidance"] * (output - other)
+        return -output
