@@ -158,7 +158,7 @@ class _Listing(DryRunExecutor):
         self.found: list[tuple[str, Launch, Sequence[Kernel]]] = []
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> DryRunGraph:
         """Note the kernels of a graph."""
         scheduled = schedule(outputs)
@@ -255,3 +255,13 @@ def binding_names(shader: Shader) -> dict[int, str]:
 def params_binding(shader: Shader) -> int:
     """Number of the binding of parameters, -1 where there are none."""
     return next((b.index for b in shader.bindings if b.access == "uniform"), -1)
+
+
+def kernels_of(backend: Backend, result: Node) -> list[Kernel]:
+    """Kernels that make a tensor of what is before it, on a backend's device."""
+    while result.launch is None:
+        assert result.source is not None
+        result = result.source
+    assert result.call is not None
+    capabilities = _executor(backend).capabilities
+    return list(kernels(result.call.op, result.launch, capabilities, lambda _: _WHOLE))

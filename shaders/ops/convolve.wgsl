@@ -1,7 +1,7 @@
 // y[n, d, h, w, o] = sum over taps and channels of x · weight, channels in vectors of four: a
 // thread makes four channels of PIXELS pixels, so that each vector it reads meets four others.
 // @import formats/vec4/f32 as x
-// @import formats/vec4/f32 as weight
+// @import formats/vec4/f32 as weights
 // @import lib/index/grid
 // @import lib/conv/taps
 
@@ -10,7 +10,7 @@ const PIXELS: u32 = 4u;
 
 struct Params {
     pixels: u32, pixel_groups: u32, blocks: u32, outputs: u32, group_outputs: u32, vec4s: u32,
-    x_offset: u32, weight_offset: u32, x_batch: u32, x_depth: u32, x_height: u32, x_width: u32,
+    x_offset: u32, weights_offset: u32, x_batch: u32, x_depth: u32, x_height: u32, x_width: u32,
     weight_row: u32, weight_depth: u32, weight_height: u32, weight_width: u32,
     size: vec4<u32>, out: vec4<u32>, kernel: vec4<u32>, step: vec4<u32>, before: vec4<u32>,
     dilation: vec4<u32>, spread: vec4<u32>,
@@ -39,7 +39,7 @@ fn main(
     for (var i = 0u; i < 4u; i++) {
         // Surplus outputs repeat the last one and are not stored.
         let output = channels * params.group_outputs + min(within + i, params.group_outputs - 1u);
-        weight_at[i] = (params.weight_offset + output * params.weight_row) / 4u;
+        weight_at[i] = (params.weights_offset + output * params.weight_row) / 4u;
     }
     let x_at = params.x_offset / 4u + channels * params.vec4s;
     let strides = vec4<u32>(params.x_batch, params.x_depth, params.x_height, params.x_width);
@@ -67,10 +67,10 @@ fn main(
                     origin[p] = select(0u, way_p, inside[p]);
                 }
                 for (var c = 0u; c < params.vec4s; c++) {
-                    let w0 = weight_load4(weight_at.x + tap_at + c);
-                    let w1 = weight_load4(weight_at.y + tap_at + c);
-                    let w2 = weight_load4(weight_at.z + tap_at + c);
-                    let w3 = weight_load4(weight_at.w + tap_at + c);
+                    let w0 = weights_load4(weight_at.x + tap_at + c);
+                    let w1 = weights_load4(weight_at.y + tap_at + c);
+                    let w2 = weights_load4(weight_at.z + tap_at + c);
+                    let w3 = weights_load4(weight_at.w + tap_at + c);
                     // @unroll
                     for (var p = 0u; p < PIXELS; p++) {
                         let read_p = x_load4(x_at + origin[p] + c);

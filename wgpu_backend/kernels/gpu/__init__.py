@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from wgpu_backend.kernels.gpu import (
     attention_token,
+    convolution,
     f16_rounding,
     linear,
     linear_by_expert,
@@ -61,6 +62,7 @@ KERNELS = [
     Kernel("linear", is_hardware, linear.matvec_q8),
     Kernel("linear", is_hardware, linear.matvec_q16),
     Kernel("linear", is_hardware, linear.matmul_tiled_q8),
+    Kernel("convolve", is_hardware, convolution.conv_tiled),
     Kernel("linear_by_expert", is_hardware, linear_by_expert.matmul_tiled),
 ]
 

@@ -96,7 +96,7 @@ def convolve(
     out = Spec.dense((x.spec.shape[0], *pixels, outputs), F32)
     launch = Launch(
         out,
-        {"x": x, "weight": weight},
+        {"x": x, "weights": weight},
         params={
             "outputs": outputs,
             "group_outputs": outputs // groups,
@@ -123,14 +123,14 @@ def _by_vectors(launch: Launch, groups: int) -> Launch:
     params = {
         "pixels": math.prod(launch.out.shape[:4]),
         "blocks": groups * -(-outputs // groups // 4),
-        "vec4s": launch.operands["weight"].spec.shape[4] // 4,
+        "vec4s": launch.operands["weights"].spec.shape[4] // 4,
     }
     return in_groups_of(replace(launch, params={**launch.params, **params}), WIDTH)
 
 
 def _by_values(launch: Launch) -> Launch:
     """Launch of the kernel that takes channels wherever they lie."""
-    x, weight = (launch.operands[name].spec for name in ("x", "weight"))
+    x, weight = (launch.operands[name].spec for name in ("x", "weights"))
     params = {
         "values": launch.out.size,
         "channels": weight.shape[4],
