@@ -52,6 +52,13 @@ def load_network(component: Component, network: N) -> N:
     return network
 
 
+def reload_slot(component: Component, network: Module, slot: Slot) -> None:
+    """Read one parameter of a network anew."""
+    name = _names(component, network).get(slot.path, slot.path)
+    slot.put(_read(component.tensors[name], slot))
+    wx.keep(slot.array)
+
+
 def _names(component: Component, network: Module) -> dict[str, str]:
     """Names in the file by those of parameters, where they are not the same."""
     changes: Sequence[tuple[str, str]] = getattr(network, "renamed", ())

@@ -48,12 +48,31 @@ class Linear(Module):
     def __init__(self, input_dims: int, output_dims: int, bias: bool = True) -> None:
         self.weight = drawn_for((output_dims, input_dims))
         self.bias = zeros((output_dims,)) if bias else None
+        self._added: list[tuple[Array, Array]] = []
 
     def __call__(self, x: Array) -> Array:
         """(..., input_dims) to (..., output_dims), float32."""
         node = require_last("Linear", singles("Linear", x), self.weight.shape[1])
         addend = None if self.bias is None else singles("Linear", self.bias)
-        return wrap(multiplied(self.weight.node, node, addend))
+        y = wrap(multiplied(self.weight.node, node, addend))
+        for down, up in self._added:
+            low = multiplied(down.node, node, None)
+            y = y + wrap(multiplied(up.node, low, None))
+        return y
+
+    def add_low_rank(self, down: Array, up: Array) -> None:
+        """Add ``x @ down.T @ up.T`` to results, where the weight itself cannot be changed.
+
+        Parameters
+        ----------
+        down : (rank, input_dims)
+        up : (output_dims, rank)
+        """
+        self._added.append((down, up))
+
+    def remove_low_rank(self) -> None:
+        """Leave out again what `add_low_rank` added."""
+        self._added.clear()
 
 
 class Embedding(Module):

@@ -16,9 +16,9 @@ runs the network's code again. What a pipeline does is in a few methods:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from operator import add
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -26,9 +26,10 @@ import numpy as np
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import devices
-from wgpu_backend.array.nn import Module
+from wgpu_backend.array.nn import Linear, Slot
 from wgpu_backend.errors import ContextError, OptionError
 from wgpu_backend.images.folder import PipelineFolder
+from wgpu_backend.images.lora import apply_changes, read_changes
 from wgpu_backend.images.networks import open_network
 from wgpu_backend.images.pictures import picture_of
 from wgpu_backend.images.prompts import PromptTokenizer, open_prompt_tokenizer
@@ -43,6 +44,7 @@ from wgpu_backend.images.requests import (
     drawing,
 )
 from wgpu_backend.images.schedulers import Schedule, Scheduler
+from wgpu_backend.images.weights import reload_slot
 
 Conditions = dict[str, wx.Array]
 
@@ -82,6 +84,7 @@ class Pipeline:
         scheduler = folder["scheduler"]
         self.scheduler = Scheduler(scheduler.class_name, scheduler.settings)
         self._step = wx.compile(self._one_step)
+        self._changed: dict[tuple[str, str], Slot] = {}  # what adapters changed
         self._closed = False
 
     def __repr__(self) -> str:
@@ -115,13 +118,38 @@ class Pipeline:
             self.networks[name] = open_network(self.folder[name])
         return self.networks[name]
 
-    def modules(self) -> Mapping[str, Module]:
-        """Networks that adapters may change, by the names of components."""
-        return self.networks
+    def load_lora_weights(self, path: str | Path, scale: float = 1.0) -> None:
+        """Add an adapter of low rank to the weights.
 
-    def changed(self) -> None:
-        """Forget what was traced with weights that are others now."""
-        self._step.clear()
+        Parameters
+        ----------
+        path : path
+            Safetensors with names of kohya's scripts, peft's or diffusers'.
+        scale : float
+            How much of it.
+
+        Raises
+        ------
+        ModelError
+            The file is damaged or for another model; no weight was changed.
+        """
+        with devices.preferring(self.session):
+            changes = read_changes(path, self.networks)
+            # Before the first weight changes: what was traced has the old ones.
+            self._step.clear()
+            self._changed.update({(c.network, c.slot.path): c.slot for c in changes})
+            apply_changes(changes, scale)
+
+    def unload_lora_weights(self) -> None:
+        """Read all weights that adapters changed anew."""
+        with devices.preferring(self.session):
+            self._step.clear()
+            for (name, _), slot in self._changed.items():
+                if isinstance(slot.module, Linear):
+                    slot.module.remove_low_rank()
+                if not slot.array.dtype.quantised:
+                    reload_slot(self.folder[name], self.networks[name], slot)
+        self._changed.clear()
 
     def close(self) -> None:
         """Give back memory and files; again is harmless."""
