@@ -128,6 +128,22 @@ def test_arange_of_every_type(executor, dtype):
                 ctx.arange(2**40, 2**40 + 3, 1, dtype)
 
 
+def test_windows_of_six_axes(gpu, rng):
+    x = rng.standard_normal((2, 3, 2, 3, 2, 5), "f4")
+    pairs = [(0, 0), (1, 2), (0, 0), (0, 1), (2, 0), (0, 0)]
+    ids = np.argsort(rng.random(x.shape), 3)[:, :, :, :2]
+    values = rng.standard_normal(ids.shape, "f4")
+    want = x.T.copy()
+    np.put_along_axis(want, ids.T, values.T, 2)
+    with Context(gpu) as ctx:
+        given = tensor(ctx, x)
+        np.testing.assert_array_equal(given.T.pad_ext(*pairs[::-1]).numpy(), np.pad(x, pairs).T)
+        np.testing.assert_array_equal(given.repeat(1, 2).numpy(), np.tile(x, (1, 2, 1, 1, 1, 1)))
+        np.testing.assert_array_equal(given.T.repeat(0, 1).numpy(), x.T)
+        places, others = ctx.from_numpy(ids.astype("i4")).T, tensor(ctx, values).T
+        np.testing.assert_array_equal(given.T.put_along_axis(places, others, 2).numpy(), want)
+
+
 def test_refusals(full):
     with Context(full) as ctx:
         x = ctx.zeros(2, 3)

@@ -225,4 +225,9 @@ def put_along_axis(x: Node, ids: Node, values: Node, axis: int) -> Node:
         ShapeError,
         f"put_along_axis: values is {values.spec.shape}, ids is {ids.spec.shape}",
     )
-    return put_along(fresh(x), values, ids, axis=axis)
+    shape = x.spec.shape
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    whole, given, own = (
+        reshaped(node, (outer, node.spec.shape[axis], inner)) for node in (x, values, ids)
+    )
+    return reshaped(put_along(fresh(whole), given, own, axis=1), shape)

@@ -11,11 +11,9 @@ from wgpu_backend.ops.check import Axes, axes_of, require, require_rank
 from wgpu_backend.ops.rows.bits import require_plain
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.shaping import pad_ext, window
+from wgpu_backend.ops.shape.shaping import pad_ext, windowed
 from wgpu_backend.ops.shape.triangular import diag
 from wgpu_backend.ops.shape.views import viewed
-
-FEW_AXES = 4  # that one window has
 
 
 def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
@@ -56,27 +54,7 @@ def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
     starts = [0] * len(x.spec.shape)
     for axis, shift in zip(found, by, strict=True):
         starts[axis] = (starts[axis] - shift) % x.spec.shape[axis]
-    if len(starts) <= FEW_AXES:
-        return window(x, start=starts, shape=x.spec.shape, repeated=True)
-    return _rolled(x, starts)
-
-
-def _rolled(x: Node, starts: Sequence[int]) -> Node:
-    """Axis by axis, with the axes around it joined."""
-    shape = x.spec.shape
-    for axis, start in enumerate(starts):
-        if start:
-            around = reshaped(x, (_count(shape[:axis]), shape[axis], _count(shape[axis + 1 :])))
-            moved = window(around, start=(0, start, 0), shape=around.spec.shape, repeated=True)
-            x = reshaped(moved, shape)
-    return contiguous(x) if not any(starts) else x
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
+    return windowed(x, starts, x.spec.shape, repeated=True)
 
 
 def tile(x: Node, *times: int | Sequence[int]) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from wgpu_backend.errors import ShapeError
@@ -10,8 +11,11 @@ from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
 from wgpu_backend.ops.check import pad_to_4d, require, require_rank, vec4s
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rows.bits import moving, require_plain
-from wgpu_backend.ops.shape.copying import concat
+from wgpu_backend.ops.shape.copying import concat, contiguous
+from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed
+
+FEW_AXES = 4  # that one window has
 
 
 @op(trusted=True)
@@ -46,6 +50,33 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
         choices={**moving(out.dtype, "x"), "REPEATED": repeated},
         work=2 * out.nbytes,
     )
+
+
+def windowed(x: Node, start: Sequence[int], shape: Shape, *, repeated: bool = False) -> Node:
+    """Window of a tensor of any rank: beyond four axes one axis after the other.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    start, shape, repeated
+        See `window`.
+
+    Returns
+    -------
+    Dense tensor of that shape and the dtype of `x`.
+    """
+    if len(shape) <= FEW_AXES:
+        return window(x, start=start, shape=shape, repeated=repeated)
+    for axis, (first, extent) in enumerate(zip(start, shape, strict=True)):
+        own = x.spec.shape
+        if first or extent != own[axis]:
+            outer, inner = math.prod(own[:axis]), math.prod(own[axis + 1 :])
+            lines = reshaped(x, (outer, own[axis], inner))
+            cut = window(
+                lines, start=(0, first, 0), shape=(outer, extent, inner), repeated=repeated
+            )
+            x = reshaped(cut, (*own[:axis], extent, *own[axis + 1 :]))
+    return x if x.spec.is_dense else contiguous(x)
 
 
 def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
@@ -114,7 +145,7 @@ def _padded(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
             f"{name}: {cut} values cut off axis {axis}, which has {extent}",
         )
     shape = tuple(n + a + b for n, (a, b) in zip(x.spec.shape, amounts, strict=True))
-    return window(x, start=[-front for front, _ in amounts], shape=shape)
+    return windowed(x, [-front for front, _ in amounts], shape)
 
 
 def repeat_4d(x: Node, *shape: Extents) -> Node:
@@ -143,7 +174,7 @@ def repeat_4d(x: Node, *shape: Extents) -> Node:
         ShapeError,
         f"repeat: {x.spec.shape} to {wanted}, needs a multiple of each extent",
     )
-    return window(x, start=(0,) * len(wanted), shape=wanted, repeated=True)
+    return windowed(reshaped(x, own), (0,) * len(wanted), wanted, repeated=True)
 
 
 def repeat(x: Node, axis: int, n: int) -> Node:
