@@ -62,6 +62,11 @@ class FlowPipeline(LatentPipeline):
         """Whether a picture is begun with, rather than looked at."""
         return request.image is not None
 
+    @property
+    def paints_itself(self) -> bool:
+        """No network of these reads a mask."""
+        return False
+
     def grid_of(self, request: Request) -> tuple[int, int]:
         """Rows and columns of the picture's tokens."""
         height, width = self.picture_size(request)
