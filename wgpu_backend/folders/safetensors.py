@@ -63,6 +63,23 @@ def read_header(file: FileBytes) -> dict[str, StoredTensor]:
     ModelError
         The header does not fit the file, or itself; the message names the tensor and the numbers.
     """
+    header, start = _header(file)
+    header.pop("__metadata__", None)
+    tensors = {name: _tensor(file, name, entry, start) for name, entry in header.items()}
+    _require_filled(file.path, tensors, start, file.nbytes)
+    return tensors
+
+
+def read_metadata(file: FileBytes) -> dict[str, str]:
+    """What a file says of itself; ModelError where that is no table of texts."""
+    found: object = _header(file)[0].get("__metadata__", {})
+    if not isinstance(found, dict):
+        raise ModelError(f"{file.path}: __metadata__ is no JSON object")
+    return {str(k): str(v) for k, v in cast("dict[Any, Any]", found).items()}
+
+
+def _header(file: FileBytes) -> tuple[dict[str, Any], int]:
+    """The header, and where tensors begin."""
     path = file.path
     if file.nbytes < 8:
         raise ModelError(f"{path}: {file.nbytes} bytes, a safetensors file has at least 8")
@@ -72,11 +89,7 @@ def read_header(file: FileBytes) -> dict[str, StoredTensor]:
             f"{path}: header of {nbytes} bytes, {file.nbytes - 8} are left and at most "
             f"{_MAX_HEADER_NBYTES} may be"
         )
-    header = parsed(file.read("header", 8, nbytes), f"{path}: header")
-    header.pop("__metadata__", None)
-    tensors = {name: _tensor(file, name, entry, 8 + nbytes) for name, entry in header.items()}
-    _require_filled(path, tensors, 8 + nbytes, file.nbytes)
-    return tensors
+    return dict(parsed(file.read("header", 8, nbytes), f"{path}: header")), 8 + nbytes
 
 
 def open_safetensors(path: Path) -> tuple[FileBytes, dict[str, StoredTensor]]:

@@ -27,12 +27,13 @@ from wgpu_backend.array.nn.module import Module, Slot
 from wgpu_backend.array.nn.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from wgpu_backend.array.nn.pictures import Upsample, resized, timestep_embedding
 from wgpu_backend.array.nn.published import NETWORKS, published
+from wgpu_backend.array.nn.quantised import QuantizedEmbedding, QuantizedLinear, quantize
 
 __all__ = [
     "GELU", "NETWORKS", "BatchNorm", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Dropout",
     "Dropout2d", "Dropout3d", "Embedding", "GroupNorm", "Identity", "InstanceNorm", "LayerNorm",
-    "Linear", "Module", "MultiHeadAttention", "RMSNorm", "ReLU", "RoPE", "Sequential", "SiLU",
-    "Sigmoid", "Slot", "Tanh", "Upsample", "activation", "attend", "gelu", "gelu_approx",
-    "gelu_fast_approx", "published", "relu", "resized", "rotated", "sigmoid", "silu", "tanh",
-    "timestep_embedding",
+    "Linear", "Module", "MultiHeadAttention", "QuantizedEmbedding", "QuantizedLinear", "RMSNorm",
+    "ReLU", "RoPE", "Sequential", "SiLU", "Sigmoid", "Slot", "Tanh", "Upsample", "activation",
+    "attend", "gelu", "gelu_approx", "gelu_fast_approx", "published", "quantize", "relu", "resized",
+    "rotated", "sigmoid", "silu", "tanh", "timestep_embedding",
 ]  # fmt: skip
