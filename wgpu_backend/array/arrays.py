@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Self
 
-from wgpu_backend.array import elementwise, indexing, linalg, reductions, shaping
-from wgpu_backend.array.core import Core
-from wgpu_backend.device_info import DeviceInfo
-from wgpu_backend.graph.spec import Extents
+from wgpu_backend.array import elementwise, indexing, operators, products, shaping
+from wgpu_backend.array.methods import Methods
+from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.spec import Extents, extents
 
 Operand = Any  # array, number, list or NumPy's array
 
 
-class Array(Core):
+class Array(Methods):
     """An array on a device: ``wx.array([[1, 2], [3, 4]])``.
 
     Parameters
@@ -40,56 +41,71 @@ class Array(Core):
     __hash__ = object.__hash__
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        import wgpu_backend.array as namespace
+        return sys.modules[__name__.rpartition(".")[0]]  # it imports this module
 
-        return namespace
-
-    def to_device(self, device: str | DeviceInfo, /, *, stream: object = None) -> Array:
+    def to_device(self, device: object, /, *, stream: object = None) -> Array:
         """Array with these values on another device; itself where it is there."""
         from wgpu_backend.array import devices
 
+        if stream is not None:
+            raise DeviceError(f"to_device: stream {stream!r}, a device has one queue: needs None")
         target = devices.on(device)
         if target is self.session:
             return self
-        return Array(self.numpy(), self.dtype, device=device)
+        return Array(self.numpy(), self.dtype, device=target)
 
     # Arithmetic.
 
     def __add__(self, other: Operand) -> Array:
-        return elementwise.add(self, other)
+        return operators.add(self, other)
 
     def __radd__(self, other: Operand) -> Array:
-        return elementwise.add(other, self)
+        return operators.add(other, self)
 
     def __sub__(self, other: Operand) -> Array:
-        return elementwise.subtract(self, other)
+        return operators.subtract(self, other)
 
     def __rsub__(self, other: Operand) -> Array:
-        return elementwise.subtract(other, self)
+        return operators.subtract(other, self)
 
     def __mul__(self, other: Operand) -> Array:
-        return elementwise.multiply(self, other)
+        return operators.multiply(self, other)
 
     def __rmul__(self, other: Operand) -> Array:
-        return elementwise.multiply(other, self)
+        return operators.multiply(other, self)
 
     def __truediv__(self, other: Operand) -> Array:
-        return elementwise.divide(self, other)
+        return operators.divide(self, other)
 
     def __rtruediv__(self, other: Operand) -> Array:
-        return elementwise.divide(other, self)
+        return operators.divide(other, self)
 
     def __pow__(self, other: Operand) -> Array:
-        return elementwise.power(self, other)
+        return operators.power(self, other)
 
     def __rpow__(self, other: Operand) -> Array:
-        return elementwise.power(other, self)
+        return operators.power(other, self)
+
+    def __floordiv__(self, other: Operand) -> Array:
+        return operators.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Array:
+        return operators.floor_divide(other, self)
+
+    def __mod__(self, other: Operand) -> Array:
+        return operators.remainder(self, other)
+
+    def __rmod__(self, other: Operand) -> Array:
+        return operators.remainder(other, self)
+
+    def __divmod__(self, other: Operand) -> tuple[Array, Array]:
+        return operators.divmod(self, other)
 
     def __matmul__(self, other: Operand) -> Array:
-        return linalg.matmul(self, other)
+        return products.matmul(self, other)
 
     def __rmatmul__(self, other: Operand) -> Array:
-        return linalg.matmul(other, self)
+        return products.matmul(other, self)
 
     def __neg__(self) -> Array:
         return elementwise.negative(self)
@@ -100,25 +116,75 @@ class Array(Core):
     def __abs__(self) -> Array:
         return elementwise.abs(self)
 
+    # Bits.
+
+    def __and__(self, other: Operand) -> Array:
+        return operators.bitwise_and(self, other)
+
+    def __rand__(self, other: Operand) -> Array:
+        return operators.bitwise_and(other, self)
+
+    def __or__(self, other: Operand) -> Array:
+        return operators.bitwise_or(self, other)
+
+    def __ror__(self, other: Operand) -> Array:
+        return operators.bitwise_or(other, self)
+
+    def __xor__(self, other: Operand) -> Array:
+        return operators.bitwise_xor(self, other)
+
+    def __rxor__(self, other: Operand) -> Array:
+        return operators.bitwise_xor(other, self)
+
+    def __lshift__(self, other: Operand) -> Array:
+        return operators.left_shift(self, other)
+
+    def __rlshift__(self, other: Operand) -> Array:
+        return operators.left_shift(other, self)
+
+    def __rshift__(self, other: Operand) -> Array:
+        return operators.right_shift(self, other)
+
+    def __rrshift__(self, other: Operand) -> Array:
+        return operators.right_shift(other, self)
+
+    def __invert__(self) -> Array:
+        return elementwise.bitwise_invert(self)
+
     # Comparisons.
 
     def __eq__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return elementwise.equal(self, other) if indexing.is_operand(other) else NotImplemented
+        return operators.equal(self, other) if indexing.is_operand(other) else NotImplemented
 
     def __ne__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return elementwise.not_equal(self, other) if indexing.is_operand(other) else NotImplemented
+        return operators.not_equal(self, other) if indexing.is_operand(other) else NotImplemented
 
     def __lt__(self, other: Operand) -> Array:
-        return elementwise.less(self, other)
+        return operators.less(self, other)
 
     def __le__(self, other: Operand) -> Array:
-        return elementwise.less_equal(self, other)
+        return operators.less_equal(self, other)
 
     def __gt__(self, other: Operand) -> Array:
-        return elementwise.greater(self, other)
+        return operators.greater(self, other)
 
     def __ge__(self, other: Operand) -> Array:
-        return elementwise.greater_equal(self, other)
+        return operators.greater_equal(self, other)
+
+    # What other packages and other devices ask.
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """Capsule of a copy on the host."""
+        options |= {"copy": copy} if copy is not None else {}
+        return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, **options)
 
     # Parts.
 
@@ -149,7 +215,7 @@ class Array(Core):
 
     def reshape(self, *shape: Extents) -> Array:
         """Same values under another shape; one extent may be -1."""
-        return shaping.reshape(self, *shape)
+        return shaping.reshape(self, extents("reshape", shape))
 
     def transpose(self, *axes: Any) -> Array:
         """View with the axes in another order; reversed where none is given."""
@@ -174,24 +240,6 @@ class Array(Core):
     def split(self, sections: Any, axis: int = 0) -> list[Array]:
         """Views of an axis in equal parts, or cut at these places."""
         return shaping.split(self, sections, axis)
-
-    # Reductions.
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Sum over axes."""
-        return reductions.sum(self, axis=axis, keepdims=keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Mean over axes."""
-        return reductions.mean(self, axis=axis, keepdims=keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Largest value over axes."""
-        return reductions.max(self, axis=axis, keepdims=keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Array:
-        """Smallest value over axes."""
-        return reductions.min(self, axis=axis, keepdims=keepdims)
 
     def eval(self) -> Self:
         """Compute it; the array itself."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from wgpu_backend.array import devices
-from wgpu_backend.array.core import node_of, wrap
-from wgpu_backend.array.types import default_of
-from wgpu_backend.dtypes import BF16, BOOL, F32, I32, DType, dtype_of
+from wgpu_backend.array.core import Core, node_of, wrap
+from wgpu_backend.array.lifting import converted
+from wgpu_backend.array.types import INTEGERS, default_of
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, DType, dtype_of
+from wgpu_backend.errors import DeviceError, OptionError
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
 from wgpu_backend.ops.rows.bits import narrowed
+from wgpu_backend.ops.shape import creation as ops
 from wgpu_backend.ops.shape.views import viewed
 
 if TYPE_CHECKING:
@@ -27,18 +30,18 @@ def asarray(
     copy: bool | None = None,
 ) -> Array:
     """Array of values; an array itself where neither type nor device asks for another."""
-    from wgpu_backend.array.arrays import Array
     from wgpu_backend.array.shaping import astype
 
-    if not isinstance(values, Array):
+    if not isinstance(values, Core):
         return wrap(node_of(values, None if dtype is None else dtype_of(dtype), device))
-    moved = values if device is None else values.to_device(devices.on(device).executor.info)
+    own = cast("Array", values)
+    moved = own if device is None else own.to_device(devices.on(device))
     return astype(moved, moved.dtype if dtype is None else dtype, copy=bool(copy))
 
 
 def full(
     shape: Extents,
-    value: Any,
+    fill_value: Any,
     dtype: Any = None,
     *,
     device: object = None,
@@ -48,19 +51,18 @@ def full(
     Parameters
     ----------
     shape : int or sequence of int
-    value : number, or array that broadcasts to the shape
+    fill_value : number, or array that broadcasts to the shape
     dtype : DType or None
         None is the type of the value.
     """
     wanted = extents("full", shape)
     Spec.dense(wanted, F32)  # refuses what is no shape
-    from wgpu_backend.array.core import Core
     from wgpu_backend.array.shaping import astype, broadcast_to
 
-    if isinstance(value, Core):
-        given = wrap(value.node)
+    if isinstance(fill_value, Core):
+        given = wrap(fill_value.node)
         return broadcast_to(given if dtype is None else astype(given, dtype), wanted)
-    host = np.asarray(value)
+    host = np.asarray(fill_value)
     kind = default_of(host.dtype) if dtype is None else dtype_of(dtype)
     node = devices.on(device).constant(_bytes(host, kind), kind, host.shape)
     return broadcast_to(wrap(viewed(node, node.spec)), wanted)
@@ -88,7 +90,7 @@ def empty(shape: Extents, dtype: Any = None, *, device: object = None) -> Array:
 
 
 def _like(x: Array, dtype: Any, device: object) -> tuple[Shape, Any, object]:
-    return x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device
+    return x.shape, x.dtype if dtype is None else dtype, x.session if device is None else device
 
 
 def zeros_like(x: Array, /, dtype: Any = None, *, device: object = None) -> Array:
@@ -111,14 +113,14 @@ def empty_like(x: Array, /, dtype: Any = None, *, device: object = None) -> Arra
 def full_like(
     x: Array,
     /,
-    value: Any,
+    fill_value: Any,
     dtype: Any = None,
     *,
     device: object = None,
 ) -> Array:
     """One value in the shape and type of an array."""
     shape, kind, where = _like(x, dtype, device)
-    return full(shape, value, kind, device=where)
+    return full(shape, fill_value, kind, device=where)
 
 
 def arange(
@@ -138,13 +140,92 @@ def arange(
     dtype : DType or None
         None is int32 for whole numbers of Python, else float32.
     """
-    from wgpu_backend.ops.shape import creation
-
     begin, end = (0, start) if stop is None else (start, stop)
     whole = all(isinstance(v, int | np.integer) for v in (begin, end, step))
     kind = (I32 if whole else F32) if dtype is None else dtype_of(dtype)
+    numbers = {"start": begin, "stop": end, "step": step}
+    if kind in INTEGERS and not whole:
+        return wrap(node_of(np.arange(begin, end, step), kind, device))
     first = F32 if kind == BOOL else kind
-    made = creation.arange.added(devices.on(device), start=begin, stop=end, step=step, dtype=first)
-    from wgpu_backend.array.lifting import converted
+    return wrap(converted(ops.arange.added(devices.on(device), **numbers, dtype=first), kind))
 
+
+def linspace(
+    start: float,
+    stop: float,
+    /,
+    num: int = 50,
+    dtype: Any = None,
+    *,
+    endpoint: bool = True,
+    device: object = None,
+) -> Array:
+    """Values at equal distances from `start` to `stop`, with it or without; float32 by default."""
+    kind = F32 if dtype is None else dtype_of(dtype)
+    first = kind if kind in (F32, F16, BF16) else F32
+    made = ops.linspace.added(
+        devices.on(device), start=start, stop=stop, num=num, endpoint=endpoint, dtype=first
+    )
     return wrap(converted(made, kind))
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    k: int = 0,
+    dtype: Any = None,
+    *,
+    device: object = None,
+) -> Array:
+    """Matrix of ones on a diagonal, float32 by default; above 0 lies above the main one."""
+    kind = F32 if dtype is None else dtype_of(dtype)
+    cols = n_rows if n_cols is None else n_cols
+    return wrap(ops.eye.added(devices.on(device), rows=n_rows, cols=cols, k=k, dtype=kind))
+
+
+def identity(n: int, dtype: Any = None, *, device: object = None) -> Array:
+    """Square matrix of ones on its diagonal."""
+    return eye(n, dtype=dtype, device=device)
+
+
+def tri(
+    n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: object = None
+) -> Array:
+    """Matrix of ones up to a diagonal, and zeros; float32 by default."""
+    from wgpu_backend.array.moving import tril
+
+    return tril(ones((n, n if m is None else m), dtype, device=device), k)
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> tuple[Array, ...]:
+    """Views of axes as the coordinates of all points of a grid.
+
+    Parameters
+    ----------
+    *arrays : (n,)
+    indexing : str
+        With ``xy`` the first axis of results is that of the second array, with ``ij`` of the first.
+    sparse : bool
+        Leave axes of 1 instead of repeating values.
+    """
+    from wgpu_backend.array.shaping import broadcast_arrays, swapaxes
+
+    if indexing not in ("xy", "ij"):
+        raise OptionError(f"meshgrid: indexing is {indexing!r}, needs 'xy' or 'ij'")
+    rank = len(arrays)
+    placed = [
+        x.reshape(*(x.size if a == at else 1 for a in range(rank))) for at, x in enumerate(arrays)
+    ]
+    if indexing == "xy" and rank > 1:
+        placed = [swapaxes(x, 0, 1) for x in placed]
+    return tuple(placed) if sparse else broadcast_arrays(*placed)
+
+
+def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -> Array:
+    """Array of what has ``__dlpack__``: its values are copied through the host."""
+    if isinstance(x, Core):
+        return asarray(x, device=device, copy=copy)
+    if copy is False:
+        raise DeviceError("from_dlpack: values are copied to a device, copy=False forbids it")
+    return wrap(node_of(np.from_dlpack(x), None, device))

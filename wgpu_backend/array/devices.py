@@ -71,7 +71,9 @@ def close(which: str | DeviceInfo | None = None) -> None:
 
 
 def on(device: object) -> Session:
-    """Session for the `device=` of a function: None, a device, or what names one."""
+    """Session for the `device=` of a function: None, a session, a device, or what names one."""
+    if isinstance(device, Session):
+        return device
     if device is None or isinstance(device, str | DeviceInfo):
         return session(device)
     raise DeviceError(f"device {device!r}: needs a DeviceInfo, an id, or a part of a name")

@@ -1,35 +1,38 @@
-"""Functions of each value: arithmetic, comparisons, functions of one value, and choosing.
+"""Functions of each value: rounding, exponentials, angles, activations, tests of floats.
 
-Operands may be arrays, numbers, lists or NumPy's arrays, with an array among them; shapes
-broadcast as NumPy's do, and types are promoted (`wgpu_backend.array.types`).
+What is a function of floats converts integers and bools to float32 first.
 """
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import (
-    Kernel,
-    as_node,
-    converted,
-    floating,
-    is_bool,
-    lifted,
-    over_axes,
-    promoted,
-)
-from wgpu_backend.array.types import FLOATING
-from wgpu_backend.dtypes import BOOL, I32
+from wgpu_backend.array.core import constant, wrap
+from wgpu_backend.array.lifting import Kernel, as_node, converted, floating, is_bool, lifted
+from wgpu_backend.array.types import FLOATING, INTEGERS
+from wgpu_backend.dtypes import BOOL, COMPLEX64, F32
+from wgpu_backend.errors import DTypeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.ops.elementwise import activation, arithmetic, comparison, pointwise
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.elementwise import activation, bitwise, comparison, float_bits, pointwise
+from wgpu_backend.ops.elementwise import rounding as roundings
+from wgpu_backend.ops.elementwise import transcendental as curves
+from wgpu_backend.ops.shape.views import expanded, viewed
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
 Unary = Callable[..., "Array"]
-Binary = Callable[[Any, Any], "Array"]
+
+
+def named(function: Any, name: str, summary: str) -> Any:
+    """A function under its name, with its docstring."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = summary
+    return function
 
 
 def of_floats(op: Kernel, name: str, summary: str) -> Unary:
@@ -38,7 +41,7 @@ def of_floats(op: Kernel, name: str, summary: str) -> Unary:
     def function(x: Array, /, **options: Any) -> Array:
         return lifted(op, name, floating(as_node(name, x)), **options)
 
-    return _named(function, name, summary)
+    return named(function, name, summary)
 
 
 def of_numbers(op: Kernel, name: str, summary: str) -> Unary:
@@ -47,79 +50,110 @@ def of_numbers(op: Kernel, name: str, summary: str) -> Unary:
     def function(x: Array, /) -> Array:
         return lifted(op, name, as_node(name, x))
 
-    return _named(function, name, summary)
+    return named(function, name, summary)
 
 
-def of_two(op: Kernel, name: str, summary: str, *, floats: bool = False) -> Binary:
-    """Function of two values, in the type they are promoted to."""
+def of_fractions(op: Kernel, name: str, summary: str) -> Unary:
+    """Function that leaves whole numbers as they are."""
 
-    def function(a: Any, b: Any, /) -> Array:
-        nodes = promoted(name, a, b)
-        if floats:
-            nodes = [floating(n) for n in nodes]
-        elif is_bool(nodes[0]):  # as NumPy has it: counted, and true where it is not 0
-            counted = over_axes(op, name, *(converted(n, I32) for n in nodes))
-            return wrap(converted(counted, BOOL))
-        return lifted(op, name, *nodes)
+    def function(x: Array, /) -> Array:
+        node = as_node(name, x)
+        return x if node.spec.dtype in INTEGERS or is_bool(node) else lifted(op, name, node)
 
-    return _named(function, name, summary)
+    return named(function, name, summary)
 
 
-def of_compared(op: Kernel, name: str, summary: str) -> Binary:
-    """Comparison of two values: an array of bool."""
+def of_kind(op: Kernel, name: str, summary: str, *, whole: bool) -> Unary:
+    """Test of floats, whose answer is the same for all whole numbers."""
 
-    def function(a: Any, b: Any, /) -> Array:
-        return lifted(op, name, *promoted(name, a, b))
+    def function(x: Array, /) -> Array:
+        node = as_node(name, x)
+        if node.spec.dtype in FLOATING:
+            return lifted(op, name, node)
+        return wrap(expanded(constant(x.session, _truth(whole), BOOL), node.spec.shape))
 
-    return _named(function, name, summary)
-
-
-def of_truth(op: Kernel, name: str, summary: str) -> Callable[..., Array]:
-    """Function of what is true or false: everything but 0 is true."""
-
-    def function(*operands: Any) -> Array:
-        nodes = [converted(n, BOOL) for n in promoted(name, *operands)]
-        return lifted(op, name, *nodes)
-
-    return _named(function, name, summary)
+    return named(function, name, summary)
 
 
-def _named(function: Any, name: str, summary: str) -> Any:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = summary
-    return function
+def _truth(value: bool) -> Any:
+    import numpy as np
 
+    return np.asarray(value)
 
-add = of_two(arithmetic.add, "add", "Sum of two arrays, value by value.")
-subtract = of_two(arithmetic.sub, "subtract", "Difference of two arrays, value by value.")
-multiply = of_two(arithmetic.mul, "multiply", "Product of two arrays, value by value.")
-divide = of_two(arithmetic.div, "divide", "Quotient, value by value, in floats.", floats=True)
-power = of_two(arithmetic.power, "power", "First value to the power of the second.")
-maximum = of_two(arithmetic.maximum, "maximum", "Larger of two values; NaN where one is.")
-minimum = of_two(arithmetic.minimum, "minimum", "Smaller of two values; NaN where one is.")
-
-equal = of_compared(comparison.equal, "equal", "Whether two values are equal.")
-not_equal = of_compared(comparison.not_equal, "not_equal", "Whether two values differ.")
-less = of_compared(comparison.less, "less", "Whether the first value is below the second.")
-less_equal = of_compared(comparison.less_equal, "less_equal", "Whether the first is not above.")
-greater = of_compared(comparison.greater, "greater", "Whether the first is above the second.")
-greater_equal = of_compared(comparison.greater_equal, "greater_equal", "Whether it is not below.")
-
-logical_and = of_truth(comparison.logical_and, "logical_and", "Whether both are true.")
-logical_or = of_truth(comparison.logical_or, "logical_or", "Whether one of both is true.")
-logical_xor = of_truth(comparison.logical_xor, "logical_xor", "Whether one alone is true.")
-logical_not = of_truth(comparison.logical_not, "logical_not", "Whether it is false.")
 
 negative = of_numbers(pointwise.neg, "negative", "Value with the other sign.")
 square = of_numbers(pointwise.sqr, "square", "Value times itself.")
+sign = of_numbers(pointwise.sign, "sign", "-1, 0 or 1; NaN of NaN.")
+
+floor = of_fractions(roundings.floor, "floor", "Largest whole number that is not above.")
+ceil = of_fractions(roundings.ceil, "ceil", "Smallest whole number that is not below.")
+trunc = of_fractions(roundings.trunc, "trunc", "Value without its fraction.")
 
 exp = of_floats(pointwise.exp, "exp", "Exponential.")
+exp2 = of_floats(curves.exp2, "exp2", "Two to the power of the value.")
+expm1 = of_floats(curves.expm1, "expm1", "Exponential less 1, exact near 0.")
 log = of_floats(pointwise.log, "log", "Natural logarithm; NaN below 0.")
+log1p = of_floats(curves.log1p, "log1p", "Logarithm of 1 plus the value, exact near 0.")
+log2 = of_floats(curves.log2, "log2", "Logarithm to base 2; NaN below 0.")
+log10 = of_floats(curves.log10, "log10", "Logarithm to base 10; NaN below 0.")
 sqrt = of_floats(pointwise.sqrt, "sqrt", "Square root; NaN below 0.")
+rsqrt = of_floats(curves.rsqrt, "rsqrt", "One over the square root.")
+reciprocal = of_floats(curves.reciprocal, "reciprocal", "One over the value.")
 sin = of_floats(pointwise.sin, "sin", "Sine of radians.")
 cos = of_floats(pointwise.cos, "cos", "Cosine of radians.")
+tan = of_floats(curves.tan, "tan", "Tangent of radians.")
+asin = of_floats(curves.asin, "asin", "Angle whose sine it is; NaN beyond 1.")
+acos = of_floats(curves.acos, "acos", "Angle whose cosine it is; NaN beyond 1.")
+atan = of_floats(curves.atan, "atan", "Angle whose tangent it is.")
+sinh = of_floats(curves.sinh, "sinh", "Hyperbolic sine.")
+cosh = of_floats(curves.cosh, "cosh", "Hyperbolic cosine.")
 tanh = of_floats(activation.tanh, "tanh", "Hyperbolic tangent.")
+asinh = of_floats(curves.asinh, "asinh", "Number whose hyperbolic sine it is.")
+acosh = of_floats(curves.acosh, "acosh", "Number whose hyperbolic cosine it is; NaN below 1.")
+atanh = of_floats(curves.atanh, "atanh", "Number whose hyperbolic tangent it is; NaN beyond 1.")
+erf = of_floats(curves.erf, "erf", "Error function.")
+erfinv = of_floats(curves.erfinv, "erfinv", "Number whose error function it is; NaN beyond 1.")
 sigmoid = of_floats(activation.sigmoid, "sigmoid", "Logistic function: 1 / (1 + exp(-x)).")
+
+isnan = of_kind(float_bits.isnan, "isnan", "Whether it is NaN.", whole=False)
+isinf = of_kind(float_bits.isinf, "isinf", "Whether it is infinite.", whole=False)
+isfinite = of_kind(float_bits.isfinite, "isfinite", "Whether it is a number.", whole=True)
+signbit = of_floats(float_bits.signbit, "signbit", "Whether a float has the sign, -0.0 too.")
+
+
+arcsin, arccos, arctan = asin, acos, atan  # as MLX and NumPy spell them
+arcsinh, arccosh, arctanh = asinh, acosh, atanh
+
+
+def isposinf(x: Array, /) -> Array:
+    """Whether it is infinite and above 0."""
+    return isinf(x) & (x > 0)
+
+
+def isneginf(x: Array, /) -> Array:
+    """Whether it is infinite and below 0."""
+    return isinf(x) & (x < 0)
+
+
+def logical_not(x: Array, /) -> Array:
+    """Whether it is false, or 0."""
+    return lifted(comparison.logical_not, "logical_not", converted(as_node("logical_not", x), BOOL))
+
+
+def bitwise_invert(x: Array, /) -> Array:
+    """Bits that an integer does not have; of bools, the other one."""
+    node = as_node("bitwise_invert", x)
+    if node.spec.dtype not in INTEGERS and not is_bool(node):
+        raise DTypeError(f"bitwise_invert: {node.spec.dtype}, needs integers or bool")
+    return lifted(bitwise.bitwise_not, "bitwise_invert", node)
+
+
+bitwise_not = bitwise_invert
+
+
+def positive(x: Array, /) -> Array:
+    """The value itself."""
+    return wrap(as_node("positive", x))
 
 
 def abs(x: Array, /) -> Array:
@@ -131,38 +165,73 @@ def abs(x: Array, /) -> Array:
     return lifted(pointwise.abs, "abs", node)
 
 
-def where(condition: Any, a: Any, b: Any, /) -> Array:
-    """Values of `a` where a condition is true, else of `b`.
-
-    Parameters
-    ----------
-    condition : array or array-like
-        Everything but 0 is true.
-    a, b : array, number or array-like
-        Shapes of all three broadcast.
-    """
-    if not any(hasattr(v, "session") for v in (a, b)):
-        beside = getattr(condition, "device", None)
-        a = wrap(_placed(a, beside))
-    chosen = promoted("where", a, b)
-    truth = converted(promoted("where", condition)[0], BOOL)
-    return lifted(comparison.where, "where", truth, *chosen)
+def round(x: Array, /, decimals: int = 0) -> Array:
+    """Nearest number of so many decimals, the even one of two."""
+    node = as_node("round", x)
+    if node.spec.dtype in INTEGERS or is_bool(node):
+        if decimals < 0:
+            raise DTypeError(f"round: {decimals} decimals of {node.spec.dtype}, needs floats")
+        return x
+    if not decimals:
+        return lifted(roundings.round, "round", node)
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return round(x * scale) / scale
+    return round(x / scale) * scale
 
 
-def _placed(value: Any, device: object) -> Node:
-    from wgpu_backend.array.core import node_of
+def degrees(x: Array, /) -> Array:
+    """Radians as degrees."""
+    return wrap(floating(as_node("degrees", x))) * (180 / math.pi)
 
-    return node_of(value, None, device)
+
+def radians(x: Array, /) -> Array:
+    """Degrees as radians."""
+    return wrap(floating(as_node("radians", x))) * (math.pi / 180)
 
 
-def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    """Values no lower than `min` and no higher than `max`; None is no bound.
+def nan_to_num(
+    x: Array, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Array:
+    """Numbers in place of NaN and infinities; the largest of the type where they are None."""
+    from wgpu_backend.array.operators import where
+    from wgpu_backend.array.types import finfo
 
-    Bounds take the type of the array; NaN stays NaN.
-    """
-    node = as_node("clip", x)
-    for bound, choose in ((min, arithmetic.maximum), (max, arithmetic.minimum)):
-        if bound is not None:
-            limit = converted(promoted("clip", wrap(node), bound)[1], node.spec.dtype)
-            node = over_axes(choose, "clip", node, limit)
-    return wrap(node)
+    node = as_node("nan_to_num", x)
+    if node.spec.dtype not in FLOATING:
+        return x
+    ends = finfo(node.spec.dtype)
+    high = ends.max if posinf is None else posinf
+    low = ends.min if neginf is None else neginf
+    return where(isnan(x), nan, where(isposinf(x), high, where(isneginf(x), low, x)))
+
+
+def conj(x: Array, /) -> Array:
+    """Complex conjugate: of real numbers, the array itself."""
+    node = as_node("conj", x)
+    if node.spec.dtype != COMPLEX64:
+        return x
+    raise DTypeError("conj: complex64 has no arithmetic here; `real` and `imag` give its parts")
+
+
+conjugate = conj
+
+
+def real(x: Array, /) -> Array:
+    """View of real parts, float32; of real numbers, the array itself."""
+    node = as_node("real", x)
+    return wrap(_part(node, 0)) if node.spec.dtype == COMPLEX64 else x
+
+
+def imag(x: Array, /) -> Array:
+    """View of imaginary parts, float32."""
+    node = as_node("imag", x)
+    if node.spec.dtype != COMPLEX64:
+        raise DTypeError(f"imag: {node.spec.dtype}, needs complex64")
+    return wrap(_part(node, 1))
+
+
+def _part(x: Node, which: int) -> Node:
+    """View of the words of pairs."""
+    strides = tuple(2 * s for s in x.spec.strides)
+    return viewed(x, Spec(x.spec.shape, F32, strides, 2 * x.spec.offset + which))

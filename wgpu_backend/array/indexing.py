@@ -8,15 +8,14 @@ the index says of each axis, then one `take` fetches them, or one `scatter` writ
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from wgpu_backend.array.core import Core, constant, node_of, wrap
+from wgpu_backend.array.core import Core, constant, wrap
 from wgpu_backend.array.lifting import MOST_AXES, broadcast_of, converted, flat, over_axes, written
+from wgpu_backend.array.places import Ids, One, Place, Range, parse
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import Scalar
 from wgpu_backend.dtypes import BOOL, I32
@@ -24,7 +23,6 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, dense_strides
-from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison
 from wgpu_backend.ops.rows import scatter, taking, writing
 from wgpu_backend.ops.shape.shapes import reshaped
@@ -57,7 +55,7 @@ def getitem(x: Array, index: Any) -> Array:
 
 
 def updated(x: Array, index: Any, values: Any) -> Array:
-    """Array with other values where an index looks; later ones win where it looks twice."""
+    """Array with other values where an index looks; where it looks twice, either wins."""
     node = x.node
     mask = _mask(node.spec.shape, index)
     if mask is not None and _is_number(values):
@@ -70,13 +68,25 @@ def updated(x: Array, index: Any, values: Any) -> Array:
     ranges = _forwards(places)
     if ranges and len(node.spec.shape) <= MOST_AXES:
         return wrap(_sliced(node, places, ranges, _values(values, node, x.session)))
-    ids, shape = _flat_ids(node.spec.shape, places, x.session)
-    given = written(_fitting(_values(values, node, x.session), shape), shape)
-    if not math.prod(shape):
+    ids, given = _ids_and_values(node, places, values, x.session)
+    if not given.spec.size:
         return x
     dst = reshaped(written(node, node.spec.shape), (node.spec.size,))
     made = scatter.put_along_axis(dst, flat(ids), flat(given), 0)
     return wrap(reshaped(made, node.spec.shape))
+
+
+def places_written(x: Array, index: Any, values: Any) -> tuple[Node, Node]:
+    """Ids among all values of an array where an index looks, and values for them, of one shape."""
+    places = parse(x.shape, index, x.session)
+    return _ids_and_values(x.node, places, values, x.session)
+
+
+def _ids_and_values(
+    node: Node, places: Sequence[Place], values: Any, session: Session
+) -> tuple[Node, Node]:
+    ids, shape = _flat_ids(node.spec.shape, places, session)
+    return ids, written(_fitting(_values(values, node, session), shape), shape)
 
 
 def _forwards(places: Sequence[Place]) -> list[tuple[int, int, int]]:
@@ -102,150 +112,6 @@ def _sliced(
     return writing.slice_update(node, update, starts, stops, steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Values of an axis in steps; a step below 0 goes backwards. None as axis is a new one."""
-
-    axis: int | None
-    start: int
-    count: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class One:
-    """One value of an axis, which goes."""
-
-    axis: int
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """Values of an axis by their numbers, from 0 on."""
-
-    axis: int
-    node: Node
-
-
-Place = Range | One | Ids
-
-
-def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
-    """What an index says of each axis, in order."""
-    items = _filled(shape, index)
-    places: list[Place] = []
-    axis = 0
-    for item in items:
-        if item is None:
-            places.append(Range(None, 0, 1, 1))
-            continue
-        for place in _places(item, axis, shape, session):
-            places.append(place)
-            axis += 1
-    return places
-
-
-def _filled(shape: Shape, index: Any) -> list[Any]:
-    """Indices with ``...`` written out."""
-    given = list(cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,)))
-    taken = sum(_width(item) for item in given)
-    dots = [i for i, item in enumerate(given) if item is Ellipsis]
-    if taken > len(shape):
-        raise ShapeError(f"index: {taken} indices, {shape} has {len(shape)} axes")
-    if len(dots) > 1:
-        raise ShapeError(f"index: ... stands in {len(dots)} places, needs one at most")
-    at = dots[0] if dots else len(given)
-    return [*given[:at], *[slice(None)] * (len(shape) - taken), *given[at + 1 :]]
-
-
-def _width(item: Any) -> int:
-    """Axes that an index is for."""
-    if item is None or item is Ellipsis:
-        return 0
-    return _rank(item) if _is_mask(item) else 1
-
-
-def _rank(item: Any) -> int:
-    return item.ndim if isinstance(item, Core) else np.ndim(item)
-
-
-def _is_mask(item: Any) -> bool:
-    if isinstance(item, Core):
-        return item.dtype == BOOL
-    if isinstance(item, bool | np.bool):
-        return True
-    return isinstance(item, list | np.ndarray) and _host(item).dtype == np.bool
-
-
-def _host(item: Any) -> HostArray:
-    return np.asarray(item)
-
-
-def _places(item: Any, axis: int, shape: Shape, session: Session) -> Sequence[Place]:
-    if isinstance(item, slice):
-        return [_range(cast("slice[Any, Any, Any]", item), axis, shape[axis])]
-    if _is_mask(item):
-        return _true_places(item, axis, shape, session)
-    if isinstance(item, Core | list | np.ndarray) and not (_rank(item) == 0 and _has_index(item)):
-        return [_ids(item, axis, shape[axis], session)]
-    return [_one(item, axis, shape[axis])]
-
-
-def _has_index(item: Any) -> bool:
-    return not isinstance(item, Core)  # a number on the device stays there
-
-
-def _range(item: slice[Any, Any, Any], axis: int, extent: int) -> Range:
-    try:
-        start, stop, step = item.indices(extent)
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"index: {item}: {error}") from None
-    return Range(axis, start, len(range(start, stop, step)), step)
-
-
-def _one(item: Any, axis: int, extent: int) -> One:
-    try:
-        at = operator.index(item)
-    except TypeError:
-        raise DTypeError(
-            f"index: {item!r}, needs integers, slices, ..., None, or arrays of these or of bool"
-        ) from None
-    if not -extent <= at < extent:
-        raise ShapeError(f"index: {at}, axis {axis} has {extent} values")
-    return One(axis, at % extent)
-
-
-def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
-    """Ids from an array of integers; below 0 they count from the end."""
-    if isinstance(item, Core):
-        node = item.node
-    else:
-        host = np.asarray(item) if np.size(item) else np.zeros(np.shape(item), np.int32)
-        outside = host[(host < -extent) | (host >= extent)] if host.dtype.kind in "iu" else host[:0]
-        if outside.size:
-            raise ShapeError(f"index: {outside.flat[0]}, axis {axis} has {extent} values")
-        node = constant(session, host, I32) if host.dtype.kind in "iu" else node_of(host)
-    if node.spec.dtype.numpy is None or node.spec.dtype.numpy.kind not in "iu":
-        raise DTypeError(f"index: an array of {node.spec.dtype}, needs integers or bool")
-    ids = converted(node, I32)
-    turned = over_axes(arithmetic.add, "index", ids, constant(session, np.asarray(extent), I32))
-    below = over_axes(comparison.less, "index", ids, constant(session, np.asarray(0), I32))
-    return Ids(axis, over_axes(comparison.where, "index", below, turned, ids))
-
-
-def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
-    """Ids of the true values along each axis of a mask, whose number the host has to know."""
-    host = item.numpy() if isinstance(item, Core) else np.asarray(item)
-    own = shape[axis : axis + host.ndim]
-    if host.shape != own:
-        raise ShapeError(f"index: a mask of {host.shape}, the axes have {own}")
-    found = np.nonzero(host) if host.ndim else ()
-    return [
-        Ids(axis + i, constant(session, ids.astype(np.int32), I32)) for i, ids in enumerate(found)
-    ]
-
-
 def _turned(node: Node, places: Sequence[Place]) -> Node:
     """What ranges and single values leave of a node."""
     found = node.spec
@@ -254,7 +120,7 @@ def _turned(node: Node, places: Sequence[Place]) -> Node:
     backwards: list[int] = []
     for place in places:
         if isinstance(place, Range) and place.axis is None:
-            shape.append(1)
+            shape.append(place.count)
             strides.append(0)
             continue
         start, count, step = _span(place)

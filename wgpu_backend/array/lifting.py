@@ -14,11 +14,12 @@ import numpy as np
 
 from wgpu_backend.array.core import Core, constant, node_of, wrap
 from wgpu_backend.array.session import Session
-from wgpu_backend.array.types import FLOATING, Scalar, beside, promote
-from wgpu_backend.dtypes import BOOL, F32, DType
+from wgpu_backend.array.types import FLOATING, Scalar, beside, default_of, promote
+from wgpu_backend.dtypes import BOOL, F32, DType, dtype_of
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, dense_strides
+from wgpu_backend.ops.constants import as_array
 from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import expanded, viewed
@@ -76,13 +77,20 @@ def _together(operands: Sequence[Any]) -> DType:
     kind: DType | None = None
     for other in operands:
         if not isinstance(other, Scalar):
-            own = other.dtype if isinstance(other, Core) else node_of(other).spec.dtype
+            own = other.dtype if isinstance(other, Core) else _type_of(other)
             kind = own if kind is None else promote(kind, own)
     assert kind is not None
     for number in operands:
         if isinstance(number, Scalar):
             kind = beside(kind, number)
     return kind
+
+
+def _type_of(values: Any) -> DType:
+    """Type of NumPy's values, or of lists of Python's numbers."""
+    host = as_array("array", values)
+    own = isinstance(values, np.ndarray | np.generic)
+    return dtype_of(host.dtype) if own else default_of(host.dtype)
 
 
 def _operand(name: str, value: Any, kind: DType, session: Session) -> Node:

@@ -6,20 +6,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import MOST_AXES, as_node, converted, floating
+from wgpu_backend.array.lifting import as_node, converted, flat, floating, is_bool
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import BOOL, F32, I8, I16, I32, U8, U16, U32, DType, dtype_of
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, extents
-from wgpu_backend.ops.reduce import reduction
+from wgpu_backend.ops.reduce import arguments, reduction
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import permuted
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-Axis = int | tuple[int, ...] | None
-_SUMMED = {BOOL: I32, I8: I32, I16: I32, I32: I32, U8: U32, U16: U32, U32: U32}
+Axis = int | tuple[int, ...] | list[int] | None
+SUMMED = {BOOL: I32, I8: I32, I16: I32, I32: I32, U8: U32, U16: U32, U32: U32}
+MOST_AXES = 8  # of an operand of a kernel that folds axes
 
 
 def axes_of(name: str, x: Node, axis: Axis) -> tuple[int, ...]:
@@ -38,22 +40,18 @@ def folded(
     **options: Any,
 ) -> Node:
     """What an op that folds axes makes of a node with any number of axes."""
-    axes = axes_of(name, x, axis)
+    axes = found = axes_of(name, x, axis)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"{name}: axes {axis}, needs each once")
     shape = x.spec.shape
-    if len(shape) > MOST_AXES:
-        x, axes = _in_front(x, axes), (1,)
-    y = op(x, axes, **options)
-    return reshaped(y, kept(shape, axes_of_shape(shape, axis), keepdims))
+    if not axes and shape:  # nothing to fold: one value for each
+        x, axes = reshaped(x, (*shape, 1)), (len(shape),)
+    if len(x.spec.shape) > MOST_AXES:
+        x, axes = _behind(x, axes), (1,)
+    return reshaped(op(x, axes, **options), kept(shape, found, keepdims))
 
 
-def axes_of_shape(shape: Shape, axis: Axis) -> tuple[int, ...]:
-    """Axes of a shape counted from the front."""
-    if axis is None:
-        return tuple(range(len(shape)))
-    return tuple(a % len(shape) for a in extents("axis", axis))
-
-
-def _in_front(x: Node, axes: tuple[int, ...]) -> Node:
+def _behind(x: Node, axes: tuple[int, ...]) -> Node:
     """A node as (kept, folded)."""
     rest = [a for a in range(len(x.spec.shape)) if a not in axes]
     moved = permuted(x, *rest, *axes)
@@ -70,14 +68,12 @@ def kept(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
-def sum(
-    x: Array,
-    /,
-    axis: Axis = None,
-    keepdims: bool = False,
-    *,
-    dtype: Any = None,
-) -> Array:
+def summed_as(x: Node, dtype: Any) -> DType:
+    """Type in which values are added: as told, or 32 bits for integers."""
+    return SUMMED.get(x.spec.dtype, x.spec.dtype) if dtype is None else dtype_of(dtype)
+
+
+def sum(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Array:
     """Sum over axes, all by default.
 
     Parameters
@@ -89,20 +85,30 @@ def sum(
     dtype : DType or None
         In which numbers are added; None keeps floats, and takes 32 bits for integers.
     """
-    node = as_node("sum", x)
-    kind = _summed(node.spec.dtype) if dtype is None else dtype_of(dtype)
-    return wrap(
-        converted(folded(reduction.sum, "sum", converted(node, kind), axis, keepdims), kind)
-    )
+    return _accumulated(reduction.sum, "sum", x, axis, keepdims, dtype)
 
 
-def _summed(dtype: DType) -> DType:
-    return _SUMMED.get(dtype, dtype)
+def prod(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Array:
+    """Product over axes; see `sum`."""
+    return _accumulated(reduction.prod, "prod", x, axis, keepdims, dtype)
+
+
+def _accumulated(
+    op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool, dtype: Any
+) -> Array:
+    node = as_node(name, x)
+    kind = summed_as(node, dtype)
+    return wrap(converted(folded(op, name, converted(node, kind), axis, keepdims), kind))
 
 
 def mean(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Mean over axes; integers are averaged in float32. See `sum`."""
     return _of_floats(reduction.mean, "mean", x, axis, keepdims)
+
+
+def logsumexp(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Logarithm of the sum of exponentials over axes. See `sum`."""
+    return _of_floats(reduction.logsumexp, "logsumexp", x, axis, keepdims)
 
 
 def max(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -117,33 +123,93 @@ def min(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
 
 def _extreme(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
     node = as_node(name, x)
-    return wrap(converted(folded(op, name, node, axis, keepdims), node.spec.dtype))
+    kind = node.spec.dtype
+    numbers = converted(node, U8) if is_bool(node) else node
+    return wrap(converted(folded(op, name, numbers, axis, keepdims), kind))
 
 
-def var(x: Array, /, axis: Axis = None, keepdims: bool = False, *, ddof: float = 0) -> Array:
+def any(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Whether a value over axes is true, or not 0; false of nothing. See `sum`."""
+    return _truth(reduction.any, "any", x, axis, keepdims)
+
+
+def all(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Whether all values over axes are true, or not 0; true of nothing. See `sum`."""
+    return _truth(reduction.all, "all", x, axis, keepdims)
+
+
+def _truth(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
+    return wrap(folded(op, name, converted(as_node(name, x), BOOL), axis, keepdims))
+
+
+def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """How many values over axes are not 0, int32. See `sum`."""
+    return sum(wrap(converted(as_node("count_nonzero", x), BOOL)), axis, keepdims)
+
+
+def argmax(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Place of the largest value along an axis, or among all; the first of equals, int32.
+
+    NaN counts as larger than any number.
+    """
+    return _argument(arguments.argmax, "argmax", x, axis, keepdims)
+
+
+def argmin(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
+    """Place of the smallest value along an axis, NaN before all; see `argmax`."""
+    return _argument(arguments.argmin, "argmin", x, axis, keepdims)
+
+
+def _argument(
+    op: Callable[..., Node], name: str, x: Array, axis: int | None, keepdims: bool
+) -> Array:
+    node = as_node(name, x)
+    shape = node.spec.shape
+    if axis is None:
+        found = op(flat(node))
+        return wrap(reshaped(found, (1,) * len(shape) if keepdims else ()))
+    if not shape:
+        raise ShapeError(f"{name}: axis {axis} of an array without axes")
+    return wrap(op(node, axis, keep_dims=keepdims))
+
+
+def var(
+    x: Array,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    *,
+    correction: float = 0,
+) -> Array:
     """Variance over axes.
 
     Parameters
     ----------
     x, axis, keepdims
         As in `mean`.
-    ddof : float
-        Taken from the number of values that squares are divided by.
+    ddof, correction : float
+        Taken from the number of values that squares are divided by; two names of one number.
     """
     node = floating(as_node("var", x))
-    count = 1
-    for a in axes_of("var", node, axis):
-        count *= node.spec.shape[a]
-    y = folded(reduction.variance, "var", node, axis, keepdims)
-    scaled = wrap(y) * (count / (count - ddof) if count > ddof else float("nan"))
-    return scaled.astype(_float(node))
+    less = {"ddof": float(ddof or correction)}
+    y = folded(reduction.variance, "var", node, axis, keepdims, **less)
+    return wrap(converted(y, _float(node)))
 
 
-def std(x: Array, /, axis: Axis = None, keepdims: bool = False, *, ddof: float = 0) -> Array:
+def std(
+    x: Array,
+    /,
+    axis: Axis = None,
+    keepdims: bool = False,
+    ddof: float = 0,
+    *,
+    correction: float = 0,
+) -> Array:
     """Square root of the variance over axes; see `var`."""
     from wgpu_backend.array.elementwise import sqrt
 
-    return sqrt(var(x, axis, keepdims, ddof=ddof))
+    return sqrt(var(x, axis, keepdims, ddof, correction=correction))
 
 
 def _of_floats(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool) -> Array:

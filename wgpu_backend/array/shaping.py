@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 Axes = int | Sequence[int]
 
 
-def reshape(x: Array, /, *shape: Extents, copy: bool | None = None) -> Array:
+def reshape(x: Array, /, shape: Extents, *, copy: bool | None = None) -> Array:
     """Same values under another shape; one extent may be -1."""
     node = as_node("reshape", x)
-    wanted = specs.fill_extent(node.spec, extents("reshape", shape))
+    wanted = specs.fill_extent(node.spec, extents("reshape", (shape,)))
     return wrap(copying.contiguous(reshaped(node, wanted)) if copy else reshaped(node, wanted))
 
 
@@ -139,10 +139,10 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return broadcast_of("broadcast_shapes", shapes) if shapes else ()
 
 
-def broadcast_arrays(*arrays: Array) -> list[Array]:
+def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """Views of arrays in the shape that all broadcast to."""
     shape = broadcast_shapes(*(a.shape for a in arrays))
-    return [broadcast_to(a, shape) for a in arrays]
+    return tuple(broadcast_to(a, shape) for a in arrays)
 
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:

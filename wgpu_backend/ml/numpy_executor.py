@@ -157,7 +157,16 @@ def stored(node: Node) -> Array:
     handle = node.storage.handle
     if isinstance(handle, bytes):
         handle = np.frombuffer(handle, node.spec.dtype.numpy)
+    kind = node.spec.dtype.numpy
+    if kind not in (None, handle.dtype) and node.storage.kind != "weight":
+        handle = _bits_as(handle, kind)
     return strided(handle.reshape(-1), node.spec)
+
+
+def _bits_as(handle: Array, kind: np.dtype[np.generic]) -> Array:
+    """Values under another type, as views of bits see them; bytes left over are dropped."""
+    raw = handle.reshape(-1).view(np.uint8)
+    return raw[: raw.size // kind.itemsize * kind.itemsize].view(kind)
 
 
 def value_of(node: Node, *, keep_f16: bool = False) -> Array:

@@ -1,0 +1,180 @@
+"""What an index says of each axis of an array: ranges, single values, ids, by NumPy's rules."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from wgpu_backend.array.core import Core, constant, node_of, wrap
+from wgpu_backend.array.lifting import converted, over_axes
+from wgpu_backend.array.session import Session
+from wgpu_backend.dtypes import BOOL, I32
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Shape
+from wgpu_backend.ml.executor import Array as HostArray
+from wgpu_backend.ops.elementwise import arithmetic, comparison, division
+from wgpu_backend.ops.rows import compacting
+
+
+class OutOfRange(ShapeError, IndexError):
+    """An index that an array does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values of an axis in steps; a step below 0 goes backwards. None as axis is a new one."""
+
+    axis: int | None
+    start: int
+    count: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """One value of an axis, which goes."""
+
+    axis: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """Values of an axis by their numbers, from 0 on."""
+
+    axis: int
+    node: Node
+
+
+Place = Range | One | Ids
+
+
+def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
+    """What an index says of each axis, in order."""
+    items = _filled(shape, index)
+    places: list[Place] = []
+    axis = 0
+    for item in items:
+        if item is None or (_is_mask(item) and not _rank(item)):
+            places.append(Range(None, 0, 1 if item is None else int(bool(item)), 1))
+            continue
+        for place in _places(item, axis, shape, session):
+            places.append(place)
+            axis += 1
+    return places
+
+
+def _filled(shape: Shape, index: Any) -> list[Any]:
+    """Indices with ``...`` written out."""
+    given = list(cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,)))
+    taken = sum(_width(item) for item in given)
+    dots = [i for i, item in enumerate(given) if item is Ellipsis]
+    if taken > len(shape):
+        raise OutOfRange(f"index: {taken} indices, {shape} has {len(shape)} axes")
+    if len(dots) > 1:
+        raise OutOfRange(f"index: ... stands in {len(dots)} places, needs one at most")
+    at = dots[0] if dots else len(given)
+    return [*given[:at], *[slice(None)] * (len(shape) - taken), *given[at + 1 :]]
+
+
+def _width(item: Any) -> int:
+    """Axes that an index is for."""
+    if item is None or item is Ellipsis:
+        return 0
+    return _rank(item) if _is_mask(item) else 1
+
+
+def _rank(item: Any) -> int:
+    return item.ndim if isinstance(item, Core) else np.ndim(item)
+
+
+def _is_mask(item: Any) -> bool:
+    if isinstance(item, Core):
+        return item.dtype == BOOL
+    if isinstance(item, bool | np.bool):
+        return True
+    return isinstance(item, list | np.ndarray) and _host(item).dtype == np.bool
+
+
+def _host(item: Any) -> HostArray:
+    return np.asarray(item)
+
+
+def _places(item: Any, axis: int, shape: Shape, session: Session) -> Sequence[Place]:
+    if isinstance(item, slice):
+        return [_range(cast("slice[Any, Any, Any]", item), axis, shape[axis])]
+    if _is_mask(item):
+        return _true_places(item, axis, shape, session)
+    if isinstance(item, Core | list | np.ndarray) and not (_rank(item) == 0 and _has_index(item)):
+        return [_ids(item, axis, shape[axis], session)]
+    return [_one(item, axis, shape[axis])]
+
+
+def _has_index(item: Any) -> bool:
+    return not isinstance(item, Core)  # a number on the device stays there
+
+
+def _range(item: slice[Any, Any, Any], axis: int, extent: int) -> Range:
+    try:
+        start, stop, step = item.indices(extent)
+    except (TypeError, ValueError) as error:
+        raise OutOfRange(f"index: {item}: {error}") from None
+    return Range(axis, start, len(range(start, stop, step)), step)
+
+
+def _one(item: Any, axis: int, extent: int) -> One:
+    try:
+        at = operator.index(item)
+    except TypeError:
+        raise DTypeError(
+            f"index: {item!r}, needs integers, slices, ..., None, or arrays of these or of bool"
+        ) from None
+    if not -extent <= at < extent:
+        raise OutOfRange(f"index: {at}, axis {axis} has {extent} values")
+    return One(axis, at % extent)
+
+
+def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
+    """Ids from an array of integers; below 0 they count from the end."""
+    if isinstance(item, Core):
+        node = item.node
+    else:
+        host = np.asarray(item) if np.size(item) else np.zeros(np.shape(item), np.int32)
+        outside = host[(host < -extent) | (host >= extent)] if host.dtype.kind in "iu" else host[:0]
+        if outside.size:
+            raise OutOfRange(f"index: {outside.flat[0]}, axis {axis} has {extent} values")
+        node = constant(session, host, I32) if host.dtype.kind in "iu" else node_of(host)
+    if node.spec.dtype.numpy is None or node.spec.dtype.numpy.kind not in "iu":
+        raise DTypeError(f"index: an array of {node.spec.dtype}, needs integers or bool")
+    ids = converted(node, I32)
+    turned = over_axes(arithmetic.add, "index", ids, constant(session, np.asarray(extent), I32))
+    below = over_axes(comparison.less, "index", ids, constant(session, np.asarray(0), I32))
+    return Ids(axis, over_axes(comparison.where, "index", below, turned, ids))
+
+
+def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
+    """Ids of the true values along each axis of a mask, whose number the host reads."""
+    mask = item.node if isinstance(item, Core) else constant(session, np.asarray(item), BOOL)
+    extents = mask.spec.shape
+    own = shape[axis : axis + len(extents)]
+    if any(n not in (0, m) for n, m in zip(extents, own, strict=True)):
+        raise OutOfRange(f"index: a mask of {extents}, the axes have {own}")
+    return [Ids(axis + i, ids) for i, ids in enumerate(ids_of_true(mask))]
+
+
+def ids_of_true(mask: Node) -> list[Node]:
+    """Ids of true values along each axis, in row-major order; the host reads their number."""
+    count = int(wrap(compacting.count_true(mask)).item())
+    rest = compacting.compact(mask, count)
+    found: list[Node] = []
+    session = cast("Session", mask.builder)
+    for extent in reversed(mask.spec.shape):
+        divisor = constant(session, np.asarray(max(extent, 1)), I32)
+        found.append(division.remainder(rest, divisor))
+        rest = division.floor_divide(rest, divisor)
+    return found[::-1]

@@ -1,0 +1,182 @@
+"""Functions that run along an axis: cumsum and its like, and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from wgpu_backend.array.core import wrap
+from wgpu_backend.array.lifting import as_node, converted, flat, floating
+from wgpu_backend.array.reductions import summed_as
+from wgpu_backend.dtypes import BOOL, DType
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import sliced
+from wgpu_backend.ops.reduce import scan
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import viewed
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+
+def cumsum(
+    x: Array,
+    /,
+    axis: int | None = None,
+    *,
+    reverse: bool = False,
+    inclusive: bool = True,
+    dtype: Any = None,
+) -> Array:
+    """Running sum along an axis, or through all values where it is None.
+
+    Parameters
+    ----------
+    x : (...), any numbers
+    axis : int or None
+    reverse : bool
+        From the end on.
+    inclusive : bool
+        With the value itself; without it, the first result is what comes before all values.
+    dtype : DType or None
+        In which numbers are added; None keeps floats, and takes 32 bits for integers.
+    """
+    return _scanned(scan.cumsum, "cumsum", x, axis, reverse, inclusive, dtype)
+
+
+def cumprod(
+    x: Array,
+    /,
+    axis: int | None = None,
+    *,
+    reverse: bool = False,
+    inclusive: bool = True,
+    dtype: Any = None,
+) -> Array:
+    """Running product along an axis; see `cumsum`."""
+    return _scanned(scan.cumprod, "cumprod", x, axis, reverse, inclusive, dtype)
+
+
+def cummax(
+    x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
+) -> Array:
+    """Largest value so far along an axis, NaN once there was one; see `cumsum`."""
+    return _scanned(scan.cummax, "cummax", x, axis, reverse, inclusive, x.dtype)
+
+
+def cummin(
+    x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
+) -> Array:
+    """Smallest value so far along an axis, NaN once there was one; see `cumsum`."""
+    return _scanned(scan.cummin, "cummin", x, axis, reverse, inclusive, x.dtype)
+
+
+def logcumsumexp(
+    x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
+) -> Array:
+    """Logarithm of the running sum of exponentials along an axis; see `cumsum`."""
+    floats = wrap(floating(as_node("logcumsumexp", x)))
+    return _scanned(
+        scan.logcumsumexp, "logcumsumexp", floats, axis, reverse, inclusive, floats.dtype
+    )
+
+
+def _scanned(
+    op: Callable[..., Node],
+    name: str,
+    x: Array,
+    axis: int | None,
+    reverse: bool,
+    inclusive: bool,
+    dtype: Any,
+) -> Array:
+    node = as_node(name, x)
+    kind: DType = summed_as(node, dtype)
+    row, along = (flat(node), 0) if axis is None else (node, axis)
+    if not row.spec.shape:
+        row, along = reshaped(row, (1,)), 0
+    found = op(converted(row, kind), along, reverse=reverse, exclusive=not inclusive)
+    return wrap(converted(found, kind))
+
+
+def cumulative_sum(
+    x: Array,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+) -> Array:
+    """`cumsum` as the array API standard spells it; `include_initial` puts a 0 in front."""
+    return _cumulative(cumsum, x, axis, dtype, 0 if include_initial else None)
+
+
+def cumulative_prod(
+    x: Array,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+) -> Array:
+    """`cumprod` as the array API standard spells it; `include_initial` puts a 1 in front."""
+    return _cumulative(cumprod, x, axis, dtype, 1 if include_initial else None)
+
+
+def _cumulative(
+    scanned: Callable[..., Array], x: Array, axis: int | None, dtype: Any, first: int | None
+) -> Array:
+    from wgpu_backend.array.creation import full
+    from wgpu_backend.array.shaping import concat
+
+    if axis is None and x.ndim > 1:
+        raise ShapeError(f"cumulative: {x.shape} has {x.ndim} axes, needs `axis` to say which")
+    along = 0 if axis is None else axis
+    found = scanned(x, along, dtype=dtype)
+    if first is None:
+        return found
+    shape = list(found.shape)
+    shape[along] = 1
+    return concat([full(tuple(shape), first, found.dtype, device=x.session), found], axis=along)
+
+
+def diff(
+    x: Array,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Array | None = None,
+    append: Array | None = None,
+) -> Array:
+    """Differences of neighbours along an axis, `n` times.
+
+    Parameters
+    ----------
+    x : (..., m, ...), any numbers; of bools, whether they differ
+    axis, n : int
+    prepend, append : arrays or None
+        Joined to `x` before; they have its other extents.
+
+    Returns
+    -------
+    (..., m - n, ...), of the type of `x`.
+    """
+    from wgpu_backend.array.operators import not_equal, subtract
+    from wgpu_backend.array.shaping import concat
+
+    node = as_node("diff", x)
+    if not node.spec.shape or n < 0:
+        raise ShapeError(f"diff: {node.spec.shape}, {n} times, needs an axis, and 0 or more times")
+    parts = [p for p in (prepend, x, append) if p is not None]
+    joined = concat(parts, axis=axis) if len(parts) > 1 else x
+    for _ in range(n):
+        node = joined.node
+        at, extent = node.spec.axis(axis, "diff"), node.spec.shape[axis]
+        behind, before = (
+            wrap(viewed(node, sliced(node.spec, at, a, max(a, b))))
+            for a, b in ((min(1, extent), extent), (0, extent - 1))
+        )
+        joined = (not_equal if joined.dtype == BOOL else subtract)(behind, before)
+    return joined

@@ -1,0 +1,208 @@
+"""Functions that look values up and write them by ids, and find where values are."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wgpu_backend.array.core import Core, node_of, wrap
+from wgpu_backend.array.lifting import as_node, axis_of, broadcast_of, converted, flat, promoted
+from wgpu_backend.array.places import ids_of_true
+from wgpu_backend.array.types import INTEGERS
+from wgpu_backend.dtypes import BOOL, I32
+from wgpu_backend.errors import DTypeError, OptionError, ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.rows import accumulating, scatter, taking
+from wgpu_backend.ops.sampling import searching
+from wgpu_backend.ops.shape.copying import contiguous
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import expanded
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+
+def ids_of(name: str, ids: Any, x: Node) -> Node:
+    """Node of ids in int32; DTypeError unless they are integers."""
+    session = wrap(x).session
+    node = ids.node if isinstance(ids, Core) else node_of(np.asarray(ids), None, session)
+    if node.spec.dtype not in INTEGERS:
+        raise DTypeError(f"{name}: ids are {node.spec.dtype}, needs integers")
+    return converted(node, I32)
+
+
+def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
+    """Values along an axis by their ids, or of all values where it is None.
+
+    Parameters
+    ----------
+    x : (..., n, ...)
+    indices : integers of any shape
+        Ids below 0 count from the end; what ids outside would take is 0.
+    axis : int or None
+
+    Returns
+    -------
+    Array with the axes of `indices` in place of that axis.
+    """
+    node = as_node("take", x)
+    ids = ids_of("take", indices, node)
+    node, at = (flat(node), 0) if axis is None else (node, axis_of("take", node, axis))
+    shape = node.spec.shape
+    before, behind = shape[:at], shape[at + 1 :]
+    three = reshaped(node, (math.prod(before), shape[at], math.prod(behind)))
+    found = taking.take_axes(three, flat(ids), 1)
+    return wrap(reshaped(found, (*before, *ids.spec.shape, *behind)))
+
+
+def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
+    """Values along an axis, with an id for each; other axes of both broadcast."""
+    node = as_node("take_along_axis", x)
+    values, ids, at = _alike(
+        "take_along_axis", node, ids_of("take_along_axis", indices, node), axis
+    )
+    return wrap(taking.take_along_axis(values, ids, at))
+
+
+def _alike(name: str, x: Node, ids: Node, axis: int | None) -> tuple[Node, Node, int]:
+    """Values and ids whose axes broadcast, but for one."""
+    if axis is None:
+        return flat(x), flat(ids), 0
+    at = axis_of(name, x, axis)
+    if len(x.spec.shape) != len(ids.spec.shape):
+        raise ShapeError(f"{name}: ids are {ids.spec.shape}, the array is {x.spec.shape}")
+    mine, theirs = list(x.spec.shape), list(ids.spec.shape)
+    extent, count = mine[at], theirs[at]
+    mine[at] = theirs[at] = 1
+    common = list(broadcast_of(name, [tuple(mine), tuple(theirs)]))
+    wide, many = list(common), list(common)
+    wide[at], many[at] = extent, count
+    return expanded(x, tuple(wide)), expanded(ids, tuple(many)), at
+
+
+def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
+    """Array with other values along an axis, with an id for each.
+
+    Parameters
+    ----------
+    x : (..., n, ...)
+    indices : (..., k, ...), integers; of equal ids either may win
+    values : number, or what broadcasts to `indices`
+    axis : int or None
+        None counts through all values.
+    """
+    dst, ids, given, at = _written("put_along_axis", x, indices, values, axis)
+    return wrap(reshaped(scatter.put_along_axis(dst, ids, given, at), x.shape))
+
+
+def scatter_add_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
+    """Array with values added along an axis, with an id for each; equal ids add up."""
+    dst, ids, given, at = _written("scatter_add_axis", x, indices, values, axis)
+    return wrap(reshaped(accumulating.fold_along_axis(dst, ids, given, at, "add"), x.shape))
+
+
+def _written(
+    name: str, x: Array, indices: Any, values: Any, axis: int | None
+) -> tuple[Node, Node, Node, int]:
+    node = as_node(name, x)
+    dst, ids, at = _alike(name, node, ids_of(name, indices, node), axis)
+    if dst.spec.size != node.spec.size:
+        raise ShapeError(f"{name}: ids are {ids.spec.shape}, the array is {node.spec.shape}")
+    given = values.node if isinstance(values, Core) else promoted(name, x, values)[1]
+    given = converted(given, node.spec.dtype)
+    if broadcast_of(name, [given.spec.shape, ids.spec.shape]) != ids.spec.shape:
+        raise ShapeError(f"{name}: values are {given.spec.shape}, ids are {ids.spec.shape}")
+    return dst, contiguous(ids), contiguous(expanded(given, ids.spec.shape)), at
+
+
+def searchsorted(
+    x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None
+) -> Array:
+    """Places in sorted values where others would keep the order, int32.
+
+    Parameters
+    ----------
+    x1 : (n,), ascending, or in the order of `sorter`
+    x2 : any shape
+    side : str
+        Before equal values with ``left``, behind them with ``right``.
+    sorter : (n,) integers or None
+        Places of `x1` in its order, as `argsort` gives.
+    """
+    ordered, wanted = promoted("searchsorted", x1, x2)
+    if sorter is not None:
+        ordered = take(wrap(ordered), sorter, axis=0).node
+    if side not in ("left", "right"):
+        raise OptionError(f"searchsorted: side is {side!r}, needs 'left' or 'right'")
+    return wrap(searching.searchsorted(contiguous(ordered), contiguous(wanted), side))
+
+
+def nonzero(x: Array, /) -> tuple[Array, ...]:
+    """Places of values that are not 0, an int32 array for each axis, in row-major order.
+
+    The host reads how many there are: the shape of the result depends on it.
+    """
+    node = as_node("nonzero", x)
+    if not node.spec.shape:
+        raise ShapeError("nonzero: an array without axes has no places; reshape it to (1,)")
+    return tuple(wrap(ids) for ids in ids_of_true(converted(node, BOOL)))
+
+
+def argwhere(x: Array, /) -> Array:
+    """Places of values that are not 0, (count, axes), int32; see `nonzero`."""
+    from wgpu_backend.array.shaping import stack
+
+    return stack(list(nonzero(x)), axis=1)
+
+
+def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) -> Array:
+    """Window of an array from a place that may be computed.
+
+    Parameters
+    ----------
+    x : (...)
+    start : (n,) integers
+        Where the window begins along each of `axes`.
+    axes : sequence of int
+    slice_size : sequence of int
+        Extents of the window along all axes. Values outside the array are 0.
+    """
+    node = as_node("slice", x)
+    begin = ids_of("slice", start, node)
+    if begin.spec.shape != (len(axes),) or len(slice_size) != x.ndim:
+        raise ShapeError(
+            f"slice: start is {begin.spec.shape}, slice_size {tuple(slice_size)}, needs "
+            f"({len(axes)},) and {x.ndim} extents"
+        )
+    from wgpu_backend.array.creation import arange
+
+    window = wrap(node)
+    for axis, extent in enumerate(slice_size):
+        if axis not in [a % x.ndim for a in axes]:
+            window = window[(builtins.slice(None),) * axis + (builtins.slice(0, extent),)]
+    for i, axis in enumerate(axes):
+        at = axis % x.ndim
+        ids = wrap(begin)[i] + arange(slice_size[at], dtype=I32, device=x.session)
+        window = take(window, ids, axis=at)
+    return window
+
+
+def slice_update(x: Array, update: Array, start: Any, axes: Sequence[int]) -> Array:
+    """Array with a window of other values at a place that may be computed.
+
+    Parameters
+    ----------
+    x : (...)
+    update : (...), as many axes, none longer
+    start : (n,) integers
+        Where the window begins along each of `axes`; what would lie outside is dropped.
+    axes : sequence of int
+    """
+    node = as_node("slice_update", x)
+    begin = ids_of("slice_update", start, node)
+    given = converted(as_node("slice_update", update), node.spec.dtype)
+    return wrap(scatter.slice_update_dynamic(node, given, begin, [a % x.ndim for a in axes]))
