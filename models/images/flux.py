@@ -29,6 +29,7 @@ from .modulation import (
     modulated,
     plain_norm,
 )
+from .original_names import FLUX
 
 SINUSOIDS = 256  # width of a time before its products
 THETA = 10000.0
@@ -137,6 +138,8 @@ class FluxTransformer(nn.Module):
     guided : bool
         Whether the network takes a number for how much the text guides.
     """
+
+    originals = FLUX
 
     def __init__(self, settings: Settings) -> None:
         heads = settings.uint("num_attention_heads", default=24)

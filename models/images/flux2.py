@@ -30,6 +30,7 @@ from .modulation import (
     modulated,
     plain_norm,
 )
+from .original_names import FLUX2
 
 APART = 10  # of the first axis, between pictures
 
@@ -165,6 +166,8 @@ class Flux2Transformer(nn.Module):
     guided : bool
         Whether the network takes a number for how much the text guides.
     """
+
+    originals = FLUX2
 
     def __init__(self, settings: Settings) -> None:
         heads = settings.uint("num_attention_heads", default=48)

@@ -18,6 +18,7 @@ from wgpu_backend.folders.settings import Settings
 from .axial_rope import Places, Table, axial_rope, grid_places
 from .joint_attention import attend_rotated, heads_apart
 from .modulation import plain_norm
+from .original_names import Z_IMAGE
 
 SINUSOIDS = 256  # width of a time before its products
 INNER = 1024  # width of a time between them
@@ -133,6 +134,8 @@ class ZImageTransformer(nn.Module):
     patch : int
         Latents that sides are multiples of.
     """
+
+    originals = Z_IMAGE
 
     def __init__(self, settings: Settings) -> None:
         width = _width(settings)

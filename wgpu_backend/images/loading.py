@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from wgpu_backend.array import devices
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.images.folder import PipelineFolder
+from wgpu_backend.images.gguf_component import GgufComponent
 from wgpu_backend.images.pipelines import find_pipelines
 from wgpu_backend.images.pipelines.pipeline import Pipeline
 
 
 def load(
-    path: str | Path, *, device: str | DeviceInfo | None = None, variant: str | None = None
+    path: str | Path,
+    *,
+    device: str | DeviceInfo | None = None,
+    variant: str | None = None,
+    gguf: Mapping[str, str | Path] | None = None,
 ) -> Pipeline:
     """Open a folder with model_index.json.
 
@@ -23,6 +29,9 @@ def load(
         Where its networks are; None is the default device of arrays.
     variant : str or None
         Of files such as ``model.fp16.safetensors``.
+    gguf : Mapping or None
+        Files that have the tensors of components, ``{"transformer": "flux1-dev-Q4_0.gguf"}``; the
+        folder has their settings. Blocks of few bits stay as they are.
 
     Raises
     ------
@@ -34,6 +43,8 @@ def load(
     folder = PipelineFolder(path, variant)
     try:
         made = folder.choose(find_pipelines())
+        for name, file in (gguf or {}).items():
+            folder.components[name] = GgufComponent(folder[name], file)
         with devices.preferring(devices.session(device)):
             return made(folder)
     except BaseException:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from wgpu_backend.array.nn import NETWORKS, Module
 from wgpu_backend.images.folder import Component
+from wgpu_backend.images.gguf_component import GgufComponent
 from wgpu_backend.images.weights import load_network
 
 _PACKAGE = f"{__name__.partition('.')[0]}.models.images"
@@ -21,7 +22,10 @@ def open_network(component: Component) -> Any:  # noqa: ANN401  what it is calle
     ModelError
         Nobody knows its class, a setting is not known, or tensors do not fit.
     """
-    return load_network(component, make_network(component))
+    network = make_network(component)
+    if isinstance(component, GgufComponent):
+        return component.fill(network)
+    return load_network(component, network)
 
 
 def make_network(component: Component) -> Module:

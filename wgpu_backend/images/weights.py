@@ -19,6 +19,7 @@ from wgpu_backend.folders.safetensors import StoredTensor
 from wgpu_backend.folders.values import as_f32, raw_rows, stored
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.images.folder import Component
+from wgpu_backend.images.gguf_component import GgufComponent
 
 N = TypeVar("N", bound=Module)
 _PLAIN: Mapping[str, tuple[DType, str]] = {
@@ -54,6 +55,9 @@ def load_network(component: Component, network: N) -> N:
 
 def reload_slot(component: Component, network: Module, slot: Slot) -> None:
     """Read one parameter of a network anew."""
+    if isinstance(component, GgufComponent):
+        component.reload(network, slot)
+        return
     name = _names(component, network).get(slot.path, slot.path)
     slot.put(_read(component.tensors[name], slot))
     wx.keep(slot.array)

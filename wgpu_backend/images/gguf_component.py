@@ -1,0 +1,158 @@
+"""A network whose tensors are in a GGUF file: most of them in blocks of few bits, and stay so.
+
+The folder of the component has its settings. Names are diffusers', or those that a network's
+`originals` lists: a tensor may be several parameters, one behind the other by rows, which blocks
+allow, since a row is a whole number of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+import wgpu_backend.array as wx
+from wgpu_backend.array import devices
+from wgpu_backend.array.core import wrap
+from wgpu_backend.array.nn import Embedding, Linear, Module, Slot
+from wgpu_backend.cpu.values import dequantise
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ModelError
+from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.images.folder import Component
+
+N = TypeVar("N", bound=Module)
+_SHOWN = 3  # names in a message
+_PREFIX = r"^(?:model\.diffusion_model\.|diffusion_model\.)"
+
+
+class _Original(Protocol):
+    """See `wgpu_backend.models.images.original_names.Original`."""
+
+    pattern: str
+    parts: tuple[str, ...]
+    turned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Which of the parameters that lie in a tensor one is."""
+
+    tensor: str
+    index: int
+    of: tuple[str, ...]
+    turned: bool
+
+
+class GgufComponent(Component):
+    """A component with a file of its own.
+
+    Parameters
+    ----------
+    component : Component
+        Whose settings and class hold.
+    path : path
+        GGUF.
+    """
+
+    def __init__(self, component: Component, path: str | Path) -> None:
+        super().__init__(component.folder, component.name, component.class_name)
+        self._file = open_gguf(path)
+
+    def fill(self, network: N) -> N:
+        """Give a network its weights, on the default device.
+
+        Raises
+        ------
+        ModelError
+            Tensors are missing, have no place, or have other shapes.
+        """
+        slots = {slot.path: slot for slot in network.slots()}
+        parts = dict(_parts(self._file, getattr(network, "originals", ())))
+        self._require(type(network).__name__, slots, parts)
+        for path, slot in slots.items():
+            slot.put(_read(self._file, parts[path], slot, slots))
+        wx.keep(network)
+        return network
+
+    def reload(self, network: Module, slot: Slot) -> None:
+        """Read one parameter anew."""
+        slots = {other.path: other for other in network.slots()}
+        parts = dict(_parts(self._file, getattr(network, "originals", ())))
+        slot.put(_read(self._file, parts[slot.path], slot, slots))
+        wx.keep(slot.array)
+
+    def _require(self, name: str, slots: dict[str, Slot], parts: dict[str, _Part]) -> None:
+        missing = [path for path in slots if path not in parts]
+        surplus = [parts[path].tensor for path in parts if path not in slots]
+        if missing:
+            beside = f"; unknown are {_listed(surplus)}" if surplus else ""
+            raise ModelError(
+                f"{self._file.path}: {len(missing)} of {len(slots)} parameters of {name} are "
+                f"missing: {_listed(missing)}{beside}"
+            )
+        if surplus:
+            raise ModelError(
+                f"{self._file.path}: {len(surplus)} tensors have no place in {name}: "
+                f"{_listed(surplus)}"
+            )
+
+    def close(self) -> None:
+        """Close the files; again is harmless."""
+        super().close()
+        self._file.close()
+
+
+def _parts(file: GGUFFile, originals: Sequence[_Original]) -> Iterator[tuple[str, _Part]]:
+    """Parameters by their names, and where each is."""
+    for tensor in file.tensors:
+        name = re.sub(_PREFIX, "", tensor)
+        match, found = next(
+            ((m, o) for o in originals if (m := re.fullmatch(o.pattern, name))), (None, None)
+        )
+        if match is None or found is None:
+            yield name, _Part(tensor, 0, (name,), turned=False)
+            continue
+        of = tuple(match.expand(part) for part in found.parts)
+        yield from ((path, _Part(tensor, i, of, found.turned)) for i, path in enumerate(of))
+
+
+def _read(file: GGUFFile, part: _Part, slot: Slot, slots: dict[str, Slot]) -> wx.Array:
+    """A parameter, on the device."""
+    info = file.tensors[part.tensor]
+    rows = [slots[path].array.shape[0] for path in part.of]
+    shape = (sum(rows), *slot.array.shape[1:])
+    if int(np.prod(info.shape)) != int(np.prod(shape)) or info.shape[-1] != shape[-1]:
+        raise ModelError(
+            f"{file.path}: tensor {part.tensor!r} has shape {list(info.shape)}, the settings say "
+            f"{list(shape)}"
+        )
+    first = sum(rows[: part.index])
+    data = np.frombuffer(file.data(part.tensor), np.uint8).reshape(shape[0], -1)
+    own = data[first : first + rows[part.index]]
+    if part.turned:
+        own = np.concatenate(np.split(own, 2)[::-1])
+    return _placed(info, np.ascontiguousarray(own), slot)
+
+
+def _placed(info: TensorInfo, data: NDArray[np.uint8], slot: Slot) -> wx.Array:
+    """Rows on the device: blocks of what is multiplied stay blocks, vectors become f32."""
+    session, dtype = devices.session(), info.dtype
+    spec = Spec.dense(slot.array.shape, dtype)
+    if dtype.quantised and slot.name == "weight" and isinstance(slot.module, Linear | Embedding):
+        return wrap(session.weight(data.reshape(-1).data, spec, info.name))
+    if dtype.quantised or len(spec.shape) < 2:
+        values = dequantise(dtype, data.tobytes(), spec)
+        return wrap(session.upload(values.tobytes(), Spec.dense(spec.shape, F32)))
+    return wrap(session.upload(data.tobytes(), spec))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
