@@ -9,6 +9,7 @@ Nothing is computed before somebody asks for values (`wx.eval`, ``x.numpy()``, `
 Arrays are values: what is done to one leaves all others alone.
 """
 
+from wgpu_backend.array import fast, random
 from wgpu_backend.array.arrays import (
     Array,
     array,
@@ -28,6 +29,17 @@ from wgpu_backend.array.constants import (
 )
 from wgpu_backend.array.contractions import (
     einsum,
+)
+from wgpu_backend.array.convolutions import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_general,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    convolve,
+    depthwise_conv1d,
 )
 from wgpu_backend.array.creation import (
     arange,
@@ -111,7 +123,6 @@ from wgpu_backend.array.elementwise import (
     trunc,
 )
 from wgpu_backend.array.files import (
-    Arrays,
     load,
     save,
     save_safetensors,
@@ -161,6 +172,19 @@ from wgpu_backend.array.moving import (
 from wgpu_backend.array.namespace import (
     Namespace,
     __array_namespace_info__,
+)
+from wgpu_backend.array.neural import (
+    geglu,
+    gelu,
+    gelu_approx,
+    glu,
+    logit_softcap,
+    relu,
+    relu_squared,
+    silu,
+    softmax,
+    softplus,
+    swiglu,
 )
 from wgpu_backend.array.operators import (
     add,
@@ -219,6 +243,15 @@ from wgpu_backend.array.products import (
     outer,
     tensordot,
     vecdot,
+)
+from wgpu_backend.array.quantised import (
+    dequantize,
+    from_fp8,
+    gather_mm,
+    gather_qmm,
+    quantize,
+    quantized_matmul,
+    to_fp8,
 )
 from wgpu_backend.array.reductions import (
     all,
@@ -313,7 +346,7 @@ from wgpu_backend.array.types import bool_ as bool
 __array_api_version__ = "2025.12"
 
 __all__ = [
-    "Array", "Arrays", "Namespace", "Stream", "UniqueAll", "UniqueCounts", "UniqueInverse",
+    "Array", "Namespace", "Stream", "UniqueAll", "UniqueCounts", "UniqueInverse",
     "__array_api_version__", "__array_namespace_info__", "abs", "acos", "acosh", "add", "addmm",
     "all", "allclose", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
     "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "argwhere", "array",
@@ -322,30 +355,34 @@ __all__ = [
     "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
     "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast",
     "ceil", "clear_cache", "clip", "close", "compile", "complex64", "concat", "concatenate",
-    "conj", "conjugate", "contiguous", "copysign", "cos", "cosh", "count_nonzero", "cummax",
-    "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "debug_arrays",
-    "default_device", "default_stream", "degrees", "diag", "diagonal", "diff",
-    "disable_compile", "divide", "divmod", "e", "einsum", "empty", "empty_like",
-    "enable_compile", "equal", "erf", "erfinv", "euler_gamma", "eval", "exp", "exp2",
-    "expand_dims", "expm1", "eye", "finfo", "flatten", "flip", "float16", "float32", "float64",
-    "floor", "floor_divide", "free", "from_dlpack", "full", "full_like", "get_active_memory",
-    "get_cache_memory", "get_memory_limit", "get_peak_memory", "greater", "greater_equal",
-    "hypot", "identity", "iinfo", "imag", "inf", "inner", "int8", "int16", "int32", "int64",
-    "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "keep",
-    "kron", "left_shift", "less", "less_equal", "linear", "linspace", "live_arrays", "load",
-    "log", "log1p", "log2", "log10", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "maximum",
-    "mean", "median", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "nan_to_num",
+    "conj", "conjugate", "contiguous", "conv1d", "conv2d", "conv3d", "conv_general",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolve", "copysign", "cos",
+    "cosh", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod",
+    "cumulative_sum", "debug_arrays", "default_device", "default_stream", "degrees",
+    "depthwise_conv1d", "dequantize", "diag", "diagonal", "diff", "disable_compile", "divide",
+    "divmod", "e", "einsum", "empty", "empty_like", "enable_compile", "equal", "erf", "erfinv",
+    "euler_gamma", "eval", "exp", "exp2", "expand_dims", "expm1", "eye", "fast", "finfo",
+    "flatten", "flip", "float16", "float32", "float64", "floor", "floor_divide", "free",
+    "from_dlpack", "from_fp8", "full", "full_like", "gather_mm", "gather_qmm", "geglu", "gelu",
+    "gelu_approx", "get_active_memory", "get_cache_memory", "get_memory_limit",
+    "get_peak_memory", "glu", "greater", "greater_equal", "hypot", "identity", "iinfo", "imag",
+    "inf", "inner", "int8", "int16", "int32", "int64", "isclose", "isdtype", "isfinite", "isin",
+    "isinf", "isnan", "isneginf", "isposinf", "keep", "kron", "left_shift", "less",
+    "less_equal", "linear", "linspace", "live_arrays", "load", "log", "log1p", "log2", "log10",
+    "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logit_softcap", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean",
+    "median", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "nan_to_num",
     "negative", "new_stream", "newaxis", "nextafter", "nonzero", "not_equal", "ones",
     "ones_like", "outer", "pad", "partition", "permute_dims", "pi", "positive", "pow", "power",
-    "prod", "put_along_axis", "radians", "real", "reciprocal", "remainder", "repeat",
-    "reset_peak_memory", "reshape", "result_type", "right_shift", "roll", "round", "rsqrt",
-    "save", "save_safetensors", "savez", "savez_compressed", "scatter_add_axis", "searchsorted",
-    "set_cache_limit", "set_default_device", "set_memory_limit", "sigmoid", "sign", "signbit",
-    "sin", "sinh", "slice", "slice_update", "sort", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "stream", "subtract", "sum", "summed_as", "swapaxes", "sweep",
-    "synchronize", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk",
-    "trace", "transpose", "tri", "tril", "triu", "trunc", "uint8", "uint16", "uint32", "uint64",
-    "unflatten", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "var", "vecdot", "view", "where", "zeros", "zeros_like",
+    "prod", "put_along_axis", "quantize", "quantized_matmul", "radians", "random", "real",
+    "reciprocal", "relu", "relu_squared", "remainder", "repeat", "reset_peak_memory", "reshape",
+    "result_type", "right_shift", "roll", "round", "rsqrt", "save", "save_safetensors", "savez",
+    "savez_compressed", "scatter_add_axis", "searchsorted", "set_cache_limit",
+    "set_default_device", "set_memory_limit", "sigmoid", "sign", "signbit", "silu", "sin",
+    "sinh", "slice", "slice_update", "softmax", "softplus", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "stream", "subtract", "sum", "summed_as", "swapaxes", "sweep",
+    "swiglu", "synchronize", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
+    "to_fp8", "topk", "trace", "transpose", "tri", "tril", "triu", "trunc", "uint8", "uint16",
+    "uint32", "uint64", "unflatten", "unique_all", "unique_counts", "unique_inverse",
+    "unique_values", "unstack", "var", "vecdot", "view", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -1,0 +1,186 @@
+"""Norms, rotary positions and attention in one kernel each: ``wx.fast``, as ``mx.fast`` is.
+
+Computed in float32; results are of the type of the first operand.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wgpu_backend.array.core import Core, constant, wrap
+from wgpu_backend.array.lifting import as_node, converted, floating
+from wgpu_backend.array.neural import as_shape, rows_of
+from wgpu_backend.dtypes import BOOL, F32, I32
+from wgpu_backend.errors import OptionError, ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.attention import dot_product
+from wgpu_backend.ops.reduce import norm
+from wgpu_backend.ops.rope import position
+from wgpu_backend.ops.shape.copying import contiguous
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import permuted
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+__all__ = ["layer_norm", "rms_norm", "rope", "scaled_dot_product_attention"]
+
+
+def _parameter(name: str, x: Array | None) -> Node | None:
+    return None if x is None else converted(as_node(name, x), F32)
+
+
+def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-5) -> Array:
+    """Rows scaled to unit mean square, then by a weight (Zhang & Sennrich 2019, eq. 4).
+
+    Parameters
+    ----------
+    x : (..., cols)
+    weight : (cols,) or None
+    eps : float
+        Added to the mean square.
+    """
+    node = floating(as_node("rms_norm", x))
+    y = norm.rms_norm(rows_of(node), _parameter("rms_norm", weight), eps=eps)
+    return as_shape(y, node.spec.shape, node.spec.dtype)
+
+
+def layer_norm(
+    x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+) -> Array:
+    """Rows shifted and scaled to zero mean and unit variance (Ba et al. 2016, eq. 3).
+
+    Parameters
+    ----------
+    x : (..., cols)
+    weight, bias : (cols,) or None
+    eps : float
+        Added to the variance.
+    """
+    node = floating(as_node("layer_norm", x))
+    parameters = [_parameter("layer_norm", p) for p in (weight, bias)]
+    y = norm.layer_norm(rows_of(node), *parameters, eps=eps)
+    return as_shape(y, node.spec.shape, node.spec.dtype)
+
+
+def rope(
+    x: Array,
+    dims: int,
+    *,
+    traditional: bool,
+    base: float | None,
+    scale: float,
+    offset: Any,
+    freqs: Array | None = None,
+) -> Array:
+    """Pairs of values of a row rotated by its position (Su et al. 2021, eq. 34).
+
+    Parameters
+    ----------
+    x : (batch, ..., tokens, cols)
+    dims : int
+        Values that are rotated, an even number; others are kept.
+    traditional : bool
+        Pairs are neighbours; else halves of those that are rotated.
+    base : float or None
+        Of the frequencies; None with `freqs`.
+    scale : float
+        Of positions.
+    offset : int, array of one, or (batch,) integers
+        Position of the first token.
+    freqs : (dims / 2,) or None
+        Positions over which a pair turns by one radian.
+    """
+    node = floating(as_node("rope", x))
+    shape = node.spec.shape
+    if len(shape) < 3 or dims % 2 or not 0 < dims <= shape[-1]:
+        raise ShapeError(
+            f"rope: {shape}, {dims} dims, needs 3 axes or more and an even number "
+            "no larger than the last"
+        )
+    if (base is None) == (freqs is None):
+        raise OptionError(f"rope: base {base}, freqs {freqs is not None}, needs one of both")
+    batch, tokens, cols = shape[0], shape[-2], shape[-1]
+    heads = math.prod(shape[1:-2])
+    positions = _positions(node, offset, batch, tokens)
+    table = position.rope_table(positions, _frequencies(node, dims, base, scale, freqs))
+    four = permuted(reshaped(node, (batch, heads, tokens, cols)), 0, 2, 1, 3)
+    rows = contiguous(reshaped(four, (batch * tokens, heads, cols)))
+    rows = rows if rows.spec.dtype.name in ("f32", "f16") else converted(rows, F32)
+    y = reshaped(position.rope(rows, table, interleaved=traditional), (batch, tokens, heads, cols))
+    return as_shape(permuted(y, 0, 2, 1, 3), shape, node.spec.dtype)
+
+
+def _positions(x: Node, offset: Any, batch: int, tokens: int) -> Node:
+    """Position of each token of each sequence, (batch * tokens,)."""
+    session: Any = x.builder
+    steps = np.arange(tokens, dtype=np.int32)
+    if not isinstance(offset, Core):
+        offset = np.asarray(offset)
+        rows = np.broadcast_to(offset.reshape(-1, 1) + steps, (batch, tokens))
+        return constant(session, rows.reshape(-1), I32)
+    first = wrap(converted(offset.node, I32)).reshape(-1, 1)
+    rows = first + wrap(constant(session, steps, I32))
+    from wgpu_backend.array.shaping import broadcast_to
+
+    return contiguous(broadcast_to(rows, (batch, tokens)).reshape(-1).node)
+
+
+def _frequencies(x: Node, dims: int, base: float | None, scale: float, freqs: Array | None) -> Node:
+    """Radians a position, (dims / 2,)."""
+    session: Any = x.builder
+    if freqs is not None:
+        if freqs.size != dims // 2:
+            raise ShapeError(f"rope: freqs is {freqs.shape}, {dims} dims need {dims // 2}")
+        return contiguous((scale / wrap(converted(freqs.node, F32))).node)
+    assert base is not None
+    turns = scale * base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
+    return constant(session, turns, F32)
+
+
+def scaled_dot_product_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float,
+    mask: Any = None,
+    sinks: Array | None = None,
+    window: int = 0,
+) -> Array:
+    """Attention: ``softmax(scale * q @ k.T + mask) @ v`` for each head.
+
+    Parameters
+    ----------
+    q : (batch, heads, tokens, cols)
+    k, v : (batch, kv_heads, keys, cols)
+        `kv_heads` divides `heads`; neighbours share one.
+    scale : float
+    mask : None, ``"causal"``, or what broadcasts to (batch, heads, tokens, keys)
+        Floats are added to scores, bool says what is seen.
+    sinks : (heads,) or None
+        Further score of each head, in the denominator alone.
+    window : int
+        A token sees so many keys before it, itself included; 0 sees all.
+    """
+    nodes = [floating(as_node("attention", x)) for x in (q, k, v)]
+    if any(len(n.spec.shape) != 4 for n in nodes):
+        raise ShapeError(f"attention: {q.shape}, {k.shape}, {v.shape}, needs four axes each")
+    if isinstance(mask, str) and mask != "causal":
+        raise OptionError(f"attention: mask is {mask!r}, needs 'causal', an array, or None")
+    given = None if mask is None or isinstance(mask, str) else as_node("attention", mask)
+    if given is not None and given.spec.dtype != BOOL:
+        given = converted(given, F32)
+    y = dot_product.scaled_dot_product_attention(
+        *(contiguous(n) for n in nodes),
+        mask=given,
+        sinks=_parameter("attention", sinks),
+        scale=scale,
+        mask_mode="causal" if isinstance(mask, str) else None,
+        window=window,
+        heads_first=True,
+    )
+    return wrap(converted(y, nodes[0].spec.dtype))

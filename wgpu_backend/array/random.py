@@ -1,0 +1,223 @@
+"""Random numbers from keys: ``wx.random``, as ``mx.random`` is.
+
+A key is an array of two uint32, and one key always gives the same numbers, on every device.
+Without a key, functions take the next one of a sequence that `seed` begins; a function that is
+compiled should be given keys, since it is traced once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.array import devices
+from wgpu_backend.array.core import Core, constant, wrap
+from wgpu_backend.array.lifting import as_node, broadcast_of, floating
+from wgpu_backend.cpu.random import words
+from wgpu_backend.dtypes import F32, I32, U32, DType, dtype_of
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Extents, Shape, extents
+from wgpu_backend.ops.random import bits as keys
+from wgpu_backend.ops.random import choices, draws
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+__all__ = [
+    "bernoulli", "bits", "categorical", "gumbel", "key", "laplace", "normal", "permutation",
+    "randint", "seed", "split", "truncated_normal", "uniform",
+]  # fmt: skip
+
+
+class _Sequence:
+    """Keys one after the other; made by the host, so a draw hangs on none before it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._words: NDArray[np.uint32] | None = None
+
+    def begin(self, seed: int) -> None:
+        """Start anew."""
+        with self._lock:
+            self._words = np.array(keys.key_words(seed), np.uint32)
+
+    def following(self) -> Any:
+        """Words of the next key: each is split into the rest of the sequence and a key."""
+        if self._words is None:
+            self.begin(time.time_ns() // 1000 % 2**64)
+        with self._lock:
+            assert self._words is not None
+            pair = words(self._words, 4).reshape(2, 2)
+            self._words = pair[0]
+            return pair[1]
+
+
+_SEQUENCE = _Sequence()
+
+
+def seed(seed: int) -> None:
+    """Begin the sequence of keys that functions take without one."""
+    _SEQUENCE.begin(seed)
+
+
+def key(seed: int) -> Array:
+    """Key of a number."""
+    values = np.array(keys.key_words(seed), np.uint32)
+    return wrap(constant(devices.session(), values, U32))
+
+
+def split(key: Array, num: int = 2) -> Array:
+    """New keys out of one, (num, 2)."""
+    return wrap(keys.random_split(as_node("split", key), num))
+
+
+def _key(name: str, given: Array | None) -> Node:
+    if given is not None:
+        return as_node(name, given)
+    return constant(devices.session(), _SEQUENCE.following(), U32)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Core)
+
+
+def _float(dtype: Any) -> DType:
+    return F32 if dtype is None else dtype_of(dtype)
+
+
+def bits(shape: Extents = (), width: int = 4, key: Array | None = None) -> Array:
+    """Random bits as unsigned integers of so many bytes."""
+    return wrap(keys.random_bits(_key("bits", key), extents("bits", shape), width))
+
+
+def uniform(
+    low: Any = 0,
+    high: Any = 1,
+    shape: Extents | None = None,
+    dtype: Any = None,
+    key: Array | None = None,
+) -> Array:
+    """Numbers from `low` up to and without `high`, numbers or arrays that broadcast."""
+    wanted, kind = _shape("uniform", shape, low, high), _float(dtype)
+    source = _key("uniform", key)
+    if not _is_array(low) and not _is_array(high):
+        return wrap(draws.random_uniform(source, wanted, kind, low=float(low), high=float(high)))
+    unit = wrap(draws.random_uniform(source, wanted, F32))
+    return (unit * (high - low) + low).astype(kind)
+
+
+def _shape(name: str, shape: Extents | None, *parameters: Any) -> Shape:
+    """Shape of a draw: as told, or what parameters broadcast to."""
+    if shape is not None:
+        return extents(name, shape)
+    return broadcast_of(name, [p.shape if isinstance(p, Core) else () for p in parameters])
+
+
+def normal(
+    shape: Extents = (),
+    dtype: Any = None,
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    key: Array | None = None,
+) -> Array:
+    """Numbers of a normal distribution; mean and deviation may be arrays that broadcast."""
+    wanted, kind, source = extents("normal", shape), _float(dtype), _key("normal", key)
+    if not _is_array(loc) and not _is_array(scale):
+        options = {"loc": float(loc), "scale": float(scale)}
+        return wrap(draws.random_normal_key(source, wanted, kind, **options))
+    return (wrap(draws.random_normal_key(source, wanted, F32)) * scale + loc).astype(kind)
+
+
+def truncated_normal(
+    lower: float, upper: float, shape: Extents = (), dtype: Any = None, key: Array | None = None
+) -> Array:
+    """Numbers of a normal distribution between two bounds."""
+    options = lower, upper, extents("truncated_normal", shape), _float(dtype)
+    return wrap(draws.random_truncated_normal(_key("truncated_normal", key), *options))
+
+
+def gumbel(shape: Extents = (), dtype: Any = None, key: Array | None = None) -> Array:
+    """Numbers of the standard Gumbel distribution."""
+    wanted = extents("gumbel", shape)
+    return wrap(draws.random_gumbel(_key("gumbel", key), wanted, _float(dtype)))
+
+
+def laplace(
+    shape: Extents = (),
+    dtype: Any = None,
+    loc: float = 0.0,
+    scale: float = 1.0,
+    key: Array | None = None,
+) -> Array:
+    """Numbers of a Laplace distribution; `scale` is the mean distance from `loc`."""
+    wanted, source = extents("laplace", shape), _key("laplace", key)
+    return wrap(draws.random_laplace(source, wanted, _float(dtype), loc=loc, scale=scale))
+
+
+def randint(
+    low: Any, high: Any, shape: Extents | None = None, dtype: Any = None, key: Array | None = None
+) -> Array:
+    """Integers from `low` up to and without `high`, numbers or arrays that broadcast."""
+    kind = I32 if dtype is None else dtype_of(dtype)
+    wanted, source = _shape("randint", shape, low, high), _key("randint", key)
+    if not _is_array(low) and not _is_array(high):
+        return wrap(draws.random_randint(source, int(low), int(high), wanted, kind))
+    from wgpu_backend.array.elementwise import floor
+
+    unit = wrap(draws.random_uniform(source, wanted, F32))
+    return (floor(unit * (high - low)) + low).astype(kind)
+
+
+def bernoulli(p: Any = 0.5, shape: Extents | None = None, key: Array | None = None) -> Array:
+    """True with probability `p`, a number or an array."""
+    source, wanted = _key("bernoulli", key), _shape("bernoulli", shape, p)
+    chance = floating(p.node) if isinstance(p, Core) else float(p)
+    return wrap(choices.random_bernoulli(source, chance, wanted))
+
+
+def categorical(
+    logits: Array,
+    axis: int = -1,
+    shape: Extents | None = None,
+    num_samples: int | None = None,
+    key: Array | None = None,
+) -> Array:
+    """Places along an axis, drawn with probabilities whose logarithms are given, int32.
+
+    Parameters
+    ----------
+    logits : (..., n, ...)
+    axis : int
+    shape : tuple of int or None
+        Of the result, to which the logits without their axis broadcast.
+    num_samples : int or None
+        How many of each; they are then a last axis. One of both may be given.
+    key : (2,) uint32 or None
+    """
+    node = floating(as_node("categorical", logits))
+    if shape is not None and num_samples is not None:
+        raise ShapeError(f"categorical: shape {shape} and {num_samples} samples, needs one of both")
+    if shape is not None:
+        from wgpu_backend.array.shaping import broadcast_to, moveaxis
+
+        last = moveaxis(wrap(node), axis, -1)
+        wanted = extents("categorical", shape)
+        node, axis = broadcast_to(last, (*wanted, last.shape[-1])).node, -1
+    return wrap(choices.random_categorical(_key("categorical", key), node, axis, num_samples))
+
+
+def permutation(x: Any, axis: int = 0, key: Array | None = None) -> Array:
+    """Numbers up to `x` in a random order, or an array with an axis in one."""
+    from wgpu_backend.array.searching import take
+
+    source = _key("permutation", key)
+    if not isinstance(x, Core):
+        return wrap(choices.random_permutation(source, int(x)))
+    node = x.node
+    order = choices.random_permutation(source, node.spec.shape[node.spec.axis(axis, "permutation")])
+    return take(wrap(node), wrap(order), axis=axis)
