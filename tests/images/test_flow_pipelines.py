@@ -217,6 +217,18 @@ def test_a_picture_is_begun_with_or_painted_in_part(host, tiny, name):
     assert nmse(*painted) > 1e-6
 
 
+@pytest.mark.parametrize(("strength", "count"), [(1.0, 3), (0.7, 3), (0.6, 2), (0.01, 1)])
+def test_part_of_a_step_of_flux_counts_as_a_whole(host, tiny, strength, count):
+    made = []
+    with images.load(tiny("flux1-dev").path) as pipeline:
+        pipeline.generate(
+            "a dog", image=tiny("flux1-dev").arrays["picture"], strength=strength, seed=1,
+            num_inference_steps=3, max_sequence_length=32, callback=made.append,
+        )  # fmt: skip
+    assert len(made) == count
+    assert made[-1].timestep < 600
+
+
 def test_what_fits_no_pipeline_is_refused_in_one_line(host, tiny):
     with images.load(tiny("flux1-dev").path) as made:
         with pytest.raises(OptionError, match="takes no negative prompt"):

@@ -14,7 +14,7 @@ import wgpu_backend.array as wx
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images.pipelines.latent import LatentPipeline, last
 from wgpu_backend.images.requests import Draw, Floats, Request
-from wgpu_backend.images.schedulers import Schedule, first_step, linear_sigmas, mu_of_size
+from wgpu_backend.images.schedulers import Schedule, linear_sigmas, mu_of_size
 
 SIDE = 2  # of a square of latents
 
@@ -45,8 +45,14 @@ class FlowPipeline(LatentPipeline):
             steps, sigmas=linear_sigmas(steps), mu=self.mu_of(request, steps)
         )
         if self.begins_with(request):
-            schedule.first = first_step(steps, self.strength_of(request))
+            schedule.first = self._first_step(steps, self.strength_of(request))
         return schedule
+
+    def _first_step(self, steps: int, strength: float) -> int:
+        """Step with which a picture is begun: part of one counts as a whole, unlike elsewhere."""
+        if not 0 < strength <= 1:
+            raise OptionError(f"strength is {strength}, needs more than 0 and at most 1")
+        return int(max(steps - steps * strength, 0))
 
     def steps_of(self, request: Request) -> int:
         """How many steps there are."""
