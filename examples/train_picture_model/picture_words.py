@@ -1,0 +1,14 @@
+"""Sentences as numbers of words, filled up with the empty word 0."""
+
+import re
+
+from picture_grammar import words
+
+VOCABULARY = ["", *words()]
+NUMBERS = {word: number for number, word in enumerate(VOCABULARY)}
+
+
+def encode(sentence: str, length: int) -> list[int]:
+    """Number the words of `sentence` that the vocabulary has, `length` of them."""
+    found = [NUMBERS[word] for word in re.findall("[a-z]+", sentence.lower()) if word in NUMBERS]
+    return (found + [0] * length)[:length]

@@ -1,0 +1,137 @@
+"""Pictures of sentences in a small vocabulary, pixel by pixel: the bundled picture model.
+
+Noise and pictures are (n, side, side, 3); there is no autoencoder. What a picture is begun with
+and masks work as in other pipelines: Meng et al. 2022, "SDEdit", §3.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+import wgpu_backend.array as wx
+from wgpu_backend.errors import OptionError
+from wgpu_backend.images import pictures
+from wgpu_backend.images.folder import PipelineFolder
+from wgpu_backend.images.pipelines import of_class
+from wgpu_backend.images.pipelines.latent import first, guided, last, twice
+from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline
+from wgpu_backend.images.requests import Draw, Floats, Request
+from wgpu_backend.images.schedulers import Schedule, first_step
+
+_log = logging.getLogger("wgpu_backend.images")
+_FILLERS = frozenset(("a", "an", "the"))  # words that say nothing, and are no numbers
+
+
+@of_class("PicturePipeline")
+class PicturePipeline(Pipeline):
+    """A `PictureTransformer` over pixels, and the words that it knows."""
+
+    steps: ClassVar[int] = 20
+    guidance: ClassVar[float] = 2.5
+
+    def __init__(self, folder: PipelineFolder) -> None:
+        super().__init__(folder)
+        self.multiple = self.transformer.side
+        vocabulary = folder["transformer"].settings.texts("vocabulary")
+        self._numbers = {word: i for i, word in enumerate(vocabulary)}
+
+    @property
+    def transformer(self) -> Any:  # noqa: ANN401  a network of some file of models
+        """What draws."""
+        return self.networks["transformer"]
+
+    # Words.
+
+    def encode(self, sentence: str) -> NDArray[np.int32]:
+        """Numbers of the words that the vocabulary has, (words,), 0 behind the last.
+
+        Words that it does not have, and those behind the last that it can take, are told in a
+        warning of the logger ``wgpu_backend.images``.
+        """
+        length: int = self.transformer.words
+        words = [w for w in re.findall(r"[^\W_]+", sentence.lower()) if w not in _FILLERS]
+        unknown = [word for word in words if word not in self._numbers]
+        known = [self._numbers[word] for word in words if word in self._numbers]
+        if unknown:
+            _log.warning("words that the model does not know: %s", ", ".join(unknown)[:200])
+        if len(known) > length:
+            _log.warning("the prompt has %d words, only the first %d count", len(known), length)
+        return np.array((known + [0] * length)[:length], np.int32)
+
+    def conditions(self, request: Request) -> Conditions:
+        """Words of the prompt, behind those of the negative prompt where there is guidance."""
+        scale = self.guidance_of(request)
+        if scale <= 1:
+            return {"words": wx.array(self.encode(request.prompt)[None])}
+        rows = [self.encode(text) for text in (request.negative_prompt or "", request.prompt)]
+        return {"words": wx.array(np.stack(rows)), "guidance": wx.array([scale], "f32")}
+
+    # What a picture is begun with.
+
+    def plan(self, request: Request) -> Schedule:
+        """All steps, or the last of them where a picture is begun with."""
+        schedule = super().plan(request)
+        if request.image is not None:
+            whole = request.mask_image is not None
+            strength = request.strength or (1.0 if whole else self.strength)
+            schedule.first = first_step(len(schedule), strength)
+        return schedule
+
+    def begin(
+        self, request: Request, schedule: Schedule, draw: Draw
+    ) -> tuple[wx.Array, Conditions]:
+        """Noise, and with how much of a picture in it; what the mask keeps."""
+        side = self.multiple
+        if self.size_of(request, (side, side)) != (side, side):
+            raise OptionError(
+                f"a picture of {request.width} x {request.height} pixels, this model draws "
+                f"{side} x {side}"
+            )
+        noise = self._noise(request, draw)
+        if request.image is None:
+            return noise, {}
+        picture = pictures.resized(pictures.load_picture(request.image), side, side, "crop")
+        known = wx.array(last(pictures.encoder_input(picture)))
+        begun = schedule.add_noise(known, noise, schedule.first)
+        if request.mask_image is None:
+            return begun, {}
+        mask = pictures.resized(pictures.load_mask(request.mask_image), side, side, "crop")
+        painted = wx.array(last(pictures.mask_input(mask)))
+        return begun, {"mask": painted, "known": known, "noise": noise}
+
+    def _noise(self, request: Request, draw: Draw) -> wx.Array:
+        shape = (1, 3, self.multiple, self.multiple)
+        noise = draw(shape) if request.latents is None else np.asarray(request.latents)
+        if noise.shape != shape:
+            raise OptionError(f"latents are {noise.shape}, needs {shape}")
+        return wx.array(last(noise.astype(np.float32)))
+
+    # Steps.
+
+    def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
+        """Velocity, noise less picture, after guidance."""
+        share = timestep * 0.001
+        both = twice(x, conditions)
+        drawn = self.transformer(both, share, conditions["words"])
+        return guided((both - drawn) / share, conditions)
+
+    def behind(self, latents: wx.Array, numbers: Conditions, conditions: Conditions) -> wx.Array:
+        """Pixels, with the known picture where the mask is black, as noisy as they are."""
+        if "mask" not in conditions:
+            return latents
+        shares, mask = numbers["onward"], conditions["mask"]
+        known = conditions["known"] * shares[0] + conditions["noise"] * shares[1]
+        return (1.0 - mask) * known + mask * latents
+
+    def decode(self, latents: wx.Array) -> Floats:
+        """Pixels as they are, (n, side, side, 3) from -1 to 1, not cut."""
+        return latents.numpy()
+
+    def given_back(self, latents: wx.Array) -> Floats:
+        """Pixels (n, 3, side, side)."""
+        return first(latents.numpy())
