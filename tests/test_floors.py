@@ -2,7 +2,7 @@
 
 The imports are read from the source text, so nothing is imported and no adapter is needed. An
 import under `TYPE_CHECKING` or inside a function counts like any other: it is knowledge of a floor
-above all the same.
+above all the same. Only within a folder may modules name each other's types.
 """
 
 import ast
@@ -169,14 +169,40 @@ def environment_reads(module: Module, known: dict[str, Module]) -> Iterator[str]
 
 def cycles(known: dict[str, Module]) -> list[str]:
     """The first cycle among modules and the first among the units of one floor."""
-    modules = {
-        name: {reached for _, target in imports(module) if (reached := resolve(target, known))}
-        for name, module in known.items()
-    }
+    modules = {name: set(reached(module, known)) for name, module in known.items()}
     units: dict[str, set[str]] = {}
     for name, targets in modules.items():
         units.setdefault(_unit(name), set()).update(map(_unit, targets))
     return [*_cycle(modules), *_cycle(units)]
+
+
+def reached(module: Module, known: dict[str, Module]) -> Iterator[str]:
+    """Modules of ours that one imports.
+
+    Inside a folder a module may name a type for the type checker alone: functions of arrays give
+    arrays, whose methods call these functions.
+    """
+    named = for_types(module)
+    for line, target in imports(module):
+        found = resolve(target, known)
+        if found and not (line in named and _unit(found) == module.unit):
+            yield found
+
+
+def for_types(module: Module) -> set[int]:
+    """Lines of imports that only a type checker runs."""
+    blocks = [
+        node
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    return {
+        inner.lineno
+        for block in blocks
+        for node in block.body
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    }
 
 
 def _cycle(edges: dict[str, set[str]]) -> list[str]:

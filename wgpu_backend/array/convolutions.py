@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import converted, promoted
+from wgpu_backend.array.lifting import promoted
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.graph.node import Node

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from wgpu_backend.array import devices
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.session import Session, is_done
 from wgpu_backend.array.types import default_of
 from wgpu_backend.device_info import DeviceInfo
@@ -213,8 +214,6 @@ def node_of(values: Any, dtype: DType | None = None, device: object = None) -> N
         They are no numbers, do not fit the type, or lists have rows of several lengths.
     """
     if isinstance(values, Core):
-        from wgpu_backend.array.lifting import converted
-
         return values.node if dtype is None else converted(values.node, dtype)
     found = devices.on(device)
     host = _gathered(values)

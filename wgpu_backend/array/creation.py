@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from wgpu_backend.array import devices
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import Core, node_of, wrap
-from wgpu_backend.array.lifting import converted
 from wgpu_backend.array.types import INTEGERS, default_of
 from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, DType, dtype_of
 from wgpu_backend.errors import DeviceError, OptionError
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
 from wgpu_backend.ops.rows.bits import narrowed
 from wgpu_backend.ops.shape import creation as ops
+from wgpu_backend.ops.shape import triangular
 from wgpu_backend.ops.shape.views import viewed
 
 if TYPE_CHECKING:
@@ -193,9 +194,8 @@ def tri(
     n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: object = None
 ) -> Array:
     """Matrix of ones up to a diagonal, and zeros; float32 by default."""
-    from wgpu_backend.array.moving import tril
-
-    return tril(ones((n, n if m is None else m), dtype, device=device), k)
+    whole = ones((n, n if m is None else m), dtype, device=device)
+    return wrap(triangular.tril(whole.node, k))
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> tuple[Array, ...]:

@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import constant, wrap
-from wgpu_backend.array.lifting import Kernel, as_node, converted, floating, is_bool, lifted
+from wgpu_backend.array.lifting import Kernel, as_node, floating, is_bool, lifted
 from wgpu_backend.array.types import FLOATING, INTEGERS
 from wgpu_backend.dtypes import BOOL, COMPLEX64, F32
 from wgpu_backend.errors import DTypeError
@@ -188,22 +189,6 @@ def degrees(x: Array, /) -> Array:
 def radians(x: Array, /) -> Array:
     """Degrees as radians."""
     return wrap(floating(as_node("radians", x))) * (math.pi / 180)
-
-
-def nan_to_num(
-    x: Array, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Array:
-    """Numbers in place of NaN and infinities; the largest of the type where they are None."""
-    from wgpu_backend.array.operators import where
-    from wgpu_backend.array.types import finfo
-
-    node = as_node("nan_to_num", x)
-    if node.spec.dtype not in FLOATING:
-        return x
-    ends = finfo(node.spec.dtype)
-    high = ends.max if posinf is None else posinf
-    low = ends.min if neginf is None else neginf
-    return where(isnan(x), nan, where(isposinf(x), high, where(isneginf(x), low, x)))
 
 
 def conj(x: Array, /) -> Array:

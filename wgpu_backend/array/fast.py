@@ -1,6 +1,6 @@
 """Norms, rotary positions and attention in one kernel each: ``wx.fast``, as ``mx.fast`` is.
 
-Computed in float32; results are of the type of the first operand.
+Computed in float32; results are of the type of the first operand, of norms with its weights'.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import as_node, converted, floating
+from wgpu_backend.array.lifting import as_node, floating
 from wgpu_backend.array.neural import as_shape, rows_of
-from wgpu_backend.dtypes import BOOL, F32, I32
+from wgpu_backend.array.types import result_type
+from wgpu_backend.dtypes import BOOL, F32, I32, DType
 from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.attention import dot_product
@@ -30,7 +32,12 @@ __all__ = ["layer_norm", "rms_norm", "rope", "scaled_dot_product_attention"]
 
 
 def _parameter(name: str, x: Array | None) -> Node | None:
-    return None if x is None else converted(as_node(name, x), F32)
+    return None if x is None else contiguous(converted(as_node(name, x), F32))
+
+
+def _together(x: Node, *parameters: Array | None) -> DType:
+    """Type that rows and parameters are promoted to."""
+    return result_type(x.spec.dtype, *(p.dtype for p in parameters if p is not None))
 
 
 def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-5) -> Array:
@@ -45,7 +52,7 @@ def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-5) -> Array:
     """
     node = floating(as_node("rms_norm", x))
     y = norm.rms_norm(rows_of(node), _parameter("rms_norm", weight), eps=eps)
-    return as_shape(y, node.spec.shape, node.spec.dtype)
+    return as_shape(y, node.spec.shape, _together(node, weight))
 
 
 def layer_norm(
@@ -63,7 +70,7 @@ def layer_norm(
     node = floating(as_node("layer_norm", x))
     parameters = [_parameter("layer_norm", p) for p in (weight, bias)]
     y = norm.layer_norm(rows_of(node), *parameters, eps=eps)
-    return as_shape(y, node.spec.shape, node.spec.dtype)
+    return as_shape(y, node.spec.shape, _together(node, weight, bias))
 
 
 def rope(

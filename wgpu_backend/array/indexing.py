@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from wgpu_backend.array.conversion import MOST_AXES, converted, flat
 from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import MOST_AXES, broadcast_of, converted, flat, over_axes, written
+from wgpu_backend.array.lifting import broadcast_of, over_axes, written
 from wgpu_backend.array.places import Ids, One, Place, Range, parse
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import Scalar

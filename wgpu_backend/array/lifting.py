@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.conversion import MOST_AXES, converted
 from wgpu_backend.array.core import Core, constant, node_of, wrap
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import FLOATING, Scalar, beside, default_of, promote
@@ -20,29 +21,14 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.constants import as_array
-from wgpu_backend.ops.shape.copying import cast, contiguous
+from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import expanded, viewed
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-MOST_AXES = 4  # of an operand of a kernel
 Kernel = Callable[..., Node]
-
-
-def converted(x: Node, dtype: DType) -> Node:
-    """A node in another type; itself where it has that type already."""
-    if x.spec.dtype == dtype:
-        return x
-    if x.spec.dtype.quantised or len(x.spec.shape) <= MOST_AXES:
-        return cast(x, dtype=dtype)
-    return reshaped(cast(flat(x), dtype=dtype), x.spec.shape)
-
-
-def flat(x: Node) -> Node:
-    """All values in a row."""
-    return reshaped(x, (x.spec.size,))
 
 
 def as_node(name: str, x: object) -> Node:

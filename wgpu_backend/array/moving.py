@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.conversion import flat
 from wgpu_backend.array.core import Core, wrap
-from wgpu_backend.array.lifting import as_node, axis_of, flat
+from wgpu_backend.array.lifting import as_node, axis_of
 from wgpu_backend.dtypes import dtype_of
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.elementwise import of_floats
-from wgpu_backend.array.lifting import as_node, converted, floating
+from wgpu_backend.array.lifting import as_node, floating
 from wgpu_backend.array.reductions import Axis, axes_of
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import node_of, wrap
-from wgpu_backend.array.elementwise import abs, isfinite, isnan, named
+from wgpu_backend.array.elementwise import abs, isfinite, isnan, isneginf, isposinf, named
 from wgpu_backend.array.lifting import (
     Kernel,
     as_node,
-    converted,
     floating,
     is_bool,
     lifted,
     over_axes,
     promoted,
 )
-from wgpu_backend.array.types import FLOATING, INTEGERS
+from wgpu_backend.array.types import FLOATING, INTEGERS, finfo
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ops.elementwise import (
@@ -221,3 +221,16 @@ def array_equal(a: Any, b: Any, /, equal_nan: bool = False) -> Array:
     if equal_nan and x.dtype in FLOATING:
         same = same | (isnan(x) & isnan(y))
     return all(same)
+
+
+def nan_to_num(
+    x: Array, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Array:
+    """Numbers in place of NaN and infinities; the largest of the type where they are None."""
+    node = as_node("nan_to_num", x)
+    if node.spec.dtype not in FLOATING:
+        return x
+    ends = finfo(node.spec.dtype)
+    high = ends.max if posinf is None else posinf
+    low = ends.min if neginf is None else neginf
+    return where(isnan(x), nan, where(isposinf(x), high, where(isneginf(x), low, x)))

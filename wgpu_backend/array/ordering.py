@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wgpu_backend.array.conversion import flat
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, flat, floating
+from wgpu_backend.array.lifting import as_node, floating
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.sampling import sorting

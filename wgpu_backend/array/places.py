@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import Core, constant, node_of, wrap
-from wgpu_backend.array.lifting import converted, over_axes
+from wgpu_backend.array.lifting import over_axes
 from wgpu_backend.array.session import Session
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError, ShapeError

@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.conversion import MOST_AXES, converted
 from wgpu_backend.array.core import constant, wrap
-from wgpu_backend.array.lifting import (
-    MOST_AXES,
-    as_node,
-    converted,
-    over_axes,
-    promoted,
-)
+from wgpu_backend.array.lifting import as_node, over_axes, promoted
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import F32, I32, U32
 from wgpu_backend.errors import DTypeError, ShapeError

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.elementwise import abs, isnan, round
-from wgpu_backend.array.lifting import as_node, converted, floating, promoted
+from wgpu_backend.array.lifting import as_node, floating, promoted
 from wgpu_backend.array.moving import view
 from wgpu_backend.array.operators import clip, maximum, where
 from wgpu_backend.array.searching import ids_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, converted, flat, floating, is_bool
+from wgpu_backend.array.lifting import as_node, floating, is_bool
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import BOOL, F32, I8, I16, I32, U8, U16, U32, DType, dtype_of
 from wgpu_backend.errors import ShapeError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, converted, flat, floating
+from wgpu_backend.array.lifting import as_node, floating
 from wgpu_backend.array.reductions import summed_as
 from wgpu_backend.dtypes import BOOL, DType
 from wgpu_backend.errors import ShapeError

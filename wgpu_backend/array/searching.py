@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import Core, node_of, wrap
-from wgpu_backend.array.lifting import as_node, axis_of, broadcast_of, converted, flat, promoted
+from wgpu_backend.array.lifting import as_node, axis_of, broadcast_of, promoted
 from wgpu_backend.array.places import ids_of_true
 from wgpu_backend.array.types import INTEGERS
 from wgpu_backend.dtypes import BOOL, I32

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wgpu_backend.array.conversion import flat
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import arange, full, ones
-from wgpu_backend.array.lifting import as_node, flat, promoted
+from wgpu_backend.array.lifting import as_node, promoted
 from wgpu_backend.array.operators import equal, minimum
 from wgpu_backend.array.ordering import argsort, sort
 from wgpu_backend.array.places import ids_of_true

@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import (
-    around,
-    as_node,
-    axis_of,
-    broadcast_of,
-    converted,
-)
+from wgpu_backend.array.lifting import around, as_node, axis_of, broadcast_of
 from wgpu_backend.array.types import result_type
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph import spec as specs
@@ -57,9 +52,9 @@ def permute_dims(x: Array, /, axes: Sequence[int] | None = None) -> Array:
     return wrap(permuted(node, *order))
 
 
-def transpose(x: Array, /, *axes: Any) -> Array:
+def transpose(x: Array, /, *order: Any, axes: Sequence[int] | None = None) -> Array:
     """`permute_dims` with axes one by one or in a sequence."""
-    listed = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+    listed = order[0] if len(order) == 1 and not isinstance(order[0], int) else order or axes
     return permute_dims(x, listed or None)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.indexing import places_written
-from wgpu_backend.array.lifting import converted, flat, written
+from wgpu_backend.array.lifting import written
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ops.rows import accumulating

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import Core
-from wgpu_backend.array.lifting import as_node, converted, floating
+from wgpu_backend.array.lifting import as_node, floating
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node

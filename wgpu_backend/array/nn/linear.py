@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import zeros
-from wgpu_backend.array.lifting import as_node, converted
+from wgpu_backend.array.lifting import as_node
 from wgpu_backend.array.nn.calls import require_last, singles
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.array.nn.starting import drawn, drawn_for

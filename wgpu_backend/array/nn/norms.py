@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wgpu_backend.array.conversion import MOST_AXES
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import ones, zeros
-from wgpu_backend.array.lifting import MOST_AXES
 from wgpu_backend.array.nn.calls import floats, optional, optional_singles
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.graph.node import Node

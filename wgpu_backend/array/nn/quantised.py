@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, converted
+from wgpu_backend.array.lifting import as_node
 from wgpu_backend.array.nn.calls import require_last, singles
 from wgpu_backend.array.nn.linear import Embedding, Linear
 from wgpu_backend.array.nn.module import Module
