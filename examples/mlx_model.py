@@ -1,8 +1,9 @@
 """A language model in MLX's style: its file is written as mlx-lm's are, with two imports changed.
 
-    python examples/mlx_model.py FOLDER --ids 1,2,3 [--count 16] [--device DEVICE]
+    $ python examples/mlx_model.py tests/data/mlx_qwen3 --ids 3,60,17,99,5,44,81,2,120,63,7
+    45 47 91 4 102 69 88 69 4 69 22 43 98 43 69 104
 
-FOLDER is what ``mlx_lm.convert`` makes of a Qwen3 model, quantised or not: config.json and
+The folder is what ``mlx_lm.convert`` makes of a Qwen3 model, quantised or not: config.json and
 safetensors. Paper: Qwen3 Technical Report, 2025; norms of queries and keys: section 2.
 """
 
@@ -83,9 +84,7 @@ class Attention(nn.Module):
         keys = self.rope(keys.transpose(0, 2, 1, 3), offset=cache.offset)
         keys, values = cache.update_and_fetch(keys, values)
         mask = "causal" if length > 1 else None
-        y = mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=self.scale, mask=mask
-        )
+        y = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
         return self.o_proj(y.transpose(0, 2, 1, 3).reshape(batch, length, -1))
 
 

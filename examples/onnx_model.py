@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import wgpu_backend.array as wx
 
 Value = Any  # an array, or NumPy's where the host knows it
+OnnxNode = Any
 Attributes = Mapping[str, Any]
 OPS: dict[str, Callable[..., Any]] = {}
 
@@ -38,7 +39,7 @@ def on_host(*values: Value) -> bool:
     return all(v is None or isinstance(v, np.ndarray | np.generic) for v in values)
 
 
-def library(*values: Value) -> Any:
+def library(*values: Value) -> Value:
     """NumPy where the host knows all values, arrays otherwise: their functions are the same."""
     return np if on_host(*values) else wx
 
@@ -333,7 +334,7 @@ class OnnxModel:
         self.outputs = [o.name for o in self._graph.output]
         self.run = wx.compile(self._run)
 
-    def __call__(self, **inputs: Any) -> dict[str, wx.Array]:
+    def __call__(self, **inputs: Value) -> dict[str, wx.Array]:
         """Outputs by name; a call of shapes that were seen before replays."""
         return self.run({n: wx.asarray(v) for n, v in inputs.items()})
 
@@ -360,7 +361,7 @@ def _on_device(value: Value) -> Value:
     return wx.array(value) if is_float else value
 
 
-def _attributes(node: Any) -> dict[str, Any]:
+def _attributes(node: OnnxNode) -> dict[str, Any]:
     import onnx
 
     found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}

@@ -12,7 +12,11 @@ import pytest
 from wgpu_backend import Devices
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-ARGUMENTS = {"generate": ["--tokens", "24"]}
+DATA = EXAMPLES.parent / "tests" / "data"
+ARGUMENTS = {
+    "generate": ["--tokens", "24"],
+    "mlx_model": [str(DATA / "mlx_qwen3"), "--ids", "3,60,17,99,5,44,81,2,120,63,7"],
+}
 SECONDS = 60  # each takes less than ten when the machine is idle
 # What a line of the output must look like.
 SHOWN = {
@@ -25,9 +29,11 @@ SHOWN = {
     "fused_op": r"^\(a - b\)² runs as square_apart$",
     "custom_model": r"^the same tokens greedily on both sides: \[\d+(, \d+){7}\]$",
     "compare_dump": r"^10 of 10 are alike on \S",
+    "mlx_model": r"^45 47 91 4 102 69 88 69 4 69 22 43 98 43 69 104$",  # as mlx-lm
     "profile_step": r"^linear\w* +\d+ +\d+\.\d\d ms +\d+%$",
 }
 WITH_A_WINDOW = {"attention_map", "activations", "playground"}  # test_windows.py
+ELSEWHERE = {"onnx_model"}  # test_array_examples.py
 ON_NUMPY = ("tensor_tour", "generate", "custom_op", "custom_model", "profile_step")
 
 
@@ -54,7 +60,7 @@ def need_an_adapter() -> None:
 
 
 def test_every_example_is_tested():
-    assert {*SHOWN, *WITH_A_WINDOW} == {path.stem for path in EXAMPLES.glob("*.py")}
+    assert {*SHOWN, *WITH_A_WINDOW, *ELSEWHERE} == {path.stem for path in EXAMPLES.glob("*.py")}
 
 
 @pytest.mark.slow
