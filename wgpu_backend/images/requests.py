@@ -120,6 +120,10 @@ class Request:
             )
         if self.seed is not None and not 0 <= self.seed < SEEDS:
             raise OptionError(f"seed is {self.seed}, needs 0 to {SEEDS - 1}")
+        if self.num_inference_steps is not None and self.num_inference_steps < 1:
+            raise OptionError(
+                f"num_inference_steps is {self.num_inference_steps}, needs at least 1"
+            )
         scale = self.guidance_scale
         if scale is not None and not 0 <= scale <= 1000:
             raise OptionError(f"guidance_scale is {scale}, needs 0 to 1000")

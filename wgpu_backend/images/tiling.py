@@ -2,8 +2,9 @@
 
 What a decoder needs grows with the pixels of a tile, not of the picture: its largest array has
 `widest` channels at full size. `tile_side` chooses tiles so that this array fits into a binding
-of the device and into `BUDGET`; a decoder needs about three such arrays at once, so that three
-times the smaller of the two bounds its memory for pictures of any size.
+of the device and into `BUDGET`. On a device a decoder or an encoder has three and a bit such
+arrays at once, so 3.5 times the smaller of the two bounds its memory for pictures of any size.
+NumPy keeps all arrays of a pass, some 35, and has a budget of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
 Floats = NDArray[np.float32]
 BUDGET = 1 << 30  # bytes of the largest array of a tile
+BUDGET_OF_NUMPY = 1 << 26
 OVERLAP = 4  # part of a tile's side that neighbours share
 _STEP = 8  # sides of tiles are multiples, of latents
 
@@ -41,9 +43,9 @@ def tile_side(session: Session, factor: int, widest: int) -> int:
     OptionError
         Not even the smallest tile fits.
     """
-    limit = BUDGET
+    limit = BUDGET_OF_NUMPY
     if isinstance(session.executor, WgpuExecutor):
-        limit = min(limit, session.executor.capabilities.max_binding_nbytes)
+        limit = min(BUDGET, session.executor.capabilities.max_binding_nbytes)
     side = int((limit / (4 * widest)) ** 0.5 / factor) // _STEP * _STEP
     if side < _STEP:
         raise OptionError(

@@ -15,7 +15,7 @@ from wgpu_backend.errors import OptionError
 from wgpu_backend.images import pictures
 from wgpu_backend.images.folder import Component, PipelineFolder
 from wgpu_backend.images.networks import open_network
-from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline
+from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline, traced
 from wgpu_backend.images.requests import Draw, Floats, Request
 from wgpu_backend.images.schedulers import Schedule, first_step
 from wgpu_backend.images.tiling import tile_side, tiled
@@ -39,21 +39,29 @@ class LatentPipeline(Pipeline):
 
     def __init__(self, folder: PipelineFolder) -> None:
         super().__init__(folder)
-        self.vae = self.networks["vae"]
-        self._decode = wx.compile(self._unscaled)
-        self._encode = wx.compile(self.vae.encode)
+        self._decode = traced(self._unscaled)
+        self._encode = traced(self._moments)
         self._tiny: Any = None
         if (folder.path / TINY).is_dir():
             self._tiny = open_network(Component(folder.path / TINY, TINY, "AutoencoderTiny"))
         self.multiple = self.vae.factor * self.networks[self.denoiser].patch
         self.tile = tile_side(self.session, self.vae.factor, self.vae.widest)
 
+    @property
+    def vae(self) -> Any:  # noqa: ANN401  an autoencoder of some file of models
+        """The autoencoder."""
+        return self.networks["vae"]
+
     def close(self) -> None:
         """Give back memory and files; again is harmless."""
         super().close()
+        self._tiny = None
+
+    def forget(self) -> None:
+        """Give back the memory of what was traced; the next picture is traced anew."""
+        super().forget()
         self._decode.clear()
         self._encode.clear()
-        self._tiny = None
 
     # Sizes.
 
@@ -178,6 +186,10 @@ class LatentPipeline(Pipeline):
         """Picture (n, height, width, 3) from -1 to 1, not cut."""
         factor = self.vae.factor
         return tiled(latents.numpy(), self._decode, self.tile, lambda side: side * factor)
+
+    def _moments(self, picture: wx.Array) -> tuple[wx.Array, wx.Array]:
+        mean, logvar = self.vae.encode(picture)
+        return mean, logvar
 
     def _unscaled(self, latents: wx.Array) -> wx.Array:
         return self.vae.decode(latents * (1 / self.vae.scale) + self.vae.shift)

@@ -16,16 +16,19 @@ runs the network's code again. What a pipeline does is in a few methods:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
+from weakref import WeakMethod
 
 import numpy as np
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import devices
+from wgpu_backend.array.compiling import Compiled
 from wgpu_backend.array.nn import Linear, Slot
 from wgpu_backend.errors import ContextError, OptionError
 from wgpu_backend.images.folder import PipelineFolder
@@ -47,6 +50,7 @@ from wgpu_backend.images.schedulers import Schedule, Scheduler
 from wgpu_backend.images.weights import reload_slot
 
 Conditions = dict[str, wx.Array]
+R = TypeVar("R")
 
 
 class Pipeline:
@@ -83,7 +87,8 @@ class Pipeline:
                 self.networks[name] = open_network(folder[component.name])
         scheduler = folder["scheduler"]
         self.scheduler = Scheduler(scheduler.class_name, scheduler.settings)
-        self._step = wx.compile(self._one_step)
+        self._step = traced(self._one_step)
+        self._size: tuple[int, ...] = ()  # of the latents that were last made
         self._changed: dict[tuple[str, str], Slot] = {}  # what adapters changed
         self._closed = False
 
@@ -151,11 +156,15 @@ class Pipeline:
                     reload_slot(self.folder[name], self.networks[name], slot)
         self._changed.clear()
 
+    def forget(self) -> None:
+        """Give back the memory of what was traced; the next picture is traced anew."""
+        self._step.clear()
+
     def close(self) -> None:
         """Give back memory and files; again is harmless."""
         if not self._closed:
             self._closed = True
-            self._step.clear()
+            self.forget()
             self.networks.clear()
             self.folder.close()
 
@@ -208,6 +217,10 @@ class Pipeline:
         """A picture, (1, height, width, 3) from 0 to 1; or its latents."""
         schedule = self.plan(request)
         latents, more = self.begin(request, schedule, draw)
+        if latents.shape != self._size:
+            # What was traced for another size has memory of its own.
+            self.forget()
+            self._size = latents.shape
         latents = self._through(request, schedule, latents, {**conditions, **more}, draw)
         if request.output_type == "latent":
             return self.given_back(latents)
@@ -351,6 +364,18 @@ class Pipeline:
                 f"to {MAX_SIDE}"
             )
         return height, width
+
+
+def traced(method: Callable[..., R]) -> Compiled[..., R]:
+    """A method as a compiled function that does not keep its object: who drops one gets it back."""
+    weak = WeakMethod(method)
+
+    def call(*args: Any) -> R:  # noqa: ANN401  those of the method
+        found = weak()
+        assert found is not None
+        return found(*args)
+
+    return wx.compile(call)
 
 
 def _fresh_seed() -> int:
