@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.lifting import around, as_node, axis_of, broadcast_of
+from wgpu_backend.array.places import OutOfRange
 from wgpu_backend.array.types import result_type
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph import spec as specs
@@ -91,7 +92,7 @@ def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
     places = extents("expand_dims", axis)
     rank = len(node.spec.shape) + len(places)
     if any(not -rank <= p < rank for p in places) or len({p % rank for p in places}) < len(places):
-        raise ShapeError(f"expand_dims: axes {places}, the result has {rank}, needs each once")
+        raise OutOfRange(f"expand_dims: axes {places}, the result has {rank}, needs each once")
     at = {p % rank for p in places}
     old = iter(zip(node.spec.shape, node.spec.strides, strict=True))
     pairs = [(1, 0) if a in at else next(old) for a in range(rank)]

@@ -34,7 +34,8 @@ def strided(flat: Array, spec: Spec) -> Array:
 
 def widened(bits: Array) -> NDArray[np.float32]:
     """bf16 bits, held as u16, as f32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    # Without axes a shift makes a number of an array.
+    return np.asarray(bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def whole(values: Array, kind: np.dtype[np.generic]) -> Array:
