@@ -161,3 +161,64 @@ def test_wrong_rows_and_names_are_told():
         nn.GELU("x")
     with pytest.raises(OptionError, match=r"Pair: has no part 'layers\.7'"):
         Pair().update_modules({"layers.7": nn.Dropout()})
+
+
+def over(x, low, high):
+    return np.where(x > 0, high, low)
+
+
+LAYERS = {
+    "ReLU6": ({}, lambda x: np.clip(x, 0, 6)),
+    "ReLU2": ({}, lambda x: np.maximum(x, 0) ** 2),
+    "Hardswish": ({}, lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    "SELU": ({}, lambda x: 1.0507009873554805 * over(x, 1.6732632423543772 * np.expm1(x), x)),
+    "CELU": ({"alpha": 0.5}, lambda x: over(x, 0.5 * np.expm1(x / 0.5), x)),
+    "ELU": ({"alpha": 0.5}, lambda x: over(x, 0.5 * np.expm1(x), x)),
+    "LeakyReLU": ({"negative_slope": 0.25}, lambda x: over(x, 0.25 * x, x)),
+    "HardShrink": ({}, lambda x: np.where(abs(x) > 0.5, x, 0)),
+    "Softshrink": ({}, lambda x: np.sign(x) * np.maximum(abs(x) - 0.5, 0)),
+    "Step": ({"threshold": 0.25}, lambda x: (x > 0.25).astype("f4")),
+    "HardTanh": ({"low": -0.5}, lambda x: np.clip(x, -0.5, 1)),
+    "Softsign": ({}, lambda x: x / (1 + abs(x))),
+    "Softplus": ({}, lambda x: np.log1p(np.exp(x))),
+    "Mish": ({}, lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+    "LogSigmoid": ({}, lambda x: -np.log1p(np.exp(-x))),
+    "PReLU": ({"init": 0.75}, lambda x: over(x, 0.75 * x, x)),
+    "GLU": ({}, lambda x: x[..., :4] / (1 + np.exp(-x[..., 4:]))),
+    "Softmax": ({}, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    "LogSoftmax": ({}, lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True))),
+    "Softmin": ({}, lambda x: np.exp(-x) / np.exp(-x).sum(-1, keepdims=True)),
+}
+
+
+def test_activations_are_their_formulas(rng):
+    x = given(rng, 2, 3, 1, 2, 8)
+    values = x.numpy().astype("f8") * 2
+    made = {name: getattr(nn, name)(**options)(x * 2) for name, (options, _) in LAYERS.items()}
+    wx.eval(made)
+    for name, (_, known) in LAYERS.items():
+        np.testing.assert_allclose(made[name].numpy(), known(values), atol=1e-5, err_msg=name)
+    assert nn.activation("leaky_relu") is nn.leaky_relu
+    with pytest.raises(OptionError, match="activation is 'swosh', known are relu"):
+        nn.activation("swosh")
+
+
+def test_pools_take_windows(rng):
+    x = given(rng, 1, 4, 6, 3)
+    windows = x.numpy().reshape(1, 2, 2, 3, 2, 3)
+    np.testing.assert_array_equal(nn.MaxPool2d(2)(x).numpy(), windows.max((2, 4)))
+    np.testing.assert_allclose(nn.AvgPool2d(2)(x).numpy(), windows.mean((2, 4)), atol=1e-6)
+    assert nn.MaxPool1d(3, stride=1, padding=1)(x[:, 0]).shape == (1, 6, 3)
+    assert nn.AvgPool3d((1, 2, 2))(x.reshape(1, 1, 4, 6, 3)).shape == (1, 1, 2, 3, 3)
+    with pytest.raises(ShapeError, match=r"MaxPool1d: input is \(1, 4, 6, 3\), needs 3 axes"):
+        nn.MaxPool1d(2)(x)
+
+
+def test_transposed_convolutions_spread_what_they_get(rng):
+    x = given(rng, 1, 3, 4, 2)
+    layer = redrawn(nn.ConvTranspose2d(2, 5, 2, stride=2), rng)
+    blocks = np.einsum("nhwc,oklc->nhkwlo", x.numpy(), layer.weight.numpy())
+    want = blocks.reshape(1, 6, 8, 5) + layer.bias.numpy()
+    np.testing.assert_allclose(layer(x).numpy(), want, atol=1e-5)
+    assert nn.ConvTranspose1d(2, 5, 2, stride=2)(x[:, 0]).shape == (1, 8, 5)
+    assert nn.ConvTranspose3d(2, 5, 2)(x.reshape(1, 1, 3, 4, 2)).shape == (1, 2, 4, 5, 5)

@@ -255,6 +255,14 @@ def test_what_cannot_be_made_is_refused_in_one_line(host, tiny, options, message
         made.generate("a dog")
 
 
+def test_a_model_that_paints_wants_a_mask(host, tiny):
+    with (
+        images.load(tiny("sd15-inpaint").path) as made,
+        pytest.raises(OptionError, match="paints parts of pictures, give image and mask_image"),
+    ):
+        made.generate("a dog")
+
+
 def test_a_callback_ends_the_call_by_an_exception(host, tiny):
     seen = []
 

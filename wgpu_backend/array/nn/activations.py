@@ -23,7 +23,7 @@ gelu_fast_approx = of_floats(
 )
 
 
-class _Activation(Module):
+class OfEachValue(Module):
     """A function as a layer."""
 
     function: ClassVar[Unary]
@@ -33,25 +33,25 @@ class _Activation(Module):
         return type(self).function(x)
 
 
-class ReLU(_Activation):
+class ReLU(OfEachValue):
     """`relu` as a layer."""
 
     function = staticmethod(relu)
 
 
-class Sigmoid(_Activation):
+class Sigmoid(OfEachValue):
     """`sigmoid` as a layer."""
 
     function = staticmethod(sigmoid)
 
 
-class SiLU(_Activation):
+class SiLU(OfEachValue):
     """`silu` as a layer."""
 
     function = staticmethod(silu)
 
 
-class Tanh(_Activation):
+class Tanh(OfEachValue):
     """`tanh` as a layer."""
 
     function = staticmethod(tanh)
@@ -91,12 +91,12 @@ def activation(name: str) -> Unary:
     OptionError
         There is none of that name.
     """
-    if name not in _NAMED:
-        raise OptionError(f"activation is {name!r}, known are {', '.join(_NAMED)}")
-    return _NAMED[name]
+    if name not in ACTIVATIONS:
+        raise OptionError(f"activation is {name!r}, known are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
 
 
-_NAMED: dict[str, Unary] = {
+ACTIVATIONS: dict[str, Unary] = {
     "relu": relu,
     "silu": silu,
     "swish": silu,

@@ -135,7 +135,52 @@ class Conv3d(_Convolution):
     published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (0, 2, 3, 4, 1)}
 
 
-class ConvTranspose2d(Module):
+class _Transposed(Module):
+    """What transposed convolutions have in common."""
+
+    axes: ClassVar[int]
+    op: ClassVar[Callable[..., Node]]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Counts,
+        stride: Counts = 1,
+        padding: Counts = 0,
+        dilation: Counts = 1,
+        output_padding: Counts = 0,
+        bias: bool = True,
+    ) -> None:
+        kernel = for_axes(kernel_size, self.axes)
+        self.weight = drawn_for((out_channels, *kernel, in_channels))
+        self.bias = zeros((out_channels,)) if bias else None
+        given = (stride, padding, dilation, output_padding)
+        self._options = tuple(for_axes(value, self.axes) for value in given)
+
+    def __call__(self, x: Array) -> Array:
+        """(n, ..., in_channels) to (n, ..., out_channels), float32."""
+        name = type(self).__name__
+        node = require_last(name, floats(name, x), self.weight.shape[-1])
+        y = wrap(self._convolved(node))
+        return y if self.bias is None else y + self.bias
+
+    def _convolved(self, x: Node) -> Node:
+        return type(self).op(x, self.weight.node, *self._options)
+
+
+class ConvTranspose1d(_Transposed):
+    """Transposed convolution over (n, length, channels); see `ConvTranspose2d`."""
+
+    axes = 1
+    published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (1, 2, 0)}
+
+    def _convolved(self, x: Node) -> Node:
+        options = (value[0] for value in self._options)
+        return transposed.conv_transpose1d(x, self.weight.node, *options)
+
+
+class ConvTranspose2d(_Transposed):
     """Transposed convolution over (n, height, width, channels).
 
     Parameters
@@ -150,30 +195,14 @@ class ConvTranspose2d(Module):
     bias : (out_channels,) or None
     """
 
+    axes = 2
+    op = staticmethod(transposed.conv_transpose2d)
     published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (1, 2, 3, 0)}
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Counts,
-        stride: Counts = 1,
-        padding: Counts = 0,
-        dilation: Counts = 1,
-        output_padding: Counts = 0,
-        bias: bool = True,
-    ) -> None:
-        self.weight = drawn_for((out_channels, *for_axes(kernel_size, 2), in_channels))
-        self.bias = zeros((out_channels,)) if bias else None
-        given = (stride, padding, dilation, output_padding)
-        self._options = tuple(for_axes(value, 2) for value in given)
 
-    def __call__(self, x: Array) -> Array:
-        """(n, h, w, in_channels) to (n, h', w', out_channels), float32."""
-        name = type(self).__name__
-        node = require_last(name, floats(name, x), self.weight.shape[-1])
-        strides, paddings, dilations, added = self._options
-        y = wrap(
-            transposed.conv_transpose2d(node, self.weight.node, strides, paddings, dilations, added)
-        )
-        return y if self.bias is None else y + self.bias
+class ConvTranspose3d(_Transposed):
+    """Transposed convolution over (n, depth, height, width, channels); see `ConvTranspose2d`."""
+
+    axes = 3
+    op = staticmethod(transposed.conv_transpose3d)
+    published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (1, 2, 3, 4, 0)}

@@ -102,6 +102,10 @@ class LatentPipeline(Pipeline):
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
         """First latents, and what steps read of the picture that is begun with."""
+        if self.paints_itself and request.mask_image is None:
+            raise OptionError(
+                f"{self.folder.path}: paints parts of pictures, give image and mask_image"
+            )
         height, width = self.picture_size(request)
         factor = self.vae.factor
         shape = (1, self.vae.channels, height // factor, width // factor)
