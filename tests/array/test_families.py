@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -289,6 +291,22 @@ def test_quantised_products_are_those_of_what_was_quantised(rng):
         same(found, x.numpy() @ values.numpy().T, 1e-4)
     with pytest.raises(OptionError, match="mxfp4 with groups of 64"):
         wx.quantize(w, group_size=64, mode="mxfp4")
+
+
+def test_arrays_are_copied_pickled_and_written_as_gguf(rng, tmp_path):
+    x = wx.array(rng.standard_normal((3, 32), dtype="f4")).astype(wx.bfloat16)
+    for other in (copy.copy(x), copy.deepcopy({"x": x})["x"], pickle.loads(pickle.dumps(x))):
+        other[0] = 0
+        assert other.dtype == wx.bfloat16
+        assert other[1:].tolist() == x[1:].tolist()
+        assert other[0].tolist() != x[0].tolist()
+    wx.save_gguf(tmp_path / "a.gguf", {"x": x, "n": wx.arange(3)}, {"general.name": "a test"})
+    found, keys = wx.load(tmp_path / "a.gguf", return_metadata=True)
+    assert keys["general.name"] == "a test"
+    assert found["x"].astype(wx.float32).tolist() == x.astype(wx.float32).tolist()
+    assert found["n"].tolist() == [0, 1, 2]
+    with pytest.raises(DTypeError, match="y is u8, which the format has not"):
+        wx.save_gguf(tmp_path / "b.gguf", {"y": wx.zeros(2, wx.uint8)})
 
 
 def test_what_does_not_fit_is_one_line():

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from wgpu_backend.array import elementwise, indexing, operators, products, shaping
+from wgpu_backend.array.core import wrap
 from wgpu_backend.array.methods import Methods
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.spec import Extents, extents
@@ -172,6 +173,15 @@ class Array(Methods):
         return operators.greater_equal(self, other)
 
     # What other packages and other devices ask.
+
+    def __copy__(self) -> Array:
+        return wrap(self.node)
+
+    def __deepcopy__(self, memo: object) -> Array:
+        return wrap(self.node)  # values never change, so both may look at them
+
+    def __reduce__(self) -> tuple[type[Array], tuple[Any, str]]:
+        return Array, (self.numpy(), self.dtype.name)  # lies on the default device when read
 
     def __dlpack__(
         self,

@@ -157,6 +157,11 @@ def positive(x: Array, /) -> Array:
     return wrap(as_node("positive", x))
 
 
+def stop_gradient(x: Array, /) -> Array:
+    """The array itself: nothing here is differentiated."""
+    return wrap(as_node("stop_gradient", x))
+
+
 def abs(x: Array, /) -> Array:
     """Value without its sign; of unsigned integers and bools, the array itself."""
     node = as_node("abs", x)

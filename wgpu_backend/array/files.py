@@ -17,11 +17,12 @@ import numpy as np
 from wgpu_backend.array import devices
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import asarray
+from wgpu_backend.config import Value
 from wgpu_backend.dtypes import BF16, DType, named
 from wgpu_backend.errors import DTypeError, ModelError
 from wgpu_backend.folders.safetensors import StoredTensor, open_safetensors, read_metadata
 from wgpu_backend.gguf_file import GGUFFile, open_gguf
-from wgpu_backend.gguf_writer import whole_file
+from wgpu_backend.gguf_writer import OutgoingTensor, whole_file, write_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.rows.bits import narrowed
 
@@ -214,6 +215,29 @@ def save_safetensors(
         file.write(struct.pack("<Q", len(text)) + text)
         for array in arrays.values():
             file.write(_bytes(array))
+
+
+def save_gguf(
+    path: str | Path, arrays: Mapping[str, Array], metadata: Mapping[str, Value] | None = None
+) -> None:
+    """Write arrays as GGUF, each in its type, with keys of a header.
+
+    Raises
+    ------
+    DTypeError
+        The format has no such type, as unsigned integers.
+    """
+    where = Path(path)
+    if not where.suffix:
+        where = where.with_suffix(".gguf")
+    for name, array in arrays.items():
+        if array.dtype.ggml is None or array.dtype.quantised:
+            raise DTypeError(f"save_gguf: {name} is {array.dtype}, which the format has not")
+    outgoing = [
+        OutgoingTensor(name, array.dtype, array.shape, lambda array=array: [_bytes(array)])
+        for name, array in arrays.items()
+    ]
+    write_gguf(where, metadata or {}, outgoing)
 
 
 def _bytes(array: Array) -> bytes:

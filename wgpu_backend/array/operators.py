@@ -171,6 +171,9 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     return wrap(node)
 
 
+clamp = clip  # as Ollama spells it
+
+
 def isclose(
     a: Any,
     b: Any,
