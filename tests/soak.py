@@ -1,6 +1,6 @@
 """Many evaluations and many pictures, run by hand: memory returns to where it was.
 
-    python -m tests.soak [--evals 10000] [--pictures 200] [--device DEVICE]
+    python -m tests.soak [--evals 10000] [--pipeline FOLDER --pictures 200] [--device DEVICE]
 
 A line for each quarter: bytes of arrays, bytes kept for reuse, live buffers of the device, arrays
 that Python holds, resident memory of the process. The last line says whether the arrays' memory
@@ -14,6 +14,7 @@ import gc
 import resource
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -75,13 +76,13 @@ def evaluate(count: int, told: Callable[[str], None]) -> None:
             told(f"{number} evals")
 
 
-def draw(count: int, told: Callable[[str], None]) -> None:
-    """So many pictures of the bundled model, of several sizes of batch and seeds."""
+def draw(folder: Path, count: int, told: Callable[[str], None]) -> None:
+    """So many pictures of a pipeline, each of another seed."""
     from wgpu_backend import images
 
-    with images.load() as pipeline:
+    with images.load(folder) as pipeline:
         for number in range(count):
-            pipeline.generate("a red circle", seed=number, num_inference_steps=4)
+            pipeline.generate("a red circle", seed=number, num_inference_steps=2)
             if number % max(count // 4, 1) == 0:
                 told(f"{number} pictures")
 
@@ -97,6 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--evals", type=int, default=10_000)
     parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--pipeline", type=Path, metavar="FOLDER", help="that draws pictures")
     parser.add_argument("--device")
     options = parser.parse_args()
     if options.device:
@@ -111,8 +113,8 @@ def main() -> int:
     before = tell("start")
     evaluate(options.evals, tell)
     tell("all evals")
-    if options.pictures:
-        draw(options.pictures, tell)
+    if options.pipeline:
+        draw(options.pipeline, options.pictures, tell)
     after = tell("end")
     same = (before[0], before[3]) == (after[0], after[3])
     say("memory of arrays is what it was" if same else "memory of arrays has grown")
