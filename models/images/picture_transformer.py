@@ -1,4 +1,4 @@
-"""The network of the bundled picture model, trained by `examples/train_picture_model`.
+"""The network of a small picture model, trained by `examples/train_picture_model`.
 
 Words and patches of a noisy picture attend to one another; convolutions then draw the edges. What
 comes out is the picture without noise (Li & He 2025, "Back to Basics: Let Denoising Generative

@@ -1,4 +1,4 @@
-"""Pictures of sentences in a small vocabulary, pixel by pixel: the bundled picture model.
+"""Pictures of sentences in a small vocabulary, pixel by pixel.
 
 Noise and pictures are (n, side, side, 3); there is no autoencoder. What a picture is begun with
 and masks work as in other pipelines: Meng et al. 2022, "SDEdit", §3.
