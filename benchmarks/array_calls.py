@@ -1,6 +1,6 @@
 """What arrays cost the host: a compiled function's call, and a line of eager code.
 
-    python -m benchmarks.array [--device llvmpipe] [--ops 100] [--json FILE]
+    python -m benchmarks.array_calls [--device llvmpipe] [--ops 100] [--json FILE]
 
 Times are of Python alone: the device works meanwhile, and is waited for outside the clock. Shown
 beside are NumPy's times for the same chain, and MLX's where it is installed, on this CPU.
