@@ -16,6 +16,7 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import forget, nmse
 
+ROUNDING = 2.0**-23  # a step of f32 at one
 SHAPES = [(8, 16), (1, 33), (16, 8), (3, 5)]
 
 
@@ -33,8 +34,11 @@ def outputs_of(executor, seed, size=40):
 
 
 def assert_close(got, want):
-    # Forty ops one after another, some through f16: one step of f16 may flip on the way.
-    assert all(nmse(a, b) < 1e-6 for a, b in zip(got, want, strict=True))
+    # Forty ops one after another, some through f16: one step of f16 may flip on the way. Where
+    # values of about one cancel, as in tanh(x) - x, what is left is their rounding.
+    assert all(
+        nmse(a, b) < 1e-6 or np.abs(a - b).max() <= ROUNDING for a, b in zip(got, want, strict=True)
+    )
 
 
 @pytest.mark.parametrize("seed", range(25))
