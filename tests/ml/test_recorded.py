@@ -16,7 +16,7 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import forget, nmse
 
-ROUNDING = 2.0**-23  # a step of f32 at one
+ROUNDING = 2.0**-28  # four steps of f32 at a hundredth
 SHAPES = [(8, 16), (1, 33), (16, 8), (3, 5)]
 
 
