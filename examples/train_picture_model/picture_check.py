@@ -75,7 +75,7 @@ def _differences(scene: Scene, seen: list[Seen]) -> list[str]:
 def _has_size(thing: Thing, radius: float) -> bool:
     """Whether a radius is of the size; without one, of none that is too small or too large."""
     limits = {"small": (0, SMALL), "large": (LARGE, SIDE)}
-    least, most = limits.get(thing.size or "", (RADII["small"][1], RADII["large"][0]))
+    least, most = limits.get(thing.size or "", (RADII["small"] + 0.4, RADII["large"] - 0.4))
     return least <= radius <= most
 
 
@@ -84,7 +84,7 @@ def _is_at(place: str, seen: Seen) -> bool:
     where = set(place.split())
     if where == {"middle"}:
         return max(abs(seen.x - SIDE / 2), abs(seen.y - SIDE / 2)) < SIDE / 8
-    half = SCALES[seen.shape] * seen.radius
+    half = SCALES.get(seen.shape, 1.0) * seen.radius
     room = {
         "left": seen.x - half,
         "right": SIDE - seen.x - half,

@@ -1,5 +1,6 @@
 """Draws a scene: chooses what its sentence leaves open, places the shapes, paints them."""
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -10,8 +11,7 @@ from shapes import SIDE, coverage, extent
 
 DEFAULTS = ("white", "black", "grey")  # backgrounds, the first that is free
 GAP = 2.0  # pixels between two shapes, at the least
-SLACK = 5.0  # how far a shape with a place may stray from it, in pixels
-SKEW = 6.0  # how far two shapes side by side may differ in height, or above each other sidewards
+GRID = 4  # middles of shapes are multiples of so many pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +56,33 @@ def _rgb(colour: str) -> NDArray[np.float32]:
 
 
 def place(scene: Scene, background: str, rng: random.Random) -> list[Drawn]:
-    """Choose radii, middles and open colours, so that nothing overlaps or is cut off."""
-    chosen = [_chosen(thing, background, rng) for thing in scene.things]
-    extents = [extent(shape, radius) for shape, _, radius in chosen]
-    if len(chosen) == 1 or scene.things[0].place is not None:
+    """Choose middles and open colours, so that nothing overlaps or is cut off."""
+    colours = [_colour(thing, background, rng) for thing in scene.things]
+    radii = [RADII[thing.size] for thing in scene.things]
+    extents = [extent(thing.shape, r) for thing, r in zip(scene.things, radii, strict=True)]
+    if len(scene.things) == 1 or scene.things[0].place is not None:
         middles = _apart([thing.place for thing in scene.things], extents, rng)
     else:
         middles = _related(scene.relation, extents, rng)
-    return [Drawn(s, c, x, y, r) for (s, c, r), (x, y) in zip(chosen, middles, strict=True)]
+    return [
+        Drawn(thing.shape, colour, x, y, r)
+        for thing, colour, (x, y), r in zip(scene.things, colours, middles, radii, strict=True)
+    ]
 
 
-def _chosen(thing: Thing, background: str, rng: random.Random) -> tuple[str, str, float]:
+def _colour(thing: Thing, background: str, rng: random.Random) -> str:
     fit = [colour for colour in COLOURS if distance(colour, background) > STRONG]
-    colour = thing.colour or rng.choice(fit)
-    return thing.shape, colour, rng.uniform(*RADII[thing.size])
+    return thing.colour or rng.choice(fit)
 
 
 def _apart(
     places: list[str | None], extents: list[float], rng: random.Random
 ) -> list[tuple[float, float]]:
-    """Middles at places, closer to the edges as long as they would touch."""
-    slack = SLACK
+    """Middles at places, drawn again as long as the shapes would touch."""
     while True:
-        middles = [_at(p, half, slack, rng) for p, half in zip(places, extents, strict=True)]
+        middles = [_at(p, half, rng) for p, half in zip(places, extents, strict=True)]
         if len(middles) == 1 or _gap(middles, extents) >= GAP:
             return middles
-        slack *= 0.9
 
 
 def _gap(middles: list[tuple[float, float]], extents: list[float]) -> float:
@@ -89,18 +90,20 @@ def _gap(middles: list[tuple[float, float]], extents: list[float]) -> float:
     return max(abs(x1 - x0), abs(y1 - y0)) - sum(extents)
 
 
-def _at(where: str | None, half: float, slack: float, rng: random.Random) -> tuple[float, float]:
+def _at(where: str | None, half: float, rng: random.Random) -> tuple[float, float]:
     """Draw a middle for a shape of half extent `half` at a place."""
-    if where is None:
-        return rng.uniform(half, SIDE - half), rng.uniform(half, SIDE - half)
-    ends = {"left": half, "right": SIDE - half, "top": half, "bottom": SIDE - half}
-    inward = {"left": 1, "right": -1, "top": 1, "bottom": -1}
-    found = {"x": SIDE / 2 + rng.uniform(-3, 3), "y": SIDE / 2 + rng.uniform(-3, 3)}
-    for word in where.split():
-        if word in ends:
-            axis = "x" if word in ("left", "right") else "y"
-            found[axis] = ends[word] + inward[word] * rng.uniform(0, slack)
-    return found["x"], found["y"]
+    words = where.split() if where else []
+    reach = 1 if where else 2
+    x = _along("left" in words, "right" in words, half, reach, rng)
+    return x, _along("top" in words, "bottom" in words, half, reach, rng)
+
+
+def _along(low: bool, high: bool, half: float, reach: int, rng: random.Random) -> float:
+    """Draw a place on one axis: next to either end, or around the middle."""
+    near = GRID * (math.ceil(half / GRID) + rng.randint(0, 1))
+    if low or high:
+        return near if low else SIDE - near
+    return SIDE / 2 + GRID * rng.randint(-reach, reach)
 
 
 def _related(
@@ -115,12 +118,10 @@ def _related(
         swapped = _related({"right": "left", "below": "above"}[relation], extents[::-1], rng)
         return swapped[::-1]
     one, two = extents
-    free = SIDE - 2 * (one + two) - GAP
-    before, between = sorted(rng.uniform(0, free) for _ in range(2))
-    along = (before + one, between + 2 * one + GAP + two)
-    level = rng.uniform(max(extents), SIDE - max(extents))
-    across = [
-        float(np.clip(level + rng.uniform(-SKEW, SKEW) / 2, half, SIDE - half)) for half in extents
-    ]
-    points = list(zip(along, across, strict=True))
+    while True:
+        first, second = (SIDE / 4 * n + GRID * rng.randint(-1, 1) for n in (1, 3))
+        if first >= one and second <= SIDE - two and second - first >= one + two + GAP:
+            break
+    across = [SIDE / 2 + GRID * rng.randint(-1, 1) for _ in extents]
+    points = list(zip((first, second), across, strict=True))
     return points if relation == "left" else [(x, y) for y, x in points]

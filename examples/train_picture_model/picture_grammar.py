@@ -18,7 +18,7 @@ COLOURS = {
     "black": (15, 15, 20),
     "grey": (128, 128, 132),
 }
-RADII = {"small": (6.7, 7.4), None: (9.8, 10.8), "large": (13.2, 14.0)}  # pixels, from and to
+RADII = {"small": 7.0, None: 10.0, "large": 13.5}  # pixels
 SIZES = {"small": ("small", "little", "tiny"), "large": ("large", "big", "huge")}
 SPELLINGS = {"grey": ("grey", "gray")}
 PLACES = {
@@ -98,15 +98,23 @@ class Scene:
 
     def sentence(self, rng: random.Random) -> str:
         """One of the sentences that say this."""
-        phrases = [thing.phrase(rng) for thing in self.things]
-        behind = f" {rng.choice(BACKGROUND).format(self.background)}" if self.background else ""
-        return rng.choice(OPENINGS) + self._joined(phrases, rng) + behind.replace("a o", "an o")
+        return self.said(rng)[0]
 
-    def _joined(self, phrases: list[str], rng: random.Random) -> str:
+    def said(self, rng: random.Random) -> tuple[str, tuple[int, ...]]:
+        """One of the sentences that say this, and in which order it names the things."""
+        order = tuple(range(len(self.things)))
+        if self.relation is not None and rng.random() < 0.25:
+            order = order[::-1]
+        phrases = [self.things[n].phrase(rng) for n in order]
+        behind = f" {rng.choice(BACKGROUND).format(self.background)}" if self.background else ""
+        text = self._joined(phrases, order[0] > 0, rng) + behind.replace("a o", "an o")
+        return rng.choice(OPENINGS) + text, order
+
+    def _joined(self, phrases: list[str], is_turned: bool, rng: random.Random) -> str:
         if len(phrases) == 1:
             return phrases[0]
-        if self.relation is not None and rng.random() < 0.25:
-            return f"{phrases[1]} with {phrases[0]} {rng.choice(TURNED[self.relation])}"
+        if is_turned:
+            return f"{phrases[0]} with {phrases[1]} {rng.choice(TURNED[self.relation])}"
         return f"{phrases[0]} {rng.choice(RELATIONS[self.relation])} {phrases[1]}"
 
 

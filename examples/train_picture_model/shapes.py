@@ -25,6 +25,7 @@ def extent(shape: str, radius: float) -> float:
     return SCALES[shape] * radius
 
 
+@cache
 def coverage(shape: str, x: float, y: float, radius: float) -> NDArray[np.float32]:
     """Share of each pixel, (SIDE, SIDE), that lies in a shape with its middle at (x, y)."""
     half = extent(shape, radius)

@@ -20,10 +20,11 @@ import numpy as np
 import picture_file
 import sample_check
 import torch
-from picture_draw import draw
+from picture_draw import background_of, paint, place
 from picture_grammar import make_scene
 from picture_model import PictureConfig, PictureModel, loss
 from picture_words import VOCABULARY, encode
+from shapes import coverage
 from torch import Tensor
 
 LAST_RATE = 0.01  # as a share of the peak
@@ -31,6 +32,7 @@ WARMUP_STEPS = 50
 SAVE_EVERY = 200  # steps
 NOISE_MEAN, NOISE_SPREAD = 1.0, 1.2  # of the logit of the share of noise
 NO_WORDS = 0.1  # share of drawings that come without their sentence
+MOST_SECONDS = 20.0  # of a step; one that took longer was paused, or compiled
 MEMORY = 0.998  # of the averaged weights, a step
 
 
@@ -50,19 +52,33 @@ class Clock:
 
 
 class Optimizer:
-    """Muon for the matrices of the blocks, AdamW for the rest."""
+    """Muon for the matrices of blocks and for convolutions but the last, AdamW for the rest.
+
+    A convolution is a matrix to Muon: outputs by all that they are made of.
+    """
 
     def __init__(self, model: PictureModel) -> None:
         named = list(model.named_parameters())
-        inner = [w for name, w in named if name.startswith("blocks") and "offset" not in name]
-        outer = [w for name, w in named if not name.startswith("blocks") or "offset" in name]
+        parts = ("blocks", "painter", "near", "neighbours", "overview", "glance")
+        inner = [
+            w
+            for name, w in named
+            if w.dim() == 2 and name.startswith(parts) and "offset" not in name
+        ]
+        convs = [w for name, w in named if w.dim() == 4 and "leave" not in name]
+        others = [w for _, w in named if all(w is not each for each in (*inner, *convs))]
+        self.flat = [(w, torch.nn.Parameter(w.detach().flatten(1))) for w in convs]
+        matrices = [*inner, *(flat for _, flat in self.flat)]
         self.parts: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(inner, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(outer, weight_decay=0.0, betas=(0.9, 0.98), fused=True),
+            torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, weight_decay=0.0, betas=(0.9, 0.98), fused=True),
         ]
 
     def step(self, rate: float) -> None:
         """Update the weights by their gradients, then forget these."""
+        for weight, flat in self.flat:
+            assert weight.grad is not None
+            flat.grad, weight.grad = weight.grad.flatten(1), None
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = rate
@@ -76,18 +92,27 @@ def learning_rate(peak: float, step: int, progress: float) -> float:
     return peak * min(1.0, (step + 1) / WARMUP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
 
 
-def batch(rows: int, words: int, seed: str) -> tuple[Tensor, Tensor]:
-    """Draw pictures, (rows, side, side, 3) in -1 to 1, and the words of their sentences."""
+def batch(rows: int, words: int, seed: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw pictures, (rows, side, side, 3) in -1 to 1, outlines, and the words of sentences."""
     rng = random.Random(seed)
-    drawings, sentences = [], []
+    drawings, outlines, sentences = [], [], []
     while len(drawings) < rows:
         scene = make_scene(rng)
         if scene.held_out:
             continue
-        drawings.append(draw(scene, rng))
-        said = scene.sentence(rng) if rng.random() >= NO_WORDS else ""
-        sentences.append(encode(said, words))
-    return torch.from_numpy(np.stack(drawings)) * 2 - 1, torch.tensor(sentences)
+        background = background_of(scene)
+        things = place(scene, background, rng)
+        drawings.append(paint(background, things))
+        said, order = scene.said(rng)
+        named = [things[n] for n in order]
+        shares = [coverage(t.shape, t.x, t.y, t.radius) for t in named]
+        outlines.append(np.stack([*shares, np.zeros_like(shares[0])][:2]))
+        sentences.append(encode(said if rng.random() >= NO_WORDS else "", words))
+    return (
+        torch.from_numpy(np.stack(drawings)) * 2 - 1,
+        torch.from_numpy(np.stack(outlines)),
+        torch.tensor(sentences),
+    )
 
 
 def shares_of_noise(rows: int) -> Tensor:
@@ -160,7 +185,8 @@ class Training:
             now = self.step()
             average = now if clock.step == first else 0.98 * average + 0.02 * now
             clock.step += 1
-            clock.spent, last = clock.spent + time.monotonic() - last, time.monotonic()
+            took, last = time.monotonic() - last, time.monotonic()
+            clock.spent += min(took, MOST_SECONDS)
             if last - shown > self.options.every:
                 shown = last
                 speed = clock.step * self.options.rows / clock.spent
@@ -174,9 +200,9 @@ class Training:
         """Update once; return the loss."""
         options, model, clock = self.options, self.model, self.clock
         seed = f"{options.seed} {clock.step}"
-        drawing, words = batch(options.rows, model.config.words, seed)
+        drawing, outlines, words = batch(options.rows, model.config.words, seed)
         with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
-            error = self.loss(model, drawing, words, shares_of_noise(len(drawing)))
+            error = self.loss(model, drawing, outlines, words, shares_of_noise(len(drawing)))
         error.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         self.optimizer.step(learning_rate(options.rate, clock.step, clock.progress))
@@ -190,7 +216,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, help="training time")
     parser.add_argument("--steps", type=int, help="training length in steps, instead of minutes")
     parser.add_argument("--rate", type=float, default=3e-3, help="the highest learning rate")
-    parser.add_argument("--rows", type=int, default=32, help="drawings a step")
+    parser.add_argument("--rows", type=int, default=64, help="drawings a step")
     parser.add_argument("--start", type=Path, help="another model's checkpoint, to begin with")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)

@@ -1,87 +1,98 @@
-"""The network of a small picture model, trained by `examples/train_picture_model`.
+"""The network of the bundled picture model, trained by `examples/train_picture_model`.
 
-Words and patches of a noisy picture attend to one another; convolutions then draw the edges. What
-comes out is the picture without noise (Li & He 2025, "Back to Basics: Let Denoising Generative
-Models Denoise"). One table of shifts, scales and gates of the time serves all blocks, each with an
-offset of its own (Chen et al. 2023, "PixArt-α", §2.3, adaLN-single).
+Tokens are the background, the things that a picture can have, and the words of a sentence. They
+attend to one another and to patches of the noisy picture, as the queries of a detector do (Carion
+et al. 2020, "End-to-End Object Detection with Transformers"); a thing's token begins with a sum
+over all patches, from which places are learned sooner than by attention. One painter turns the
+token of each thing into an outline; outlines are laid over the background (Locatello et al. 2020,
+"Object-Centric Learning with Slot Attention", §3.1). What comes out is the picture without noise
+(Li & He 2025, "Back to Basics: Let Denoising Generative Models Denoise"). One table of the time's
+shifts, scales and gates serves all blocks, each with an offset of its own (Chen et al. 2023,
+"PixArt-α", §2.3, adaLN-single).
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.folders.settings import Settings
 
 EPS = 1e-6  # of norms
+SHARPNESS = 2.0  # of attention, between queries and keys of mean square 1
+LEAVES = 2  # pixels, either way, of a place that the painter ends with
 
 
 class Block(nn.Module):
-    """Attention among words and patches, then a gated network, both under the time's control."""
+    """Attention among tokens, attention to patches, a gated network, under the time's control."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
+        self.look = nn.Linear(width, width, bias=False)
+        self.seen = nn.Linear(width, 2 * width, bias=False)
+        self.looked = nn.Linear(width, width, bias=False)
         self.gate_up = nn.Linear(width, 2 * inner, bias=False)
         self.down = nn.Linear(inner, width, bias=False)
-        self.offset = wx.zeros((6, width))
+        self.offset = wx.zeros((9, width))
         self._norm, self._head_norm = _norm(width), _norm(width // heads)
         self._heads = heads
 
-    def __call__(self, x: wx.Array, control: wx.Array) -> wx.Array:
-        """(n, tokens, width) and (n, 6, width) to (n, tokens, width)."""
-        shift, scale, gate, shift2, scale2, gate2 = (control + self.offset).split(6, axis=1)
-        x = x + gate * self._attended(self._norm(x) * (1.0 + scale) + shift)
-        inner, up = self.gate_up(self._norm(x) * (1.0 + scale2) + shift2).split(2, axis=-1)
-        return x + gate2 * self.down(nn.silu(inner) * up)
+    def __call__(self, x: wx.Array, patches: wx.Array, control: wx.Array) -> wx.Array:
+        """(n, tokens, width), (n, patches, width) and (1, 9, width) to the first."""
+        parts = (control + self.offset).split(9, axis=1)
+        shift, scale, gate = parts[:3]
+        q, k, v = self.qkv(self._norm(x) * (1.0 + scale) + shift).split(3, axis=-1)
+        x = x + gate * self.out(self._attended(q, k, v))
+        shift, scale, gate = parts[3:6]
+        q = self.look(self._norm(x) * (1.0 + scale) + shift)
+        k, v = self.seen(patches).split(2, axis=-1)
+        x = x + gate * self.looked(self._attended(q, k, v))
+        shift, scale, gate = parts[6:]
+        inner, up = self.gate_up(self._norm(x) * (1.0 + scale) + shift).split(2, axis=-1)
+        return x + gate * self.down(nn.silu(inner) * up)
 
-    def _attended(self, x: wx.Array) -> wx.Array:
-        n, tokens, width = x.shape
-        heads = (n, tokens, self._heads, width // self._heads)
-        q, k, v = (part.reshape(*heads) for part in self.qkv(x).split(3, axis=-1))
-        y = nn.attend(self._head_norm(q), self._head_norm(k), v)
-        return self.out(y.reshape(n, tokens, width))
-
-
-class Residual(nn.Module):
-    """Two convolutions beside what they change."""
-
-    def __init__(self, channels: int) -> None:
-        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to the same."""
-        return x + self.conv2(nn.silu(self.conv1(nn.silu(x))))
+    def _attended(self, q: wx.Array, k: wx.Array, v: wx.Array) -> wx.Array:
+        q, k, v = (x.reshape(*x.shape[:2], self._heads, -1) for x in (q, k, v))
+        mixed = nn.attend(self._head_norm(q), self._head_norm(k), v, scale=SHARPNESS)
+        return mixed.reshape(*mixed.shape[:2], -1)
 
 
 class Painter(nn.Module):
-    """Sees 2 x 2 pixels as one place, with what the patches say of it, and draws them.
+    """What share of each pixel a thing covers, from its token.
 
     Parameters
     ----------
-    traits : int
-        Numbers that patches say of a place.
-    fine, coarse : int
-        Channels at half and at a quarter of the picture's side.
+    width : int
+        Of a token.
+    side : int
+        Pixels of a picture, either way.
+    sketch : int
+        Channels of a thing's sketch.
+    channels : list of int
+        Of convolutions, each at twice the side of the one before.
     """
 
-    def __init__(self, traits: int, fine: int, coarse: int) -> None:
-        self.enter = nn.Conv2d(12 + traits, fine, 3, padding=1)
-        self.before = Residual(fine)
-        self.narrow = nn.Conv2d(fine, coarse, 3, stride=2, padding=1)
-        self.middle = [Residual(coarse), Residual(coarse)]
-        self.widen = nn.Conv2d(coarse, fine, 3, padding=1)
-        self.after = Residual(fine)
-        self.leave = nn.Conv2d(fine, 12, 3, padding=1)
+    def __init__(self, width: int, side: int, sketch: int, channels: list[int]) -> None:
+        self._side = side
+        self._across = side // (LEAVES << (len(channels) - 1))
+        self._sketch = sketch
+        self.think = nn.Linear(width, 2 * width)
+        self.place = nn.Linear(2 * width, sketch * self._across**2)
+        self.widen = [nn.Conv2d(n, m, 3, padding=1) for n, m in pairwise((sketch, *channels))]
+        self.leave = nn.Conv2d(channels[-1], LEAVES**2, 3, padding=1)
 
-    def __call__(self, places: wx.Array) -> wx.Array:
-        """(n, half, half, 12 + traits) to (n, half, half, 12)."""
-        fine = self.before(self.enter(places))
-        coarse = self.narrow(nn.silu(fine))
-        for block in self.middle:
-            coarse = block(coarse)
-        wide = nn.resized(nn.silu(coarse), fine.shape[1], fine.shape[2])
-        return self.leave(nn.silu(self.after(fine + self.widen(wide))))
+    def __call__(self, thing: wx.Array) -> wx.Array:
+        """(n, width) to (n, side, side, 1), 0 to 1."""
+        x = self.place(nn.silu(self.think(thing)))
+        x = x.reshape(-1, self._sketch, self._across, self._across).transpose(0, 2, 3, 1)
+        for number, step in enumerate(self.widen):
+            if number:
+                x = nn.resized(x, 2 * x.shape[1], 2 * x.shape[2])
+            x = nn.silu(step(x))
+        places = self.leave(x).reshape(x.shape[0], -1, LEAVES**2)
+        return nn.sigmoid(joined(places, LEAVES, self._side))
 
 
 @nn.published("PictureTransformer")
@@ -105,29 +116,37 @@ class PictureTransformer(nn.Module):
         self.side, self._patch = settings.uint("side"), settings.uint("patch")
         self.words, width = settings.uint("words"), settings.uint("width")
         heads, inner = settings.uint("heads"), settings.uint("inner")
-        traits = settings.uint("traits")
-        self._require_fits(settings, width, heads)
+        channels = settings.uints("channels")
+        self._require_fits(settings, width, heads, channels)
         self.word = nn.Embedding(settings.uint("vocab"), width)
         self.neighbours = nn.Linear(3 * width, width, bias=False)
         self.word_place = wx.zeros((self.words, width))
         self.patch_place = wx.zeros(((self.side // self._patch) ** 2, width))
+        things, glance = 1 + settings.uint("things"), settings.uint("glance")
+        self.things = wx.zeros((things, width))
         self.enter = nn.Linear(3 * self._patch**2, width)
+        self.near = nn.Linear(width, width)
+        self.glance = nn.Linear(width, glance)
+        self.overview = nn.Linear(glance * self.patch_place.shape[0], things * width)
         self._waves = 2 * settings.uint("frequencies")
         self.time = nn.Linear(self._waves, width)
-        self.control = nn.Linear(width, 6 * width)
+        self.control = nn.Linear(width, 9 * width)
         self.blocks = [Block(width, heads, inner) for _ in range(settings.uint("blocks"))]
-        self.last = nn.Linear(width, 2 * width)
-        self.leave = nn.Linear(width, traits * (self._patch // 2) ** 2)
-        self.painter = Painter(traits, settings.uint("fine"), settings.uint("coarse"))
+        self.colour = nn.Linear(width, 3)
+        self.painter = Painter(width, self.side, settings.uint("sketch"), channels)
         self._norm = _norm(width)
 
-    def _require_fits(self, settings: Settings, width: int, heads: int) -> None:
-        if not self._patch or self._patch % 4 or self.side % self._patch:
-            raise settings.error(
-                "patch", f"is {self._patch}, needs a multiple of 4 that divides {self.side}"
-            )
+    def _require_fits(
+        self, settings: Settings, width: int, heads: int, channels: list[int]
+    ) -> None:
+        if not self._patch or self.side % self._patch:
+            raise settings.error("patch", f"is {self._patch}, needs a divisor of {self.side}")
         if not heads or width % heads:
             raise settings.error("heads", f"is {heads}, needs a divisor of {width}")
+        if not channels or self.side % (LEAVES << (len(channels) - 1)):
+            raise settings.error(
+                "channels", f"has {len(channels)}, but {self.side} pixels are not to be so divided"
+            )
 
     def __call__(self, noisy: wx.Array, noise: wx.Array, words: wx.Array) -> wx.Array:
         """Picture without noise.
@@ -142,18 +161,15 @@ class PictureTransformer(nn.Module):
         """
         waves = nn.timestep_embedding(noise * 1000.0, self._waves, True, 0.0)
         time = nn.silu(self.time(waves))
-        control = self.control(time).reshape(1, 6, -1)
+        control = self.control(time).reshape(1, 9, -1)
         patches = self.enter(cut(noisy, self._patch)) + self.patch_place
-        x = wx.concat([self.read(words), patches], axis=1)
+        patches = self._norm(patches + self.near(nn.silu(patches + time[:, None])))
+        glances = nn.silu(self.glance(patches)).reshape(patches.shape[0], -1)
+        things = self.things + self.overview(glances).reshape(-1, *self.things.shape)
+        x = wx.concat([things, self.read(words)], axis=1)
         for block in self.blocks:
-            x = block(x, control)
-        shift, scale = self.last(time)[:, None].split(2, axis=-1)
-        said = self.leave(self._norm(x[:, self.words :]) * (1.0 + scale) + shift)
-        half = self.side // 2
-        traits = joined(said, self._patch // 2, half)
-        pixels = cut(noisy, 2).reshape(-1, half, half, 12)
-        drawn = self.painter(wx.concat([pixels, traits], axis=-1))
-        return joined(drawn.reshape(-1, half * half, 12), 2, self.side)
+            x = block(x, patches, control)
+        return self.composed(self._norm(x[:, : self.things.shape[0]]))
 
     def read(self, words: wx.Array) -> wx.Array:
         """Words (n, words), each with the two before it, as vectors (n, words, width)."""
@@ -162,6 +178,15 @@ class PictureTransformer(nn.Module):
         nothing = wx.zeros((n, 2, width))
         before = [wx.concat([nothing[:, :k], word[:, : count - k]], axis=1) for k in (1, 2)]
         return word + self.neighbours(wx.concat([word, *before], axis=-1)) + self.word_place
+
+    def composed(self, tokens: wx.Array) -> wx.Array:
+        """Things laid over the background: (n, 1 + things, width) to (n, side, side, 3)."""
+        n, count, width = tokens.shape
+        colours = self.colour(tokens)[:, :, None, None]
+        covered = self.painter(tokens[:, 1:].reshape(-1, width))
+        covered = covered.reshape(n, count - 1, self.side, self.side, 1)
+        behind = colours[:, :1]
+        return (behind + (covered * (colours[:, 1:] - behind)).sum(axis=1, keepdims=True))[:, 0]
 
 
 def cut(picture: wx.Array, patch: int) -> wx.Array:
