@@ -308,6 +308,29 @@ def test_a_formula_that_does_not_fit_its_library_is_told_at_the_formula(inline, 
     assert line in str(found.value)
 
 
+OF_TWO = """\
+fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a + b; }
+// @import lib/elementwise/binary
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "shown"),
+    [
+        (HALVE.replace("f32 as x", "f32 as q"), 1, "// @import formats/load/f32 as q"),
+        (HALVE.replace("f32 as y", "f32 as z"), 2, "// @import formats/store/f32 as z"),
+        (HALVE.replace("f32 as x", "f32"), 1, "// @import formats/load/f32"),
+        (OF_TWO, 2, "// @import lib/elementwise/binary"),
+    ],
+)
+def test_a_binding_that_an_import_brings_is_told_at_the_ops_own_line(inline, source, line, shown):
+    with pytest.raises(ShaderError, match=f"inline_op.*:{line}: binding .* is no op") as found:
+        inline(source)
+    assert str(found.value).splitlines()[1] == f"{line} │ {shown}"
+    caret = str(found.value).splitlines()[2].index("^") - len(f"{line} │ ")
+    assert shown[caret:] == shown.split()[-1]
+
+
 def test_params_that_the_shader_lacks_are_an_error(inline):
     with pytest.raises(ShaderError, match="inline_op:4: inline_op gives alpha, Params has size"):
         inline(PLAIN, params={"size": 4, "alpha": 1.0})

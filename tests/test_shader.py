@@ -1,10 +1,12 @@
 import re
 import struct
 
+import numpy as np
 import pytest
 
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.shader import BindingDecl, imports, load
+from wgpu_backend.wgsl_source import alike
 
 MAIN = "@compute @workgroup_size(1)\nfn main() {}\n"
 LOADER = """\
@@ -93,6 +95,11 @@ def test_a_choice_replaces_a_default(compose, value, text):
         ("i32", -3, "-3i"),
         ("u32", 3, "3u"),
         ("bool", 1, "true"),
+        ("f32", np.float32(3), "3.0"),
+        ("f32", np.float16(0.5), "0.5"),
+        ("u32", np.int64(3), "3u"),
+        ("i32", np.int8(-3), "-3i"),
+        ("bool", np.bool_(True), "true"),
     ],
 )
 def test_a_number_is_written_in_the_declared_type(compose, declared, value, text):
@@ -100,7 +107,7 @@ def test_a_number_is_written_in_the_declared_type(compose, declared, value, text
     assert f"const A: {declared} = {text};" in shader.text
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), None])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), np.float32("nan"), None])
 def test_a_choice_that_wgsl_cannot_write_is_named(compose, value):
     with pytest.raises(ShaderError, match=rf"choices: A is {value}, needs a finite number"):
         compose({"A": value}, main=f"const A: f32 = 1.0;\n{MAIN}")
@@ -124,8 +131,9 @@ def test_parameters_of_imported_files_may_be_chosen(compose):
 
 
 def test_an_unknown_choice_is_named(compose):
-    with pytest.raises(ShaderError, match=r"declares no TILE, WIDTH$"):
-        compose({"WIDTH": 1, "WG": 8, "TILE": 2}, main="const WG: u32 = 64u;\n" + MAIN)
+    main = "// @import lib as x\nconst WG: u32 = 64u;\n" + MAIN
+    with pytest.raises(ShaderError, match=r"declares no TILE, WIDTH, it has WG, x$"):
+        compose({"WIDTH": 1, "WG": 8, "TILE": 2}, lib="", main=main)
 
 
 def test_what_a_shader_declares_can_be_asked(tmp_path):
@@ -332,3 +340,15 @@ def test_a_missing_import_is_shown_at_its_line_with_what_is_like_it(compose):
     )
     assert line == "2 │ // @import lib/gird"
     assert line[caret.index("^") :] == "lib/gird"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "like"),
+    [
+        ("lib/reduce/reductions", "lib/reduce/reduce"),  # ops/reduce_columns is more alike
+        ("ops/grid", "lib/index/grid"),
+        ("lib/nothing/like/it", ""),
+    ],
+)
+def test_what_is_like_a_wrong_import_is_sought_beside_it_first(wrong, like):
+    assert alike(wrong) == like

@@ -79,6 +79,8 @@ class Shader:
         Entry point.
     trusted : bool
         May run without bounds clamping: it stays inside its buffers for every input.
+    places : mapping of (str, str) to (str, str)
+        Where files are imported, by file and name: ``file:line``, and that line.
     """
 
     label: str
@@ -88,6 +90,9 @@ class Shader:
     params: tuple[ParamField, ...] = ()
     entry: str = "main"
     trusted: bool = False
+    places: Mapping[tuple[str, str], tuple[Origin, str]] = field(
+        default_factory=dict[tuple[str, str], tuple[Origin, str]], repr=False, compare=False
+    )
 
     def pointed(self, line: int, column: int, what: str) -> ShaderError:
         """Error about a place, counted from 1: ``label: file:line: what``, the line, a caret."""
@@ -98,12 +103,37 @@ class Shader:
         return ShaderError(f"{self.label}: {origin}: {what}\n{gutter}{shown}\n{caret}")
 
     def pointed_at(self, declaration: str, what: str) -> ShaderError:
-        """Error about what a regular expression finds first, its first group where it has one."""
+        """Error about what a regular expression finds first, its first group where it has one.
+
+        What has the name that an import gave it is shown at that import.
+        """
         for number, line in enumerate(_COMMENT.sub("", self.text).splitlines(), 1):
             if found := re.search(declaration, line):
-                return self.pointed(number, found.start(found.re.groups and 1) + 1, what)
+                first = found.re.groups and 1
+                named = self._imported(number, found[first] or "", what)
+                return named or self.pointed(number, found.start(first) + 1, what)
         place = f"{self.origins[-1]}: " if self.origins else "it is empty: "
         return ShaderError(f"{self.label}: {place}{what}")
+
+    def _imported(self, line: int, name: str, what: str) -> ShaderError | None:
+        """Error about a name that an import gave, at the outermost import that led to it."""
+        place = self._import_of(self.origins[line - 1], name)
+        if place is None:
+            return None
+        for _ in self.places:  # no more, as files may import each other
+            place = self._import_of(place[0]) or place
+        origin, shown = place
+        gutter = f"{origin.rpartition(':')[2]} │ "
+        caret = " " * (len(gutter) + shown.rindex(shown.split()[-1])) + "^"
+        return ShaderError(f"{self.label}: {origin}: {what}\n{gutter}{shown}\n{caret}")
+
+    def _import_of(self, origin: Origin, name: str = "") -> tuple[Origin, str] | None:
+        """Import of the file of a line, and where a name is given, the one that gave it."""
+        file = origin.rpartition(":")[0]
+        for (imported, given), place in self.places.items():
+            if imported == file and (not name or name == given or name.startswith(f"{given}_")):
+                return place
+        return None
 
     def pack(self, values: Mapping[str, float | Sequence[int]]) -> bytes:
         """Lay `values` out as ``struct Params``.
@@ -204,13 +234,16 @@ def _load(path: Source, choices: tuple[tuple[str, Choice], ...], trusted: bool) 
     lines = list(composer.lines(path))
     unknown = sorted(set(composer.choices) - composer.used)
     if unknown:
-        raise ShaderError(f"{display(path)} declares no {', '.join(unknown)}")
+        known = ", ".join(sorted({*composer.constants, *composer.modules})) or "nothing to choose"
+        raise ShaderError(f"{display(path)} declares no {', '.join(unknown)}, it has {known}")
     lines = merged(unrolled(lines, composer.constants), composer.merged)
     text, bindings = _numbered("\n".join(line for line, _ in lines))
     origins = tuple(origin for _, origin in lines)
     params = _params(text, origins)
     label = _label(path, composer.taken)
-    return _single(Shader(label, _enable(text), origins, bindings, params, trusted=trusted))
+    text = _enable(text)
+    shader = Shader(label, text, origins, bindings, params, trusted=trusted, places=composer.places)
+    return _single(shader)
 
 
 def _label(source: Source, taken: Sequence[str]) -> str:

@@ -16,10 +16,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.wgsl_source import Source, alike, beside, display, read, stem
 
-Choice = str | int | float | bool
+Choice = str | int | float | bool | np.generic
 Origin = str
 
 _IMPORT = re.compile(r"^// @import (?P<path>[\w/]+)(?: as (?P<name>\w+))?\s*$")
@@ -42,6 +44,7 @@ class Composer:
         self.merged: dict[str, str] = {}
         self.constants: dict[str, str] = {}
         self.modules: dict[str, str] = {}
+        self.places: dict[tuple[str, str], tuple[Origin, str]] = {}  # of imports: file, name
         self._included: set[tuple[str, str | None]] = set()
 
     def lines(self, path: Source, rename: str | None = None) -> Iterator[tuple[str, Origin]]:
@@ -76,6 +79,7 @@ class Composer:
             read(file)
         except ShaderError as error:
             raise _unread(error, importer, chosen, where) from None
+        self.places[display(file), name or "buf"] = where
         yield from self.lines(file, name)
 
     def _parameter(self, line: str) -> str:
@@ -111,6 +115,8 @@ def _wgsl(name: str, value: Choice, declared: str) -> str:
     """A value as WGSL writes it, a number in the type that the shader declares."""
     if isinstance(value, str):
         return value
+    if isinstance(value, np.generic):
+        value = value.item()
     # Outside, nobody checks the type.
     if not isinstance(value, int | float) or not math.isfinite(value):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ShaderError(f"choices: {name} is {value}, needs a finite number")

@@ -68,12 +68,14 @@ def display(source: Source) -> str:
 
 def alike(path: str) -> str:
     """Name of a file of the package that is much like a wrong one, or nothing."""
-    stems = {other.rpartition("/")[2]: other for other in _paths()}
-    # Beside it first, as a name may stand in several folders.
     folder, _, name = path.rpartition("/")
-    stems |= {o.rpartition("/")[2]: o for o in _paths() if o.rpartition("/")[0] == folder}
-    found = get_close_matches(name, stems, 1)
-    return stems[found[0]] if found else ""
+    stems = {other.rpartition("/")[2]: other for other in _paths()}
+    near = {o.rpartition("/")[2]: o for o in _paths() if o.rpartition("/")[0] == folder}
+    # What has the very name, then what is beside it: a longer name elsewhere may be more alike.
+    for those in ({name: stems[name]} if name in stems else {}, near, stems):
+        if found := get_close_matches(name, those, 1):
+            return those[found[0]]
+    return ""
 
 
 @cache
