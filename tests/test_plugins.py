@@ -200,6 +200,29 @@ def test_an_unknown_op_is_an_error_with_the_known_ones():
         find("plugin_nowhere")
 
 
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("", "it registers nothing, needs a class under @wgpu_backend.architecture"),
+        ('@wb.architecture("llama")\n', ":3: ModelError: architecture llama: registered already"),
+    ],
+)
+def test_a_file_is_told_of_itself_where_the_package_is_fresh(tmp_path, head: str, said: str):
+    # In a process of its own: what the file asks for first, the package registers meanwhile.
+    path = tmp_path / "own.py"
+    text = "import wgpu_backend as wb\n\n{}class Own(wb.Decoder):\n    layer = wb.nn.Layer\n"
+    path.write_text(text.format(head), encoding="utf-8")
+    words = ["show", "story", "--import", str(path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "wgpu_backend", *words],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr.splitlines()[0]
+
+
 def test_an_op_takes_a_file_or_text_and_not_both():
     with pytest.raises(ValueError, match="op both: it has a shader and a source"):
 

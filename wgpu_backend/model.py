@@ -288,13 +288,22 @@ _ARCHITECTURES: dict[str, type[Model]] = {}
 
 
 def architecture(*names: str) -> Callable[[M], M]:
-    """Register a model class under names of ``general.architecture``."""
+    """Register a model class under names of ``general.architecture``.
+
+    Raises
+    ------
+    ModelError
+        There is no name, one is taken, or the class is no `Model` or lacks methods of one.
+    """
+    if not names or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError('architecture: it needs a name, as @architecture("my-model")')
 
     def register(model: M) -> M:
+        _require_complete(names[0], model)
+        for name in names:
+            _require_free(name, model)
         model.architectures = names
         for name in names:
-            if name in _ARCHITECTURES:
-                raise ValueError(f"architecture {name}: registered already")
             _ARCHITECTURES[name] = model
             plugins.note(f"architecture {name}")
         return model
@@ -302,14 +311,41 @@ def architecture(*names: str) -> Callable[[M], M]:
     return register
 
 
+def _require_complete(name: str, model: type[Model]) -> None:
+    """Refuse what could not be made when a file needs it."""
+    if not issubclass(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance] outside it may
+        raise ModelError(
+            f"architecture {name}: {model.__name__} is no wgpu_backend.Model; inherit from "
+            "wgpu_backend.Decoder"
+        )
+    lacking = ", ".join(sorted(model.__abstractmethods__))
+    if lacking:
+        raise ModelError(f"architecture {name}: {model.__name__} has no {lacking}, needs it")
+
+
+def _require_free(name: str, model: type[Model]) -> None:
+    if not model.__module__.startswith(f"{__package__}."):
+        _import_own()  # or the package's model, imported later, would be the one that fails
+    if name in _ARCHITECTURES:
+        first = _ARCHITECTURES[name]
+        raise ModelError(
+            f"architecture {name}: registered already by {first.__module__}.{first.__qualname__}; "
+            "choose another name, here and in the file's general.architecture"
+        )
+
+
 def architectures() -> dict[str, type[Model]]:
     """Every known architecture: of the package's `models` folder, of plugins, and registered."""
+    _import_own()
+    plugins.load("wgpu_backend.architectures")
+    return dict(sorted(_ARCHITECTURES.items()))
+
+
+def _import_own() -> None:
     # By listing a folder: nothing below the models knows one of them by name.
     package = import_module(f"{__package__}.models")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
-    plugins.load("wgpu_backend.architectures")
-    return dict(sorted(_ARCHITECTURES.items()))
 
 
 def model_class(config: Config) -> type[Model]:

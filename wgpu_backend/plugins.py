@@ -19,14 +19,18 @@ imported by its path (`import_file`), and what is wrong with it is an error.
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Literal
 
 from wgpu_backend.errors import PluginError
@@ -35,6 +39,8 @@ Group = Literal["wgpu_backend.ops", "wgpu_backend.architectures", "wgpu_backend.
 _done: set[EntryPoint] = set()
 _registered: list[str] = []  # "op NAME", "architecture NAME", "backend NAME", as they come
 _files: dict[Path, ModuleType] = {}
+# What Python says of a call that does not fit, and of a class that lacks methods.
+_NAMED = re.compile(r"(?P<function>[\w.]+)\(\) |Can't instantiate abstract class (?P<class>\w+) ")
 
 
 class PluginWarning(UserWarning):
@@ -63,6 +69,7 @@ def names(group: Group) -> list[str]:
 
 
 def _load(point: EntryPoint) -> None:
+    before = len(_registered)
     try:
         point.load()
     except Exception as error:  # whatever a stranger's module does when it is imported
@@ -73,17 +80,27 @@ def _load(point: EntryPoint) -> None:
             PluginWarning,
             stacklevel=3,
         )
+    finally:
+        del _registered[before:]  # a file that asked for it has not registered it
 
 
 def note(what: str) -> None:
     """Remember that something was registered, so that a file that registers nothing is told.
+
+    What the package registers itself, often while a file of a user's first asks for it, is nothing
+    of that file's.
 
     Parameters
     ----------
     what : str
         Kind and name: ``op snake``.
     """
-    _registered.append(what)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] the function that registers
+    registrar = frame.f_globals
+    while frame.f_back and frame.f_globals is registrar and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if not str(frame.f_globals.get("__name__")).startswith("wgpu_backend."):
+        _registered.append(what)
 
 
 def import_file(path: str | Path) -> ModuleType:
@@ -121,6 +138,57 @@ def import_file(path: str | Path) -> ModuleType:
 def imported_files() -> list[Path]:
     """Files that `import_file` has imported."""
     return list(_files)
+
+
+def place_of(error: BaseException) -> str | None:
+    """Where an imported file has what an error is about: ``file:line``.
+
+    That is the line that raised it. For an error raised elsewhere it is the class that lacks an
+    attribute, or the function or class that was called wrongly, as the error has it; or else the
+    innermost line that was running.
+
+    Returns
+    -------
+    str or None
+        None for an error that no imported file has to do with.
+    """
+    frames = [
+        f"{f.f_code.co_filename}:{line}" if _imported(f.f_globals.get("__name__")) else None
+        for f, line in traceback.walk_tb(error.__traceback__)
+    ]
+    if frames and frames[-1]:
+        return frames[-1]
+    return _definition(_accused(error)) or next((f for f in reversed(frames) if f), None)
+
+
+def _accused(error: BaseException) -> object:
+    """Class or function of an imported file that an error names."""
+    if isinstance(error, AttributeError):
+        kind = error.obj if isinstance(error.obj, type) else type(error.obj)
+        return next((base for base in kind.__mro__ if _imported(base.__module__)), None)
+    found = _NAMED.match(str(error)) if isinstance(error, TypeError) else None
+    name = (found["function"] or found["class"]) if found else ""
+    for module in _files.values() if name else ():
+        with suppress(AttributeError):
+            one = attrgetter(name)(module)
+            if one.__module__ == module.__name__:
+                return one
+    return None
+
+
+def _imported(name: str | None) -> bool:
+    return any(module.__name__ == name for module in _files.values())
+
+
+def _definition(one: object) -> str | None:
+    """``file:line`` of a class or function, which may have changed since."""
+    if not isinstance(one, type | FunctionType):
+        return None
+    file = sys.modules[one.__module__].__file__
+    try:
+        return f"{file}:{inspect.getsourcelines(one)[1]}"
+    except (OSError, TypeError):
+        return file
 
 
 def _require_python(path: Path) -> None:

@@ -21,6 +21,36 @@ from wgpu_backend.models.llama import Llama
 class Own(Llama):
     pass
 """
+LAYERS = """\
+import wgpu_backend as wb
+
+
+class Mixing(wb.nn.Module):
+    def __init__(self, inner):
+        self.inner = inner
+
+    @property
+    def cached(self):
+        return self.inner.cached
+
+    def forward(self, x, batch):
+        return self.inner.forward(x, batch)
+
+    def project(self, y, residual=None):
+        return self.inner.project(y, residual)
+
+
+class Block(wb.nn.Layer):
+    def forward(self, x, batch):
+        return super().forward(x, batch)
+
+
+@wb.architecture("cli-own")
+class Own(wb.Decoder):
+    def layer(self, config):
+        mixing = Mixing(wb.nn.SelfAttention(config, self.rope))
+        return Block(config, mixing, wb.nn.MLP(config))
+"""
 CPU = ("--device", "cpu")
 
 
@@ -94,6 +124,77 @@ def test_a_slip_in_the_file_is_shown_with_its_line(cli: Cli, tmp_path: Path) -> 
     assert done.err == (
         f"wgpu-backend: {path}:2: '(' was never closed\n2 │ y = (2\n" + " " * 8 + "^\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("", "", "", ""),
+        (
+            "def project",
+            "def projct",
+            "class Mixing",
+            "AttributeError: 'Mixing' object has no attribute 'project'",
+        ),
+        (
+            "self.inner.forward",
+            "self.iner.forward",
+            "self.iner.forward",
+            "AttributeError: 'Mixing' object has no attribute 'iner'",
+        ),
+        (
+            "def forward(self, x, batch):\n        return super",
+            "def forward(self, x):\n        return super",
+            "def forward(self, x):",
+            "TypeError: Block.forward() takes 2 positional arguments but 3 were given",
+        ),
+        ("MLP(config)", "MLP(config, gatd=True)", "gatd", "TypeError: MLP.__init__() got an unexp"),
+        (
+            "MLP(config)",
+            'MLP(config, "geluu")',
+            "geluu",
+            "ModelError: activation is 'geluu', known are silu, gelu, gelu_erf, relu, tanh, relu2",
+        ),
+        (
+            "return self.inner.forward(x, batch)",
+            "return self.inner.forward(x.slice(-1, 0, 3), batch)",
+            "x.slice",
+            "ShapeError: mulmat: rows of x have 3 values",
+        ),
+        (
+            "def layer",
+            "def lyer",
+            "@wb.architecture",
+            "ModelError: architecture cli-own: Own has no layer, needs it",
+        ),
+        (
+            '"cli-own"',
+            '"llama"',
+            "@wb.architecture",
+            "ModelError: architecture llama: registered already by wgpu_backend.models.llama.Llama",
+        ),
+        ('("cli-own")', "", "@wb.architecture", "ModelError: architecture: it needs a name"),
+        (
+            "Own(wb.Decoder)",
+            "Own",
+            "@wb.architecture",
+            "ModelError: architecture cli-own: Own is no wgpu_backend.Model; inherit from",
+        ),
+    ],
+)
+def test_a_slip_in_a_model_is_told_with_the_files_line(
+    cli: Cli, own: Path, weights: Path, old: str, new: str, line: str, said: str
+) -> None:
+    text = LAYERS.replace(old, new, 1)
+    own.write_text(text, encoding="utf-8")
+    done = cli("run", "--import", str(own), str(weights), "hi", "--num-predict", "2", *CPU)
+    if not said:
+        assert (done.code, done.err) == (0, "")
+        return
+    number = text[: text.index(line)].count("\n") + 1
+    assert (done.code, done.out) == (FAILED, "")
+    assert done.err.startswith(f"wgpu-backend: {own}:{number}: {said}")
+    assert len(done.err.splitlines()) == (2 if line == "@wb.architecture" else 1)
 
 
 def test_the_example_of_a_model_uses_public_names_and_runs(

@@ -8,7 +8,13 @@ import traceback as traces
 from dataclasses import dataclass
 
 from wgpu_backend.cli.console import note
-from wgpu_backend.errors import BackendError, OptionError, OutOfMemory, PluginError
+from wgpu_backend.errors import (
+    BackendError,
+    DeviceError,
+    OptionError,
+    OutOfMemory,
+    PluginError,
+)
 
 FAILED = 1
 USAGE = 2
@@ -59,7 +65,17 @@ def report(error: Exception, *, traceback: bool = False) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """Sentence for an error; one that nobody foresaw is called what it is."""
+    """Sentence for an error; one that nobody foresaw is called what it is.
+
+    What a file of the user's own has to do with comes with the file's line, unless it says so
+    itself, or is about what was asked for or the device.
+    """
+    from wgpu_backend.plugins import place_of
+
+    told = UsageError | OptionError | PluginError | DeviceError | MemoryError
+    place = None if isinstance(error, told) else place_of(error)
+    if place:
+        return f"{place}: {type(error).__name__}: {error}"
     if isinstance(error, BackendError | UsageError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Linear, Norm
@@ -31,7 +32,27 @@ _GATED: Mapping[str, Gated] = {
 
 def activated(activation: str | Activation, x: Tensor) -> Tensor:
     """Activation, by its name in `ACTIVATIONS` or itself, of (..., cols)."""
+    require_activation(activation)
     return (ACTIVATIONS[activation] if isinstance(activation, str) else activation)(x)
+
+
+def require_activation(activation: str | Activation, *, gated: bool = False) -> None:
+    """Refuse a name that no activation has.
+
+    Parameters
+    ----------
+    activation : str or callable
+    gated : bool
+        Whether it may be one that exists with a gate alone.
+
+    Raises
+    ------
+    ModelError
+        The message lists the names.
+    """
+    known = {**ACTIVATIONS, **(_GATED if gated else {})}
+    if isinstance(activation, str) and activation not in known:
+        raise ModelError(f"activation is {activation!r}, known are {', '.join(known)}")
 
 
 def gated(activation: str | Activation, gate: Tensor, up: Tensor) -> Tensor:
@@ -58,6 +79,11 @@ class MLP(Module):
         Behind the names of the weights: ``"_shexp"`` for those of shared experts.
     norm : str or None
         Name of a norm before `down`.
+
+    Raises
+    ------
+    ModelError
+        There is no activation of that name.
     """
 
     gate: Linear | None = None
@@ -75,6 +101,7 @@ class MLP(Module):
         suffix: str = "",
         norm: str | None = None,
     ) -> None:
+        require_activation(activation, gated=gated)
         self.width, self.activation, self.gated = config.width, activation, gated
         own = config.shape_of(f"ffn_down{suffix}.weight") or (0, 0)
         self.inner = inner or config.uint("feed_forward_length", own[-1], at_least=1)
