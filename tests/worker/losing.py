@@ -12,6 +12,9 @@ from wgpu_backend.device.device import Device
 class Lost(wb.Decoder):
     """Nobody loads it: a file that registers nothing is an error."""
 
+    def layer(self, config: wb.nn.LayerConfig) -> wb.nn.DecoderLayer:
+        raise NotImplementedError
+
 
 def lose() -> None:
     for each in gc.get_objects():
