@@ -92,6 +92,19 @@ def test_what_is_put_is_found_at_its_positions(executor, cache, rng):
     np.testing.assert_array_equal(contents(executor, cache, 1), other)
 
 
+def test_keys_of_another_width_than_a_layer_said_name_the_layer_and_both(full):
+    cache = PagedCache(full, (LayerShape(4, 4), LayerShape(8, 12)), BLOCK)
+    with Context(full) as ctx:
+        key, value = (ctx.from_numpy(np.ones((3, 2, n)), F32) for n in (4, 16))
+        with pytest.raises(ShapeError) as told:
+            cache.put(1, key, value, given(ctx, cache, 0, 3))
+    cache.close()
+    assert str(told.value) == (
+        "cache: a token of layer 1 has key=8, value=32 values, `cached` of the layer says "
+        "CacheLayer(key=8, value=12)"
+    )
+
+
 @pytest.mark.parametrize("length", [1, BLOCK - 1, BLOCK, BLOCK + 1, 45])
 def test_a_copied_prefix_is_the_same_and_then_its_own(executor, cache, rng, length):
     source = fill(executor, cache, 0, 45, rng)

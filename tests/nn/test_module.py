@@ -80,6 +80,38 @@ def test_fields_are_tagged_when_a_module_is_constructed():
         nn.populate(Optional(gated=True), weights(up__weight=(2, 2)))
 
 
+class Gain(nn.Module):
+    gain: Tensor = nn.weight("ffn_gain")
+
+
+class Named(nn.Module):
+    up: nn.Linear = nn.weight("up.weight")
+
+
+@pytest.mark.parametrize(
+    ("module", "found", "said"),
+    [
+        (Gain, {}, "tensor b.ffn_gain is missing, Gain.gain needs it"),
+        (
+            Gain,
+            {"b__ffn_gain__weight": (4,)},
+            "tensor b.ffn_gain is missing, Gain.gain needs it; b.ffn_gain.weight is there, and a "
+            "Tensor is tagged with the whole name",
+        ),
+        (
+            Named,
+            {"b__up__weight": (4, 4)},
+            "tensor b.up.weight is missing, Named.up needs it; b.up.weight is there, and a module "
+            "is tagged with the name before .weight",
+        ),
+    ],
+)
+def test_a_weight_of_nearly_the_name_is_told(module, found, said):
+    with pytest.raises(ModelError) as told:
+        nn.populate(module(), weights(**found), "b.")
+    assert str(told.value) == said
+
+
 class Outer(nn.Module):
     def __init__(self):
         self.feed = Feed()

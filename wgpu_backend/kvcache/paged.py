@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F16, DType
-from wgpu_backend.errors import ContextError
+from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kvcache.blocks import BlockTable
 from wgpu_backend.kvcache.cache import (
@@ -134,11 +135,20 @@ class PagedCache:
             raise ContextError(
                 f"cache: layer {layer} stores {' and '.join(states)}, got {' and '.join(new)}"
             )
+        self._require_room(layer, {what: prod(x.shape[1:]) for what, x in new.items()})
         slots = inputs[self._slots_name]
         written = {
             what: states[what].set_rows(x.reshape(x.shape[0], -1), slots) for what, x in new.items()
         }
         return self._stored(layer, written, inputs)
+
+    def _require_room(self, layer: int, given: Mapping[str, int]) -> None:
+        """Refuse keys or values of another width than the layer said it keeps."""
+        kept = self._shapes[layer].stored
+        if given != kept:
+            has, said = (", ".join(f"{n}={v}" for n, v in d.items()) for d in (given, kept))
+            what = f"cache: a token of layer {layer} has {has} values"
+            raise ShapeError(f"{what}, `cached` of the layer says CacheLayer({said})")
 
     def stored(self, layer: int, inputs: GraphInputs) -> Stored:
         """What a layer may attend to without a write of its own."""

@@ -149,15 +149,26 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
             continue
         needed = not optional if tag.needed is None else tag.needed
         if value is None and needed:
-            names = " or ".join([prefix + tag.names[0], *tag.names[1:]])
+            names = [prefix + tag.names[0], *tag.names[1:]]
             where = f"{type(module).__name__}.{name}"
-            missing.append(f"tensor {names} is missing, {where} needs it")
+            hint = _misnamed(find, names, tensor=(tag.kind or kind) is Tensor)
+            missing.append(f"tensor {' or '.join(names)} is missing, {where} needs it{hint}")
     if missing:
         raise ModelError(missing[0])
     for name, value in values.items():
         setattr(module, name, value)
     module.full_name = prefix
     return not tags or any(value is not None for value in values.values())
+
+
+def _misnamed(find: Find, names: Sequence[str], *, tensor: bool) -> str:
+    """What to say where the file has a weight of nearly that name: with its end, or without."""
+    for name in names:
+        if tensor and find(f"{name}.weight") is not None:
+            return f"; {name}.weight is there, and a Tensor is tagged with the whole name"
+        if not tensor and name.endswith(".weight") and find(name) is not None:
+            return f"; {name} is there, and a module is tagged with the name before .weight"
+    return ""
 
 
 def modules(root: object) -> Iterator[Module]:
