@@ -18,12 +18,23 @@ class Decoder(Stack):
     Works may give ``embeddings`` in place of some tokens, and where a model rotates by several
     positions ``rope_positions``: of time, height and width.
 
+    A subclass says in `layer` what a layer is made of, and in class attributes what is common to
+    its layers. The less common ones are in ``help("wgpu_backend.stack.Stack")``.
+
     Parameters
     ----------
     backend : Backend
 
     Attributes
     ----------
+    norm : type of Norm
+        Kind of every norm: `nn.RMSNorm` where a class does not say, or `nn.LayerNorm`.
+    output_norm_name : str or None
+        Of the last norm's weight, ``"output_norm"``; None where no norm follows the layers.
+    rope_interleaved : bool
+        Whether neighbours are rotated with each other; otherwise halves of a head.
+    embedding_scale : float
+        Factor of embeddings; 1 where a model does not set it.
     logit_scale : float
         Factor of scores; 1 where a model does not set it.
     logit_softcap : float
