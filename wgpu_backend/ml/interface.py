@@ -7,8 +7,10 @@ while an op is written; every error here points at the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from wgpu_backend.dtypes import COMPLEX64, F16, F32, I32, U32, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.layouts.layout import layout_of
 from wgpu_backend.layouts.planes import plane_nbytes
@@ -17,6 +19,12 @@ from wgpu_backend.shader import Shader
 _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
 _VARIABLE = r"var<(?:storage|uniform)[^>]*>\s*(\w+)"
 _COMMENT = re.compile(r"//.*$", re.MULTILINE)
+_TYPED = re.compile(_VARIABLE + r"\s*:\s*(?P<type>[^;]*[^;\s])")
+_ELEMENT = re.compile(
+    r"(?:(?:array|vec[234]|mat[234]x[234])<)*(?:vec[234])?(?P<of>f32\b|f16\b|(?<=vec[234])[fh]\b)"
+)
+# What floats of WGSL hold; words of u32 and i32 hold the bits of any type.
+_HOLD = {"f32": (F32, COMPLEX64), "f": (F32, COMPLEX64), "f16": (F16,), "h": (F16,)}
 # Fields that an operand tells of itself, and those that the result does.
 FIELD_OF_OPERAND = re.compile(r"(?P<operand>\w+)_(?P<what>offset|size|shape|strides|rows|group)$")
 FIELDS_OF_RESULT = frozenset({"first_row", "size", "shape"})
@@ -33,6 +41,7 @@ def check_interface(op: str, launch: Launch, shader: Shader) -> None:
     _check_entry(launch, shader)
     _check_form(shader)
     _check_bindings(op, launch, shader)
+    _check_types(op, launch, shader)
     _check_params(op, launch, shader)
 
 
@@ -85,6 +94,58 @@ def _suffixes(node: Node) -> list[str]:
     """What the names of an operand's bindings end with: its planes, and what its layout packs."""
     layout = layout_of(node)
     return [*plane_nbytes(node.spec.dtype), *([layout.binding] if layout else [])]
+
+
+class _Floats(NamedTuple):
+    """A binding whose elements are floats, and where its type stands."""
+
+    name: str
+    declared: str
+    holds: tuple[DType, ...]
+    line: int
+    column: int
+
+
+def _check_types(op: str, launch: Launch, shader: Shader) -> None:
+    """Refuse bindings of floats where something else lies: its bits would be taken for numbers.
+
+    Nothing is said of words of u32 and i32, which may be any type's bits; nor of a file with a
+    bitcast; nor where operand and result are both declared so, as values may be moved unseen.
+    """
+    dtypes = {n: node.spec.dtype for n, node in launch.operands.items()} | {"y": launch.out.dtype}
+    wrong = [b for b in _floats(shader) if b.name in dtypes and dtypes[b.name] not in b.holds]
+    of_y = [(dtypes["y"], b.holds) for b in wrong if b.name == "y"]
+    alike = [b for b in wrong if [(dtypes[b.name], b.holds)] == of_y]
+    moved = len(alike) > 1 and dtypes["y"].block_nbytes >= F32.block_nbytes
+    for binding in wrong:
+        if not (moved and binding in alike):
+            what = _remedy(op, binding, dtypes[binding.name])
+            raise shader.pointed(binding.line, binding.column, what)
+
+
+def _floats(shader: Shader) -> Iterator[_Floats]:
+    lines = _COMMENT.sub("", shader.text).splitlines()
+    files = [origin.rpartition(":")[0] for origin in shader.origins]
+    casting = {f for line, f in zip(lines, files, strict=False) if "bitcast<" in line}
+    for number, (line, file) in enumerate(zip(lines, files, strict=False), 1):
+        found = _TYPED.search(line)
+        element = _ELEMENT.match(found["type"].replace(" ", "")) if found else None
+        if found and element and file not in casting:
+            holds = _HOLD[element["of"]]
+            yield _Floats(found[1], found["type"], holds, number, found.start("type") + 1)
+
+
+def _remedy(op: str, binding: _Floats, dtype: DType) -> str:
+    name = binding.name
+    whose = "the result" if name == "y" else f"operand {name}"
+    what = f"binding {name} is {binding.declared}, {whose} is {dtype}"
+    if dtype in (I32, U32):
+        return f"{what}; needs array<{dtype}>"
+    module, does = ("store", "writes") if name == "y" else ("load", "reads")
+    return (
+        f"{what}; `// @import formats/{module}/f32 as {name}` {does} any type, or take f32 alone: "
+        f'require_dtype("{op}", "NAME", node, (F32,))'
+    )
 
 
 def _check_params(op: str, launch: Launch, shader: Shader) -> None:
