@@ -47,7 +47,7 @@ def found(full):
     """Layouts and shapes of the cases that fail when an op copies its operand in some way."""
     made = []
 
-    def run(old: str = "", new: str = "") -> set[tuple[str, tuple[int, ...]]]:
+    def run(old: str = "", new: str = "", dense=()) -> set[tuple[str, tuple[int, ...]]]:
         def copied_op(x: Node) -> Launch:
             require_dtype("copied_op", "x", x, (F32,))
             out = Spec.dense(x.spec.shape, F32)
@@ -56,7 +56,7 @@ def found(full):
             return Launch(out, {"x": x}, threads=max(out.size, 1), params=params)
 
         assert old in COPY
-        made.append(op(source=COPY.replace(old, new, 1))(copied_op))
+        made.append(op(source=COPY.replace(old, new, 1), dense=dense)(copied_op))
         made[-1].twin(lambda x: x.copy())
         [tried] = trials_of(made[-1])
         done = run.cases = list(run_trial(tried, {"full": full}))
@@ -109,13 +109,21 @@ def test_the_place_of_a_difference_is_one_where_values_differ():
     ("old", "new", "said"),
     [
         ("params.x_offset + along", "along", "only operands that begin behind the start of"),
-        ("along.w]", "at.w]", ""),
+        ("along.w]", "at.w]", 'only strided operands fail: add dense=("x",) or use x_strides'),
+        ("params.x_offset + along.y + along.z + along.w", "i", "only strided operands fail"),
+        ("= value", "= value + 1.0", ""),
         ("", "", ""),
     ],
 )
-def test_where_only_operands_with_an_offset_fail_a_hint_says_so(found, old, new, said):
+def test_where_only_operands_of_some_layouts_fail_a_hint_says_so(found, old, new, said):
     found(old, new)
     assert hint(found.cases)[: len(said) or None] == said
+
+
+def test_an_offset_that_is_forgotten_beside_dense_has_the_hint_too(found):
+    failed = found("params.x_offset + along.y + along.z + along.w", "i", dense=("x",))
+    assert failed == {("sliced", (1, 16))}
+    assert hint(found.cases).startswith("only operands that begin behind the start of")
 
 
 def test_cases_are_counted_before_they_run(found):

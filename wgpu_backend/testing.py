@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,8 +32,17 @@ from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.op import Op
-from wgpu_backend.trial_operands import OFFSET, Shapes, cases, dtype_of, many, operand, values
+from wgpu_backend.ops.op import Op, find
+from wgpu_backend.trial_operands import (
+    OFFSET,
+    STRIDED,
+    Shapes,
+    cases,
+    dtype_of,
+    many,
+    operand,
+    values,
+)
 from wgpu_backend.trials import Trial as Trial
 from wgpu_backend.trials import forget as forget
 from wgpu_backend.trials import trial as trial
@@ -248,12 +258,23 @@ def hint(run: Sequence[Case]) -> str:
     taken = [case for case in run if not case.refused]
     failed = {case.layout for case in taken if case.problem}
     passed = {case.layout for case in taken if not case.problem}
-    if "shifted" not in failed - passed or not failed <= OFFSET:
+    if not failed or not failed <= OFFSET | STRIDED:
+        return ""
+    if failed & STRIDED:
+        names = _operands(taken[0])
+        listed = ", ".join(f'"{name}"' for name in names) + ("," if len(names) == 1 else "")
+        used = " and ".join(f"{name}_strides" for name in names)
+        return f"only strided operands fail: add dense=({listed}) or use {used}"
+    if "shifted" in failed & passed:
         return ""
     return (
         "only operands that begin behind the start of their buffer fail: add params.NAME_offset "
         "to the index of operand NAME"
     )
+
+
+def _operands(case: Case) -> list[str]:
+    return [*inspect.signature(find(case.op).record).parameters][: len(case.shapes)]
 
 
 def _fits(trial: Trial, shapes: Shapes) -> bool:

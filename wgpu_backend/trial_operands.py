@@ -192,6 +192,7 @@ LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
 }
 VALUES = ("nonfinite",)  # layouts that are special by their values
 OFFSET = {"sliced", "shifted"}  # those that begin behind the start of their buffer
+STRIDED = {"permuted", "transposed", "stepped", "repeated"}  # those that begin there
 
 
 def operand(context: Context, layout: str, values: Array, dtype: DType) -> Tensor:
