@@ -1,10 +1,12 @@
 """What the battery tries: each kind of mistake is found by the case that is meant for it."""
 
 import math
+import pydoc
 
 import numpy as np
 import pytest
 
+from wgpu_backend import testing
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -118,6 +120,20 @@ def test_the_place_of_a_difference_is_one_where_values_differ():
 def test_where_only_operands_of_some_layouts_fail_a_hint_says_so(found, old, new, said):
     found(old, new)
     assert hint(found.cases)[: len(said) or None] == said
+
+
+def test_a_difference_that_both_runs_have_is_told_once(found):
+    found("= value", "= value + 1.0")
+    problems = [c.problem for c in found.cases if c.problem and not c.refused]
+    assert problems
+    assert all(p.count("NMSE") == 1 and "guard zones" not in p for p in problems)
+
+
+def test_help_shows_how_an_op_is_tried():
+    shown = pydoc.plain(pydoc.render_doc(testing))
+    assert "class Trial(" in shown
+    assert "    trial(op: " in shown
+    assert "0, 1, 2 alone" in shown[: shown.index("CLASSES")]
 
 
 def test_an_offset_that_is_forgotten_beside_dense_has_the_hint_too(found):

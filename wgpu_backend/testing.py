@@ -4,8 +4,12 @@
 
     check_op(swish, "rows cols")                         the whole battery, on the best device
     check_op(gated, "n", "n", options={"alpha": 0.5})    two operands of one shape
+    check_op(pick, "rows cols", "n:i32")                 an operand of i32: it holds 0, 1, 2 alone
+    trial(swish, "rows cols", limit=1e-6)                in the op's file: how ``op check`` tries it
 
     check_graph(executor, lambda ctx: swish(ctx.from_numpy(x)))     one graph of one's own
+
+`Trial` has all that one can say of how an op is tried.
 """
 
 from __future__ import annotations
@@ -47,6 +51,8 @@ from wgpu_backend.trials import Trial as Trial
 from wgpu_backend.trials import forget as forget
 from wgpu_backend.trials import trial as trial
 from wgpu_backend.trials import trials_of as trials_of
+
+__all__ = ["Case", "Trial", "check_graph", "check_op", "forget", "nmse", "trial", "values_of"]
 
 Array = NDArray[Any]
 LARGEST_NBYTES = 16 << 20  # of the result of a case with very many rows
@@ -187,7 +193,8 @@ def check_op(
     op : Op
         Without a NumPy twin, only what guard zones tell is checked.
     shapes, how
-        See `Trial`; left out, what `trial` said of the op.
+        See `Trial`; left out, what `trial` said of the op. ``"n:i32"`` is an operand of i32, whose
+        values are 0, 1 and 2 alone: indices beyond need a `check_graph`.
     executors : mapping of str to Executor
         By profile; None opens the best device with each.
 
@@ -309,7 +316,7 @@ def _run(
         return case(problem=str(error))
     except Exception as error:  # whatever the op's own function does
         return case(problem=f"the op fails, {_placed(error)}")
-    problems = (*strays, *_differing("", got, want, limit))
+    problems = dict.fromkeys((*strays, *_differing(got, want, limit)))
     compared = nmse(got, want) if has_twin(trial.op) else float("nan")
     return case(compared, "; ".join(problems))
 
@@ -337,8 +344,10 @@ def _computed(
     want = got if twin is None else twin()
     if guarded is None:
         return got, want, ()
-    differing = _differing("between guard zones: ", guarded.values, want, limit)
-    return got, want, (*guarded.strays, *differing)
+    apart = _differing(guarded.values, want, limit)
+    if apart != _differing(got, want, limit):
+        apart = tuple(f"between guard zones: {said}" for said in apart)
+    return got, want, (*guarded.strays, *apart)
 
 
 def _wanted(build: Build) -> Array:
@@ -360,7 +369,7 @@ def _guarded(
     executor: Executor, build: Build, want: Callable[[], Array] | None, limit: float
 ) -> Guarded | None:
     def expected(values: Array) -> bool:
-        return want is None or not _differing("", values, want(), limit)
+        return want is None or not _differing(values, want(), limit)
 
     if not isinstance(executor, WgpuExecutor):
         return None
@@ -377,10 +386,10 @@ def has_twin(op: Op[Any]) -> bool:
     return True
 
 
-def _differing(where: str, got: Array, want: Array, limit: float) -> tuple[str, ...]:
+def _differing(got: Array, want: Array, limit: float) -> tuple[str, ...]:
     if got.dtype != want.dtype:
-        return (f"{where}{got.dtype}, NumPy has {want.dtype}",)
+        return (f"{got.dtype}, NumPy has {want.dtype}",)
     found = nmse(got, want)
     if found <= limit:
         return ()
-    return (f"{where}NMSE {found:.3g}, at most {limit:.3g}: {_worst(got, want)}",)
+    return (f"NMSE {found:.3g}, at most {limit:.3g}: {_worst(got, want)}",)
