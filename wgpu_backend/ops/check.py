@@ -31,8 +31,18 @@ def shown(value: object) -> str:
     return text if len(text) < LONG else f"of type {type(value).__name__}"
 
 
+def refuse_array(op: str, name: str, value: object) -> None:
+    """Raise DTypeError where an operand is an array of `wgpu_backend.array`, not its node."""
+    if isinstance(getattr(value, "node", None), Node):
+        raise DTypeError(
+            f"{op}: {name} is an array, ops take its node: wx.Array.looking_at({op}(x.node, …)) is "
+            "an array again"
+        )
+
+
 def require_tensor(op: str, name: str, value: object) -> None:
     """Raise DTypeError where an operand is no tensor."""
+    refuse_array(op, name, value)
     if not isinstance(value, Node):
         raise DTypeError(f"{op}: {name} is {shown(value)}, needs a tensor; from_numpy makes one")
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F32, I32, U32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Node
-from wgpu_backend.ops.check import FLOATS, require_tensor, shown
+from wgpu_backend.ops.check import FLOATS, refuse_array, require_tensor, shown
 from wgpu_backend.ops.rows.bits import narrowed
 
 Array = NDArray[Any]
@@ -71,6 +71,7 @@ class Operands:
         return found
 
     def _refuse(self, name: str, value: object) -> None:
+        refuse_array(self._op, name, value)
         if not self._constants:
             require_tensor(self._op, name, value)
         what = "a tensor, a number or an array" if name in self._constants else "a tensor"

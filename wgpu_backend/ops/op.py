@@ -38,6 +38,7 @@ from wgpu_backend.dtypes import dtype_of
 from wgpu_backend.errors import BackendError, ContextError, OptionError
 from wgpu_backend.graph.fusion import Graph, OpNode, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
+from wgpu_backend.ops.check import refuse_array
 from wgpu_backend.ops.constants import Operands
 from wgpu_backend.wgsl_source import Inline, Source
 
@@ -178,11 +179,13 @@ def _dense(builder: Builder, value: Any) -> Any:  # noqa: ANN401
     return builder.add(Call(contiguous, (value,), {}), contiguous.record(value))
 
 
-def _builder(name: str, values: Iterable[Any]) -> Builder:
+def _builder(name: str, values: Collection[Any]) -> Builder:
     builders = {
         id(v.builder): v.builder for v in values if isinstance(v, Node) and v.builder is not None
     }
     if len(builders) != 1:
+        for value in values:
+            refuse_array(name, "an operand", value)
         what = (
             "tensors of two contexts" if builders else "no tensor of a context among its operands"
         )
