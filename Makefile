@@ -15,6 +15,7 @@ PY        := $(BIN)/python
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 STORY     := wgpu_backend/bundled/story.gguf
+PICTURES  := wgpu_backend/bundled/pictures
 SECOND    := $(VENV)/swiftshader
 
 # The recipes read these as shell variables, and as they were typed, so that no quote or dollar sign in
@@ -114,6 +115,11 @@ gpu-costs: $(DEV_STAMP) ## Show what a GPU's compiler makes of the kernels, with
 story-model: $(DEV_STAMP) ## Train the bundled model again (needs torch, which this installs)
 	@$(PY) -m pip install -q --disable-pip-version-check torch
 	@$(PY) examples/train_story_model/train.py --out $(STORY) $(ARGS)
+
+.PHONY: picture-model
+picture-model: $(DEV_STAMP) ## Train the bundled picture model again (needs torch, which this installs)
+	@$(PY) -m pip install -q --disable-pip-version-check torch
+	@$(PY) examples/train_picture_model/train.py --out $(PICTURES) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove the environment, caches and built files

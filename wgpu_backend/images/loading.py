@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wgpu_backend.array import devices
 from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.images.bundled import PICTURES, folder_of
 from wgpu_backend.images.folder import PipelineFolder
 from wgpu_backend.images.gguf_component import GgufComponent
 from wgpu_backend.images.pipelines import find_pipelines
@@ -14,7 +15,7 @@ from wgpu_backend.images.pipelines.pipeline import Pipeline
 
 
 def load(
-    path: str | Path,
+    path: str | Path = PICTURES,
     *,
     device: str | DeviceInfo | None = None,
     variant: str | None = None,
@@ -25,6 +26,7 @@ def load(
     Parameters
     ----------
     path : path
+        ``"pictures"`` for the bundled picture model.
     device : DeviceInfo, str or None
         Where its networks are; None is the default device of arrays.
     variant : str or None
@@ -40,7 +42,7 @@ def load(
     DeviceError
         There is no such device.
     """
-    folder = PipelineFolder(path, variant)
+    folder = PipelineFolder(folder_of(path), variant)
     try:
         made = folder.choose(find_pipelines())
         for name, file in (gguf or {}).items():

@@ -1,4 +1,4 @@
-"""Pictures of sentences in a small vocabulary, pixel by pixel.
+"""Pictures of sentences in a small vocabulary, pixel by pixel: the bundled picture model.
 
 Noise and pictures are (n, side, side, 3); there is no autoencoder. What a picture is begun with
 and masks work as in other pipelines: Meng et al. 2022, "SDEdit", §3.
@@ -32,7 +32,7 @@ class PicturePipeline(Pipeline):
     """A `PictureTransformer` over pixels, and the words that it knows."""
 
     steps: ClassVar[int] = 20
-    guidance: ClassVar[float] = 2.5
+    guidance: ClassVar[float] = 1.5
 
     def __init__(self, folder: PipelineFolder) -> None:
         super().__init__(folder)
@@ -78,7 +78,8 @@ class PicturePipeline(Pipeline):
         schedule = super().plan(request)
         if request.image is not None:
             whole = request.mask_image is not None
-            strength = request.strength or (1.0 if whole else self.strength)
+            default = 1.0 if whole else self.strength
+            strength = default if request.strength is None else request.strength
             schedule.first = first_step(len(schedule), strength)
         return schedule
 
@@ -87,10 +88,10 @@ class PicturePipeline(Pipeline):
     ) -> tuple[wx.Array, Conditions]:
         """Noise, and with how much of a picture in it; what the mask keeps."""
         side = self.multiple
-        if self.size_of(request, (side, side)) != (side, side):
+        height, width = self.size_of(request, (side, side))
+        if (height, width) != (side, side):
             raise OptionError(
-                f"a picture of {request.width} x {request.height} pixels, this model draws "
-                f"{side} x {side}"
+                f"a picture of {width} x {height} pixels, this model draws {side} x {side}"
             )
         noise = self._noise(request, draw)
         if request.image is None:
