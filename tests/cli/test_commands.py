@@ -22,7 +22,7 @@ CPU = ("--device", "cpu")
 GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)
 COMMANDS = (
     "run", "devices", "show", "tokenize", "logits", "embed", "rerank", "bench", "profile", "graph",
-    "quantize", "perplexity",
+    "quantize", "perplexity", "imagine",
 )  # fmt: skip
 
 

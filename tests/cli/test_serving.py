@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from wgpu_backend.cli import serving
+from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.options import Changes, Settings
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.model_store.stored import Stored
@@ -49,3 +50,18 @@ def test_models_go_to_the_next_gpu_and_never_to_numpy_in_its_place(monkeypatch, 
     monkeypatch.setattr(serving, "find_device", lambda _: best)
     monkeypatch.setattr("wgpu_backend.device.adapters.Devices", lambda: found)
     assert [each.id for each in serving._devices(Settings(device=named))] == ids
+
+
+def test_folders_of_pipelines_are_served_by_their_names(tmp_path):
+    for name in ("sd", "pictures"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model_index.json").write_text('{"_class_name": "SomePipeline"}')
+    assert serving._pictures([tmp_path / "sd"]) == {"sd": tmp_path / "sd"}
+    for wrong, told in (
+        ([tmp_path / "pictures"], "has the name 'pictures' as another"),
+        ([tmp_path / "sd", tmp_path / "sd"], "has the name 'sd' as another"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            serving._pictures(wrong)
+    with pytest.raises(UsageError, match="no-folder', needs a folder with model_index"):
+        serving._pictures([tmp_path / "no-folder"])

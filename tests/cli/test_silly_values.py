@@ -38,9 +38,14 @@ WRONG = {
     "model": (*NO_FILE, "no.gguf", "no", *NO_TEXT),
     **{p.name: (*NO_NUMBER, "1e30") for p in PARAMETERS.values() if p.kind != "texts"},
     "stop": ("",),
+    "width": (*NO_COUNT, "0", "20000", "65"), "height": (*NO_COUNT, "0", "65"),
+    "steps": (*NO_COUNT, "0", "10001"), "n": (*NO_COUNT, "0", "65"),
+    "guidance": (*NO_NUMBER, "-1", "1e4"), "strength": (*NO_NUMBER, "0", "1.1", "0.5"),
+    "pictures": (*NO_FILE, ".", "text.txt"),
+    "image": (*NO_FILE, "text.txt"), "mask": (*NO_FILE, "text.txt"),
 }  # fmt: skip
 # A text may be anything, and a flag has no value.
-ANYTHING = {"system", "prompt", "api_key"}
+ANYTHING = {"system", "prompt", "api_key", "negative"}
 GIVEN = {
     "run": "{} hi --device cpu", "show": "{}", "tokenize": "{} hi",
     "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu",
@@ -48,7 +53,7 @@ GIVEN = {
     "perplexity": "{} text.txt --device cpu",
     "bench": "{} --device cpu", "profile": "{} --device cpu", "graph": "{} --device cpu",
     "devices": "", "tune": "", "op check": "ops.py", "op bench": "ops.py",
-    "serve": "",
+    "serve": "", "imagine": "circle --steps 2 --device cpu -o o.png",
 }  # fmt: skip
 
 

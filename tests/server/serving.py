@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 import wgpu_backend as wb
 from tests.server.scripted import scripted
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.images.bundled import PICTURES, bundled_pictures
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
@@ -23,13 +24,14 @@ def opened(stored, num_ctx):
 
 
 def app_of(root: Path, hosts=HOSTS, opens=opened, **more):
-    """A server of ``tale`` and ``actor``."""
+    """A server of ``tale``, ``actor`` and the bundled model of pictures."""
     store = Store(root)
     wanted = Modelfile(str(bundled()), {"num_predict": 8}, system="")
     create(store, ModelName.parse("tale"), wanted, root)
     actor = Modelfile(str(scripted(root / "actor.gguf")), {}, system="")
     create(store, ModelName.parse("actor"), actor, root)
-    return make_app(Settings(store, opens, version="1", hosts=hosts, **more))
+    pictures = {"pictures": {PICTURES: bundled_pictures()}, "picture_device": "cpu"}
+    return make_app(Settings(store, opens, version="1", hosts=hosts, **{**pictures, **more}))
 
 
 def client_of(root: Path, **more) -> TestClient:

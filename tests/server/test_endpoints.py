@@ -12,6 +12,10 @@ from tests.server.serving import client_of
 from wgpu_backend.engine.loading import bundled
 
 PAGE = Path(__file__).parents[2] / "docs/server.md"
+# A picture of one black pixel.
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC"
+)
 SHORT = {"num_predict": 1, "temperature": 0}
 SAID = [{"role": "user", "content": "Hi"}]
 STORY = f"sha256:{hashlib.sha256(bundled().read_bytes()).hexdigest()}"
@@ -39,6 +43,8 @@ ANSWERED = {
     ("POST", "/v1/completions"): {"model": "tale", "prompt": "a", "max_tokens": 1},
     ("POST", "/v1/responses"): {"model": "tale", "input": "Hi", "max_output_tokens": 1},
     ("POST", "/v1/embeddings"): {"model": "tale", "input": "a"},
+    ("POST", "/v1/images/generations"): {"prompt": "a red circle", "steps": 1},
+    ("POST", "/v1/images/edits"): {"prompt": "a red circle", "steps": 2, "image": PIXEL},
     ("GET", "/v1/models"): None,
     ("GET", "/v1/models/{name}"): (None, "tale", 200),
     ("GET", "/models"): None,

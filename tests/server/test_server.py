@@ -47,8 +47,9 @@ def test_models_are_listed_and_shown(client):
     assert "PARAMETER num_predict 8" in shown["modelfile"]
     assert shown["model_info"]["general.architecture"] == "llama"
     listed = client.get("/v1/models").json()["data"]
-    assert sorted(each["id"] for each in listed) == ["actor:latest", "tale:latest"]
-    assert client.get("/v1/models/tale").json()["id"] == "tale"
+    assert sorted(each["id"] for each in listed) == ["actor:latest", "pictures", "tale:latest"]
+    for name in ("tale", "pictures"):
+        assert client.get(f"/v1/models/{name}").json()["id"] == name
 
 
 def test_generate_gives_the_models_text_whole_and_streamed(client):

@@ -23,6 +23,24 @@ def complete_model(incomplete: str) -> list[str]:
     return [*own, *found, *complete_stored(incomplete)]
 
 
+def complete_pipeline(incomplete: str) -> list[str]:
+    """`pictures`, and folders: those of pipelines, and those that lead to more.
+
+    Parameters
+    ----------
+    incomplete : str
+        What was typed so far.
+    """
+    from wgpu_backend.images.bundled import PICTURES
+
+    folder, _, beginning = incomplete.rpartition("/")
+    start = f"{folder}/" if "/" in incomplete else ""
+    shown = [path for path in _listed(Path(start)) if path.name.startswith(beginning)]
+    found = [f"{start}{p.name}" for p in shown if p.is_dir() and not p.name.startswith(".")]
+    own = [name for name in (PICTURES,) if name.startswith(incomplete)]
+    return [*own, *(p if Path(p, "model_index.json").exists() else f"{p}/" for p in found)]
+
+
 def complete_stored(incomplete: str) -> list[str]:
     """Names of models of the store.
 

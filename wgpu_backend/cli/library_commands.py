@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -168,6 +169,14 @@ def serve(
         int | None,
         typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Guessed at once (3)."),
     ] = None,
+    pictures: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--pictures",
+            metavar="FOLDER",
+            help="Also make pictures with a folder of diffusers' layout; several are allowed.",
+        ),
+    ] = None,
     *,
     settings: Settings,
 ) -> None:
@@ -182,6 +191,7 @@ def serve(
         parallel=parallel,
         draft=draft,
         draft_tokens=draft_tokens,
+        pictures=pictures or [],
     )
 
 

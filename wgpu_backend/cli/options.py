@@ -144,6 +144,9 @@ Threads = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", min=1, max=1024, help="One a core if left out."),
 ]
+Pixels = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=16384, help="Pixels of the picture.")
+]
 OutFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", dir_okay=False)]
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from wgpu_backend.cli.console import answer, human_bytes, log_as_notes, note, print_table
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.library import open_store
 from wgpu_backend.cli.loading import find_device
-from wgpu_backend.cli.names import BUNDLED, STORY, model_path
+from wgpu_backend.cli.names import BUNDLED, STORY, exists, model_path
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.errors import StoreError
 
@@ -55,6 +56,7 @@ def serve(
     parallel: int | None,
     draft: str | None,
     draft_tokens: int | None,
+    pictures: Sequence[Path] = (),
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; requests that are under way have some time to end.
 
@@ -81,8 +83,9 @@ def serve(
         raise UsageError(
             f"serve: {host} is open to other machines; give --api-key, or --allow-anyone"
         )
-    engine = _engine(draft, draft_tokens)
+    engine, folders = _engine(draft, draft_tokens), _pictures(pictures)
     serving = _server_settings(settings, devices, api_key, parallel, engine, local=local)
+    serving = replace(serving, pictures={**serving.pictures, **folders})
     if own_model is not None:
         _require_known(own_model, serving)
         serving = replace(serving, default_model=own_model)
@@ -96,6 +99,28 @@ def serve(
         log_level="warning",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
+
+
+def _pictures(folders: Sequence[Path]) -> dict[str, Path]:
+    """Folders of pipelines by the names that requests use.
+
+    Raises
+    ------
+    UsageError
+        One is no such folder, or has the name of another.
+    """
+    from wgpu_backend.images.bundled import PICTURES
+    from wgpu_backend.images.folder import INDEX
+
+    found: dict[str, Path] = {}
+    for folder in folders:
+        if not exists(str(folder / INDEX)):
+            raise UsageError(f"--pictures: {str(folder)[:200]!r}, needs a folder with {INDEX}")
+        name = folder.absolute().name
+        if name == PICTURES or name in found:
+            raise UsageError(f"--pictures: {folder} has the name {name!r} as another; rename it")
+        found[name] = folder.absolute()
+    return found
 
 
 def _require_known(name: str, serving: ServerSettings) -> None:
@@ -129,6 +154,7 @@ def _server_settings(
     local: bool,
 ) -> ServerSettings:
     from wgpu_backend import __version__
+    from wgpu_backend.images.bundled import PICTURES, bundled_pictures
     from wgpu_backend.server.serving_state import Settings as Serving
     from wgpu_backend.server.serving_state import seconds_of
     from wgpu_backend.worker.estimate import Room, room_for
@@ -164,6 +190,8 @@ def _server_settings(
         max_loaded=_whole("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
         max_queue=max_queue,
         measure=measure,
+        pictures={PICTURES: bundled_pictures()},
+        picture_device=devices[0].id,
     )
 
 

@@ -24,6 +24,7 @@ from wgpu_backend.server import (
     llama_server,
     ollama,
     openai,
+    painting,
     reranking,
     responses,
 )
@@ -69,6 +70,7 @@ def make_app(settings: Settings) -> ASGIApp:
             with suppress(asyncio.CancelledError):
                 await expiring
             await state.pool.close()
+            await state.studio.close()
 
     app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=living)
     for kind in _FORESEEN:
@@ -90,6 +92,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *library.endpoints(state),
         *ollama.endpoints(state),
         *openai.endpoints(state),
+        *painting.endpoints(state),
         *responses.endpoints(state),
         *anthropic.endpoints(state),
         *reranking.endpoints(state),

@@ -9,6 +9,7 @@ from typing import Any, cast
 from starlette.requests import Request
 
 from wgpu_backend.server.forms import Form, require_kind
+from wgpu_backend.server.multipart import is_multipart, multipart_values
 from wgpu_backend.server.wanted import RequestError
 
 _MAX_DEPTH = 100
@@ -108,8 +109,11 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
     Raises
     ------
     RequestError
-        It is no JSON object, or has a field that is not known.
+        It is no JSON object, nor a form with files where the fields have some, or has a field that
+        is not known.
     """
+    if form is not None and is_multipart(request, form):
+        return Fields(await multipart_values(request, form), form)
     try:
         value: object = json.loads(await request.body())
     except ValueError as error:

@@ -34,6 +34,8 @@ class Field:
         Of a number.
     among : tuple of str
         Texts that it may be; empty for any.
+    is_file : bool
+        Whether it is base64 that a form of several parts brings as a file.
     """
 
     kinds: tuple[type, ...]
@@ -42,6 +44,7 @@ class Field:
     least: float | None = None
     most: float | None = None
     among: tuple[str, ...] = ()
+    is_file: bool = False
 
     def check(self, name: str, value: object) -> None:
         """Refuse a value that the field may not have.

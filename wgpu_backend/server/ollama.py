@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import Content, Thinking, ToolCall
-from wgpu_backend.server import forms
+from wgpu_backend.server import forms, painting
 from wgpu_backend.server.answering import Answer, Said, Told, answer_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
@@ -45,7 +45,10 @@ _GENERATE = {
     "template": Field((str,), "is refused: the model's own is used"),
     "context": Field((list,), "tokens of what was said before"),
     "raw": Field((bool,), "continue the prompt as it is, without a template"),
-    "images": Field((list,), "is refused: no model reads images"),
+    "images": Field((list,), "what a model of pictures begins with; no other reads images"),
+    "width": painting.SIDE,
+    "height": painting.SIDE,
+    "steps": painting.STEPS,
 }
 _CHAT = {
     **_COMMON,
@@ -74,6 +77,9 @@ def endpoints(state: State) -> list[Endpoint]:
     """Endpoints over the models of a state."""
 
     async def generate(request: Request, fields: Fields) -> Response:
+        name = fields.required("model")
+        if name in state.studio:
+            return await painting.generated(state, request, fields, name)
         return await _answer(state, request, fields, _generate_wanted, _response)
 
     async def chat(request: Request, fields: Fields) -> Response:
@@ -118,6 +124,7 @@ def endpoints(state: State) -> list[Endpoint]:
 def _generate_wanted(fields: Fields, loaded: Loaded) -> Wanted:
     for name, why in (
         ("images", "images are not supported"),
+        *((name, "only models of pictures have it") for name in ("width", "height", "steps")),
         ("template", "templates of a request are not supported, the model's own is used"),
     ):
         fields.refuse(name, why)

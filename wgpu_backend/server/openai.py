@@ -109,10 +109,13 @@ def endpoints(state: State) -> list[Endpoint]:
         entries = await run_in_threadpool(lambda: list(state.store.entries()))
         found = [*(each.entry for each in state.settings.fixed.values()), *entries]
         data = [_model(str(entry.name), entry.modified) for entry in found]
+        data += [_model(name, modified) for name, modified in state.studio.models().items()]
         return JSONResponse({"object": "list", "data": data})
 
     async def model(request: Request, _: Fields) -> Response:
         name = request.path_params["name"]
+        if name in state.studio:
+            return JSONResponse(_model(name, state.studio.models().get(name, 0)))
         found = await run_in_threadpool(state.find, name)
         return JSONResponse(_model(name, found.entry.modified))
 

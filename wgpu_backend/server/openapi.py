@@ -9,6 +9,7 @@ from typing import Any
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.forms import schema_of
+from wgpu_backend.server.multipart import MEDIA_TYPE
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _JSON = "application/json"
@@ -63,7 +64,10 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         found["parameters"] = [{"name": name, **text} for name in names]
     if endpoint.form is not None:
         schema = schema_of(endpoint.form)
-        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
+        content = {_JSON: {"schema": schema}}
+        if any(field.is_file for field in endpoint.form.values()):
+            content[MEDIA_TYPE] = {"schema": schema}
+        found["requestBody"] = {"required": True, "content": content}
     return found
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +19,7 @@ from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.pool import Loaded, Measure, Open, Pool
+from wgpu_backend.server.studio import Studio
 from wgpu_backend.server.wanted import RequestError
 
 Result = TypeVar("Result")
@@ -53,6 +55,10 @@ class Settings:
         How long a client may take between two pieces that it sends or reads.
     measure : callable or None
         Says what memory a model would take, and what there is.
+    pictures : mapping of str to Path
+        Folders of pipelines that make pictures.
+    picture_device : str or None
+        Where they are; None for the best.
     """
 
     store: Store
@@ -69,6 +75,8 @@ class Settings:
     max_body: int = 64 << 20
     pause_seconds: float = 60.0
     measure: Measure | None = None
+    pictures: dict[str, Path] = field(default_factory=dict[str, Path])
+    picture_device: str | None = None
 
 
 class State:
@@ -82,6 +90,7 @@ class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.store = settings.store
+        self.studio = Studio(settings.pictures, settings.picture_device)
         self.pool = Pool(
             settings.open_model,
             settings.keep_seconds,

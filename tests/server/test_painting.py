@@ -1,0 +1,152 @@
+"""Routes that make pictures, of the bundled model and two steps."""
+
+import asyncio
+import base64
+import io
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+
+from PIL import Image
+
+from tests.server.serving import client_of, lines
+from wgpu_backend.errors import QueueFull
+from wgpu_backend.images.bundled import bundled_pictures
+from wgpu_backend.server import studio
+from wgpu_backend.server.studio import Studio
+from wgpu_backend.server.wanted import RequestError
+
+MAKE, EDIT, OLLAMA = "/v1/images/generations", "/v1/images/edits", "/api/generate"
+SHORT = {"prompt": "a red circle", "steps": 2, "guidance_scale": 1.0, "seed": 5}
+ASKED = {"model": "pictures", "prompt": "a red circle", "steps": 2, "options": {"seed": 5}}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with client_of(tmp_path_factory.mktemp("store")) as client:
+        yield client
+
+
+def picture(text):
+    return Image.open(io.BytesIO(base64.b64decode(text, validate=True)))
+
+
+def given(size=(64, 64), colour=(0, 0, 255)):
+    out = io.BytesIO()
+    Image.new("RGB", size, colour).save(out, "PNG")
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def test_pictures_of_a_text_have_one_seed_after_the_other(client):
+    found = client.post(MAKE, json={**SHORT, "n": 2, "size": "64x64"}).json()
+    first, second = (picture(each["b64_json"]) for each in found["data"])
+    assert (first.size, first.text["seed"], second.text["seed"]) == ((64, 64), "5", "6")
+    assert first.text["prompt"] == "a red circle"
+    [again] = client.post(MAKE, json={**SHORT, "seed": 6}).json()["data"]
+    assert again == found["data"][1] != found["data"][0]
+
+
+def test_an_edit_keeps_what_the_mask_does_not_paint(client):
+    mask = Image.new("L", (64, 64))
+    mask.paste(255, (32, 0, 64, 64))
+    out = io.BytesIO()
+    mask.save(out, "PNG")
+    body = {**SHORT, "image": f"data:image/png;base64,{given((128, 128))}"}
+    body["mask"] = base64.b64encode(out.getvalue()).decode()
+    [found] = client.post(EDIT, json=body).json()["data"]
+    made = picture(found["b64_json"])
+    assert set(made.crop((0, 0, 32, 64)).get_flattened_data()) == {(0, 0, 255)}
+    assert set(made.crop((32, 0, 64, 64)).get_flattened_data()) != {(0, 0, 255)}
+
+
+def test_files_come_as_forms_and_openai_s_masks_are_clear(client):
+    mask = Image.new("RGBA", (64, 64), (0, 0, 0, 255))
+    mask.paste((0, 0, 0, 0), (32, 0, 64, 64))
+    out = io.BytesIO()
+    mask.save(out, "PNG")
+    files = {"image[]": ("a.png", base64.b64decode(given())), "mask": ("m.png", out.getvalue())}
+    texts = {name: str(value) for name, value in SHORT.items()} | {"n": "1"}
+    [found] = client.post(EDIT, data=texts, files=files).json()["data"]
+    made = picture(found["b64_json"])
+    assert set(made.crop((0, 0, 32, 64)).get_flattened_data()) == {(0, 0, 255)}
+    assert set(made.crop((32, 0, 64, 64)).get_flattened_data()) != {(0, 0, 255)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ({"n": "many"}, "n: 'many', needs a whole number"),
+        ({"teapot": "1"}, "teapot: no such field"),
+        ({"image": "?"}, "image: is there twice, once is known"),
+    ],
+)
+def test_forms_that_are_wrong(client, texts, told):
+    files = {"image": ("a.png", base64.b64decode(given()))}
+    found = client.post(EDIT, data={"prompt": "a red circle", **texts}, files=files)
+    assert (found.status_code, told in found.text) == (400, True), found.text
+
+
+def test_forms_that_are_damaged_or_not_taken(client):
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    damaged = client.post(EDIT, content=b"--x\r\nno header", headers=headers)
+    assert damaged.status_code == 400, damaged.text
+    bare = client.post(EDIT, content=b"", headers={"content-type": "multipart/form-data"})
+    assert bare.status_code == 400, bare.text
+    refused = client.post(MAKE, content=b"--x--", headers=headers)
+    assert (refused.status_code, "no JSON" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "told"),
+    [
+        (MAKE, {**SHORT, "size": "100x100"}, 400, "100 x 100 pixels, needs multiples of 64"),
+        (MAKE, {**SHORT, "size": "128x64"}, 400, "128 x 64 pixels, this model draws 64 x 64"),
+        (MAKE, {**SHORT, "size": "5000x64"}, 400, "needs WIDTHxHEIGHT of 1 to 4096"),
+        (MAKE, {**SHORT, "size": "large"}, 400, "'large', needs WIDTHxHEIGHT"),
+        (MAKE, {**SHORT, "response_format": "url"}, 400, "needs one of b64_json"),
+        (MAKE, {**SHORT, "model": "tale"}, 404, "model 'tale' not found, or makes no pictures"),
+        (EDIT, {**SHORT, "image": "?"}, 400, "image: is no base64"),
+        (EDIT, {**SHORT, "image": given()[:60]}, 400, "damaged picture"),
+        (EDIT, {**SHORT, "image": "aGVsbG8="}, 400, "no picture, needs PNG"),
+        (OLLAMA, {**ASKED, "width": 4097}, 400, "width: 4097, needs 1 to 4096"),
+        (OLLAMA, {**ASKED, "images": [given()] * 2}, 400, "2 pictures, at most 1"),
+        (OLLAMA, {**ASKED, "model": "tale"}, 400, "only models of pictures have it"),
+    ],
+)
+def test_what_cannot_be_made_is_told(client, path, body, status, told):
+    found = client.post(path, json=body)
+    assert (found.status_code, told in found.text) == (status, True), found.text
+
+
+def test_ollama_s_lines_say_how_far_the_picture_is(client):
+    found = lines(client.post(OLLAMA, json=ASKED))
+    assert [(each["completed"], each["total"], each["done"]) for each in found] == [
+        (1, 2, False), (2, 2, False), (2, 2, True),
+    ]  # fmt: skip
+    assert picture(found[-1]["image"]).size == (64, 64)
+    whole = client.post(OLLAMA, json={**ASKED, "model": "pictures:latest", "stream": False})
+    assert whole.json()["image"] != ""
+    assert picture(whole.json()["image"]).tobytes() == picture(found[-1]["image"]).tobytes()
+
+
+def test_who_leaves_ends_the_work_and_the_next_is_served(monkeypatch):
+    made = Studio({"pictures": bundled_pictures()}, "cpu")
+    monkeypatch.setattr(studio, "_MAX_WAITING", 1)
+    options = {"num_inference_steps": 50, "guidance_scale": 1.0}
+
+    async def leave():
+        async with made.painting("pictures", "a red circle", options) as (told, future):
+            assert await told.get() == (1, 50)
+            with pytest.raises(QueueFull):
+                async with made.painting("pictures", "", options):
+                    pass
+        with pytest.raises(RequestError, match="the client has gone"):
+            await asyncio.wrap_future(future)
+        short = {**options, "num_inference_steps": 1}
+        async with made.painting("pictures", "a red circle", short) as (_, future):
+            assert (await asyncio.wrap_future(future)).steps == 1
+        await made.close()
+        await made.close()
+
+    asyncio.run(leave())

@@ -1,0 +1,239 @@
+"""`wgpu-backend imagine`: a picture of a text, as a PNG file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from wgpu_backend.cli.console import harmless, human_seconds, is_terminal, log_as_notes, note
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.loading import find_device
+from wgpu_backend.cli.names import exists, writable
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.progress import bar
+from wgpu_backend.images.bundled import PICTURES
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from wgpu_backend.images.pipelines.pipeline import Pipeline
+    from wgpu_backend.images.requests import Generated, Step
+
+Told = Callable[["Step"], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of the model; None leaves it to the model.
+
+    Parameters
+    ----------
+    negative : str or None
+        What to stay away from.
+    width, height : int or None
+        Pixels.
+    steps, seed : int or None
+    guidance : float or None
+    image, mask : Path or None
+        Picture to begin with, and where to paint it anew.
+    strength : float or None
+        Share of the steps that are made where there is a picture.
+    count : int
+        Pictures, each of the next seed.
+    preview : bool
+        Show the picture in the terminal while it forms.
+    """
+
+    negative: str | None = None
+    width: int | None = None
+    height: int | None = None
+    steps: int | None = None
+    seed: int | None = None
+    guidance: float | None = None
+    image: Path | None = None
+    mask: Path | None = None
+    strength: float | None = None
+    count: int = 1
+    preview: bool = False
+
+
+def imagine(
+    words: tuple[str, str | None], out: Path, wanted: Wanted, device: str | None = None
+) -> None:
+    """Make pictures and write them.
+
+    Parameters
+    ----------
+    words : (str, str or None)
+        Model and prompt; a lone text is the prompt of the bundled model.
+    out : Path
+        Of one picture. Several have numbers before the suffix.
+    wanted : Wanted
+    device : str or None
+        What the user calls it; None is the best.
+
+    Raises
+    ------
+    UsageError
+        A lone word is a model, an option means nothing, or the file cannot be written.
+    """
+    from wgpu_backend.images.loading import load
+
+    _require_fit(wanted)
+    name, prompt = _sorted_out(*words)
+    files = _files(out, wanted.count)
+    log_as_notes()
+    with load(name, device=find_device(Settings(device))) as pipeline:
+        started = time.perf_counter()
+        with _showing(prompt, wanted) as told:
+            steps: list[int] = []
+            made = _generated(pipeline, prompt, wanted, _all(told, lambda s: steps.append(s.count)))
+        took = (time.perf_counter() - started) / wanted.count
+    _write(files, made, {**_made_by(prompt, wanted), "steps": steps[-1], "model": name}, took)
+
+
+def _require_fit(wanted: Wanted) -> None:
+    """Refuse what would mean nothing."""
+    for option, value in (("--mask", wanted.mask), ("--strength", wanted.strength)):
+        if value is not None and wanted.image is None:
+            raise UsageError(f"{option}: there is no picture to begin with; give --image")
+    if wanted.strength is not None and not 0 < wanted.strength <= 1:
+        raise UsageError(f"--strength: {wanted.strength}, needs more than 0 and at most 1")
+
+
+def _sorted_out(first: str, second: str | None) -> tuple[str, str]:
+    """Model and prompt."""
+    if second is not None:
+        return first, second
+    if first == PICTURES or exists(str(Path(first, "model_index.json"))):
+        raise UsageError(f"{first}: a model, give a prompt behind it")
+    return PICTURES, first
+
+
+def _files(out: Path, count: int) -> list[Path]:
+    """Where pictures go, checked before there are any."""
+    if out.suffix.lower() != ".png":
+        raise UsageError(f"{out}: pictures are written as PNG, needs a name that ends in .png")
+    if count == 1:
+        return [writable(out)]
+    return [writable(out.with_stem(f"{out.stem}-{i + 1}")) for i in range(count)]
+
+
+def _generated(pipeline: Pipeline, prompt: str, wanted: Wanted, told: Told) -> Generated:
+    return pipeline.generate(
+        prompt,
+        wanted.negative,
+        num_inference_steps=wanted.steps,
+        guidance_scale=wanted.guidance,
+        image=wanted.image,
+        mask_image=wanted.mask,
+        strength=wanted.strength,
+        height=wanted.height,
+        width=wanted.width,
+        seed=wanted.seed,
+        num_images_per_prompt=wanted.count,
+        callback=told,
+    )
+
+
+def _all(*told: Told) -> Told:
+    """One callback for several."""
+
+    def tell(step: Step) -> None:
+        for each in told:
+            each(step)
+
+    return tell
+
+
+def _made_by(prompt: str, wanted: Wanted) -> dict[str, object]:
+    """What made a picture, for its file."""
+    return {
+        "prompt": prompt,
+        "negative_prompt": wanted.negative,
+        "guidance": wanted.guidance,
+        "image": wanted.image and wanted.image.name,
+        "strength": wanted.strength,
+    }
+
+
+def _write(files: list[Path], made: Generated, facts: dict[str, object], took: float) -> None:
+    from wgpu_backend.images.pictures import save_png
+
+    pictures = cast("list[Image]", made.images)
+    for file, picture, seed in zip(files, pictures, made.seeds, strict=True):
+        save_png(picture, file, {**facts, "seed": seed})
+        size = f"{picture.width} × {picture.height}"
+        note(f"{file}: {size}, seed {seed}, {facts['steps']} steps, {human_seconds(took)}")
+
+
+@contextmanager
+def _showing(prompt: str, wanted: Wanted) -> Generator[Told]:
+    """Show how far the pictures are: a bar, or the picture itself while it forms."""
+    if wanted.preview and is_terminal(sys.stderr):
+        yield _Screen().show
+        return
+    done = [0]
+    with bar(prompt) as move:
+
+        def tell(step: Step) -> None:
+            done[0] += 1
+            if move is not None:
+                move(done[0] / (step.count * wanted.count))
+
+        yield tell
+
+
+class _Screen:
+    """A picture in a terminal, drawn over the one before."""
+
+    _rows = 0
+
+    def show(self, step: Step) -> None:
+        """Draw a step's picture, and how far it is."""
+        from wgpu_backend.images.pictures import picture_of
+
+        lines = half_blocks(picture_of(step.preview()), *_room())
+        up = f"\x1b[{self._rows}A" if self._rows and step.index else ""
+        self._rows = len(lines) + 1
+        text = harmless(f"step {step.index + 1} of {step.count}")
+        sys.stderr.write(up + "".join(f"{line}\x1b[K\n" for line in [*lines, text]))
+        sys.stderr.flush()
+
+
+def _room() -> tuple[int, int]:
+    import shutil
+
+    columns, rows = shutil.get_terminal_size()
+    return min(columns, 64), max(2 * (rows - 2), 2)
+
+
+def half_blocks(picture: Image, columns: int, rows: int) -> list[str]:
+    """Lines of text that show a picture, two pixels a character.
+
+    Parameters
+    ----------
+    picture : Image
+    columns, rows : int
+        Pixels that there is room for.
+    """
+    import numpy as np
+
+    scale = min(columns / picture.width, rows / picture.height, 1.0)
+    width = max(round(picture.width * scale), 1)
+    height = max(round(picture.height * scale) // 2, 1) * 2
+    pixels = np.asarray(picture.convert("RGB").resize((width, height))).tolist()
+    return [
+        "".join(map(_pair, *pair)) + "\x1b[0m" for pair in zip(*[iter(pixels)] * 2, strict=True)
+    ]
+
+
+def _pair(upper: list[int], lower: list[int]) -> str:
+    """A character whose upper half has one colour and whose lower half another."""
+    over, under = (";".join(map(str, colour)) for colour in (upper, lower))
+    return f"\x1b[38;2;{over}m\x1b[48;2;{under}m▀"
