@@ -32,7 +32,7 @@ SHOWN = {
     "mlx_model": r"^45 47 91 4 102 69 88 69 4 69 22 43 98 43 69 104$",  # as mlx-lm
     "profile_step": r"^linear\w* +\d+ +\d+\.\d\d ms +\d+%$",
 }
-WITH_A_WINDOW = {"attention_map", "activations", "playground"}  # test_windows.py
+WITH_A_WINDOW = {"attention_map", "activations", "imagine_window", "playground"}  # test_windows.py
 ELSEWHERE = {"onnx_model"}  # test_array_examples.py
 ON_NUMPY = ("tensor_tour", "generate", "custom_op", "custom_model", "profile_step")
 

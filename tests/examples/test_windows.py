@@ -34,6 +34,7 @@ WINDOWS = {
     "attention_map": ((704, 1024), 100),
     "activations": ((800, 992), 100),
     "playground": ((768, 768), 50),
+    "imagine_window": ((536, 792), 50),
 }
 pytestmark = pytest.mark.usefixtures("full")
 
