@@ -10,6 +10,7 @@ import pytest
 from tests.builders import tiny_model
 from tests.cli.conftest import Cli
 from wgpu_backend import model, plugins
+from wgpu_backend.engine.loading import bundled
 
 FAILED, USAGE = 1, 2
 OWN = """\
@@ -212,3 +213,15 @@ def test_the_example_of_a_model_uses_public_names_and_runs(
     done = cli("run", "--import", str(example), str(path), "Once", "--num-predict", "4", *CPU)
     assert done.code == 0, done.err
     assert done.out
+
+
+def test_a_file_of_another_architecture_whose_keys_stayed_says_unknown(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.gguf"
+    name = b"general.architecture" + (8).to_bytes(4, "little") + (5).to_bytes(8, "little")
+    path.write_bytes(bundled().read_bytes().replace(name + b"llama", name + b"lxama", 1))
+    done = cli("run", str(path), "hi", *CPU)
+    assert done.code != 0
+    assert "architecture 'lxama' is unknown" in done.err
+    assert "--import" in done.err

@@ -19,7 +19,7 @@ from wgpu_backend.gguf_file import GGUFFile, open_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.tensor import Tensor, leaf
-from wgpu_backend.model import Model
+from wgpu_backend.model import Model, model_class
 from wgpu_backend.nn.low_rank import LowRank
 from wgpu_backend.nn.module import modules
 
@@ -65,8 +65,9 @@ def require_fitting(
     Raises
     ------
     GGUFError, ModelError, OptionError
-        One does not fit.
+        One does not fit, or the model is of no known architecture.
     """
+    model_class(base.config)
     for path, _ in loras:
         with open_gguf(path) as file:
             checked(file, base)
