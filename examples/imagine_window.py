@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from picture.window import BACKGROUND, Pictures, add_options, show
 
 from wgpu_backend import images
-from wgpu_backend.images.requests import Step
+from wgpu_backend.images import Step
 
 SIZE = (792, 536)
 GAP = 4  # pixels between two pictures

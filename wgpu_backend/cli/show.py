@@ -188,7 +188,7 @@ def weight_nbytes(file: GGUFFile) -> int:
 
 
 def quantisation(file: GGUFFile) -> str:
-    """Type that most bytes of a model are of, and how many bits per weight takes."""
+    """Type that most bytes of a model are of, and how many bits per weight it takes."""
     if not file.tensors:
         return "no tensors"
     bits = 8 * weight_nbytes(file) / max(parameters(file), 1)

@@ -9,5 +9,6 @@
 """
 
 from wgpu_backend.images.loading import load
+from wgpu_backend.images.requests import Generated, Step
 
-__all__ = ["load"]
+__all__ = ["Generated", "Step", "load"]
