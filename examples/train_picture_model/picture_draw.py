@@ -10,6 +10,7 @@ from picture_grammar import COLOURS, RADII, STRONG, Scene, Thing, distance
 from shapes import SIDE, coverage, extent
 
 DEFAULTS = ("white", "black", "grey")  # backgrounds, the first that is free
+OPEN = ("black", "white")  # colours of things that have none, the first that stands out
 GAP = 2.0  # pixels between two shapes, at the least
 GRID = 4  # middles of shapes are multiples of so many pixels
 
@@ -57,7 +58,7 @@ def _rgb(colour: str) -> NDArray[np.float32]:
 
 def place(scene: Scene, background: str, rng: random.Random) -> list[Drawn]:
     """Choose middles and open colours, so that nothing overlaps or is cut off."""
-    colours = [_colour(thing, background, rng) for thing in scene.things]
+    colours = [_colour(thing, background) for thing in scene.things]
     radii = [RADII[thing.size] for thing in scene.things]
     extents = [extent(thing.shape, r) for thing, r in zip(scene.things, radii, strict=True)]
     if len(scene.things) == 1 or scene.things[0].place is not None:
@@ -70,9 +71,9 @@ def place(scene: Scene, background: str, rng: random.Random) -> list[Drawn]:
     ]
 
 
-def _colour(thing: Thing, background: str, rng: random.Random) -> str:
-    fit = [colour for colour in COLOURS if distance(colour, background) > STRONG]
-    return thing.colour or rng.choice(fit)
+def _colour(thing: Thing, background: str) -> str:
+    """Colour of a thing; one that is left open is drawn in black, or white where it is dark."""
+    return thing.colour or next(c for c in OPEN if distance(c, background) > STRONG)
 
 
 def _apart(
@@ -110,10 +111,8 @@ def _related(
     relation: str | None, extents: list[float], rng: random.Random
 ) -> list[tuple[float, float]]:
     """Middles of two shapes of which the first lies to the second as `relation` says."""
-    if relation is None:
-        relation = rng.choice(("left", "right", "above", "below"))
-    if relation == "beside":
-        relation = rng.choice(("left", "right"))
+    if relation in (None, "beside"):  # as a reader of the sentence would lay them
+        relation = "left"
     if relation in ("right", "below"):
         swapped = _related({"right": "left", "below": "above"}[relation], extents[::-1], rng)
         return swapped[::-1]

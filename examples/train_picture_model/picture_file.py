@@ -8,7 +8,7 @@ from picture_model import PictureConfig, PictureModel
 from picture_words import VOCABULARY
 from safetensors.torch import load_file, save_file
 
-SHIFT = 5.0  # of the scheduler: how many of the steps are spent on much noise
+SHIFT = 3.0  # of the scheduler: how many of the steps are spent on much noise
 TENSORS = "diffusion_pytorch_model.safetensors"
 INDEX = {
     "_class_name": "PicturePipeline",

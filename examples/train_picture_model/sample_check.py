@@ -18,7 +18,7 @@ from picture_grammar import Scene, make_scene
 from picture_model import PictureModel, sample
 from picture_words import encode
 
-STEPS, GUIDANCE = 20, 1.5
+STEPS, GUIDANCE = 20, 1.2
 ROWS = 50  # pictures at once
 
 

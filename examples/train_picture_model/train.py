@@ -30,7 +30,7 @@ from torch import Tensor
 LAST_RATE = 0.01  # as a share of the peak
 WARMUP_STEPS = 50
 SAVE_EVERY = 200  # steps
-NOISE_MEAN, NOISE_SPREAD = 1.0, 1.2  # of the logit of the share of noise
+NOISE_MEAN, NOISE_SPREAD = 0.5, 1.4  # of the logit of the share of noise
 NO_WORDS = 0.1  # share of drawings that come without their sentence
 MOST_SECONDS = 20.0  # of a step; one that took longer was paused, or compiled
 MEMORY = 0.998  # of the averaged weights, a step
@@ -215,7 +215,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument("--minutes", type=float, default=60.0, help="training time")
     parser.add_argument("--steps", type=int, help="training length in steps, instead of minutes")
-    parser.add_argument("--rate", type=float, default=3e-3, help="the highest learning rate")
+    parser.add_argument("--rate", type=float, default=4e-3, help="the highest learning rate")
     parser.add_argument("--rows", type=int, default=64, help="drawings a step")
     parser.add_argument("--start", type=Path, help="another model's checkpoint, to begin with")
     parser.add_argument("--seed", type=int, default=1)

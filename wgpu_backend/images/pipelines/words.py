@@ -32,7 +32,7 @@ class PicturePipeline(Pipeline):
     """A `PictureTransformer` over pixels, and the words that it knows."""
 
     steps: ClassVar[int] = 20
-    guidance: ClassVar[float] = 1.5
+    guidance: ClassVar[float] = 1.2
 
     def __init__(self, folder: PipelineFolder) -> None:
         super().__init__(folder)
