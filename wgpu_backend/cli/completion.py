@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wgpu_backend.cli.names import STORY
@@ -16,11 +16,7 @@ def complete_model(incomplete: str) -> list[str]:
     incomplete : str
         What was typed so far.
     """
-    folder, _, beginning = incomplete.rpartition("/")
-    start = f"{folder}/" if "/" in incomplete else ""
-    found = [f"{start}{name}" for name in _models(Path(start)) if name.startswith(beginning)]
-    own = [name for name in (STORY,) if name.startswith(incomplete)]
-    return [*own, *found, *complete_stored(incomplete)]
+    return [*_begun(incomplete, STORY, _models), *complete_stored(incomplete)]
 
 
 def complete_pipeline(incomplete: str) -> list[str]:
@@ -33,12 +29,7 @@ def complete_pipeline(incomplete: str) -> list[str]:
     """
     from wgpu_backend.images.bundled import PICTURES
 
-    folder, _, beginning = incomplete.rpartition("/")
-    start = f"{folder}/" if "/" in incomplete else ""
-    shown = [path for path in _listed(Path(start)) if path.name.startswith(beginning)]
-    found = [f"{start}{p.name}" for p in shown if p.is_dir() and not p.name.startswith(".")]
-    own = [name for name in (PICTURES,) if name.startswith(incomplete)]
-    return [*own, *(p if Path(p, "model_index.json").exists() else f"{p}/" for p in found)]
+    return _begun(incomplete, PICTURES, _pipelines)
 
 
 def complete_stored(incomplete: str) -> list[str]:
@@ -53,6 +44,21 @@ def complete_stored(incomplete: str) -> list[str]:
 
     names = [str(name).removesuffix(":latest") for name in open_store().names()]
     return [name for name in names if name.startswith(incomplete)]
+
+
+def _begun(incomplete: str, own: str, among: Callable[[Path], Iterator[str]]) -> list[str]:
+    """What begins as was typed: the bundled model's name, and names in the folder so far."""
+    folder, _, beginning = incomplete.rpartition("/")
+    start = f"{folder}/" if "/" in incomplete else ""
+    found = [f"{start}{name}" for name in among(Path(start)) if name.startswith(beginning)]
+    return [own, *found] if own.startswith(incomplete) else found
+
+
+def _pipelines(folder: Path) -> Iterator[str]:
+    """Folders of pipelines, and with a slash those that may lead to some."""
+    for path in _listed(folder):
+        if path.is_dir() and not path.name.startswith("."):
+            yield path.name if (path / "model_index.json").exists() else f"{path.name}/"
 
 
 def _models(folder: Path) -> Iterator[str]:
