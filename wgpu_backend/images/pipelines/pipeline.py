@@ -16,6 +16,7 @@ runs the network's code again. What a pipeline does is in a few methods:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import reduce
 from operator import add
@@ -53,7 +54,7 @@ Conditions = dict[str, wx.Array]
 R = TypeVar("R")
 
 
-class Pipeline:
+class Pipeline(ABC):
     """Pictures of texts, by the networks of one folder.
 
     Parameters
@@ -289,20 +290,21 @@ class Pipeline:
 
     # What pipelines do differently.
 
+    @abstractmethod
     def conditions(self, request: Request) -> Conditions:
         """What steps read of the request."""
-        raise NotImplementedError
 
     def plan(self, request: Request) -> Schedule:
         """The schedule."""
         return self.scheduler_of(request).plan(request.num_inference_steps or self.steps)
 
+    @abstractmethod
     def begin(
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
         """First latents, and what steps read of a picture that was given."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
         """Output of the network after guidance; of arrays alone, since it is traced.
 
@@ -313,24 +315,23 @@ class Pipeline:
         timestep : (1,)
         conditions : dict of str to Array
         """
-        raise NotImplementedError
 
     def behind(self, latents: wx.Array, numbers: Conditions, conditions: Conditions) -> wx.Array:
         """What becomes of latents behind a step; traced as `predict` is."""
         del numbers, conditions
         return latents
 
+    @abstractmethod
     def decode(self, latents: wx.Array) -> Floats:
         """Picture (n, height, width, 3) from -1 to 1, not cut."""
-        raise NotImplementedError
 
     def preview(self, latents: wx.Array) -> Floats:
         """Picture as `decode`, perhaps a smaller or rougher one."""
         return self.decode(latents)
 
+    @abstractmethod
     def given_back(self, latents: wx.Array) -> Floats:
         """Latents as diffusers' pipeline has them."""
-        raise NotImplementedError
 
     def drawn_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
         """Standard normal numbers for latents, drawn in diffusers' order of axes."""
