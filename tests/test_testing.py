@@ -152,7 +152,15 @@ def test_a_signalling_nan_is_a_difference_and_no_warning():
     assert math.isnan(nmse(got, np.ones(2, np.float32)))
 
 
-def test_a_twin_that_fails_is_a_case_that_fails(full):
+@pytest.mark.parametrize(
+    ("twin", "said"),
+    [
+        (lambda x: x.reshape(-1, 7), r"its twin fails, ValueError: cannot reshape"),
+        (lambda x: x[:, None], r"its twin gives shape \(1, 1\), needs \(1,\)"),
+        (lambda x: x[1:], r"its twin gives shape \(0,\), needs \(1,\)"),
+    ],
+)
+def test_a_twin_that_fails_or_gives_another_shape_is_a_case_that_fails(full, twin, said):
     @op(source=COPY)
     def twinless_op(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, F32)
@@ -160,9 +168,9 @@ def test_a_twin_that_fails_is_a_case_that_fails(full):
         params = {"size": out.size, "shape": shape, "x_strides": strides}
         return Launch(out, {"x": x}, threads=out.size, params=params)
 
-    twinless_op.twin(lambda x: x.reshape(-1, 7))
+    twinless_op.twin(twin)
     try:
-        with pytest.raises(AssertionError, match="its twin fails, ValueError: cannot reshape"):
+        with pytest.raises(AssertionError, match=said):
             check_op(twinless_op, "n", dtypes=(F32,), executors={"full": full})
     finally:
         forget(twinless_op)

@@ -14,7 +14,7 @@ from wgpu_backend.dtypes import BF16, BOOL, DType
 @twin
 def contiguous(x: Array) -> Array:
     """Return a dense copy."""
-    return np.ascontiguousarray(x)
+    return np.asarray(x, order="C")
 
 
 @twin

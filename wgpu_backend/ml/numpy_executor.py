@@ -218,7 +218,7 @@ def execute(node: Node, launch: Launch, call: Call) -> None:
             result = twin(*args, **kwargs)
         except MemoryError as error:
             raise OutOfMemory(f"{call.op.name}: {error}") from None
-    if launch.into is None and np.size(result) != launch.out.size:
+    if launch.into is None and np.shape(result) != launch.out.shape:
         raise BackendError(
             f"{call.op.name}: its twin gives shape {np.shape(result)}, needs {launch.out.shape}"
         )
