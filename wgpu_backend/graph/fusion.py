@@ -162,14 +162,15 @@ class Graph:
         write : OpNode
             From `write`.
         reader : OpNode
-            The node to be replaced, the only one that reads the state.
+            The node to be replaced, the first that reads the state; layers that share a cache read
+            it later.
 
         Returns
         -------
         bool
-            False where somebody else reads or writes that state; then nothing has changed.
+            False where somebody else reads or writes that state before; then nothing has changed.
         """
-        if not self.read_by(write.node.storage, write, reader):
+        if not (self.read_by(write.node.storage, write, reader) or self._first(write, reader)):
             return False
         self._absorbed.append(write.node)
         return True
@@ -284,6 +285,16 @@ class Graph:
             if among(operand, operands_of(node)):
                 return True
         return False
+
+    def _first(self, write: OpNode, reader: OpNode) -> bool:
+        """Whether a node is the first to read a state that another wrote."""
+        state = write.node.storage
+        if state.kind != "state" or state in self._wanted:
+            return False
+        own = (write.node, reader.node)
+        return not any(
+            state in (*read_by(n), *written_by(n)) for n in self.nodes if not among(n, own)
+        )
 
     def _comes_before(self, node: Node) -> bool:
         """Whether a node, or what took its place, runs before the one a rule is asked for."""
