@@ -7,6 +7,7 @@
  *     NUMBER.json      what the compiler says of it: registers, spills, latency, …
  *     NUMBER.s         assembly
  *     NUMBER.nir       the intermediate form that the compiler's back end was given
+ *     NUMBER.name      what a program calls it, where it does
  *
  * Made for one device at a time. See tools.py for how it is built and enabled. */
 #include <pthread.h>
@@ -21,7 +22,7 @@
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 #define NEXT_OF(device_function) ((PFN_##device_function)next_device_proc(device, #device_function))
 
-enum { MOST_EXECUTABLES = 8, MOST_STATISTICS = 64, MOST_REPRESENTATIONS = 8, MOST_ALLOCATIONS = 65536 };
+enum { MOST_EXECUTABLES = 8, MOST_STATISTICS = 64, MOST_REPRESENTATIONS = 8, MOST_ALLOCATIONS = 65536, MOST_PIPELINES = 16384 };
 static const VkDeviceSize HEAP_NBYTES = (VkDeviceSize)24 << 30;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,6 +30,7 @@ static PFN_vkGetInstanceProcAddr next_instance_proc;
 static PFN_vkGetDeviceProcAddr next_device_proc;
 static VkInstance the_instance;
 static unsigned pipelines;
+static VkHandle handles[MOST_PIPELINES]; /* of each number */
 
 /* Opening: the loader hands each layer a link to the next one. */
 
@@ -301,6 +303,7 @@ static void write_pipeline(VkDevice device, VkHandle pipeline) {
     for (uint32_t i = 0; i < count; i++) {
         ExecutableInfo which = {TYPE_EXECUTABLE_INFO, NULL, pipeline, i};
         write_representations(device, &which, pipelines);
+        if (pipelines < MOST_PIPELINES) handles[pipelines] = pipeline;
         write_statistics(device, &which, pipelines++, found[i].subgroup_size);
     }
 }
@@ -316,6 +319,21 @@ static VkResult create_pipelines(VkDevice device, VkHandle cache, uint32_t count
     for (uint32_t i = 0; i < count; i++) write_pipeline(device, made[i]);
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+static VkResult name_object(VkDevice device, const ObjectName *info) {
+    (void)device;
+    if (info->object_type != OBJECT_PIPELINE || !info->name || !getenv("GPU_COSTS_OUT")) return VK_SUCCESS;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = pipelines < MOST_PIPELINES ? pipelines : MOST_PIPELINES; i-- > 0;) {
+        FILE *out = handles[i] == info->handle ? opened(i, "name") : NULL;
+        if (!out) continue;
+        fputs(info->name, out);
+        fclose(out);
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+    return VK_SUCCESS;
 }
 
 /* The table of functions; every command (vkCmd…) is dropped, as nothing is recorded. */
@@ -366,7 +384,7 @@ static const struct {
     OURS("vkQueueSubmit2KHR", nothing),
     OURS("vkQueueWaitIdle", nothing),
     OURS("vkDeviceWaitIdle", nothing),
-    OURS("vkSetDebugUtilsObjectNameEXT", nothing),
+    OURS("vkSetDebugUtilsObjectNameEXT", name_object),
     OURS("vkCreateComputePipelines", create_pipelines),
 };
 

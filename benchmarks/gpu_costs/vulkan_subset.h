@@ -165,5 +165,7 @@ typedef struct {
     void *data;
 } Representation;
 
+enum { OBJECT_PIPELINE = 19 };
+typedef struct { int32_t type; const void *next; int32_t object_type; VkHandle handle; const char *name; } ObjectName;
 
 #endif

@@ -9,7 +9,8 @@ from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kernels.gpu import register_tiles
+from wgpu_backend.kernels.gpu import f16_pairs, register_tiles
+from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.register_tiles import (
     SMALL,
     TILES,
@@ -19,8 +20,10 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     q8_tile,
 )
 from wgpu_backend.ml import tuning
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.tuning import Effort
-from wgpu_backend.ops.linear.attributes import Q8, Epilogue
+from wgpu_backend.ops.linear.attributes import Q8, SUMS, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
@@ -139,6 +142,55 @@ def test_blocks_stay_packed_until_they_are_multiplied_in_f16(wide, check, rng, d
 
 
 @pytest.mark.any_width
+@pytest.mark.parametrize(
+    ("dtype", "k"),
+    [
+        (Q4_0, 96),
+        (F16, 96),
+        pytest.param(Q8_0, 96, marks=pytest.mark.slow),
+        pytest.param(Q4_K, 256, marks=pytest.mark.slow),
+        pytest.param(Q6_K, 256, marks=pytest.mark.slow),
+        pytest.param(MXFP4, 96, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("integer_dot", [True, False], ids=["mixed", "pairs"])
+def test_columns_in_groups_of_f16(wide, check, rng, dtype, k, integer_dot):
+    """A column of nothing, groups of any size, and weights multiplied in f32 or in pairs of f16."""
+    data, x = weight_bytes(rng, 35, k, dtype, 1 / 16), rng.standard_normal((33, k), "f4")
+    x[5] = 0
+    x[7] *= 1e-20
+    x[8, 32:64] *= 1e4
+    device = wide.as_if(dataclasses.replace(wide.capabilities, integer_dot=integer_dot))
+    check(device, lambda ctx: in_groups(ctx, dtype, 35, data, x), limit=OF_F16)
+
+
+def in_groups(ctx, dtype, m, data, x, epilogue=SUMS):
+    w = weight(ctx._executor, m, x.shape[-1], dtype, data)
+    columns = f16_activations(tensor(ctx, x), planar=dtype != F16)
+    return linear(w, columns, prologue=Prologue("f16"), epilogue=epilogue, precision="f16")
+
+
+@pytest.mark.slow
+@pytest.mark.any_width
+@pytest.mark.parametrize("groups", [1, 3])
+def test_every_tile_of_columns_in_groups(wide, check, rng, tile, groups):
+    (m, n), k = edges(tile), 32 * groups
+    data, x = weight_bytes(rng, m, k, Q4_0, k**-0.5), rng.standard_normal((n, k), "f4")
+    check(wide, lambda ctx: in_groups(ctx, Q4_0, m, data, x), limit=OF_F16)
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_group_that_is_not_finite_makes_its_column_of_a_tile_nan(wide, rng, bad):
+    data, x = weight_bytes(rng, 35, 96, Q4_0, 1 / 8), rng.standard_normal((17, 96), "f4")
+    x[3, 40] = bad
+    got = values_of(wide, lambda ctx: in_groups(ctx, Q4_0, 35, data, x))
+    assert np.isnan(got).all(axis=1).tolist() == [i == 3 for i in range(17)]
+    assert np.isfinite(np.delete(got, 3, axis=0)).all()
+
+
+@pytest.mark.any_width
 @pytest.mark.parametrize("value", [65504, 6e-8, 0])
 def test_weights_in_f16_of_any_size(wide, check, rng, value):
     """The largest and the smallest there are, and none."""
@@ -181,7 +233,7 @@ def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, rounds):
         columns, both = tensor(ctx, x), weight(ctx._executor, 134, 64, Q4_0, data)
         if rounds:
             return linear(both, q8_activations(columns), prologue=Q8, epilogue=Epilogue("silu"))
-        return linear(both, columns, epilogue=Epilogue("silu"), precision="f16")
+        return in_groups(ctx, Q4_0, 134, data, x, Epilogue("silu"))
 
     # The error of a gate meets that of what it multiplies.
     check(wide, product, limit=EXACT if rounds else 2 * OF_F16)
@@ -268,3 +320,21 @@ def test_a_rule_makes_products_in_f16_where_rounding_is_allowed(wide, rng, monke
     monkeypatch.setattr(wide, "rules", fusions(["linear_f16", "linear_gated"], exact=not rounds))
     error = nmse(values_of(wide, gated), exact)
     assert (1e-11 < error < OF_F16) if rounds else error < EXACT
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("least", [17, 18])
+def test_columns_are_rounded_once_where_there_are_enough(wide, rng, monkeypatch, least):
+    w, x = (rng.standard_normal(shape, "f4") for shape in ((64, 64), (17, 64)))
+    monkeypatch.setattr(f16_pairs, "LEAST_COLUMNS", least)
+    monkeypatch.setattr(wide, "rules", fusions(["linear_f16", "linear_f16_once"], exact=False))
+
+    def build(ctx):
+        columns, halves = tensor(ctx, x), (tensor(ctx, half, F16) for half in (w[:32], w[32:]))
+        first, second = (half.mulmat(columns) for half in halves)
+        return first.concat(second, axis=1)
+
+    with Context(DryRunExecutor(wide, lambda shader: None)) as ctx:
+        ops = [node.call.op.name for node, _ in ctx.record(build(ctx)).plan.steps]
+    assert ops.count("f16_activations") == (least == 17)
+    assert 1e-11 < nmse(values_of(wide, build), x @ w.T) < OF_F16

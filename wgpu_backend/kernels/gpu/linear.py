@@ -16,6 +16,7 @@ from wgpu_backend.kernels.gpu.f16_rounding import ROUNDING as IN_F16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_groups, as_vectors, table
 from wgpu_backend.kernels.gpu.register_tiles import (
     GROUP,
+    WITH_MINIMA,
     ZEROS,
     f16_tile,
     f32_tile,
@@ -29,6 +30,7 @@ from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, attribu
 from wgpu_backend.ops.linear.gates import require_whole
 from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.tiles import FEW
+from wgpu_backend.ops.rounding.f16_groups import is_planar
 from wgpu_backend.ops.rounding.q8 import FORMATS
 
 FOLDER = "kernels/gpu"
@@ -36,6 +38,11 @@ TILED, TILED_Q8 = f"{FOLDER}/matmul_tiled", f"{FOLDER}/matmul_tiled_q8"
 FEW_ROUNDED = "matvec_q8"
 ROUNDING_THREADS = 128  # of a work group that rounds: eight columns of eight lanes, at least
 TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
+IN_GROUPS = {
+    "x": "kernels/gpu/lib/column_f16",
+    "columns": "kernels/gpu/lib/tile_columns_f16",
+    "X_STEP": 1,
+}
 # Forms of x that a kernel takes.
 VALUES: tuple[Form, ...] = ("values",)
 BYTES: tuple[Form, ...] = ("q8", "q8_pair")
@@ -80,20 +87,31 @@ def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns in pairs of f16, where that is precise enough."""
-    if attributes_of(launch).precision != "f16" or not _takes(launch, VALUES):
+    found = attributes_of(launch)
+    if found.precision != "f16" or not _takes(launch, ("values", "f16")):
         return None
     m, n = _extents(launch)
     dtype = launch.operands["weights"].spec.dtype
     tile, choices = f16_tile(m, n, capabilities, dtype)
-    return _tiled(launch, TILED, tile, {**choices, **TILED_F16, **_tile_rows(dtype)})
+    grouped = found.prologue.form == "f16"
+    columns = {**IN_GROUPS, "x_PLANAR": is_planar(dtype)} if grouped else {}
+    return _tiled(
+        launch, TILED, tile, {**choices, **TILED_F16, **_tile_rows(dtype, capabilities), **columns}
+    )
 
 
-def _tile_rows(dtype: DType) -> Mapping[str, str]:
+def _tile_rows(dtype: DType, capabilities: Capabilities) -> Mapping[str, str | bool]:
     """How threads bring rows of a tile in f16: as they are, packed, or as f32."""
     if dtype == F16:
         return PLAIN_F16
     if dtype in FORMATS and dtype not in TABLES:
-        return {"weights": f"formats/int8/{dtype}", "rows": "kernels/gpu/lib/tile_rows_bytes"}
+        return {
+            "weights": f"formats/int8/{dtype}",
+            "rows": "kernels/gpu/lib/tile_rows_bytes",
+            "rows_MINIMA": dtype in WITH_MINIMA,
+            # GPUs that multiply packed bytes also multiply f16 by f32.
+            "rows_IN_F16": not capabilities.integer_dot,
+        }
     return {}
 
 

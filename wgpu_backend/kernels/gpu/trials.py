@@ -32,6 +32,13 @@ def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
     return f16_weight(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
 
 
+def _rounded_once(context: Context, rng: np.random.Generator) -> Tensor:
+    """Products of so many columns that these are rounded once: blocks, in planes, and f16."""
+    x = normal(context, rng, 130, 256)
+    first = quantised(context, rng, dtypes.Q4_0).mulmat(x)
+    return first.concat(f16_weight(context, rng, 40, 256).mulmat(x), axis=1)
+
+
 def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
     """Two products that are joined, of a norm of one row."""
     x = normal(context, rng, 1, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
@@ -63,8 +70,9 @@ def _product_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
     return weight.mulmat(normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
 
 
-# Rules that round few columns to f16, where products do not round to bytes.
+# Rules that round columns to f16, where products do not round to bytes.
 F16_TRIALS = (
+    Trial("linear_f16_once", F16_ERROR, _rounded_once, before=("linear_f16",), in_bytes=False),
     Trial("linear_f16_groups", F16_ERROR, _few_columns, in_bytes=False),
     Trial(
         "f16_weighted",

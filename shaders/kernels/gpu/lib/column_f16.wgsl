@@ -1,5 +1,7 @@
-// A group of 32 values in f16, as f16_activations makes it in planes: neighbouring lanes read what lies side
+// A group of 32 values in f16, as f16_activations makes it; in planes, neighbouring lanes read what lies side
 // by side.
+
+const buf_PLANAR: bool = true;
 
 struct F16Column { values: array<vec4<f16>, 8>, scale: f32, sum: f32, first: f32, squares: f32 }
 
@@ -8,11 +10,12 @@ struct F16Column { values: array<vec4<f16>, 8>, scale: f32, sum: f32, first: f32
 
 fn buf_column(group: u32, lane: u32) -> F16Column {
     let plane = params.n * params.groups;
-    let tail = tails[4u * plane + group];
+    let tail = tails[select(5u * group + 4u, 4u * plane + group, buf_PLANAR)];
     var values: array<vec4<f16>, 8>;
     // @unroll
     for (var k = 0u; k < 8u; k++) {
-        values[k] = buf[(k / 2u * plane + group) * 2u + k % 2u];
+        let at_k = select(5u * group + k / 2u, k / 2u * plane + group, buf_PLANAR);
+        values[k] = buf[2u * at_k + k % 2u];
     }
     return F16Column(values, tail.x, tail.y, tail.z, tail.w);
 }

@@ -8,6 +8,7 @@ const buf_QUARTER: u32 = 1u;  // of SUMS, rounded up
 
 var<workgroup> buf_slots: array<f32, WG * buf_QUARTER>;
 var<private> buf_size: u32;
+var<private> buf_whole: bool;  // no subgroup has lanes of two blocks
 
 @compute @workgroup_size(WG)
 fn main(
@@ -17,7 +18,15 @@ fn main(
     @builtin(subgroup_size) size: u32,
 ) {
     buf_size = min(size, LANES);
+    buf_whole = size <= LANES;
     compute(group, groups, lane);
+}
+
+// Which LANES lanes of the work group a lane belongs to: one number for a subgroup, where a compiler can
+// know that, so that what follows of it needs no lanes.
+fn buf_block(lane: u32) -> u32 {
+    let block = lane / LANES % (WG / LANES);
+    return select(block, subgroupBroadcastFirst(block), buf_whole);
 }
 
 // Of two numbers a lane keeps the one that its bit says, and adds that of the lane whose bit differs.

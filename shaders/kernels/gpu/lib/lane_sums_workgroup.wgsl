@@ -20,6 +20,11 @@ fn main(
     compute(group, groups, lane);
 }
 
+// Which LANES lanes of the work group a lane belongs to.
+fn buf_block(lane: u32) -> u32 {
+    return lane / LANES % (WG / LANES);
+}
+
 fn buf_add_up(own: ptr<function, array<f32, SUMS>>, lane: u32) {
     // @unroll
     for (var i = 0u; i < SUMS; i++) {

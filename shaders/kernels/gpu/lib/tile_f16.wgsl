@@ -1,9 +1,10 @@
 // A tile of products in pairs of f16, 32 values of k at a time through workgroup memory. The importing
-// file has `weights` and `x_load4`. A group of 32 values is divided by a power of two near its largest,
+// file has `weights` and `x`. A group of 32 values is divided by a power of two near its largest,
 // so that nothing overflows; sums of 16 products are in f16, and then go into f32 with the powers.
 // Eight values of k of a row lie together, in planes: all rows' first ones, then all rows' second ones.
 // @import kernels/gpu/lib/tile_place
 // @import kernels/gpu/lib/tile_rows_rounded as rows
+// @import kernels/gpu/lib/tile_columns_rounded as columns
 
 const X_ITEMS: u32 = 1u;         // columns that a thread brings, 32 values of each
 const W_ITEMS: u32 = 1u;         // rows
@@ -15,8 +16,8 @@ var<workgroup> tile_x: array<vec4<f16>, 8u * TILE_N>;
 var<workgroup> w_powers: array<f32, TILE_M>;
 var<workgroup> x_powers: array<f32, TILE_N>;
 
-struct Slab { w: array<rows_Item, W_ITEMS>, x: array<array<vec4<f32>, 8>, X_ITEMS>, g: u32 }
-// Where the rows and columns of a thread begin, in groups of 32 and in vectors.
+struct Slab { w: array<rows_Item, W_ITEMS>, x: array<columns_Item, X_ITEMS>, g: u32 }
+// Where the rows and columns of a thread begin: rows in groups of 32, columns by X_STEP a group.
 struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
 // The items of a thread in group `g` of each row and column.
@@ -29,10 +30,7 @@ fn brought(starts: Starts, g: u32) -> Slab {
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
-        // @unroll
-        for (var k = 0u; k < 8u; k++) {
-            slab.x[j][k] = x_load4(starts.x[j] + g * 8u + k);
-        }
+        slab.x[j] = columns_item(starts.x[j] + g * X_STEP);
     }
     return slab;
 }
@@ -54,11 +52,11 @@ fn put_slab(slab: Slab, lane: u32) {
     for (var j = 0u; j < X_ITEMS; j++) {
         if TILE_N % WG == 0u || lane + j * WG < TILE_N {
             let i_j = lane + j * WG;
-            let power_j = power_of(slab.x[j]);
-            x_powers[i_j] = power_j.x;
+            let column_j = columns_column(slab.x[j]);
+            x_powers[i_j] = column_j.power;
             // @unroll
             for (var k = 0u; k < 8u; k++) {
-                tile_x[(k / 2u * TILE_N + i_j) * 2u + k % 2u] = vec4<f16>(slab.x[j][k] * power_j.y);
+                tile_x[(k / 2u * TILE_N + i_j) * 2u + k % 2u] = columns_four(column_j, k);
             }
         }
     }
