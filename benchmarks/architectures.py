@@ -186,7 +186,7 @@ def bound(op: str, launch: Launch, name: str) -> int:
     if ids is None:
         return spec.nbytes
     # Experts' matrices lie below each other; their biases have a row each.
-    each = 1 if name == "bias" else joined_rows(launch) * launch.out.shape[-1]
+    each = 1 if name == "bias" else joined_rows(launch) * launch.count("m")
     chosen = ids.spec.size * each
     return spec.nbytes * min(rows, chosen) // rows
 

@@ -1,10 +1,11 @@
-"""NumPy twins of `wgpu_backend.ops.moe.experts` and `expert_tiles`."""
+"""NumPy twins of `wgpu_backend.ops.moe.experts`, `summed` and `expert_tiles`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from wgpu_backend.cpu import activation as activations
+from wgpu_backend.cpu.expert_sum import expert_sum
 from wgpu_backend.cpu.q8 import values_of
 from wgpu_backend.cpu.twin import Array, twin
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue
@@ -41,6 +42,21 @@ def _each(weights: Array, x: Array, ids: Array) -> Array:
         chosen = ids == expert
         y[chosen] = rows[chosen] @ matrix.T
     return y
+
+
+@twin
+def linear_by_expert_sum(
+    weights: Array,
+    x: Array,
+    ids: Array,
+    shares: Array,
+    addend: Array | None = None,
+    *,
+    factor: float = 1.0,
+    shape: tuple[int, ...] | None = None,
+) -> Array:
+    """Sum of the products of a token's experts, each times its share."""
+    return expert_sum(_each(weights, x, ids), shares, addend, factor=factor, shape=shape)
 
 
 def _by_tiles(weights: Array, x: Array, tiles: Array, bias: Array | None, used: int) -> Array:

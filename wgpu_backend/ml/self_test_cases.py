@@ -40,6 +40,7 @@ BEFORE = {
     "rope_attention": ("rope_put",),
     "heads_put": ("rope_put",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
+    "linear_by_expert_sum": ("expert_sum",),
     **{trial.rule: trial.before for family in FAMILIES for trial in family.trials},
 }
 
@@ -94,6 +95,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     )
     yield "linear_by_expert_gated", LARGEST_ERROR, _gated_experts
     yield "expert_sum", LARGEST_ERROR, _summed_experts
+    yield "linear_by_expert_sum", LARGEST_ERROR, _summed_products
     for family in FAMILIES:
         yield from ((trial.rule, trial.largest_error, trial.build) for trial in family.trials)
 
@@ -173,6 +175,14 @@ def _routed(context: Context, rng: np.random.Generator) -> Tensor:
 def _summed_experts(context: Context, rng: np.random.Generator) -> Tensor:
     rows, weights = normal(context, rng, 5, 3, 36), normal(context, rng, 5, 3, 1)
     return normal(context, rng, 5, 36).add((rows * weights).sum(1).scale(factor=0.5))
+
+
+def _summed_products(context: Context, rng: np.random.Generator) -> Tensor:
+    """Three of five experts of twelve rows for each of four tokens, and a residual."""
+    matrices = quantised(context, rng, dtypes.Q4_0, rows=60).reshape(5, 12, 256)
+    ids = context.from_numpy(np.stack([rng.permutation(5)[:3] for _ in range(4)]))
+    rows = matrices.mulmat_id(normal(context, rng, 4, 3, 256), ids)
+    return normal(context, rng, 4, 12).add((rows * normal(context, rng, 4, 3, 1)).sum(1))
 
 
 def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:

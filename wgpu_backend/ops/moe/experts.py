@@ -72,6 +72,12 @@ def is_gated(launch: Launch) -> bool:
     return attributes_of(launch).epilogue.activation is not None
 
 
+def is_bare(launch: Launch) -> bool:
+    """Whether a product is one of pairs, in f32, with nothing behind its sums."""
+    more = is_plain(launch) or in_tiles(launch) or is_gated(launch) or "bias" in launch.operands
+    return not more and attributes_of(launch).prologue == VALUES
+
+
 def pairs_of_a_tile(launch: Launch) -> int:
     """Pairs that are multiplied together."""
     return launch.operands["ids"].spec.shape[1] - 1 if in_tiles(launch) else 1
@@ -132,10 +138,9 @@ def linear_by_expert(
     _require_types(weights, x, values)
     each = used_by(NAME, ids, x.spec.shape[0]) if used is None else used
     launch = _product(weights, x, ids, each)
-    attributes = Attributes(prologue, Epilogue())
+    launch = replace(launch, work=launch.work // (1 if values else 2))
     snippets = {"ids": EACH} if values else {"ids": EACH, "x": ROW}
-    work = launch.work if values else launch.work // 2
-    launch = replace(launch, choices=snippets, work=work, attributes=attributes)
+    launch = replace(launch, choices=snippets, attributes=Attributes(prologue, Epilogue()))
     if activation is not None:
         return _with_gate(launch, weights, activation, plain=used is None and bias is None)
     if used is not None:

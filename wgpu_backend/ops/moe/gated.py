@@ -6,11 +6,10 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.linear.attributes import VALUES, attributes_of
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.rules import ACTIVATIONS
 from wgpu_backend.ops.moe.expert_tiles import again
-from wgpu_backend.ops.moe.experts import NAME, in_tiles, is_gated, is_plain, linear_by_expert
+from wgpu_backend.ops.moe.experts import NAME, is_bare, linear_by_expert
 
 
 @linear_by_expert.fuses(*ACTIVATIONS, name="linear_by_expert_gated")
@@ -20,7 +19,7 @@ def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     if a.storage is b.storage:
         return _halves(node, graph)
     gate, up = (graph.single_use_producer(x, NAME) for x in (a, b))
-    if gate is None or up is None or not (_fits(gate) and _fits(up)):
+    if gate is None or up is None or not all(is_bare(found.launch) for found in (gate, up)):
         return None
     given, other = (found.arguments("weights", "x", "ids") for found in (gate, up))
     weights = _neighbours(given[0], other[0])
@@ -36,18 +35,11 @@ def _halves(node: OpNode, graph: Graph) -> Node | None:
     whole = Spec.dense((*rows, 2 * m), F32)
     parts = [Spec(a.spec.shape, F32, whole.strides, offset) for offset in (0, m)]
     found = graph.producer(Node(whole, a.storage), NAME)
-    if found is None or not _fits(found) or [a.spec, b.spec] != parts:
+    if found is None or not is_bare(found.launch) or [a.spec, b.spec] != parts:
         return None
     if not lies_whole(found.operands["weights"]) or not graph.read_by(a.storage, node):
         return None
     return again(found, graph, activation=ACTIVATIONS[node.op])
-
-
-def _fits(found: OpNode) -> bool:
-    """Whether a product is one of pairs, in f32, with nothing behind its sums."""
-    launch = found.launch
-    bare = not (is_plain(launch) or in_tiles(launch) or "bias" in found.operands)
-    return bare and not is_gated(launch) and attributes_of(launch).prologue == VALUES
 
 
 def _alike(a: Node, b: Node) -> bool:
