@@ -63,19 +63,4 @@ class SparseMixer(nn.Routing):
     def choose(self, logits: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Experts of each token and their weights; see `nn.Routing.choose`."""
         ids = logits.top_k(self.used)
-        weights = [
-            self._weight(logits, best) for best in logits.take_along_axis(ids, -1).chunk(1, 1)
-        ]
-        first, *others = weights
-        for other in others:
-            first = first.concat(other, axis=1)
-        return ids, first
-
-    def _weight(self, logits: Tensor, best: Tensor) -> Tensor:
-        """Weight of the expert with the score `best` among those not taken: (tokens, 1)."""
-        above = logits - best
-        taken = above.relu().sign()
-        short = above.neg() / logits.abs().maximum(best)
-        far = (short - self.MARGIN).relu().sign()
-        near = (1.0 - taken) * (1.0 - far)
-        return 1.0 / (above.neg().relu().neg().exp() * near).sum_rows()
+        return ids, logits.sparse_mixer(ids, margin=self.MARGIN)

@@ -134,6 +134,40 @@ def test_groups_that_do_not_fit_are_refused(executor, groups, used):
             scores.of_best_groups(groups=groups, used=used)
 
 
+def mixed(scores, ids, margin):
+    """Weights of chosen experts as the paper has them: a softmax over what is not masked."""
+    best = np.take_along_axis(scores, ids, 1)[..., None]
+    others = scores[:, None]
+    short = (best - others) / np.maximum(np.abs(others), best)
+    kept = np.where((others > best) | (short > margin), -np.inf, others - best)
+    return 1 / np.exp(kept).sum(-1)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16], ids=str)
+@pytest.mark.parametrize(("tokens", "experts", "used"), [(1, 16, 2), (70, 5, 3), (3, 1, 1)])
+def test_sparse_mixer_weighs_each_choice_alone(any_gpu, check, rng, dtype, tokens, experts, used):
+    scores = rng.uniform(-1, 3, (tokens, experts)).astype(dtype.numpy)
+    ids = np.argsort(-scores, 1)[:, :used].astype("i4")
+
+    def weights(ctx):
+        wide = np.repeat(np.concatenate([ids, ids], 1), 2, 0)
+        chosen = ctx.from_numpy(wide)[::2].slice(1, used, 2 * used)
+        return ctx.from_numpy(scores, dtype).sparse_mixer(chosen, margin=0.25)
+
+    check(any_gpu, weights, limit=1e-11)
+    with Context(any_gpu) as ctx:
+        got = weights(ctx).numpy()
+    assert nmse(got, mixed(scores.astype("f8"), ids, 0.25)) <= 1e-11
+
+
+def test_sparse_mixer_refuses_other_tokens(executor):
+    with (
+        Context(executor) as context,
+        pytest.raises(ShapeError, match="ids has 3 tokens, x has 2"),
+    ):
+        context.zeros(2, 4).sparse_mixer(context.zeros(3, 2, dtype=I32), margin=0.02)
+
+
 @pytest.mark.parametrize("turn", range(8))
 def test_routers_of_random_shapes(any_gpu, monkeypatch, rng, turn):
     tokens, experts = int(rng.integers(1, 70)), int(rng.integers(2, 512))

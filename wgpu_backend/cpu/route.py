@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.moe.route`."""
+"""NumPy twins of `wgpu_backend.ops.moe.route` and `sparse_mixer`."""
 
 from __future__ import annotations
 
@@ -50,3 +50,13 @@ def of_best_groups(x: Array, *, groups: int, used: int) -> Array:
     np.put_along_axis(shut[..., 0], best, np.bool(False), axis=1)
     kept = np.where(shut, np.float32(-np.inf), grouped.reshape(-1, groups, each))
     return kept.reshape(x.shape)
+
+
+@twin
+def sparse_mixer(x: Array, ids: Array, *, margin: float) -> Array:
+    """Inverse of a sum of exponentials over what is nearly as good, and no better."""
+    scores = x.astype(np.float32)[:, None]
+    best = np.take_along_axis(scores[:, 0], ids, axis=1)[..., None]
+    below = best - scores
+    counts = (below >= 0) & (below <= np.float32(margin) * np.maximum(np.abs(scores), best))
+    return 1 / np.where(counts, np.exp(-np.abs(below)), np.float32(0)).sum(-1)

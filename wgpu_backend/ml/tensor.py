@@ -44,7 +44,7 @@ from wgpu_backend.ops.elementwise import (
     transcendental,
 )
 from wgpu_backend.ops.linear import linear, outer, products
-from wgpu_backend.ops.moe import experts, route
+from wgpu_backend.ops.moe import experts, route, sparse_mixer
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import group_norm, norm, reduction, scan
 from wgpu_backend.ops.rope import position
@@ -413,6 +413,7 @@ class Tensor(Operators):
     mulmat_id = Method(experts.mulmat_id)
     add_id = Method(experts.add_id)
     of_best_groups = Method(route.of_best_groups)
+    sparse_mixer = Method(sparse_mixer.sparse_mixer)
 
     def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401
         """View by integers, slices with positive steps, ``...`` and None, as NumPy has it."""
