@@ -101,9 +101,21 @@ def _layer(sizes: Sizes, prefix: str, base: str, better: str) -> Iterator[Weight
     yield _weight(prefix + "ffn_down.weight", hidden, sizes.inner, better)
 
 
-def sparse_gguf(path: Path, sizes: Sizes, format: str) -> Path:
-    """Write a file of a model whose weights are a hole, which takes no room on a disk."""
+def sparse_gguf(path: Path, sizes: Sizes, format: str, *, tokenizer: str = "") -> Path:
+    """Write a file of a model whose weights are a hole, which takes no room on a disk.
+
+    Parameters
+    ----------
+    path : Path
+    sizes : Sizes
+    format : str
+        See `weights`.
+    tokenizer : str
+        Kind of it, if any: llama.cpp wants to be told that there is none.
+    """
     writer = gguf.GGUFWriter(path, "llama")
+    if tokenizer:
+        writer.add_tokenizer_model(tokenizer)
     _add_sizes(writer, sizes)
     total = 0
     for weight in weights(sizes, format):
