@@ -142,6 +142,12 @@ def test_defaults_of_sentencepiece_files():
     assert tokenizer.eog_ids == {2}
 
 
+def test_a_default_does_not_replace_what_a_file_says_is_none():
+    absent = {PREFIX + "bos_token_id": np.uint32(0xFFFFFFFF)}
+    tokenizer = Tokenizer.from_metadata(sentencepiece({"▁": -1.0}) | absent)
+    assert (tokenizer.bos_id, tokenizer.eos_id) == (None, 2)
+
+
 @pytest.mark.parametrize("name", PRETOKENIZERS)
 def test_every_pretokenizer_loses_no_text(name):
     special = [("<s>", CONTROL)]
