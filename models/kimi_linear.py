@@ -56,25 +56,28 @@ class DeltaAttention(nn.Module):
         """Write and read memories: (tokens, width) to (tokens, inner), for `project`."""
         tokens, memory = x.shape[0], batch.state(self.layer, "memory")
         by_head = (tokens, self.heads, self.head)
-        q, k, v = (y.reshape(*by_head) for y in self._convolved(x, batch))
-        step = self.forget_up(self.forget_down(x)).add(self.step_bias).softplus()
-        y = nn.unit_rows(q, self.eps).gated_delta(
-            nn.unit_rows(k, self.eps),
+        given = (self.query, self.key, self.value, self.forget_down, self.gate_down, self.beta)
+        *projected, forget, gate, beta = nn.fused_linear(x, *given)
+        q, k, v = (y.reshape(*by_head) for y in self._convolved(projected, batch))
+        step = self.forget_up(forget).add(self.step_bias).softplus()
+        y = q.gated_delta(
+            k,
             v,
             step.reshape(*by_head).mul(self.decay.reshape(self.heads, 1)),
-            self.beta(x).sigmoid(),
+            beta,
             memory.rows,
             memory.runs,
             scale=self.head**-0.5,
+            unit=self.eps,
+            logits=True,
         )
-        gate = self.gate_up(self.gate_down(x)).sigmoid()
+        gate = self.gate_up(gate).sigmoid()
         return y.rms_norm(self.norm, eps=self.eps).reshape(tokens, self.inner).mul(gate)
 
-    def _convolved(self, x: Tensor, batch: Batch) -> Sequence[Tensor]:
+    def _convolved(self, projected: Sequence[Tensor], batch: Batch) -> Sequence[Tensor]:
         """Queries, keys and values behind their convolutions."""
         weights = (self.query_conv, self.key_conv, self.value_conv)
         states = [batch.state(self.layer, part) for part in _PARTS]
-        projected = nn.fused_linear(x, self.query, self.key, self.value)
         return [
             y.short_conv(w.reshape(self.inner, self.taps), state.rows, state.runs, silu=True)
             for y, w, state in zip(projected, weights, states, strict=True)

@@ -360,12 +360,16 @@ def test_weights_of_a_stack_come_together_in_its_order():
     [
         info("a.0.k.weight", (8, 64)),
         info("a.0.k.weight", (8, 32), F16),
-        info("a.0.k.weight", (9, 32)),
     ],
-    ids=["width", "type", "odd rows"],
+    ids=["width", "type"],
 )
 def test_weights_that_do_not_match_stay_apart(other):
     assert len(runs(info("a.0.q.weight", (16, 32)), other)) == 2
+
+
+def test_only_the_last_of_a_stack_has_odd_rows():
+    q, k, v = (info(f"a.0.{n}.weight", (rows, 32)) for n, rows in (("q", 8), ("k", 9), ("v", 8)))
+    assert runs(q, k, v) == ["a.0.q.weight+a.0.k.weight", "a.0.v.weight"]
 
 
 def test_a_stack_is_no_larger_than_a_binding():

@@ -65,7 +65,12 @@ class Stack(Model):
     sectioning: ClassVar[Sectioning | None] = None
     local_base: ClassVar[float] = 0.0
     fused_weights = (
-        ("attn_q", "attn_k", "attn_v", "attn_q_a", "attn_kv_a_mqa"),
+        (
+            *("attn_q", "attn_k", "attn_v", "attn_q_a", "attn_kv_a_mqa", "ssm_f_a", "ssm_g_a"),
+            *("attn_qkv", "attn_gate", "ssm_ba", "ssm_beta", "ssm_alpha"),
+        ),
+        ("ssm_conv1d_q", "ssm_conv1d_k", "ssm_conv1d_v"),
+        ("ffn_gate_inp", "ffn_gate_inp_shexp"),
         ("ffn_gate", "ffn_up"),
         ("ffn_gate_shexp", "ffn_up_shexp"),
         ("ffn_gate_exps", "ffn_up_exps"),

@@ -126,6 +126,35 @@ def test_operands_may_be_views(executor, rng, name, layout, dtype):
     check_both(executor, build, state_of(rng, 4, 6, 5), runs, limit=LIMIT)
 
 
+@pytest.mark.parametrize(("keys", "grouped"), [(16, False), (65, True)])
+def test_the_delta_rule_of_any_keys_and_logits(any_executor, rng, keys, grouped):
+    runs = BATCHES[min(BATCHES)]
+    given = gated_delta(rng, size_of(runs), 4, 2, keys, 9, shared=grouped)
+    given |= {"k": 3 * values(rng, *given["k"].shape), "beta": values(rng, size_of(runs), 4)}
+    state, index, lengths = state_of(rng, 4, keys, 9), runs_of(runs), {"scale": 0.5, "unit": 0.1}
+
+    def of_logits(ctx, state, runs):
+        q, k, v, decay, beta = (tensor(ctx, g) for g in given.values())
+        if grouped:  # columns of a wider tensor
+            wide = beta.reshape(-1, 2, 2)
+            beta = wide.concat(wide.neg(), axis=2).slice(2, 0, 2)
+        return q.gated_delta(k, v, decay, beta, state, runs, logits=True, **lengths)
+
+    check_both(any_executor, of_logits, state, index, limit=LIMIT)
+    got = run_on(any_executor, of_logits, state, index)
+    plain = given | {"beta": 1 / (1 + np.exp(-given["beta"]))}
+    for name in "qk":
+        plain[name] = given[name] / np.sqrt(np.sum(given[name] ** 2, -1, keepdims=True) + 0.1)
+    want = run_on(
+        NumpyExecutor(),
+        lambda c, s, r: built("gated_delta", plain)(c, s, r, scale=0.5),
+        state,
+        index,
+    )
+    for a, b in zip(got, want, strict=True):
+        assert nmse(a, b) <= LIMIT
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_padding_gives_zeros_and_touches_no_state(any_executor, rng, name):
     given = MAKERS[name](rng, 8, 2, 2, 6, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wgpu_backend.cpu.activation import sigmoid
 from wgpu_backend.cpu.runs import scan_runs
 from wgpu_backend.cpu.twin import Array, twin
 
@@ -33,9 +34,16 @@ def gated_delta(
     *,
     scale: float = 1.0,
     tiled: bool = False,
+    unit: float | None = None,
+    logits: bool = False,
 ) -> Array:
     """Gated delta rule."""
-    heads, q = v.shape[1], q * np.float32(scale)
+    heads, beta = v.shape[1], beta.reshape(len(v), -1)
+    if unit is not None:
+        q, k = (a / np.sqrt(np.sum(a * a, -1, keepdims=True) + np.float32(unit)) for a in (q, k))
+    if logits:
+        beta = sigmoid(beta)
+    q = q * np.float32(scale)
     if tiled:
         q, k = (np.tile(a, (1, heads // a.shape[1], 1)) for a in (q, k))
     else:

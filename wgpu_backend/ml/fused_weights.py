@@ -63,7 +63,7 @@ def _fused_with(name: str, fused_weights: FusedWeights) -> Sequence[str]:
 def _fits(run: Sequence[TensorInfo], after: TensorInfo, limit: int) -> bool:
     first = run[0]
     alike = after.dtype == first.dtype and after.shape[1:] == first.shape[1:]
-    # The rows of experts lie below each other.
-    rows = (math.prod(info.shape[:-1] or info.shape) for info in (first, after))
+    # The rows of experts lie below each other. What comes last may have any number.
+    rows = (math.prod(info.shape[:-1] or info.shape) for info in run)
     whole = all(count % STACK_ROWS == 0 for count in rows)
     return alike and whole and sum(i.nbytes for i in [*run, after]) <= limit

@@ -4,7 +4,7 @@ from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.classifier import Classifier
 from wgpu_backend.nn.cross_attention import CrossAttention, CrossLayer
 from wgpu_backend.nn.experts import Experts, Routing
-from wgpu_backend.nn.gated_delta import GatedDelta, unit_rows
+from wgpu_backend.nn.gated_delta import GatedDelta
 from wgpu_backend.nn.latent_attention import LatentAttention
 from wgpu_backend.nn.layer import (
     DecoderLayer,
@@ -73,6 +73,5 @@ __all__ = [
     "fused_linear",
     "gated",
     "populate",
-    "unit_rows",
     "weight",
 ]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import ExpertLinear, Linear
+from wgpu_backend.nn.layers import ExpertLinear, Linear, fused_linear
 from wgpu_backend.nn.mlp import MLP, Activation, activated, gated
 from wgpu_backend.nn.module import Module, weight
 
@@ -193,9 +193,11 @@ class Experts(Module):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """(tokens, width) to (tokens, width), with the residual added."""
-        mixed = self.chosen(x, *self.routing.choose(self.router(x), self.choice_bias))
+        gates = () if self.shared_gate is None else (self.shared_gate,)
+        logits, *gate = fused_linear(x, self.router, *gates)
+        mixed = self.chosen(x, *self.routing.choose(logits, self.choice_bias))
         if self.shared is not None:
-            return mixed.add(self._shared(self.shared, x, residual))
+            return mixed.add(self._shared(self.shared, x, residual, *gate))
         return mixed if residual is None else residual.add(mixed)
 
     def chosen(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
@@ -213,10 +215,11 @@ class Experts(Module):
             return gated(self.activation, self.gate.by(ids, rows), up)
         return gated(self.activation, *up.chunk(-1, self.inner))
 
-    def _shared(self, shared: MLP, x: Tensor, residual: Tensor | None) -> Tensor:
+    def _shared(
+        self, shared: MLP, x: Tensor, residual: Tensor | None, gate: Tensor | None = None
+    ) -> Tensor:
         """Network of all tokens, through a gate of its own where there is one."""
-        if self.shared_gate is None:
+        if gate is None:
             return shared.forward(x, residual)
-        gate = self.shared_gate(x).sigmoid()
-        y = shared.forward(x).mul(gate)
+        y = shared.forward(x).mul(gate.sigmoid())
         return y if residual is None else residual.add(y)

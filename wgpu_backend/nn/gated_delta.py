@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from wgpu_backend.batch import Batch
 from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
-from wgpu_backend.nn.layers import Filter, Linear
+from wgpu_backend.nn.layers import Filter, Linear, fused_linear
 from wgpu_backend.nn.module import Module, weight
 
 
@@ -78,43 +76,41 @@ class GatedDelta(Module):
         """Write and read memories: (tokens, width) to (tokens, inner), for `project`."""
         tokens, keys = x.shape[0], self.key_heads * self.keys
         conv, memory = batch.state(self.layer, "conv"), batch.state(self.layer, "memory")
-        qkv = self.mixed(x).short_conv(
-            self.conv.weight, conv.rows, conv.runs, self.conv.bias, silu=True
-        )
+        mixed, gate, beta, alpha = self._projected(x)
+        qkv = mixed.short_conv(self.conv.weight, conv.rows, conv.runs, self.conv.bias, silu=True)
         qk, v = qkv.chunk_sections(-1, 2 * keys, self.inner)
-        qk = unit_rows(qk.reshape(tokens, 2 * self.key_heads, self.keys), self.eps)
-        q, k = qk.chunk(1, self.key_heads)
-        beta, alpha = self._rates(x)
+        q, k = qk.reshape(tokens, 2 * self.key_heads, self.keys).chunk(1, self.key_heads)
         y = q.gated_delta(
             k,
             v.reshape(tokens, self.heads, self.head),
-            alpha.add(self.step_bias).softplus().mul(self.decay).reshape(tokens, self.heads, 1),
-            beta.sigmoid(),
+            self._decays(alpha),
+            beta,
             memory.rows,
             memory.runs,
             scale=self.keys**-0.5,
             tiled=self.tiled,
+            unit=self.eps,
+            logits=True,
         )
         normed = y.rms_norm(self.norm, eps=self.eps).reshape(tokens, self.inner)
-        return self.gate(x).swiglu(normed)
+        return gate.swiglu(normed)
 
-    def _rates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What becomes beta and decay of each head: (tokens, heads) each."""
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Before the convolution, the gate, and what becomes beta and decay of each head."""
         if self.both is None:
-            return self.beta(x), self.alpha(x)
-        tokens, shared = x.shape[0], self.heads // self.key_heads
-        both = self.both(x).reshape(tokens, self.key_heads, 2 * shared)
-        beta, alpha = both.chunk(-1, shared)
-        return beta.reshape(tokens, self.heads), alpha.reshape(tokens, self.heads)
+            mixed, gate, beta, alpha = fused_linear(x, self.mixed, self.gate, self.beta, self.alpha)
+            return mixed, gate, beta, alpha
+        mixed, gate, both = fused_linear(x, self.mixed, self.gate, self.both)
+        shared = self.heads // self.key_heads
+        beta, alpha = both.reshape(x.shape[0], self.key_heads, 2 * shared).chunk(-1, shared)
+        return mixed, gate, beta, alpha
+
+    def _decays(self, alpha: Tensor) -> Tensor:
+        """Logarithms of factors: (tokens, heads, 1)."""
+        heads = alpha.shape[1:]
+        rates = alpha.add(self.step_bias.reshape(*heads)).softplus()
+        return rates.mul(self.decay.reshape(*heads)).reshape(-1, self.heads, 1)
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map what `forward` gives to (tokens, width), and add `residual`."""
         return self.output(y, residual)
-
-
-def unit_rows(x: Tensor, eps: float) -> Tensor:
-    """Rows of (..., cols) at unit length: ``x / sqrt(sum(x²) + eps)``."""
-    cols = x.shape[-1]
-    # A norm to unit mean square whose weights undo the mean.
-    scale = x.context.from_numpy(np.full(cols, cols**-0.5, np.float32))
-    return x.rms_norm(scale, eps=eps / cols)

@@ -6,6 +6,7 @@ given as logarithms of the factors. Operands may be of any strides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from wgpu_backend.dtypes import F32
@@ -23,6 +24,7 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.recurrent.runs import require_runs, require_state
+from wgpu_backend.ops.shape.views import viewed
 
 MAX_KEYS = 512  # states of a column
 THREADS = 128
@@ -41,6 +43,8 @@ def gated_delta(
     *,
     scale: float = 1.0,
     tiled: bool = False,
+    unit: float | None = None,
+    logits: bool = False,
 ) -> Launch:
     """Gated delta rule: ``S = exp(decay) S``, ``S += k beta (v - k S)``, ``y = scale q S``.
 
@@ -53,7 +57,7 @@ def gated_delta(
         `key_heads` divides `heads`. `keys` is 1 to 512.
     v : (tokens, heads, values)
     decay : (tokens, heads, keys), or (tokens, heads, 1) where all states of a head decay alike
-    beta : (tokens, heads)
+    beta : (tokens, heads), or (tokens, groups, heads / groups)
     state : (slots, heads, keys, values), f32
         Written in place.
     runs : (sequences, 4), i32
@@ -62,6 +66,10 @@ def gated_delta(
         Factor of queries.
     tiled : bool
         Whether keys are dealt to heads in turn; otherwise neighbours share one.
+    unit : float or None
+        Queries and keys are divided by their lengths, the root of the sum of squares plus this.
+    logits : bool
+        Whether betas are the sigmoids of what is given.
 
     Returns
     -------
@@ -74,12 +82,22 @@ def gated_delta(
     """
     params, choices = _keyed("gated_delta", q, k, v, decay)
     params |= {"key_heads": k.spec.shape[1]} | ({"group": 1} if tiled else {})
-    require_dtype("gated_delta", "beta", beta, FLOATS)
-    _require_shape("gated_delta", "beta", beta, v.spec.shape[:2])
+    beta = _by_groups(beta, v.spec.shape[:2])
     operands = {"q": q, "k": k, "v": v, "decay": decay, "beta": beta}
-    params |= {"scale": scale}
+    params |= {"scale": scale, "eps": unit or 0.0, "each": beta.spec.shape[2]}
+    choices |= {"UNIT": unit is not None, "LOGITS": logits}
     rows = k.spec.shape[2]
     return _launch("gated_delta", operands, state, runs, rows, params, choices, staged=3)
+
+
+def _by_groups(beta: Node, shape: Shape) -> Node:
+    """Betas of (tokens, heads) as (tokens, groups, heads of each)."""
+    require_dtype("gated_delta", "beta", beta, FLOATS)
+    spec, tokens = beta.spec, shape[0]
+    if len(spec.shape) == 3 and spec.shape[0] == tokens and math.prod(spec.shape[1:]) == shape[1]:
+        return beta
+    _require_shape("gated_delta", "beta", beta, shape)
+    return viewed(beta, Spec((*shape, 1), spec.dtype, (*spec.strides, 0), spec.offset))
 
 
 @op(dense=("runs",), trusted=True)
