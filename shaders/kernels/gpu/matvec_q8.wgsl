@@ -21,6 +21,7 @@ const ROWS: u32 = 4u;
 const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
 const SUMS: u32 = 4u;
+const WHOLE: bool = false;       // there are no surplus rows
 const UNITS: u32 = 1u;           // shares of a group of 32 that lanes take one by one
 
 struct Params {
@@ -56,7 +57,10 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
     var rows: array<u32, SOURCES>;
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
-        let row_r = source_row(first_row + r % ROWS, r / ROWS);
+        var row_r = source_row(first_row + r % ROWS, r / ROWS);
+        if WHOLE {
+            row_r = first_row + r % ROWS + r / ROWS * params.m;
+        }
         rows[r] = (params.weights_group + row_r * params.groups) * UNITS;
     }
     var columns: array<u32, COLS>;

@@ -37,7 +37,7 @@ CASES += [(f"ops/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
 
 FEW_COLUMNS = [
     {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/lib/lane_sums_{lanes}"}
-    | ({"lanes_QUARTER": -(-n // 2)} if lanes == "subgroup" else {})
+    | ({"lanes_QUARTER": -(-n // 2), "lanes_EIGHTHS": n == 8} if lanes == "subgroup" else {})
     for n in (2, 8)
     for lanes in ("subgroup", "workgroup")
 ]

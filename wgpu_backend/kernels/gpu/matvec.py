@@ -12,6 +12,7 @@ from functools import partial
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, DType
 from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows
@@ -135,7 +136,8 @@ def as_vectors(
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
-    choices = {**launch.choices, **sizes, **reduction(sums, capabilities), **table(weights.dtype)}
+    choices = {**launch.choices, **sizes, **reduction(sums, tile.threads, capabilities)}
+    choices |= table(weights.dtype)
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
 
 
@@ -158,9 +160,10 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
         return (x, y, -(-n // columns))
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums}
-    sizes |= {"WG": threads, "LANES": threads * rows // GROUP}
+    lanes = threads * rows // GROUP
+    sizes |= {"WG": threads, "LANES": lanes, "WHOLE": True}
     dtype = launch.operands["weights"].spec.dtype
-    choices = {**launch.choices, **sizes, **reduction(sums, capabilities), **table(dtype)}
+    choices = {**launch.choices, **sizes, **reduction(sums, lanes, capabilities), **table(dtype)}
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
 
 
@@ -189,8 +192,12 @@ def table(dtype: DType) -> dict[str, str]:
     return {"table": f"kernels/gpu/table/{TABLES[dtype]}"} if dtype in TABLES else {}
 
 
-def reduction(sums: int, capabilities: Capabilities) -> dict[str, str | int]:
-    """Choices of what adds up so many numbers of each lane."""
+def reduction(sums: int, lanes: int, capabilities: Capabilities) -> dict[str, str | int | bool]:
+    """Choices of what adds up so many numbers of each of some lanes."""
     if capabilities.subgroups:
-        return {"lanes": "kernels/gpu/lib/lane_sums_subgroup", "lanes_QUARTER": -(-sums // 4)}
+        return {
+            "lanes": "kernels/gpu/lib/lane_sums_subgroup",
+            "lanes_QUARTER": -(-sums // 4),
+            "lanes_EIGHTHS": sums % 8 == 0 and lanes >= 8 and has_eight_lanes(capabilities),
+        }
     return {"lanes": "kernels/gpu/lib/lane_sums_workgroup"}

@@ -1,10 +1,11 @@
 // Sums of each LANES lanes of a work group, SUMS numbers a lane. Lanes of a subgroup exchange halves of
-// their numbers in two steps, after which four lanes in a row have a quarter each, and add up theirs with
-// the other lanes; who reads a sum adds up those of the subgroups. The importing file declares `WG` and
+// their numbers in two steps, after which four lanes in a row have a quarter each, or in three, and add up
+// theirs with the other lanes; who reads a sum adds up those of the subgroups. The importing file declares `WG` and
 // `LANES`, powers of two, and `SUMS`, and brings `compute`. Subgroups are taken to be lanes in a row, all
 // of them filled; of those larger than LANES each LANES lanes count as one.
 
-const buf_QUARTER: u32 = 1u;  // of SUMS, rounded up
+const buf_QUARTER: u32 = 1u;    // of SUMS, rounded up
+const buf_EIGHTHS: bool = false; // SUMS is a multiple of eight, and so are subgroups
 
 var<workgroup> buf_slots: array<f32, WG * buf_QUARTER>;
 var<private> buf_size: u32;
@@ -42,10 +43,19 @@ fn buf_all(own: f32) -> f32 {
     var sum = own;
     // @unroll
     for (var i = 2u; i < 7u; i++) {
-        let bit_i = 1u << i;
-        sum += select(0.0, subgroupShuffleXor(sum, bit_i), buf_size > bit_i);
+        if i > 2u || !buf_EIGHTHS {
+            let bit_i = 1u << i;
+            sum += select(0.0, subgroupShuffleXor(sum, bit_i), buf_size > bit_i);
+        }
     }
     return sum;
+}
+
+// Of four numbers a lane has the one that its two lowest bits say, of four lanes.
+fn buf_of_four(numbers: vec4<f32>, lane: u32) -> f32 {
+    let first = buf_halve(numbers.x, numbers.y, lane, 1u);
+    let second = buf_halve(numbers.z, numbers.w, lane, 1u);
+    return buf_halve(first, second, lane, 2u);
 }
 
 fn buf_add_up(own: ptr<function, array<f32, SUMS>>, lane: u32) {
@@ -55,13 +65,24 @@ fn buf_add_up(own: ptr<function, array<f32, SUMS>>, lane: u32) {
         padded[i] = (*own)[i];
     }
     let place = lane % buf_size;
+    var quarters: array<f32, buf_QUARTER>;
     // @unroll
     for (var i = 0u; i < buf_QUARTER; i++) {
-        let first_i = buf_halve(padded[4u * i], padded[4u * i + 1u], lane, 1u);
-        let second_i = buf_halve(padded[4u * i + 2u], padded[4u * i + 3u], lane, 1u);
-        let sum_i = buf_all(buf_halve(first_i, second_i, lane, 2u));
-        if place < 4u {
-            buf_slots[(lane / buf_size * buf_QUARTER + i) * 4u + place] = sum_i;
+        let four_i = vec4<f32>(padded[4u * i], padded[4u * i + 1u], padded[4u * i + 2u], padded[4u * i + 3u]);
+        quarters[i] = buf_of_four(four_i, lane);
+    }
+    let width = select(4u, 8u, buf_EIGHTHS);
+    // @unroll
+    for (var i = 0u; i < buf_QUARTER; i++) {
+        var own_i = quarters[i];
+        if buf_EIGHTHS {
+            own_i = buf_halve(quarters[i / 2u * 2u], quarters[min(i / 2u * 2u + 1u, buf_QUARTER - 1u)], lane, 4u);
+        }
+        if !buf_EIGHTHS || i % 2u == 0u {
+            let sum_i = buf_all(own_i);
+            if place < width {
+                buf_slots[(lane / buf_size * buf_QUARTER + i) * 4u + place] = sum_i;
+            }
         }
     }
     workgroupBarrier();
