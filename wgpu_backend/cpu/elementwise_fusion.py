@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.elementwise.fusion`."""
+"""NumPy twins of `wgpu_backend.ops.elementwise.fusion` and `ops.reduce.norm_chain`."""
 
 from __future__ import annotations
 
@@ -23,3 +23,22 @@ def chain(
     if shape is None:
         return values[-1]
     return np.broadcast_to(values[-1], across or shape).reshape(shape)
+
+
+@twin
+def norm_chain(
+    x: Array,
+    steps: tuple[Step, ...],
+    *operands: Array,
+    norm: str,
+    eps: float,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    shape: tuple[int, ...] | None = None,
+    across: tuple[int, ...] | None = None,
+) -> Array:
+    """The norm's twin, and those of the ops behind it."""
+    vectors = [v for v in (weight, bias) if v is not None]
+    rows = twin_of(norm)(x, *vectors, eps=eps)
+    shape = x.shape if shape is None else shape
+    return chain(steps, rows.reshape(across or shape), *operands, shape=shape, across=across)

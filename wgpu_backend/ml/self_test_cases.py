@@ -88,6 +88,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "heads_put", LARGEST_ERROR, _normed_heads
     yield "rope_join", LARGEST_ERROR, _joined_parts
     yield "rms_norm_add", LARGEST_ERROR, _residual_behind_a_norm
+    yield "norm_chain", LARGEST_ERROR, _gate_of_a_norm
     yield (
         "group_norm_silu",
         LARGEST_ERROR,
@@ -196,6 +197,12 @@ def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:
 def _residual_behind_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
     x, residual, weight = (normal(context, rng, *shape) for shape in ((5, 260), (5, 260), (260,)))
     return residual.add(x.rms_norm(weight, eps=1e-5))
+
+
+def _gate_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+    """Heads behind norms, whose values have gates."""
+    x, gate, weight = (normal(context, rng, *shape) for shape in ((5, 3, 64), (5, 192), (64,)))
+    return gate.sigmoid().mul(x.rms_norm(weight, eps=1e-5).reshape(5, 192))
 
 
 def _joined_parts(context: Context, rng: np.random.Generator) -> Tensor:

@@ -47,7 +47,7 @@ KERNELS = [
     *rows(("top_k_of_parts", "top_k_of_ids"), is_hardware, sampling.top_k),
     Kernel("top_k_sample_into", is_hardware, sampling.sample),
     *rows(
-        ("rms_norm", "rms_norm_add", "layer_norm", "softmax", "l2_norm"),
+        ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_norm"),
         has_subgroups,
         norms.by_subgroups,
     ),

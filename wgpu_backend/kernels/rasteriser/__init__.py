@@ -45,7 +45,7 @@ KERNELS = [
     Kernel("convolve", is_rasteriser, groups_of_eight.convolve),
     *rows(("top_k_of_parts", "top_k_of_ids"), is_rasteriser, groups_of_eight.top_k),
     *rows(
-        ("rms_norm", "rms_norm_add", "layer_norm", "softmax", "l2_norm"),
+        ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_norm"),
         reduces_by_subgroup,
         groups_of_eight.norm,
     ),

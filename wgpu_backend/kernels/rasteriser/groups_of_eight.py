@@ -11,7 +11,7 @@ from wgpu_backend.kernels.rasteriser.folder import LIB
 from wgpu_backend.ops.conv.convolution import in_groups_of
 from wgpu_backend.ops.reduce.norm import reducing_rows
 
-NORMS = ("rms_norm", "rms_norm_add", "layer_norm", "softmax", "l2_norm")
+NORMS = ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_norm")
 
 
 def convolve(launch: Launch, _: Capabilities) -> Launch | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from string import Template
@@ -22,7 +23,7 @@ from typing import NamedTuple, cast
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
-from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.node import Launch, Node, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, reshape
 from wgpu_backend.ops.check import pad_to_4d, vec4s
 from wgpu_backend.ops.elementwise.arithmetic import wraps
@@ -38,7 +39,8 @@ _APPLY = re.compile(
 )
 _FUNCTIONS = re.compile(r"^fn \w+", re.MULTILINE)
 _IMPORTS = re.compile(r"^// @import \S+(?: as \w+)?$", re.MULTILINE)
-SAME, STRIDED = 0, -1  # how an operand is read; a number above is after how many values it repeats
+# How an operand is read, or made by the kernel; a number above is after how many values it repeats.
+SAME, STRIDED, MADE = 0, -1, -2
 _NUMBER = re.compile(r"(\w+): f32\b")
 # What the kernel has itself; the rest of what an op's file imports are functions it calls.
 STORE, GRID = "// @import formats/store/f32 as y", "// @import lib/index/grid"
@@ -122,25 +124,20 @@ def chain(
     out = Spec.dense(largest.spec.shape if shape is None else shape, F32)
     across = out.shape if across is None else across
     names = [f"x{i}" for i in range(len(operands))]
-    ways = tuple(_way(x.spec, across) for x in operands)
+    ways = tuple(way_of(x.spec, across) for x in operands)
     return Launch(
         out,
         dict(zip(names, operands, strict=True)),
         threads=vec4s(out.size),
         params={"size": out.size, "shape": pad_to_4d(across, 1)}
-        | {
-            f"{name}_strides": pad_to_4d(broadcast_strides(x.spec, across), 0)
-            for name, x, way in zip(names, operands, ways, strict=True)
-            if way == STRIDED
-        }
-        | {_field(n, name): value for n, s in enumerate(steps) for name, value in s.numbers},
-        shader=_wgsl(tuple(_unnumbered(step) for step in steps), ways),
+        | params_of(steps, dict(zip(names, operands, strict=True)), across),
+        shader=_wgsl(tuple(unnumbered(step) for step in steps), ways),
         in_place=tuple(n for n, way in zip(names, ways, strict=True) if way == SAME),
         work=out.nbytes + sum(x.spec.nbytes for x in operands),
     )
 
 
-def _way(spec: Spec, shape: Shape) -> int:
+def way_of(spec: Spec, shape: Shape) -> int:
     """How an operand is read in a chain of some shape."""
     if spec.is_dense and spec.shape == shape:
         return SAME
@@ -152,7 +149,7 @@ def _field(step: int, name: str) -> str:
     return f"step{step}_{name}"
 
 
-def _unnumbered(step: Step) -> Step:
+def unnumbered(step: Step) -> Step:
     """A step whose numbers do not matter, as they are no part of the shader."""
     return replace(step, numbers=tuple((name, 0.0) for name, _ in step.numbers))
 
@@ -160,12 +157,51 @@ def _unnumbered(step: Step) -> Step:
 @lru_cache(maxsize=256)
 def _wgsl(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Inline:
     """Kernel of a chain, whose operands are read in these ways."""
+    parts = parts_of(steps, ways)
+    text = _KERNEL.substitute(
+        imports="\n".join((*parts.loads, STORE, GRID, *parts.imports)),
+        fields=", ".join(parts.fields),
+        bodies=parts.bodies,
+        values="\n            ".join(parts.values),
+        last=parts.last,
+    )
+    return Inline("chain of " + ", ".join(step.op for step in steps), text)
+
+
+class Parts(NamedTuple):
+    """What a kernel has of a chain.
+
+    Parameters
+    ----------
+    loads, imports : list of str
+        Imports that read operands, and those of functions.
+    fields : list of str
+        Of `Params`.
+    bodies : str
+        Functions.
+    values : list of str
+        Statements that make all values from `i` on; those that the kernel makes come before them.
+    last : str
+        Name of the result.
+    """
+
+    loads: list[str]
+    imports: list[str]
+    fields: list[str]
+    bodies: str
+    values: list[str]
+    last: str
+
+
+def parts_of(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Parts:
+    """Text of a chain whose operands are read in these ways."""
     functions = {step.op: _known(step.op) for step in steps}
     imports = {line for found in functions.values() for line in found.imports}
-    loads = [f"// @import formats/load/f32 as x{i}" for i in range(len(ways))]
-    fields = [f"x{i}_offset: u32" for i in range(len(ways))]
-    fields += [f"x{i}_strides: vec4<u32>" for i, way in enumerate(ways) if way == STRIDED]
-    values = [f"let v{i} = {_load(i, way)};" for i, way in enumerate(ways)]
+    read = [(i, way) for i, way in enumerate(ways) if way != MADE]
+    loads = [f"// @import formats/load/f32 as x{i}" for i, _ in read]
+    fields = [f"x{i}_offset: u32" for i, _ in read]
+    fields += [f"x{i}_strides: vec4<u32>" for i, way in read if way == STRIDED]
+    values = [f"let v{i} = {_load(i, way)};" for i, way in read]
     for number, step in enumerate(steps):
         told = [_field(number, name) for name, _ in step.numbers]
         fields += [f"{name}: f32" for name in told]
@@ -174,14 +210,22 @@ def _wgsl(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Inline:
     bodies = [
         found.text.replace("fn apply(", f"fn apply_{name}(") for name, found in functions.items()
     ]
-    text = _KERNEL.substitute(
-        imports="\n".join((*loads, STORE, GRID, *sorted(imports | {STRIDES}))),
-        fields=", ".join(fields),
-        bodies="\n".join(bodies),
-        values="\n            ".join(values),
-        last=f"v{len(ways) + len(steps) - 1}",
-    )
-    return Inline("chain of " + ", ".join(step.op for step in steps), text)
+    last = f"v{len(ways) + len(steps) - 1}"
+    return Parts(loads, sorted(imports | {STRIDES}), fields, "\n".join(bodies), values, last)
+
+
+def params_of(
+    steps: tuple[Step, ...], operands: Mapping[str, Node], across: Shape
+) -> dict[str, ParamValue]:
+    """Parameters of a chain: strides of operands that broadcast, and numbers of steps."""
+    params: dict[str, ParamValue] = {
+        f"{name}_strides": pad_to_4d(broadcast_strides(x.spec, across), 0)
+        for name, x in operands.items()
+        if way_of(x.spec, across) == STRIDED
+    }
+    for number, step in enumerate(steps):
+        params |= {_field(number, name): value for name, value in step.numbers}
+    return params
 
 
 def _load(operand: int, way: int) -> str:
@@ -244,32 +288,32 @@ def _function(source: Source) -> Function | None:
 @chain.fuses("*")
 def joined(node: OpNode, graph: Graph) -> Node | None:
     """An op value by value, and those of its operands that are made so for such ops alone."""
-    if not _can_join(node):
+    if not can_join(node):
         return None
-    across, whole = _across(node), _as_chain(node)
+    across, whole = across_of(node), as_chain(node)
     for x in whole[0]:
         maker = _maker(x, graph)
-        first = maker and _seen(_as_chain(maker), _across(maker), x.spec.shape, graph)
+        first = maker and _seen(as_chain(maker), across_of(maker), x.spec.shape, graph)
         whole = (first and _behind(first, x, *whole)) or whole
-    if len(whole[1]) == len(_as_chain(node)[1]):
+    if len(whole[1]) == len(as_chain(node)[1]):
         return _across_an_operand(node, graph)
     return graph.call(chain, whole[1], *whole[0], shape=node.spec.shape, across=across)
 
 
 def _across_an_operand(node: OpNode, graph: Graph) -> Node | None:
     """A chain in the shape in which one of its operands is made, which broadcasts there."""
-    whole, across = _as_chain(node), _across(node)
+    whole, across = as_chain(node), across_of(node)
     for number, x in enumerate(whole[0]):
         maker = _maker(x, graph) if x.spec.shape == across else None
-        own = maker and _seen(whole, across, _across(maker), graph)
-        longer = maker and own and _behind(_as_chain(maker), own[0][number], *own)
+        own = maker and _seen(whole, across, across_of(maker), graph)
+        longer = maker and own and _behind(as_chain(maker), own[0][number], *own)
         if maker and longer:
-            shapes = {"shape": node.spec.shape, "across": _across(maker)}
+            shapes = {"shape": node.spec.shape, "across": across_of(maker)}
             return graph.call(chain, longer[1], *longer[0], **shapes)
     return None
 
 
-def _can_join(node: OpNode) -> bool:
+def can_join(node: OpNode) -> bool:
     """Whether a node's op can be a step of a chain."""
     launch, shape = node.launch, node.spec.shape
     if launch.into is not None or launch.out.dtype != F32 or len(shape) > AXES:
@@ -277,7 +321,7 @@ def _can_join(node: OpNode) -> bool:
     return node.call.op is chain or _function(node.call.op.shader) is not None
 
 
-def _as_chain(node: OpNode) -> Chain:
+def as_chain(node: OpNode) -> Chain:
     """Operands and steps of the chain that a node is by itself."""
     operands = list(node.operands.values())
     if node.call.op is chain:
@@ -287,7 +331,7 @@ def _as_chain(node: OpNode) -> Chain:
     return operands, (Step(node.op, tuple(range(len(operands))), tuple(told)),)
 
 
-def _across(node: OpNode) -> Shape:
+def across_of(node: OpNode) -> Shape:
     """Shape in which a node's operands broadcast."""
     return node.options.get("across") or node.spec.shape
 
@@ -296,7 +340,7 @@ def _maker(x: Node, graph: Graph) -> OpNode | None:
     """What makes an operand, if it can be a part of a chain and nothing but chains read it."""
     maker = graph.producer(x)
     reads = partial(_reads_whole, x, graph)
-    if maker is None or not _can_join(maker) or not graph.serves_only(x, reads):
+    if maker is None or not can_join(maker) or not graph.serves_only(x, reads):
         return None
     return maker
 
@@ -310,7 +354,7 @@ def _seen(made: Chain, shape: Shape, wanted: Shape, graph: Graph) -> Chain | Non
 
 def _reads_whole(x: Node, graph: Graph, reader: OpNode) -> bool:
     own = [y for y in reader.operands.values() if y.storage is x.storage]
-    return _can_join(reader) and all(graph.producer(y) is not None for y in own)
+    return can_join(reader) and all(graph.producer(y) is not None for y in own)
 
 
 def _in_shape(x: Node, shape: Shape, wanted: Shape, graph: Graph) -> Node | None:

@@ -1,0 +1,271 @@
+"""A norm of rows and what follows value by value, compiled into one kernel.
+
+What stands behind a norm is often small: a gate, a factor, a residual. The threads that normalise a
+row have its values in registers, so that all of it costs them no other dispatch; see
+`wgpu_backend.ops.elementwise.fusion` for what can follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from string import Template
+from typing import Any
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.ops.check import grid_for, pad_to_4d, require, row_count
+from wgpu_backend.ops.elementwise.fusion import (
+    AXES,
+    MADE,
+    MAX_STEPS,
+    SAME,
+    Step,
+    across_of,
+    as_chain,
+    can_join,
+    params_of,
+    parts_of,
+    unnumbered,
+    way_of,
+)
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import in_vec4s
+from wgpu_backend.wgsl_source import Inline
+
+NAME = "norm_chain"
+NORMS = ("rms_norm", "layer_norm")
+MOST_OPERANDS = 4  # of the 8 storage bindings: rows, weight, bias and the result are others
+_MEAN = """\
+    for (var i = lane; i < vec4s; i += width) {
+        mean += dot(x_load4(start + i), vec4<f32>(1.0));
+    }
+    mean = row_reduce_sum(mean, lane) / f32(params.cols);
+"""
+_KERNEL = Template("""\
+$imports
+// @import formats/vec4/f32 as x
+// @import lib/reduce/each_row
+// @import lib/index/row_start
+struct Params {
+    rows: u32, cols: u32, eps: f32, x_offset: u32, x_shape: vec4<u32>, x_strides: vec4<u32>,
+    shape: vec4<u32>, $fields
+}
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+fn inside(i: u32, strides: vec4<u32>) -> vec4<u32> {
+    return strided4(i, params.shape, strides);
+}
+$bodies
+fn compute_row(row: u32, lane: u32, width: u32) {
+    let vec4s = params.cols / 4u;
+    let start = (params.x_offset + row_start(row)) / 4u;
+    var mean = 0.0;
+$mean
+    var sum = 0.0;
+    for (var i = lane; i < vec4s; i += width) {
+        let values = x_load4(start + i) - mean;
+        sum += dot(values, values);
+    }
+    let inverse = 1.0 / sqrt(row_reduce_sum(sum, lane) / f32(params.cols) + params.eps);
+    for (var at = lane; at < vec4s; at += width) {
+        let i = row * params.cols + 4u * at;
+        var v0 = (x_load4(start + at) - mean) * inverse;
+        $scaled
+        $values
+        y[i / 4u] = $last;
+    }
+}
+""")
+
+
+@op(source="// each chain brings its own", trusted=True)
+def norm_chain(
+    x: Node,
+    steps: tuple[Step, ...],
+    *operands: Node,
+    norm: str,
+    eps: float,
+    weight: Node | None = None,
+    bias: Node | None = None,
+    shape: Shape | None = None,
+    across: Shape | None = None,
+) -> Launch:
+    """Normalise rows, and apply ops value by value to them and to other operands.
+
+    Parameters
+    ----------
+    x : (..., cols), f32, f16 or bf16
+        As for `rms_norm`; rows are whole vectors of four, at a multiple of four.
+    steps : tuple of Step
+        Of values 0, which the norm gives, then operands, then results of the steps before.
+    operands : (...), f32, f16 or bf16
+        Of shapes that broadcast to `across`; at most four.
+    norm : str
+        ``rms_norm`` or ``layer_norm``.
+    eps : float
+    weight, bias : (cols,) or None
+        Of the norm.
+    shape : tuple of int or None
+        Of the result; None for that of `x`.
+    across : tuple of int or None
+        Shape in which operands broadcast, with as many values as the result, which it is if None.
+
+    Returns
+    -------
+    Tensor of that shape, f32.
+
+    Raises
+    ------
+    ShapeError
+        Rows are no whole vectors, or there are more operands.
+    """
+    vectors = [v for v in (weight, bias) if v is not None]
+    require(
+        fits(x, *vectors) and len(operands) <= MOST_OPERANDS,
+        ShapeError,
+        f"{NAME}: rows are {x.spec.shape} with strides {x.spec.strides} and {len(operands)} "
+        f"operands, needs whole vectors of four and {MOST_OPERANDS} operands at most",
+    )
+    out = Spec.dense(x.spec.shape if shape is None else shape, F32)
+    across = out.shape if across is None else across
+    named = {f"x{i}": operand for i, operand in enumerate(operands, 1)}
+    ways = tuple(way_of(operand.spec, across) for operand in operands)
+    (*_, cols), rows = x.spec.shape, row_count(x.spec)
+    given = {n: v for n, v in (("weight", weight), ("bias", bias)) if v is not None}
+    plain = tuple(unnumbered(step) for step in steps)
+    return Launch(
+        out,
+        {"x": x, **given, **named},
+        groups=grid_for(rows),
+        shader=_wgsl(plain, (MADE, *ways), tuple(given), norm == "layer_norm"),
+        params={
+            "rows": rows,
+            "cols": cols,
+            "eps": eps,
+            "x_shape": pad_to_4d(x.spec.shape, 1),
+            "x_strides": pad_to_4d(x.spec.strides, 0),
+            "shape": pad_to_4d(across, 1),
+            **params_of(steps, named, across),
+        },
+        work=2 * x.spec.nbytes + out.nbytes + sum(o.spec.nbytes for o in operands),
+    )
+
+
+def fits(x: Node, *vectors: Node) -> bool:
+    """Whether rows, and vectors as long as they are, consist of whole vectors of four."""
+    spec = x.spec
+    if not 0 < len(spec.shape) <= AXES or spec.strides[-1] != 1:
+        return False
+    aligned = not any(stride % 4 for stride in spec.strides[:-1])
+    return aligned and in_vec4s(spec.shape[-1], x, *vectors)
+
+
+@lru_cache(maxsize=256)
+def _wgsl(
+    steps: tuple[Step, ...], ways: tuple[int, ...], given: tuple[str, ...], centred: bool
+) -> Inline:
+    """Kernel of a norm and a chain, whose operands are read in these ways."""
+    parts = parts_of(steps, ways)
+    scaled = {"weight": "v0 *= ", "bias": "v0 += "}
+    text = _KERNEL.substitute(
+        imports="\n".join(
+            (
+                *parts.loads,
+                *(f"// @import formats/load/f32 as {name}" for name in given),
+                *parts.imports,
+            )
+        ),
+        fields=", ".join([*parts.fields, *(f"{name}_offset: u32" for name in given)]),
+        bodies=parts.bodies,
+        mean=_MEAN if centred else "",
+        scaled="\n        ".join(
+            f"{scaled[name]}{name}_load4(params.{name}_offset + 4u * at);" for name in given
+        ),
+        values="\n        ".join(parts.values),
+        last=parts.last,
+    )
+    return Inline("norm and chain of " + ", ".join(step.op for step in steps), text)
+
+
+@norm_chain.fuses("*")
+def values_behind_a_norm(node: OpNode, graph: Graph) -> Node | None:
+    """An op value by value, or a chain of them, and a norm that nothing else reads."""
+    if not can_join(node):
+        return None
+    operands, steps = as_chain(node)
+    across = across_of(node)
+    for number, normed in enumerate(operands):
+        norm = graph.producer(normed, *NORMS, "rms_norm_add", NAME)
+        alone = norm and graph.read_by(normed.storage, node) and _once(normed, operands)
+        if norm is None or not alone or way_of(normed.spec, across) != SAME:
+            continue
+        others = [x for i, x in enumerate(operands) if i != number]
+        given = _given(norm, across)
+        if given is None or len(given[1]) + len(others) > MOST_OPERANDS:
+            continue
+        first, before, how = given
+        if len(first) + len(steps) > MAX_STEPS:
+            continue
+        counts = len(before), len(others), len(first)
+        joined = (*_beside(first, *counts), *_behind(steps, number, *counts))
+        shapes: dict[str, Any] = {"shape": node.spec.shape, "across": across}
+        x = norm.operands["x"]
+        return graph.call(norm_chain, x, joined, *before, *others, **how, **shapes)
+    return None
+
+
+def _once(x: Node, operands: Sequence[Node]) -> bool:
+    """Whether no other operand sees what one sees."""
+    return sum(other.storage is x.storage for other in operands) == 1
+
+
+def _given(
+    norm: OpNode, across: Shape
+) -> tuple[tuple[Step, ...], list[Node], dict[str, Any]] | None:
+    """Steps behind a norm, their operands, and what the norm was told; None if it does not fit."""
+    weights = {"weight": "WEIGHTED", "bias": "BIASED"}
+    if norm.op == NAME:
+        how = {n: norm.call.kwargs.get(n) for n in ("norm", "eps", *weights)}
+        before = [x for n, x in norm.operands.items() if n not in ("x", *weights)]
+        alike = across_of(norm) == across
+        return (norm.call.args[1], before, how) if alike else None
+    choices = norm.launch.choices
+    own = {n: norm.operands[n] for n, chosen in weights.items() if choices.get(chosen)}
+    if not fits(norm.operands["x"], *own.values()):
+        return None
+    name = "layer_norm" if norm.op == "layer_norm" else "rms_norm"
+    how = {"norm": name, "eps": norm.options["eps"], **own}
+    if norm.op != "rms_norm_add":
+        return (), [], how
+    addend = norm.operands["addend"]
+    view = Node(replace(Spec.dense(across, F32), offset=addend.spec.offset), addend.storage)
+    return (Step("add", (0, 1)),), [view], how
+
+
+def _beside(steps: tuple[Step, ...], before: int, others: int, _: int) -> tuple[Step, ...]:
+    """Steps of so many operands where others come behind these."""
+    return _moved(steps, lambda value: value + others * (value > before))
+
+
+def _behind(
+    steps: tuple[Step, ...], normed: int, before: int, others: int, first: int
+) -> tuple[Step, ...]:
+    """Steps of one normed operand and others, behind the first ones and their operands."""
+
+    def place(value: int) -> int:
+        if value == normed:
+            return before + others + first if first else 0
+        if value > others:  # of a step
+            return value + before + first
+        return 1 + before + value - (value > normed)
+
+    return _moved(steps, place)
+
+
+def _moved(steps: tuple[Step, ...], place: Callable[[int], int]) -> tuple[Step, ...]:
+    """Steps whose values have other places."""
+    return tuple(replace(s, arguments=tuple(map(place, s.arguments))) for s in steps)
