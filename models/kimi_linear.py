@@ -16,8 +16,6 @@ from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import architecture
 
-_PARTS = ("q", "k", "v")
-
 
 class DeltaAttention(nn.Module):
     """Kimi delta attention (§3.1): the gated delta rule, every channel with a decay of its own."""
@@ -49,8 +47,9 @@ class DeltaAttention(nn.Module):
     @property
     def cached(self) -> StateShape:
         """Last values of the convolutions, and what each head remembers."""
-        convs = dict.fromkeys(_PARTS, (self.taps - 1, self.inner))
-        return StateShape(**convs, memory=(self.heads, self.head, self.head))
+        return StateShape(
+            conv=(self.taps - 1, 3 * self.inner), memory=(self.heads, self.head, self.head)
+        )
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Write and read memories: (tokens, width) to (tokens, inner), for `project`."""
@@ -74,14 +73,13 @@ class DeltaAttention(nn.Module):
         gate = self.gate_up(gate).sigmoid()
         return y.rms_norm(self.norm, eps=self.eps).reshape(tokens, self.inner).mul(gate)
 
-    def _convolved(self, projected: Sequence[Tensor], batch: Batch) -> Sequence[Tensor]:
-        """Queries, keys and values behind their convolutions."""
+    def _convolved(self, projected: Sequence[Tensor], batch: Batch) -> list[Tensor]:
+        """Queries, keys and values behind their convolutions, which are one of all channels."""
+        state = batch.state(self.layer, "conv")
         weights = (self.query_conv, self.key_conv, self.value_conv)
-        states = [batch.state(self.layer, part) for part in _PARTS]
-        return [
-            y.short_conv(w.reshape(self.inner, self.taps), state.rows, state.runs, silu=True)
-            for y, w, state in zip(projected, weights, states, strict=True)
-        ]
+        x = nn.beside(projected)
+        kernels = nn.below(x, [w.reshape(self.inner, self.taps) for w in weights])
+        return x.short_conv(kernels, state.rows, state.runs, silu=True).chunk(-1, self.inner)
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map what `forward` gives to (tokens, width), and add `residual`."""

@@ -24,6 +24,8 @@ from wgpu_backend.nn.layers import (
     Norm,
     PlainLayerNorm,
     RMSNorm,
+    below,
+    beside,
     fused_linear,
 )
 from wgpu_backend.nn.lone_layer import FeedForwardLayer, MixerLayer
@@ -70,6 +72,8 @@ __all__ = [
     "Temperature",
     "activated",
     "attend",
+    "below",
+    "beside",
     "fused_linear",
     "gated",
     "populate",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar, Self
+
+import numpy as np
 
 from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
@@ -123,6 +126,32 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
         return first
     rows = sum(p.shape[0] for p in parts)
     return first.beside(Spec((rows, *spec.shape[1:]), spec.dtype, spec.strides, spec.offset))
+
+
+def beside(parts: Sequence[Tensor]) -> Tensor:
+    """Columns (tokens, …) beside each other: a view where they are parts of one tensor."""
+    first, stop = parts[0], parts[0].spec.offset
+    apart = False
+    for part in parts:
+        spec = part.spec
+        own = part.storage is first.storage and spec.strides == first.spec.strides
+        apart = apart or not own or spec.offset != stop
+        stop += spec.shape[1]
+    if not apart:
+        return first.as_strided((first.shape[0], stop - first.spec.offset), first.spec.strides)
+    for part in parts[1:]:
+        first = first.concat(part, axis=1)
+    return first
+
+
+def below(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """Rows of weights below each other, for use beside `x`: a view where they lie so."""
+    if all(_follows(a, b) for a, b in pairwise(weights)):
+        return _joined(weights)
+    rows = x.context.from_numpy(np.empty((0, *weights[0].shape[1:]), np.float32))
+    for weight in weights:
+        rows = rows.concat(weight, axis=0)
+    return rows
 
 
 class ExpertLinear(Linear):
