@@ -5,6 +5,7 @@
     python -m benchmarks.gpu_costs                                  all that the baseline has
     python -m benchmarks.gpu_costs --op linear --formats q4_k_m     products with weights
     python -m benchmarks.gpu_costs --graph decode1 --lint           what accesses ask of memory
+    python -m benchmarks.gpu_costs --model others                   experts, states, convolutions
     python -m benchmarks.gpu_costs --family bmg                     what Intel's compiler says
     python -m benchmarks.gpu_costs --check                          fails where one became worse
 
@@ -32,6 +33,11 @@ from typing import Any
 from benchmarks.gpu_costs import compare, tools
 from benchmarks.gpu_costs.models import FORMATS, SIZES
 
+OTHERS = "others"  # see `benchmarks.gpu_costs.others`, which needs the package
+MODELS = ("8b", OTHERS)
+GRAPH_HELP = "decodeN, prefillN; of others, by their names"
+MODEL_HELP = f"{', '.join(SIZES)}; or {OTHERS}: ops of other architectures, one by one"
+
 FAMILIES = ("navi31", "vega10")
 GRAPHS = ("decode1", "decode2", "decode4", "decode8", "prefill16", "prefill64", "prefill512")
 FAMILY_HELP = f"of AMD's as Mesa names them; of Intel's {' and '.join(tools.INTEL)}"
@@ -49,11 +55,11 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     text = __doc__ or ""
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("gpu_costs", description=text, formatter_class=formatter)
-    parser.add_argument("--model", default="8b", choices=SIZES)
+    parser.add_argument("--model", type=_words, default=MODELS, help=MODEL_HELP)
     parser.add_argument("--formats", type=_words, default=FORMATS, help=",".join(FORMATS))
     parser.add_argument("--family", type=_words, default=FAMILIES, help=FAMILY_HELP)
     parser.add_argument("--op", default="", help="how its name begins; linear: all with weights")
-    parser.add_argument("--graph", type=_words, default=GRAPHS, help="decodeN, prefillN")
+    parser.add_argument("--graph", type=_words, default=GRAPHS, help=GRAPH_HELP)
     parser.add_argument("--positions", type=int, default=4096, help="that a decode step looks at")
     parser.add_argument("--kv", default="f16", help="type of the cache")
     parser.add_argument("--exact", action="store_true", help="activations stay in f32")
@@ -64,8 +70,12 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="compare with the baseline")
     parser.add_argument("--write-baseline", action="store_true")
     options = parser.parse_args(words)
+    if unknown := set(options.model) - {*SIZES, OTHERS}:
+        parser.error(f"--model: {', '.join(sorted(unknown))} is none of {MODEL_HELP}")
+    if options.model is MODELS and options.graph is not GRAPHS:
+        options.model = MODELS[:1]  # graphs of models are meant
     chosen = (options.model, options.formats, options.family, options.op, options.graph)
-    if options.write_baseline and chosen != ("8b", FORMATS, FAMILIES, "", GRAPHS):
+    if options.write_baseline and chosen != (MODELS, FORMATS, FAMILIES, "", GRAPHS):
         parser.error("--write-baseline: the baseline has all, leave the options that choose out")
     return options
 
@@ -82,9 +92,17 @@ def collected(options: argparse.Namespace, family: str) -> tuple[str, list[Row]]
     tools.Missing
         A tool is not there.
     """
+    driver, rows = "", list[Row]()
+    for model in options.model:
+        driver, found = _of_model(options, family, model)
+        rows += found
+    return driver, rows
+
+
+def _of_model(options: argparse.Namespace, family: str, model: str) -> tuple[str, list[Row]]:
     wanted = {
         "family": family,
-        "model": options.model,
+        "model": model,
         "formats": options.formats,
         "graphs": options.graph,
         "op": options.op,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_costs import assembly, internals, nir
+from benchmarks.gpu_costs import assembly, internals, nir, others
 from benchmarks.gpu_costs.lint import Lint
 from benchmarks.gpu_costs.models import SIZES, sparse_gguf
 from benchmarks.gpu_costs.nir_run import Run, Setting
@@ -181,6 +181,9 @@ def collected(wanted: Wanted, folder: Path) -> dict[str, Any]:
 
 
 def _rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
+    if wanted.model == others.OTHERS:
+        yield from _other_rows(wanted, folder, drivers)
+        return
     shapes = {name: internals.shape_of(name, wanted.positions) for name in wanted.graphs}
     for format in wanted.formats:
         with tempfile.TemporaryDirectory() as name:
@@ -193,6 +196,23 @@ def _rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
                 compiler = Compiler(backend, folder)
                 for graph, made in internals.dispatches(backend, shapes, wanted.kv):
                     yield from _graph(wanted, format, graph, made, compiler)
+
+
+def _other_rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
+    """Rows of `others`, of any format: the file is there to open the device."""
+    builds = others.builds()
+    chosen = {name: builds[name] for name in wanted.graphs if name in builds} or builds
+    with tempfile.TemporaryDirectory() as name:
+        path = sparse_gguf(Path(name) / "model.gguf", SIZES["tiny"], "f16")
+        opened = internals.opened(
+            path, exact=wanted.exact, coarse=wanted.coarse, rounded=wanted.rounded
+        )
+        with opened as backend:
+            drivers.add(_driver(backend))
+            compiler = Compiler(backend, folder)
+            for graph, build in chosen.items():
+                made = internals.graph_dispatches(backend, build)
+                yield from _graph(wanted, "", graph, made, compiler)
 
 
 def _driver(backend: Backend) -> str:
@@ -281,7 +301,8 @@ def _figures(stats: dict[str, Any]) -> dict[str, Any]:
 
 
 def _setting(wanted: Wanted, graph: str, each: internals.Dispatched, done: Compiled) -> Setting:
-    shape = internals.shape_of(graph, wanted.positions)
+    known = wanted.model != others.OTHERS
+    shape = internals.shape_of(graph, wanted.positions) if known else None
     return Setting(
         each.params,
         internals.params_binding(each.shader),

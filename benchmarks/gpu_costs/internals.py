@@ -6,7 +6,7 @@ is noted with its operands. The shader then compiles on the device that there is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,9 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.kernels import runs
 from wgpu_backend.ml.backend import Backend, BackendParams, new_backend
+from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.dry_run import DryRunExecutor, DryRunGraph
+from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import Part, intermediate
@@ -200,14 +202,24 @@ def dispatches(
         runner.close()
 
 
+def graph_dispatches(backend: Backend, build: Callable[[Context], Tensor]) -> list[Dispatched]:
+    """What a graph that a function builds dispatches, in order."""
+    listing = _Listing(_executor(backend))
+    with Context(listing) as context:
+        context.record(build(context))
+    return [each for found in listing.found for each in _dispatched(*found, None)]
+
+
 def _dispatched(
-    op: str, launch: Launch, made: Sequence[Kernel], shape: BatchShape
+    op: str, launch: Launch, made: Sequence[Kernel], shape: BatchShape | None
 ) -> Iterator[Dispatched]:
     operands = tuple(
         (name, node.spec.dtype.name, tuple(node.spec.shape))
         for name, node in launch.operands.items()
     )
-    weights = launch.operands.get("weights") if op.startswith(LINEAR) else None
+    # Of experts' matrices only some are multiplied, and which is not known.
+    product = op.startswith(LINEAR) and "ids" not in launch.operands
+    weights = launch.operands.get("weights") if product else None
     count = weights.spec.size // len(made) if weights is not None else 0
     nbytes = _nbytes(op, launch, shape) // len(made)
     for kernel in made:
@@ -217,12 +229,12 @@ def _dispatched(
         )  # fmt: skip
 
 
-def _nbytes(op: str, launch: Launch, shape: BatchShape) -> int:
+def _nbytes(op: str, launch: Launch, shape: BatchShape | None) -> int:
     total = launch.out.nbytes if launch.into is None else 0
     once = {(id(node.storage), node.spec): (name, node) for name, node in launch.operands.items()}
     for name, node in once.values():
         nbytes: int = node.spec.nbytes
-        if "attention" in op and name in ("k", "v"):
+        if shape and "attention" in op and name in ("k", "v"):
             nbytes = nbytes * shape.longest * shape.sequences // POSITIONS
         elif launch.into is not None or op == "rows":
             nbytes = min(nbytes, launch.out.nbytes)
@@ -230,12 +242,14 @@ def _nbytes(op: str, launch: Launch, shape: BatchShape) -> int:
     return total
 
 
-def contents(each: Dispatched, shape: BatchShape) -> dict[int, Any]:
+def contents(each: Dispatched, shape: BatchShape | None) -> dict[int, Any]:
     """What is assumed to lie in buffers that loops and addresses depend on, by binding.
 
     Tokens of a decode step are the last of their sequences, those of a prompt follow one another,
     and blocks of the cache lie in order.
     """
+    if shape is None:
+        return {}
     last = shape.longest - 1
     prompt = shape.outputs != shape.tokens
     assumed = {
