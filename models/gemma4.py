@@ -161,8 +161,8 @@ class Router(nn.Linear):
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (tokens, cols) to (tokens, experts)."""
-        x = x.rms_norm(self.scale, eps=self.eps).scale(factor=self.cols**-0.5)
-        return self.changed(self.weight.linear(x, residual), x)
+        x = x.rms_norm(self.scale, eps=self.eps)
+        return self.changed(self.weight.linear(x, residual), x).scale(factor=self.cols**-0.5)
 
 
 class WeighedDown(nn.ExpertLinear):
@@ -177,7 +177,13 @@ class WeighedDown(nn.ExpertLinear):
         y = self.weight.mulmat_id(x, ids)
         for change in self.changes:
             y = change.by(y, ids, x)
-        return self.scaled(y, ids)
+        return y
+
+    def weighed(self, weights: Tensor, ids: Tensor) -> Tensor:
+        """Weights (tokens, used) of experts, times their factors."""
+        if self.scale is None:
+            return weights
+        return weights.mul(self.scale.reshape(-1, 1).rows(ids.reshape(-1)).reshape(*ids.shape))
 
 
 class MLPAndExperts(nn.Module):
@@ -202,6 +208,7 @@ class MLPAndExperts(nn.Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """(rows, width) to (rows, width), with the residual added."""
         ids, weights = self.experts.routing.choose(self.experts.router(x))
+        weights = cast("WeighedDown", self.experts.down).weighed(weights, ids)
         chosen = self.experts.chosen(self.experts_norm(x), ids, weights)
         y = self.mlp_post_norm(self.mlp.forward(self.mlp_norm(x)))
         y = y.add(self.experts_post_norm(chosen))

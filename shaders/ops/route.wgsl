@@ -8,6 +8,7 @@ const EXPERTS: u32 = 512u;
 
 var<workgroup> keys: array<u32, EXPERTS>;
 var<workgroup> scores: array<f32, PLACES>;
+var<workgroup> chosen: array<i32, PLACES>;
 var<workgroup> groups_keys: array<u32, MOST_GROUPS>;
 
 fn group_row(token: u32, lane: u32) {
@@ -23,6 +24,7 @@ fn group_row(token: u32, lane: u32) {
         let place = place_of(e);
         if place < params.k {
             scores[place] = score(row, e);
+            chosen[place] = i32(e);
             ids[token * params.k + place] = i32(e);
         }
     }
@@ -33,7 +35,7 @@ fn group_row(token: u32, lane: u32) {
         total += raised(scores[i], first);
     }
     for (var i = lane; i < params.k; i += WG) {
-        y[token * params.k + i] = weight(raised(scores[i], first), first, total);
+        y[token * params.k + i] = weight(chosen[i], raised(scores[i], first), first, total);
     }
 }
 

@@ -11,7 +11,7 @@ from wgpu_backend.ops.moe.route import route
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
-RECIPES = ["qwen3moe", "unnormalised", "gpt-oss", "deepseek", "scaled", "chosen alone"]
+RECIPES = ["qwen3moe", "unnormalised", "gpt-oss", "deepseek", "scaled", "gemma4", "chosen alone"]
 
 
 def routed(recipe, logits, k, bias):
@@ -20,6 +20,8 @@ def routed(recipe, logits, k, bias):
     scores = logits
     if recipe in ("qwen3moe", "unnormalised", "scaled"):
         scores = logits.softmax()
+    if recipe == "gemma4":
+        scores = logits.scale(factor=0.25).softmax()
     if recipe == "deepseek":
         scores = logits.sigmoid()
     ids = (scores + bias if recipe == "deepseek" else scores).top_k(k)
@@ -34,6 +36,8 @@ def routed(recipe, logits, k, bias):
     weights = weights / weights.sum_rows()
     if recipe == "scaled":
         return ids, weights.scale(factor=2.5)
+    if recipe == "gemma4":
+        return ids, weights.mul(bias.reshape(-1, 1).rows(ids.reshape(-1)).reshape(tokens, k))
     weights = weights.reshape(tokens, k, 1)
     return ids, weights if recipe == "qwen3moe" else weights.scale(factor=2.5)
 

@@ -15,15 +15,17 @@ def route(
     x: Array,
     ids: Array,
     bias: Array | None = None,
+    scales: Array | None = None,
     *,
     scores: str = "",
     weights: str = "",
+    inner: float = 1.0,
     factor: float = 1.0,
     groups: int = 1,
     groups_used: int = 1,
 ) -> Array:
     """Scores, the columns of the largest of each row, and what weights they get."""
-    logits = x.reshape(-1, x.shape[-1])
+    logits = x.reshape(-1, x.shape[-1]) * np.float32(inner)
     given = {"softmax": softmax, "sigmoid": sigmoid}.get(scores, np.asarray)(logits)
     ranked = given if bias is None else given + bias
     ranked = of_best_groups(ranked, groups=groups, used=groups_used)
@@ -34,6 +36,8 @@ def route(
         found = found / np.sum(found, axis=1, keepdims=True)
     if weights == "softmax":
         found = softmax(found)
+    if scales is not None:
+        found = found * scales.reshape(-1)[best]
     return (found * np.float32(factor)).reshape(ids.shape)
 
 

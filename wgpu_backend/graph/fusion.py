@@ -184,7 +184,7 @@ class Graph:
             Writes `result`: its own, or besides its own.
         result : Node
         readers : OpNode
-            Replaced nodes that read the maker's own result, if that is another.
+            Replaced nodes that read the maker's own result, if that is another, or `result`.
 
         Returns
         -------
@@ -194,7 +194,8 @@ class Graph:
         own, other = maker.node.storage, result.storage
         reads = [o.storage for m in readers for o in operands_of(m.node)].count(own)
         kept = own is not other and (own in self._wanted or len(self._readers[own]) != reads)
-        if kept or any(n is not maker.node and other in read_by(n) for n in self.nodes):
+        gone = [m.node for m in (maker, *readers)]
+        if kept or any(other in read_by(n) and not among(n, gone) for n in self.nodes):
             return False
         self._absorbed.append(maker.node)
         return True

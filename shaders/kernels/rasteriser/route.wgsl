@@ -38,7 +38,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var i = 0u; i < params.k; i++) {
         let chosen = experts[i];
         ids[token * params.k + i] = i32(chosen);
-        y[token * params.k + i] = weight(raised(score(row, chosen), first), first, total);
+        y[token * params.k + i] = weight(i32(chosen), raised(score(row, chosen), first), first, total);
     }
 }
 

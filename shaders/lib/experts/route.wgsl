@@ -1,11 +1,13 @@
 // Scores of experts, and weights of the chosen ones: what the kernels of a router share.
 // @import formats/load/f32 as x
 // @import formats/load/f32 as bias
+// @import lib/linear/no_bias as scales
 // @import lib/experts/groups
 
 const SCORES: u32 = 1u;
 const WEIGHTS: u32 = 1u;
 const BIASED: bool = false;
+const SCALED: bool = false;
 // Forms of scores and of weights; the op has the same numbers.
 const AS_THEY_ARE: u32 = 0u;
 const BY_SOFTMAX: u32 = 1u;
@@ -14,7 +16,10 @@ const BY_SUM: u32 = 3u;
 const LOWEST: f32 = -3.4028234e38;
 const PLACES: u32 = 32u; // for the chosen of a token
 
-struct Params { rows: u32, experts: u32, k: u32, factor: f32, x_offset: u32, bias_offset: u32 }
+struct Params {
+    rows: u32, experts: u32, k: u32, factor: f32, inner: f32, x_offset: u32, bias_offset: u32,
+    scales_offset: u32,
+}
 
 @group(0) @binding(0) var<storage, read_write> ids: array<i32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
@@ -23,7 +28,7 @@ struct Params { rows: u32, experts: u32, k: u32, factor: f32, x_offset: u32, bia
 struct Row { start: u32, shift: f32, inverse: f32 }
 
 fn logit(row: Row, expert: u32) -> f32 {
-    return x_load(row.start + expert);
+    return x_load(row.start + expert) * params.inner;
 }
 
 // A value to be compared with `max`, which may pass over NaN: that becomes infinity.
@@ -83,9 +88,13 @@ fn raised(score: f32, first: f32) -> f32 {
     return select(score, exp(score - first), WEIGHTS == BY_SOFTMAX);
 }
 
-fn weight(raised: f32, first: f32, total: f32) -> f32 {
-    if WEIGHTS == BY_SOFTMAX {
-        return nan_unless_finite(raised / total, first) * params.factor;
+fn weight(expert: i32, raised: f32, first: f32, total: f32) -> f32 {
+    var factor = params.factor;
+    if SCALED {
+        factor *= scales_load(params.scales_offset + u32(expert));
     }
-    return select(raised, raised / total, WEIGHTS == BY_SUM) * params.factor;
+    if WEIGHTS == BY_SOFTMAX {
+        return nan_unless_finite(raised / total, first) * factor;
+    }
+    return select(raised, raised / total, WEIGHTS == BY_SUM) * factor;
 }

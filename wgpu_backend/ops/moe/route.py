@@ -15,11 +15,14 @@ A rule puts `route` in the place of the gathered weights, and others take up wha
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank, row_count
 from wgpu_backend.ops.op import op
 
@@ -29,14 +32,16 @@ FORMS = {"": 0, "softmax": 1, "sigmoid": 2, "sum": 3}
 SCORES, WEIGHTS = ("", "softmax", "sigmoid"), ("", "softmax", "sum")
 
 
-@op(dense=("x", "bias"), trusted=True)
+@op(dense=("x", "bias", "scales"), trusted=True)
 def route(
     x: Node,
     ids: Node,
     bias: Node | None = None,
+    scales: Node | None = None,
     *,
     scores: str = "",
     weights: str = "",
+    inner: float = 1.0,
     factor: float = 1.0,
     groups: int = 1,
     groups_used: int = 1,
@@ -56,12 +61,14 @@ def route(
         The experts with the `k` largest scores, as `top_k` gives them; `k` at most 32.
     bias : (experts,), f32, f16 or bf16, or None
         Added to scores for the choice, not for the weights.
+    scales : (experts,) or (experts, 1), f32, f16 or bf16, or None
+        Factors of experts' weights.
     scores : str
         What scores are of logits: ``softmax``, ``sigmoid``, or nothing for themselves.
     weights : str
         What weights are of chosen scores: ``sum`` divides by their sum, ``softmax``, or nothing.
-    factor : float
-        Of the weights.
+    inner, factor : float
+        Of the logits, and of the weights.
     groups, groups_used : int
         See `of_best_groups`; all are used by default.
 
@@ -80,13 +87,21 @@ def route(
         f"route: scores {scores!r} and weights {weights!r}, needs one of {SCORES} and of {WEIGHTS}",
     )
     tokens, experts, k = _choice(x, ids)
-    _require_bias(bias, experts)
+    _require_each("bias", bias, (experts,))
+    _require_each("scales", scales, (experts,), (experts, 1))
     _require_groups("route", experts, groups, groups_used)
-    return Launch(
+    launch = Launch(
         Spec.dense(ids.spec.shape, F32),
         {"x": x, "ids": ids, "bias": x if bias is None else bias},
         groups=grid_for(tokens),
-        params={"rows": tokens, "experts": experts, "k": k, "factor": factor},
+        params={
+            "rows": tokens,
+            "experts": experts,
+            "k": k,
+            "inner": inner,
+            "factor": factor,
+            "scales_offset": 0,
+        },
         choices={
             "SCORES": FORMS[scores],
             "WEIGHTS": FORMS[weights],
@@ -96,6 +111,20 @@ def route(
         },
         writes=("ids",),
         work=4 * x.spec.nbytes,
+    )
+    return launch if scales is None else _with_scales(launch, scales)
+
+
+def _with_scales(launch: Launch, scales: Node) -> Launch:
+    return replace(
+        launch,
+        operands={**launch.operands, "scales": scales},
+        params={**launch.params, "scales_offset": scales.spec.offset},
+        choices={
+            **launch.choices,
+            "SCALED": True,
+            "scales": f"formats/load/{scales.spec.dtype.name}",
+        },
     )
 
 
@@ -120,14 +149,15 @@ def _choice(x: Node, ids: Node) -> tuple[int, int, int]:
     return tokens, experts, k
 
 
-def _require_bias(bias: Node | None, experts: int) -> None:
-    if bias is None:
+def _require_each(name: str, vector: Node | None, *shapes: Shape) -> None:
+    """An operand has a value for each expert, in one of these shapes."""
+    if vector is None:
         return
-    require_dtype("route", "bias", bias, FLOATS)
+    require_dtype("route", name, vector, FLOATS)
     require(
-        bias.spec.shape == (experts,),
+        vector.spec.shape in shapes,
         ShapeError,
-        f"route: bias is {bias.spec.shape}, x has {experts} experts",
+        f"route: {name} is {vector.spec.shape}, x has {shapes[0][0]} experts",
     )
 
 
@@ -236,15 +266,25 @@ def _whole(x: Node) -> bool:
 
 
 def _continued(
-    found: OpNode, graph: Graph, node: OpNode, *others: OpNode, **how: str | float
+    found: OpNode,
+    graph: Graph,
+    node: OpNode,
+    *others: OpNode,
+    **how: Any,  # noqa: ANN401
 ) -> Node | None:
     """A route that also does what later ops do to its weights, `node` the last of them."""
     ids = found.operands["ids"]
     if not graph.can_defer_write(found, ids, node, *others):
         return None
     written = Node(Spec.dense(node.spec.shape, I32), ids.storage)
+    return _again(found, graph, written, **how)
+
+
+def _again(found: OpNode, graph: Graph, ids: Node, **how: Any) -> Node:  # noqa: ANN401
+    """A route once more, told otherwise."""
     bias = found.operands["bias"] if found.launch.choices["BIASED"] else None
-    return graph.call(route, found.operands["x"], written, bias, **{**found.call.kwargs, **how})
+    given = {"x": found.operands["x"], "scales": found.operands.get("scales")}
+    return graph.call(route, **{**given, **found.options, **how, "ids": ids, "bias": bias})
 
 
 def _plain(found: OpNode) -> bool:
@@ -253,7 +293,7 @@ def _plain(found: OpNode) -> bool:
 
 
 def _scaled(found: OpNode) -> bool:
-    return found.call.kwargs.get("factor", 1.0) != 1.0
+    return found.call.kwargs.get("factor", 1.0) != 1.0 or "scales" in found.operands
 
 
 def _of_one_token(x: Node, found: OpNode) -> bool:
@@ -296,3 +336,33 @@ def scaled_weights(node: OpNode, graph: Graph) -> Node | None:
     if found is None or _scaled(found) or node.call.kwargs.get("bias", 0.0) != 0.0:
         return None
     return _continued(found, graph, node, factor=node.call.kwargs["factor"])
+
+
+@route.fuses("mul")
+def weights_of_their_own(node: OpNode, graph: Graph) -> Node | None:
+    """Weights times a number of each expert that is chosen."""
+    for own, other in (("a", "b"), ("b", "a")):
+        found = graph.single_use_producer(node.operands[own], "route")
+        rows = graph.single_use_producer(node.operands[other], "rows")
+        if found is None or rows is None or "scales" in found.operands:
+            continue
+        scales, ids = rows.operands["weights"], rows.operands["ids"]
+        same = ids.storage is found.operands["ids"].storage and ids.spec.is_dense
+        each = scales.spec.shape == (found.operands["x"].spec.shape[-1], 1)
+        if same and each and scales.spec.dtype in FLOATS and node.spec.size == found.spec.size:
+            return _continued(found, graph, node, rows, scales=scales)
+    return None
+
+
+@route.fuses("route")
+def scaled_logits(node: OpNode, graph: Graph) -> Node | None:
+    """Logits times a number."""
+    scale = graph.producer(node.operands["x"], "scale")
+    # What has no bias reads its logits in that place, too.
+    if scale is None or not graph.read_by(scale.node.storage, node):
+        return None
+    if scale.call.kwargs.get("bias", 0.0) != 0.0:
+        return None
+    inner = scale.call.kwargs["factor"] * node.call.kwargs.get("inner", 1.0)
+    ids = node.operands["ids"]
+    return _again(node, graph, ids, x=scale.operands["x"], inner=inner)
