@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from wgpu_backend.dtypes import I32, Q4_K, Q6_K, U32, DType, named
+from wgpu_backend.dtypes import I32, Q4_0, Q4_K, Q6_K, U32, DType, named
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.self_test_cases import fused_cases
@@ -43,13 +43,13 @@ def _weight(context: Context, dtype: DType, *shape: int) -> Tensor:
     return leaf(spec, context._executor.weight(spec, b"", "weight"))  # pyright: ignore
 
 
-def _experts(context: Context, *, tokens: int) -> Tensor:
+def _experts(context: Context, *, tokens: int, dtype: DType = Q6_K) -> Tensor:
     """Of Qwen3-30B-A3B: 8 of 128 experts, gated, summed with shares and a residual."""
     hidden, inner, count, used = 2048, 768, 128, 8
     ids = context.zeros(tokens, used, dtype=I32)
     both = _weight(context, Q4_K, count, 2 * inner, hidden)
     gate, up = both.mulmat_id(context.zeros(tokens, 1, hidden), ids).chunk(2, inner)
-    down = _weight(context, Q6_K, count, hidden, inner).mulmat_id(gate.swiglu(up), ids)
+    down = _weight(context, dtype, count, hidden, inner).mulmat_id(gate.swiglu(up), ids)
     shared = down * context.zeros(tokens, used, 1)
     return context.zeros(tokens, hidden).add(shared.sum(1))
 
@@ -174,6 +174,7 @@ SIZED = (
 )
 FIXED: Mapping[str, Build] = {
     "experts512": partial(_experts, tokens=512),
+    "experts in Q4_0": partial(_experts, tokens=1, dtype=Q4_0),
     "masked": _masked,
     "conv 64×64×320": partial(_convolved, size=64, channels=320),
     "conv 512×512×128": partial(_convolved, size=512, channels=128),

@@ -55,6 +55,12 @@ CASES += [
     (f"{GPU}/matvec_q8", {**choices, "ROWS": 2, "SOURCES": 2, "x": "lib/q8/planar_column"})
     for choices in FEW_COLUMNS
 ]
+BY_EXPERT = {"ROWS": 4, "SUMS": 4, "lanes": f"{GPU}/lib/lane_sums_subgroup"}
+BY_EXPERT |= {"share": f"{GPU}/share/integers", "weights": "formats/int8/q4_k"}
+CASES += [
+    (f"{GPU}/matvec_by_expert", {**BY_EXPERT, "SOURCES": 4}),
+    (f"{GPU}/matvec_by_expert_sum", BY_EXPERT),
+]
 IN_Q16 = {"x": f"{GPU}/lib/column_q16", "pair": f"{GPU}/product/q16"}
 CASES += [
     (f"{GPU}/matvec_q8", {**FEW_COLUMNS[-1], "ROWS": 2, "SOURCES": 2, **IN_Q16, "weights": weights})
@@ -94,6 +100,13 @@ ROWS_IN_F16 = {
 CASES += [(f"{GPU}/matmul_tiled", ROWS_IN_F16)]
 ROWS_IN_BYTES = {"rows": f"{GPU}/lib/tile_rows_bytes", "weights": "formats/int8/q4_k"}
 CASES += [(f"{GPU}/matmul_tiled", {**ROWS_IN_F16, **ROWS_IN_BYTES})]
+IN_GROUPS = {"x": f"{GPU}/lib/column_f16", "columns": f"{GPU}/lib/tile_columns_f16", "X_STEP": 1}
+CASES += [
+    (
+        f"{GPU}/matmul_tiled",
+        {**ROWS_IN_F16, **ROWS_IN_BYTES, **IN_GROUPS, "rows_IN_F16": True},
+    )
+]
 TABLES = [("iq4_nl", "iq4"), ("iq4_xs", "iq4"), ("mxfp4", "fp4")]
 CASES += [
     (kernel, {**choices, "weights": f"formats/int8/{dtype}", "table": f"{GPU}/table/{table}"})

@@ -63,7 +63,9 @@ KERNELS = [
     Kernel("linear", is_hardware, linear.matvec_q16),
     Kernel("linear", is_hardware, linear.matmul_tiled_q8),
     Kernel("convolve", is_hardware, convolution.conv_tiled),
+    Kernel("linear_by_expert", is_hardware, linear_by_expert.matvec),
     Kernel("linear_by_expert", is_hardware, linear_by_expert.matmul_tiled),
+    Kernel("linear_by_expert_sum", is_hardware, linear_by_expert.matvec_sum),
 ]
 
 FAMILY = Family("gpu", KERNELS, trials=TRIALS)

@@ -62,18 +62,21 @@ def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if not _takes(launch, VALUES, norms=True) or not 0 < n <= COLUMNS:
         return None
     dtype = launch.operands["weights"].spec.dtype
+    snippets = shares(dtype)
     # Unpacked weights of all rows stay in registers while several columns take their turns.
-    rows = 4 if n == 1 else 2
-    if dtype in FLOATS:
-        snippets = {"share": "kernels/gpu/share/floats", "weights": f"kernels/gpu/vectors/{dtype}"}
-        rows *= 2
-    elif dtype in FORMATS:
-        snippets = {"share": "kernels/gpu/share/integers", "weights": f"formats/int8/{dtype}"}
-    else:
-        snippets = {"share": "kernels/gpu/share/values", "weights": f"formats/dequant/{dtype}"}
+    rows = (4 if n == 1 else 2) * (2 if dtype in FLOATS else 1)
     before = {"NORMED": True, "prologue": f"{FOLDER}/prologue/norm", "gain": "formats/vec4/f32"}
     launch = replace(launch, choices={**launch.choices, **snippets, **(before if norm else {})})
     return as_vectors(launch, "matvec", Tile(rows, FEW, 64), capabilities, int(norm))
+
+
+def shares(dtype: DType) -> dict[str, str]:
+    """Choices of how a lane reads and multiplies its share of a row, in f32."""
+    if dtype in FLOATS:
+        return {"share": "kernels/gpu/share/floats", "weights": f"kernels/gpu/vectors/{dtype}"}
+    if dtype in FORMATS:
+        return {"share": "kernels/gpu/share/integers", "weights": f"formats/int8/{dtype}"}
+    return {"share": "kernels/gpu/share/values", "weights": f"formats/dequant/{dtype}"}
 
 
 def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
