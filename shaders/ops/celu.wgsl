@@ -1,6 +1,6 @@
 // y = x above zero, alpha · (e^(x / alpha) - 1) below.
 // @import lib/numeric/exp
-// @import lib/unary_with/number as alpha
+// @import lib/elementwise/unary_with_number as alpha
 
 fn apply(x: vec4<f32>, alpha: f32) -> vec4<f32> {
     let below = alpha * expm1_of(min(x, vec4<f32>(0.0)) / alpha);

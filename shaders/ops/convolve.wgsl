@@ -3,7 +3,7 @@
 // @import formats/vec4/f32 as x
 // @import formats/vec4/f32 as weights
 // @import lib/index/grid
-// @import lib/conv/taps
+// @import lib/index/taps
 
 const WG: u32 = 64u;
 const PIXELS: u32 = 4u;

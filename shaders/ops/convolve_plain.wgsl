@@ -2,7 +2,7 @@
 // @import formats/load/f32 as x
 // @import formats/load/f32 as weights
 // @import lib/index/grid
-// @import lib/conv/taps
+// @import lib/index/taps
 
 const WG: u32 = 64u;
 

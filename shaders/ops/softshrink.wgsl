@@ -1,7 +1,7 @@
 // y = x moved towards zero by a bound, 0 where |x| is at most that.
 // @import lib/numeric/nan
 // @import lib/numeric/sign
-// @import lib/unary_with/number as lambd
+// @import lib/elementwise/unary_with_number as lambd
 
 fn apply(x: vec4<f32>, lambd: f32) -> vec4<f32> {
     let rest = max(abs(x) - lambd, vec4<f32>(0.0));

@@ -1,6 +1,6 @@
 // y = 1 above a threshold, else 0.
 // @import lib/numeric/nan
-// @import lib/unary_with/number as threshold
+// @import lib/elementwise/unary_with_number as threshold
 
 fn apply(x: vec4<f32>, threshold: f32) -> vec4<f32> {
     let zero = vec4<f32>(0.0);

@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"(\w+): f32\b")
 # What the kernel has itself; the rest of what an op's file imports are functions it calls.
 STORE, GRID = "// @import formats/store/f32 as y", "// @import lib/index/grid"
 STRIDES = "// @import lib/index/strided"
-_TOLD = "// @import lib/unary_with/"
+_WITH_NUMBER = "// @import lib/elementwise/unary_with_number"
 _FRAMES = {"// @import lib/elementwise/unary", "// @import lib/elementwise/binary", GRID} | {
     "// @import formats/load/f32 as x",
     STORE,
@@ -274,7 +274,7 @@ def _function(source: Source) -> Function | None:
     lines = [
         line
         for line in _IMPORTS.findall(text)
-        if line not in _FRAMES and not line.startswith(_TOLD)
+        if line not in _FRAMES and not line.startswith(_WITH_NUMBER)
     ]
     # A file elsewhere may import what lies beside it, which a chain would not find.
     alone = isinstance(source, str) or not lines

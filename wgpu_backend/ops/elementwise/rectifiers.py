@@ -14,7 +14,7 @@ from wgpu_backend.ops.op import op
 
 
 def _with_number(name: str, x: Node, parameter: str, value: float) -> Launch:
-    """Launch of an op whose WGSL builds on ``lib/unary_with/number``."""
+    """Launch of an op whose WGSL builds on ``lib/elementwise/unary_with_number``."""
     require_number(name, parameter, value)
     require(is_finite(value), ShapeError, f"{name}: {parameter} is {value}, needs a finite number")
     launch = unary(name, x)
