@@ -25,6 +25,10 @@ CHAINS = {
     "a residual and a factor": lambda x, w, b, r, g, n: r.add(x.rms_norm(w, **EPS)).mul(n),
     "weights behind": lambda x, w, b, r, g, n: x.layer_norm(**EPS).mul(w).add(b).mul(n).add(r),
     "twice": lambda x, w, b, r, g, n: (lambda y: y.mul(y.sigmoid()))(x.rms_norm(w, **EPS).mul(n)),
+    "two norms": lambda x, w, b, r, g, n: r.rms_norm(b, **EPS).add(x.rms_norm(w, **EPS)).mul(n),
+    "another without a weight": lambda x, w, b, r, g, n: g.mul(x.rms_norm(w, **EPS)).sub(
+        r.rms_norm(**EPS)
+    ),
     "strided rows": lambda x, w, b, r, g, n: (
         x.slice(1, 1, 3).rms_norm(w, **EPS).mul(r.slice(1, 0, 2))
     ),
@@ -71,6 +75,7 @@ NEAR_MISSES = {
     ),
     "a row for all": lambda x, r: x.slice(0, 0, 1).rms_norm(**EPS).mul(r),
     "turned": lambda x, r: x.rms_norm(**EPS).transpose(0, 2, 1).mul(r.transpose(0, 2, 1)),
+    "two epsilons": lambda x, r: x.rms_norm(**EPS).add(r.rms_norm(eps=1.0)),
     "a part": lambda x, r: x.rms_norm(**EPS).slice(0, 1, 2).mul(r.slice(0, 0, 1)),
 }
 

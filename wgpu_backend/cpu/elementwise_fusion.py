@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wgpu_backend.cpu.normalization import rms_norm
 from wgpu_backend.cpu.twin import Array, twin, twin_of
 from wgpu_backend.ops.elementwise.fusion import Step
 
@@ -34,6 +35,8 @@ def norm_chain(
     eps: float,
     weight: Array | None = None,
     bias: Array | None = None,
+    also: int = 0,
+    also_weight: Array | None = None,
     shape: tuple[int, ...] | None = None,
     across: tuple[int, ...] | None = None,
 ) -> Array:
@@ -41,4 +44,7 @@ def norm_chain(
     vectors = [v for v in (weight, bias) if v is not None]
     rows = twin_of(norm)(x, *vectors, eps=eps)
     shape = x.shape if shape is None else shape
-    return chain(steps, rows.reshape(across or shape), *operands, shape=shape, across=across)
+    given = list(operands)
+    if also:
+        given[also - 1] = rms_norm(given[also - 1], also_weight, eps=eps).reshape(across or shape)
+    return chain(steps, rows.reshape(across or shape), *given, shape=shape, across=across)

@@ -46,6 +46,14 @@ _MEAN = """\
     }
     mean = row_reduce_sum(mean, lane) / f32(params.cols);
 """
+_ALSO = Template("""\
+    sum = 0.0;
+    for (var i = lane; i < vec4s; i += width) {
+        let values = ${x}_load4(params.${x}_offset + row * params.cols + 4u * i);
+        sum += dot(values, values);
+    }
+    let also = 1.0 / sqrt(row_reduce_sum(sum, lane) / f32(params.cols) + params.eps);
+""")
 _KERNEL = Template("""\
 $imports
 // @import formats/vec4/f32 as x
@@ -71,6 +79,7 @@ $mean
         sum += dot(values, values);
     }
     let inverse = 1.0 / sqrt(row_reduce_sum(sum, lane) / f32(params.cols) + params.eps);
+$also
     for (var at = lane; at < vec4s; at += width) {
         let i = row * params.cols + 4u * at;
         var v0 = (x_load4(start + at) - mean) * inverse;
@@ -91,6 +100,8 @@ def norm_chain(
     eps: float,
     weight: Node | None = None,
     bias: Node | None = None,
+    also: int = 0,
+    also_weight: Node | None = None,
     shape: Shape | None = None,
     across: Shape | None = None,
 ) -> Launch:
@@ -109,6 +120,11 @@ def norm_chain(
     eps : float
     weight, bias : (cols,) or None
         Of the norm.
+    also : int
+        Number of an operand, from 1 on, that goes through an `rms_norm` of the same epsilon before:
+        f32, dense, with as many values as `x`. 0 for none.
+    also_weight : (cols,) or None
+        Of that.
     shape : tuple of int or None
         Of the result; None for that of `x`.
     across : tuple of int or None
@@ -123,9 +139,11 @@ def norm_chain(
     ShapeError
         Rows are no whole vectors, or there are more operands.
     """
-    vectors = [v for v in (weight, bias) if v is not None]
+    vectors = {"weight": weight, "bias": bias, "also_weight": also_weight}
+    given = {name: vector for name, vector in vectors.items() if vector is not None}
+    second = not also or (norm == "rms_norm" and _fits_beside(operands[also - 1], x))
     require(
-        fits(x, *vectors) and len(operands) <= MOST_OPERANDS,
+        fits(x, *given.values()) and second and len(operands) <= MOST_OPERANDS,
         ShapeError,
         f"{NAME}: rows are {x.spec.shape} with strides {x.spec.strides} and {len(operands)} "
         f"operands, needs whole vectors of four and {MOST_OPERANDS} operands at most",
@@ -133,15 +151,16 @@ def norm_chain(
     out = Spec.dense(x.spec.shape if shape is None else shape, F32)
     across = out.shape if across is None else across
     named = {f"x{i}": operand for i, operand in enumerate(operands, 1)}
-    ways = tuple(way_of(operand.spec, across) for operand in operands)
+    ways = tuple(
+        SAME if i == also else way_of(operand.spec, across) for i, operand in enumerate(operands, 1)
+    )
     (*_, cols), rows = x.spec.shape, row_count(x.spec)
-    given = {n: v for n, v in (("weight", weight), ("bias", bias)) if v is not None}
     plain = tuple(unnumbered(step) for step in steps)
     return Launch(
         out,
         {"x": x, **given, **named},
         groups=grid_for(rows),
-        shader=_wgsl(plain, (MADE, *ways), tuple(given), norm == "layer_norm"),
+        shader=_wgsl(plain, (MADE, *ways), tuple(given), norm == "layer_norm", also),
         params={
             "rows": rows,
             "cols": cols,
@@ -164,13 +183,29 @@ def fits(x: Node, *vectors: Node) -> bool:
     return aligned and in_vec4s(spec.shape[-1], x, *vectors)
 
 
+def _fits_beside(other: Node, x: Node) -> bool:
+    """Whether rows are as many and as long as those of a norm, one behind the other."""
+    spec = other.spec
+    same = spec.shape[-1:] == x.spec.shape[-1:] and spec.size == x.spec.size
+    return same and spec.dtype == F32 and spec.is_dense and not spec.offset % 4
+
+
 @lru_cache(maxsize=256)
 def _wgsl(
-    steps: tuple[Step, ...], ways: tuple[int, ...], given: tuple[str, ...], centred: bool
+    steps: tuple[Step, ...],
+    ways: tuple[int, ...],
+    given: tuple[str, ...],
+    centred: bool,
+    also: int,
 ) -> Inline:
     """Kernel of a norm and a chain, whose operands are read in these ways."""
     parts = parts_of(steps, ways)
-    scaled = {"weight": "v0 *= ", "bias": "v0 += "}
+    vectors = {n: f"{n}_load4(params.{n}_offset + 4u * at)" for n in given}
+    scaled = {"weight": f"v0 *= {vectors.get('weight')};", "bias": f"v0 += {vectors.get('bias')};"}
+    values = list(parts.values)
+    if also:
+        factor = f"also * {vectors.get('also_weight', '1.0')}"
+        values[also - 1] = values[also - 1].replace(";", f" * {factor};")
     text = _KERNEL.substitute(
         imports="\n".join(
             (
@@ -182,10 +217,9 @@ def _wgsl(
         fields=", ".join([*parts.fields, *(f"{name}_offset: u32" for name in given)]),
         bodies=parts.bodies,
         mean=_MEAN if centred else "",
-        scaled="\n        ".join(
-            f"{scaled[name]}{name}_load4(params.{name}_offset + 4u * at);" for name in given
-        ),
-        values="\n        ".join(parts.values),
+        also=_ALSO.substitute(x=f"x{also}") if also else "",
+        scaled="\n        ".join(line for name, line in scaled.items() if name in given),
+        values="\n        ".join(values),
         last=parts.last,
     )
     return Inline("norm and chain of " + ", ".join(step.op for step in steps), text)
@@ -229,8 +263,9 @@ def _given(
     """Steps behind a norm, their operands, and what the norm was told; None if it does not fit."""
     weights = {"weight": "WEIGHTED", "bias": "BIASED"}
     if norm.op == NAME:
-        how = {n: norm.call.kwargs.get(n) for n in ("norm", "eps", *weights)}
-        before = [x for n, x in norm.operands.items() if n not in ("x", *weights)]
+        told = ("norm", "eps", *weights, "also", "also_weight")
+        how = {n: norm.call.kwargs[n] for n in told if n in norm.call.kwargs}
+        before = list(norm.call.args[2:])
         alike = across_of(norm) == across
         return (norm.call.args[1], before, how) if alike else None
     choices = norm.launch.choices
@@ -269,3 +304,27 @@ def _behind(
 def _moved(steps: tuple[Step, ...], place: Callable[[int], int]) -> tuple[Step, ...]:
     """Steps whose values have other places."""
     return tuple(replace(s, arguments=tuple(map(place, s.arguments))) for s in steps)
+
+
+@norm_chain.fuses(NAME, "rms_norm_add")
+def two_norms(node: OpNode, graph: Graph) -> Node | None:
+    """A norm and what follows it, an operand of which is another norm of as many rows."""
+    across = node.options.get("across") or node.spec.shape
+    given = _given(node, across)
+    if given is None or given[2]["norm"] != "rms_norm" or given[2].get("also"):
+        return None
+    steps, operands, how = given
+    for number, normed in enumerate(operands):
+        norm = graph.producer(normed, "rms_norm")
+        alone = norm and graph.read_by(normed.storage, node) and _once(normed, operands)
+        if norm is None or not alone or norm.options["eps"] != how["eps"]:
+            continue
+        weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None
+        other, x = norm.operands["x"], node.operands["x"]
+        if not _fits_beside(other, x) or not fits(x, *([] if weight is None else [weight])):
+            continue
+        operands = [*operands[:number], other, *operands[number + 1 :]]
+        how |= {"also": number + 1, "also_weight": weight}
+        shapes: dict[str, Any] = {"shape": node.spec.shape, "across": across}
+        return graph.call(norm_chain, x, steps, *operands, **how, **shapes)
+    return None
