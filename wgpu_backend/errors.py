@@ -114,7 +114,21 @@ class ModelNotFound(StoreError):
 
 
 class ContextFull(BackendError, ValueError):
-    """A prompt longer than the context."""
+    """A prompt longer than the context.
+
+    Parameters
+    ----------
+    message : str
+    tokens, room : int or None
+        Of the prompt, and what the context holds, where both are known.
+    """
+
+    def __init__(
+        self, message: str = "", tokens: int | None = None, room: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.room = room
 
 
 class CacheFull(BackendError):

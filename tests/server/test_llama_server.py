@@ -166,3 +166,71 @@ def test_what_is_wrong_is_told(client, path, body, message):
     error = found.json()["error"]
     assert (found.status_code, error["code"], error["type"]) == (400, 400, "invalid_request_error")
     assert message in error["message"]
+
+
+def test_a_prompt_that_does_not_fit_is_told_in_numbers(client):
+    said = [{"role": "user", "content": "a fox " * 400}]
+    for stream in (False, True):
+        body = {"messages": said, "stream": stream}
+        found = client.post("/chat/completions", json=body)
+        error = found.json()["error"]
+        assert (found.status_code, error["type"]) == (400, "exceed_context_size_error")
+        assert error["n_prompt_tokens"] > error["n_ctx"] == 256
+        told = client.post("/v1/chat/completions", json={"model": "tale", **body}).json()["error"]
+        assert told["code"] == "context_length_exceeded"
+
+
+def test_chats_take_the_fields_of_completions(client):
+    said = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
+    grammar = {"grammar": 'root ::= "a"{5}', "n_predict": 5, "verbose": True}
+    found = asked(client, "/chat/completions", **said, **grammar)
+    assert found["choices"][0]["message"]["content"] == "a" * 5
+    assert "Hi" in found["__verbose"]["prompt"]
+    assert found["timings"]["predicted_n"] == found["usage"]["completion_tokens"]
+    const = asked(client, "/chat/completions", **said, json_schema={"const": 42})
+    assert const["choices"][0]["message"]["content"] == "42"
+    count = asked(client, "/chat/completions/input_tokens", messages=said["messages"])
+    assert count["input_tokens"] == found["usage"]["prompt_tokens"]
+    both = {**said, "json_schema": {}, "response_format": {"type": "json_object"}}
+    assert client.post("/chat/completions", json=both).status_code == 400
+
+
+def test_an_answer_that_is_begun_goes_on(client):
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon"}]
+    body = {"messages": said, "max_tokens": 4, "temperature": 0, "verbose": True}
+    found = asked(client, "/chat/completions", **body, continue_final_message=True)
+    assert found["__verbose"]["prompt"].endswith("Once upon")
+    prompt = found["__verbose"]["prompt"]
+    same = asked(client, prompt=prompt.removeprefix("<|begin|>"), n_predict=4)
+    assert found["choices"][0]["message"]["content"] == same["content"]
+    both = {**body, "continue_final_message": True, "add_generation_prompt": True}
+    assert client.post("/chat/completions", json=both).status_code == 400
+
+
+def test_one_model_answers_under_any_name(tmp_path):
+    asks = {"model": "gpt-9", "prompt": "a", "max_tokens": 2}
+    with client_of(tmp_path, default_model="tale", any_name=True) as client:
+        found = client.post("/v1/completions", json=asks).json()
+        assert (found["model"], found["usage"]["completion_tokens"]) == ("gpt-9", 2)
+        assert client.get("/v1/models/gpt-9").status_code == 404
+    with client_of(tmp_path, default_model="tale") as client:
+        assert client.post("/v1/completions", json=asks).status_code == 404
+
+
+def test_inputs_of_vectors_may_be_mixed(client, tokenizer):
+    one = asked(client, "/v1/embeddings", input="a fox")["data"][0]["embedding"]
+    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "fox"}]
+    same = [{"prompt_string": "a fox"}, {"content": parts}, "a fox"]
+    for each in asked(client, "/v1/embeddings", input=same)["data"]:
+        assert each["embedding"] == one
+    [[vector]] = [each["embedding"] for each in asked(client, "/embedding", content=same[1])]
+    assert vector == one
+    picture = {"content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    assert client.post("/v1/embeddings", json={"input": picture}).status_code == 400
+
+
+def test_ignored_ends_are_told_as_biases(client):
+    found = asked(client, ignore_eos=True)["generation_settings"]["logit_bias"]
+    assert found
+    assert all(each["bias"] is None for each in found)
+    assert asked(client)["generation_settings"]["logit_bias"] == []

@@ -165,7 +165,7 @@ def test_embeddings_of_both(client):
         ),
         ("/api/generate", {"model": "tale", "prompt": "a", "suffix": "b"}, 400, "infill"),
         ("/v1/embeddings", {"model": "tale", "input": [[9999]]}, 400, "tokens: '9999'"),
-        ("/v1/embeddings", {"model": "tale", "input": [{}]}, 400, "input: '{}'"),
+        ("/v1/embeddings", {"model": "tale", "input": [{}]}, 400, "input: {}, needs"),
         ("/api/generate", {"model": "tale", "prompt": "a", "keep_alive": "x"}, 400, "keep_alive"),
         ("/api/generate", {"model": "tale", "prompt": "a " * 999, "raw": True}, 400, "256"),
         ("/api/chat", {"model": "tale", "messages": [5]}, 400, "messages[0]"),

@@ -157,6 +157,10 @@ def serve(
         str | None,
         typer.Option("--model", metavar="NAME", help="Meant where a request names no model."),
     ] = None,
+    any_name: Annotated[
+        bool,
+        typer.Option("--any-name", help="Take --model for names of models that are not there."),
+    ] = False,
     draft: Annotated[
         str | None,
         typer.Option(
@@ -188,6 +192,7 @@ def serve(
         api_key,
         own_model,
         anybody=allow_anyone,
+        any_name=any_name,
         parallel=parallel,
         draft=draft,
         draft_tokens=draft_tokens,

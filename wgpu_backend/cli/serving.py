@@ -53,6 +53,7 @@ def serve(
     own_model: str | None,
     *,
     anybody: bool,
+    any_name: bool,
     parallel: int | None,
     draft: str | None,
     draft_tokens: int | None,
@@ -86,9 +87,11 @@ def serve(
     engine, folders = _engine(draft, draft_tokens), _pictures(pictures)
     serving = _server_settings(settings, devices, api_key, parallel, engine, local=local)
     serving = replace(serving, pictures={**serving.pictures, **folders})
+    if any_name and own_model is None:
+        raise UsageError("--any-name: there is no model that is meant; give --model")
     if own_model is not None:
         _require_known(own_model, serving)
-        serving = replace(serving, default_model=own_model)
+        serving = replace(serving, default_model=own_model, any_name=any_name)
     app = make_app(serving)
     note(f"serving on http://{host}:{port}")
     uvicorn.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -163,6 +163,12 @@ class Answer:
         """What it continues, with control tokens spelled out."""
         return self._tokenizer.decode([*self.request.tokens], skip_special=False)
 
+    @property
+    def biases(self) -> dict[int, float]:
+        """Biases of tokens; what ends a text is ruled out where that is to be ignored."""
+        ends = self._tokenizer.eog_ids if self.request.ignore_eos else ()
+        return {**self.request.logit_bias, **dict.fromkeys(ends, float("-inf"))}
+
     def count(self, text: str) -> int:
         """Tokens of a text of the answer."""
         return len(self._tokenizer.encode(text, add_special=False))
@@ -312,6 +318,16 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
     )
 
 
+def _begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Text with which an answer begins: that of a last message of the model's own."""
+    none: Mapping[str, Any] = {}
+    last = messages[-1] if len(messages) > 1 else none
+    content = last.get("content")
+    if last.get("role") != "assistant" or not isinstance(content, str) or last.get("tool_calls"):
+        return ""
+    return content
+
+
 def require_short(text: str, loaded: Loaded) -> None:
     """Refuse a text that the context surely has no room for, before seconds are spent on it.
 
@@ -345,8 +361,17 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
     if isinstance(wanted.think, str):
         kwargs["reasoning_effort"] = wanted.think
     kwargs |= wanted.template
-    render = partial(prompter.chat, tools=[*wanted.tools] or None, chat_template_kwargs=kwargs)
     messages = prompter.checked(conversation([*wanted.messages]))
+    begun = _begun_answer(messages)
+    if begun:
+        messages = messages[:-1]
+        kwargs.setdefault("enable_thinking", False)
+    behind = prompter.tokenizer.encode(begun, add_special=False) if begun else []
+
+    def render(turns: Sequence[Mapping[str, Any]]) -> list[int]:
+        tools = [*wanted.tools] or None
+        return prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs) + behind
+
     if not wanted.truncate:
         return render(messages)
     return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens

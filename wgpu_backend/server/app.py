@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -104,12 +105,15 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
 
 
 def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
+    started = int(time.time())
+
     async def health(_: Request, __: Fields) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request, __: Fields) -> Response:
         text = await run_in_threadpool(metrics_text, state.pool.loaded(), statuses)
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+        headers = {"Process-Start-Time-Unix": str(started)}
+        return PlainTextResponse(text, headers=headers, media_type="text/plain; version=0.0.4")
 
     return [
         Endpoint("others", "GET", "/health", "Whether the server is up", health),
@@ -133,7 +137,7 @@ def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandle
             headers = dict(error.headers or {})
         statuses[status] += 1
         path = request.url.path
-        body = error_body(apis.get(path) or api_of(path), status, told)
+        body = error_body(apis.get(path) or api_of(path), status, told, error)
         return JSONResponse(body, status, headers)
 
     return failed

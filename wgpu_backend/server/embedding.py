@@ -73,7 +73,10 @@ def _embedded(
         if len(ids) > model.num_ctx:
             if not truncate:
                 raise ContextFull(
-                    f"the input has {len(ids)} tokens, the context holds {model.num_ctx}"
+                    f"the input is too large: it has {len(ids)} tokens, the context holds "
+                    f"{model.num_ctx}",
+                    len(ids),
+                    model.num_ctx,
                 )
             text = model.tokenizer.decode(ids[: model.num_ctx - 4])
         count += min(len(ids), model.num_ctx)
@@ -94,11 +97,39 @@ def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
 
 
 def _text(given: object, tokenizer: Tokenizer) -> str:
-    """Text of a text, or of tokens; a model's own tokens around a text are added again."""
+    """Text of a text, of tokens, of both mixed, or of an object of llama-server's.
+
+    A model's own tokens around a text are added again.
+    """
     if isinstance(given, str):
         return given
+    if isinstance(given, dict):
+        return _text_of_parts(cast("dict[str, object]", given))
     if not isinstance(given, list) or not given:
         raise RequestError(
             400, f"input: {str(cast('object', given))[:40]!r}, needs texts, or lists of tokens"
         )
-    return tokenizer.decode([token_of(each, tokenizer) for each in cast("list[object]", given)])
+    found, ids = "", list[int]()
+    for item in cast("list[object]", given):
+        if isinstance(item, str):
+            found += tokenizer.decode(ids) + item
+            ids = []
+        else:
+            ids.append(token_of(item, tokenizer))
+    return found + tokenizer.decode(ids)
+
+
+def _text_of_parts(given: dict[str, object]) -> str:
+    """Text of ``prompt_string``, or of the parts of ``content``."""
+    alone, parts = given.get("prompt_string"), given.get("content")
+    if isinstance(alone, str):
+        return alone
+    texts: list[str] = []
+    for part in cast("list[object]", parts) if isinstance(parts, list) else [None]:
+        kind = cast("dict[str, object]", part) if isinstance(part, dict) else {}
+        text = kind.get("text")
+        if kind.get("type") != "text" or not isinstance(text, str):
+            needed = "needs prompt_string, or content with parts of type text"
+            raise RequestError(400, f"input: {str(given)[:60]}, {needed}")
+        texts.append(text)
+    return "".join(texts)

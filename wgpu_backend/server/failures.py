@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from wgpu_backend.errors import ContextFull
+
 _KINDS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
     404: "not_found_error", 413: "request_too_large", 501: "not_supported_error",
@@ -17,7 +19,7 @@ def api_of(path: str) -> str:
     return "OpenAI" if path.startswith("/v1/") else "Ollama"
 
 
-def error_body(api: str, status: int, told: str) -> dict[str, Any]:
+def error_body(api: str, status: int, told: str, error: Exception | None = None) -> dict[str, Any]:
     """Object that tells of an error.
 
     Parameters
@@ -27,15 +29,23 @@ def error_body(api: str, status: int, told: str) -> dict[str, Any]:
     status : int
         Of HTTP.
     told : str
+    error : Exception or None
+        What it was, where an API has more to say of some.
     """
+    full = isinstance(error, ContextFull) and error.tokens is not None
     kind = _KINDS.get(status, "api_error")
     match api:
         case "Anthropic":
             return {"type": "error", "error": {"type": kind, "message": told}}
         case "OpenAI" | "Jina":
-            return {"error": {"message": told, "type": kind, "param": None, "code": None}}
+            code = "context_length_exceeded" if full else None
+            return {"error": {"message": told, "type": kind, "param": None, "code": code}}
         case "llama-server":
             kind = _LLAMA_KINDS.get(status, "server_error")
-            return {"error": {"code": status, "message": told, "type": kind}}
+            found: dict[str, Any] = {"code": status, "message": told, "type": kind}
+            if isinstance(error, ContextFull) and full:
+                found |= {"type": "exceed_context_size_error", "n_ctx": error.room}
+                found |= {"n_prompt_tokens": error.tokens}
+            return {"error": found}
         case _:
             return {"error": told}

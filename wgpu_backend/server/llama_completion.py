@@ -24,13 +24,14 @@ from wgpu_backend.server.ollama import logprobs_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.structured import own_grammar
+from wgpu_backend.server.timings import timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
 _NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
             "frequency_penalty")  # fmt: skip
 _WHOLE = ("top_k", "repeat_last_n", "seed")
-_DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0,
     "repeat_penalty": 1.0, "repeat_last_n": 64, "presence_penalty": 0.0, "frequency_penalty": 0.0,
     "seed": -1,
@@ -168,7 +169,7 @@ async def _all(
 
 def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
     own = loaded.stored.parameters
-    options = {name: value for name, value in _DEFAULTS.items() if name not in own}
+    options = {name: value for name, value in DEFAULTS.items() if name not in own}
     options |= {name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None}
     options |= {name: v for name in _WHOLE if (v := fields.get(name, int)) is not None}
     if options.get("seed") in _BY_CHANCE:
@@ -282,7 +283,7 @@ def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str
         "truncated": finish.context_full,
         "stop_type": kind,
         "stopping_word": finish.stop or "",
-        "timings": _timings(prompt, finish),
+        "timings": timings(prompt, finish.usage),
     }
     if asked.probabilities:
         found["completion_probabilities"] = _probabilities(made.logprobs)
@@ -303,27 +304,8 @@ def _settings(answer: Answer) -> dict[str, Any]:
         "n_probs": request.logprobs or 0,
         "logit_bias": [
             {"token": token, "bias": None if bias == float("-inf") else bias}
-            for token, bias in request.logit_bias.items()
+            for token, bias in answer.biases.items()
         ],
-    }
-
-
-def _timings(prompt: int, finish: Finish) -> dict[str, Any]:
-    usage = finish.usage
-    read, made = prompt - usage.cached_tokens, usage.completion_tokens
-    return {
-        "cache_n": usage.cached_tokens,
-        **_pace("prompt", read, usage.prompt_seconds),
-        **_pace("predicted", made, usage.seconds),
-    }
-
-
-def _pace(name: str, count: int, seconds: float) -> dict[str, Any]:
-    return {
-        f"{name}_n": count,
-        f"{name}_ms": seconds * 1e3,
-        f"{name}_per_token_ms": seconds * 1e3 / count if count else 0.0,
-        f"{name}_per_second": count / seconds if seconds else 0.0,
     }
 
 

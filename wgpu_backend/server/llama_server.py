@@ -15,6 +15,7 @@ from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
+from wgpu_backend.server.llama_completion import DEFAULTS
 from wgpu_backend.server.llama_prompts import token_of
 from wgpu_backend.server.metrics import status_of
 from wgpu_backend.server.pool import Loaded
@@ -40,8 +41,8 @@ _TEMPLATE = {
 _EMBEDDING = {
     **forms.without_meaning("encoding_format", "embd_normalize"),
     "model": forms.MODEL_OR_OWN,
-    "content": Field((str, list), "a text, or a list of them"),
-    "input": Field((str, list), "another word for content"),
+    "content": Field((str, list, dict), "a text, its tokens, or a list of such"),
+    "input": Field((str, list, dict), "another word for content"),
 }
 
 
@@ -66,10 +67,11 @@ def endpoints(state: State) -> list[Endpoint]:
         return JSONResponse({"prompt": found})
 
     async def embed(_: Request, fields: Fields) -> Response:
-        texts = fields.texts("content") or fields.texts("input")
-        if not texts:
+        kinds = (str, list, dict)
+        given = fields.get("content", *kinds) or fields.get("input", *kinds)
+        if not given:
             raise RequestError(400, "content is required")
-        found = await embeddings(state, fields, texts, truncate=False)
+        found = await embeddings(state, fields, given, truncate=False)
         data = [{"index": i, "embedding": [each]} for i, each in enumerate(found.vectors)]
         return JSONResponse(data)
 
@@ -136,7 +138,7 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
 def _properties(loaded: Loaded, version: str) -> dict[str, Any]:
     model, template = loaded.model, loaded.model.prompter.template
     return {
-        "default_generation_settings": {"n_ctx": model.num_ctx, "params": {"seed": -1}},
+        "default_generation_settings": {"n_ctx": model.num_ctx, "params": dict(DEFAULTS)},
         "total_slots": model.num_parallel,
         "model_alias": str(loaded.stored.entry.name),
         "model_path": loaded.stored.path.name,

@@ -23,16 +23,21 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     lines = ["# TYPE http_errors_total counter"]
     lines += [f'http_errors_total{{status="{code}"}} {count}' for code, count in failures.items()]
     rows: dict[str, list[str]] = {}
-    sums: dict[str, int] = {}
+    sums: dict[str, float] = {}
     for each in loaded:
         status = status_of(each)
         if status is None:
             continue
         label = f'{{model="{each.stored.entry.name}"}}'
         figures = {
-            "prompt_tokens_total counter": status.prompt_tokens,
+            "prompt_tokens_total counter": status.prompt_tokens - status.cached_tokens,
             "prompt_tokens_cached_total counter": status.cached_tokens,
+            "prompt_seconds_total counter": status.prompt_seconds,
             "tokens_predicted_total counter": status.completion_tokens,
+            "tokens_predicted_seconds_total counter": status.seconds,
+            "n_decode_total counter": status.steps,
+            "spec_decode_num_draft_tokens_total counter": status.guessed_tokens,
+            "spec_decode_num_accepted_tokens_total counter": status.right_guesses,
             "requests_total counter": status.requests,
             "requests_failed_total counter": status.failed,
             "requests_cancelled_total counter": status.cancelled,
@@ -44,9 +49,27 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
             sums[name] = sums.get(name, 0) + value
     for name, values in rows.items():
         lines += [f"# TYPE {name}", *values]
-    for name, value in sums.items():
-        lines += [f"# TYPE llamacpp:{name}", f"llamacpp:{name.split()[0]} {value}"]
+    for name, value in (sums | _paces(sums)).items():
+        bare = name.split()[0]
+        told = f"# HELP llamacpp:{bare} {bare.replace('_', ' ')}, of all models"
+        lines += [told, f"# TYPE llamacpp:{name}", f"llamacpp:{bare} {value}"]
     return "\n".join(lines) + "\n"
+
+
+def _paces(sums: Mapping[str, float]) -> dict[str, float]:
+    """Tokens of a second of reading and of writing."""
+    pairs = {
+        "prompt_tokens_seconds gauge": ("prompt_tokens_total", "prompt_seconds_total"),
+        "predicted_tokens_seconds gauge": (
+            "tokens_predicted_total",
+            "tokens_predicted_seconds_total",
+        ),
+    }
+    found: dict[str, float] = {}
+    for name, (tokens, seconds) in pairs.items():
+        spent = sums.get(f"{seconds} counter", 0.0)
+        found[name] = sums.get(f"{tokens} counter", 0) / spent if spent else 0.0
+    return found
 
 
 def status_of(loaded: Loaded) -> EngineStatus | None:

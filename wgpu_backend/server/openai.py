@@ -6,8 +6,8 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
+from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -15,72 +15,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import ToolCall
-from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Said, answer_of
-from wgpu_backend.server.chat_turns import turn_of
+from wgpu_backend.server.answering import Answer, Said, answer_of, prompt_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
-from wgpu_backend.server.forms import Field
 from wgpu_backend.server.ollama import logprobs_of, parts_of
+from wgpu_backend.server.openai_forms import (
+    CHAT,
+    COMPLETIONS,
+    COUNTED,
+    EMBEDDINGS,
+    chat_wanted,
+    completion_wanted,
+)
 from wgpu_backend.server.serving_state import State, begun, until_gone
-from wgpu_backend.server.structured import chosen_tools, response_grammar
+from wgpu_backend.server.timings import timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Usage
-
-_WITHOUT_MEANING = forms.without_meaning(
-    "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
-    "prompt_cache_key", "keep_alive",
-)  # fmt: skip
-_COMMON = {
-    **_WITHOUT_MEANING,
-    "model": forms.MODEL_OR_OWN,
-    "stream": forms.STREAM,
-    "stream_options": Field((dict,), "include_usage: whether a stream ends with counts"),
-    "max_tokens": forms.MOST,
-    "temperature": Field((float,), "1 where it is missing", least=0),
-    "top_p": Field((float,), least=0, most=1),
-    "top_k": forms.WHOLE,
-    "min_p": Field((float,), least=0, most=1),
-    "seed": forms.WHOLE,
-    "stop": forms.STOP,
-    "frequency_penalty": forms.NUMBER,
-    "presence_penalty": forms.NUMBER,
-    "logit_bias": Field((dict,), "added to the logits of tokens, by their ids"),
-    "n": forms.CHOICES,
-    "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
-}
-_CHAT = {
-    **_COMMON,
-    "messages": forms.MESSAGES,
-    "tools": forms.TOOLS,
-    "tool_choice": Field((str, dict), "auto, none, required, or a function"),
-    "response_format": Field((dict,), "what the answer has to look like"),
-    "max_completion_tokens": forms.MOST,
-    "logprobs": Field((bool,), "give log probabilities of tokens"),
-    "top_logprobs": forms.LOGPROBS,
-    "reasoning_effort": forms.TEXT,
-    "reasoning": Field((dict,), "effort: as reasoning_effort"),
-    "chat_template_kwargs": Field((dict,), "variables of the model's own template"),
-    **forms.without_meaning("cache_prompt", "id_slot", "timings_per_token", "return_progress"),
-    "modalities": Field((list,), "taken, and without meaning here"),
-}
-_COMPLETIONS = {
-    **_COMMON,
-    "prompt": Field((str, list), "a text, or tokens", required=True),
-    "logprobs": forms.LOGPROBS,
-    "suffix": Field((str,), "is refused"),
-    "echo": Field((bool,), "is refused"),
-    "best_of": forms.WHOLE,
-}
-_EMBEDDINGS = {
-    **_WITHOUT_MEANING,
-    "model": forms.MODEL_OR_OWN,
-    "input": Field((str, list), "a text, its tokens, or a list of such", required=True),
-    "dimensions": Field((int,), "numbers of each vector", least=1),
-    "encoding_format": Field((str,), among=("float", "base64")),
-}
-_NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty")
 
 
 def endpoints(state: State) -> list[Endpoint]:
@@ -89,14 +40,25 @@ def endpoints(state: State) -> list[Endpoint]:
     async def chat(request: Request, fields: Fields) -> Response:
         if not fields.get("messages", list):
             raise RequestError(400, "messages: needs at least one")
-        return await _answer(state, request, fields, _chat_wanted(fields), _Chat())
+        own = request.url.path == "/chat/completions"  # llama-server's first piece has no text
+        form = _Chat(None if own else "")
+        return await _answer(state, request, fields, chat_wanted(fields), form)
+
+    async def count(_: Request, fields: Fields) -> Response:
+        wanted = chat_wanted(fields)
+        async with state.using(state.named(fields)) as loaded:
+            tokens = await run_in_threadpool(prompt_of, loaded, wanted)
+        return JSONResponse({"input_tokens": len(tokens)})
 
     async def completions(request: Request, fields: Fields) -> Response:
-        return await _answer(state, request, fields, _completion_wanted(fields), _Completion())
+        return await _answer(state, request, fields, completion_wanted(fields), _Completion())
 
     async def embed(_: Request, fields: Fields) -> Response:
         encoding = fields.text("encoding_format", "float")
-        found = await embeddings(state, fields, fields.get("input", str, list), truncate=False)
+        given = fields.get("input", str, list, dict)
+        if given is None or given == []:
+            raise RequestError(400, "input is required")
+        found = await embeddings(state, fields, given, truncate=False)
         data = [
             {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
             for i, vector in enumerate(found.vectors)
@@ -122,15 +84,19 @@ def endpoints(state: State) -> list[Endpoint]:
     sse = "text/event-stream"
     return [
         Endpoint(
-            "OpenAI", "POST", "/v1/chat/completions", "Answer a conversation", chat, _CHAT, sse
+            "OpenAI", "POST", "/v1/chat/completions", "Answer a conversation", chat, CHAT, sse
         ),
         Endpoint(
-            "llama-server", "POST", "/chat/completions", "Answer a conversation", chat, _CHAT, sse
+            "llama-server", "POST", "/chat/completions", "Answer a conversation", chat, CHAT, sse
+        ),
+        *(
+            Endpoint("llama-server", "POST", path, "Tokens of a conversation", count, COUNTED)
+            for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens")
         ),
         Endpoint(
-            "OpenAI", "POST", "/v1/completions", "Continue a prompt", completions, _COMPLETIONS, sse
+            "OpenAI", "POST", "/v1/completions", "Continue a prompt", completions, COMPLETIONS, sse
         ),
-        Endpoint("OpenAI", "POST", "/v1/embeddings", "Vectors of texts", embed, _EMBEDDINGS),
+        Endpoint("OpenAI", "POST", "/v1/embeddings", "Vectors of texts", embed, EMBEDDINGS),
         Endpoint("OpenAI", "GET", "/v1/models", "Models that there are", models),
         Endpoint("llama-server", "GET", "/models", "Models that there are", models),
         Endpoint("OpenAI", "GET", "/v1/models/{name:path}", "One of them", model),
@@ -148,83 +114,16 @@ def _encoded(vector: list[float], encoding: str) -> object:
     return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
 
 
-def _options(fields: Fields, *limits: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    found |= {name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None}
-    found |= {name: v for name in ("seed", "top_k") if (v := fields.get(name, int)) is not None}
-    if stop := fields.texts("stop"):
-        found["stop"] = stop
-    for name in limits:
-        if (limit := fields.get(name, int)) is not None:
-            found["num_predict"] = limit
-    return found
-
-
-def _bias(fields: Fields) -> dict[int, float]:
-    given: Mapping[str, Any] = fields.get("logit_bias", dict) or {}
-    try:
-        return {int(token): float(bias) for token, bias in given.items()}
-    except (TypeError, ValueError):
-        raise RequestError(400, "logit_bias: needs numbers by token ids") from None
-
-
-def _chat_wanted(fields: Fields) -> Wanted:
-    choice = fields.get("tool_choice", str, dict)
-    tools, must_call = chosen_tools(choice, fields.objects("tools"))
-    logprobs = fields.switch("logprobs", default=False)
-    reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
-    effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
-    return Wanted(
-        [turn_of(message) for message in fields.objects("messages")],
-        options=_options(fields, "max_tokens", "max_completion_tokens"),
-        tools=tools,
-        must_call=must_call,
-        grammar=response_grammar(fields.get("response_format", dict), "response_format"),
-        think=False if effort == "none" else effort,
-        truncate=False,
-        logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
-        logit_bias=_bias(fields),
-        ignore_eos=fields.switch("ignore_eos", default=False),
-        choices=fields.get("n", int) or 1,
-        template=fields.get("chat_template_kwargs", dict) or {},
-    )
-
-
-def _completion_wanted(fields: Fields) -> Wanted:
-    fields.refuse("suffix", "inserting is not supported")
-    fields.refuse("echo", "is not supported")
-    return Wanted(
-        None,
-        _prompt(fields),
-        _options(fields, "max_tokens"),
-        logprobs=fields.get("logprobs", int),
-        logit_bias=_bias(fields),
-        ignore_eos=fields.switch("ignore_eos", default=False),
-        choices=fields.get("n", int) or 1,
-    )
-
-
-def _prompt(fields: Fields) -> str | list[int]:
-    given = fields.get("prompt", str, list)
-    if not given:
-        raise RequestError(400, "prompt is required")
-    if isinstance(given, str):
-        return given
-    items = cast("list[object]", given)
-    if isinstance(items[0], str | list):
-        if len(items) > 1:
-            raise RequestError(400, "prompt: several at once are not supported, send one each")
-        return cast("str | list[int]", items[0])
-    return cast("list[int]", items)
-
-
 class _Chat:
     """Objects of chats."""
 
     prefix, kind, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
+    def __init__(self, nothing: str | None) -> None:
+        self._nothing = nothing
+
     def first(self, choice: int) -> dict[str, Any] | None:
-        delta = {"role": "assistant", "content": ""}
+        delta = {"role": "assistant", "content": self._nothing}
         return {"index": choice, "delta": delta, "finish_reason": None}
 
     def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
@@ -320,25 +219,36 @@ async def _answer(
     if fields.switch("stream", default=False):
         options = Fields(fields.get("stream_options", dict) or {}, where="stream_options.")
         counts = options.switch("include_usage", default=False)
-        lines = _events(state, name, wanted, form, {**head, "object": form.chunk}, counts=counts)
+        head["object"] = form.chunk
+        lines = _events(state, fields, wanted, form, head, counts=counts)
         return StreamingResponse(await begun(lines), media_type="text/event-stream")
 
     async def whole() -> dict[str, Any]:
         async with state.using(name) as loaded:
-            said = await (await answer_of(loaded, wanted)).whole()
+            answer = await answer_of(loaded, wanted)
+            said = await answer.whole()
         choices = [
             {**form.whole(i, each), "finish_reason": _reason(each, called=bool(each.tool_calls))}
             for i, each in enumerate(said)
         ]
-        usage = _usage([each.finish.usage for each in said if each.finish is not None])
-        return {**head, "object": form.kind, "choices": choices, "usage": usage}
+        usages = [each.finish.usage for each in said if each.finish is not None]
+        made = {**head, "object": form.kind, "choices": choices, "usage": _usage(usages)}
+        return {**made, **_told_beside(answer, usages, fields)}
 
     return JSONResponse(await until_gone(request, whole()))
 
 
+def _told_beside(answer: Answer, usages: list[Usage], fields: Fields) -> dict[str, Any]:
+    """What llama-server tells of an answer beside what OpenAI does."""
+    found: dict[str, Any] = {"timings": timings(len(answer.request.tokens), usages[-1])}
+    if fields.switch("verbose", default=False):
+        found["__verbose"] = {"prompt": answer.prompt}
+    return found
+
+
 async def _events(
     state: State,
-    name: str,
+    fields: Fields,
     wanted: Wanted,
     form: _Chat | _Completion,
     head: dict[str, Any],
@@ -353,8 +263,9 @@ async def _events(
         return b"data: " + json.dumps({**head, "choices": choices, **more}).encode() + b"\n\n"
 
     try:
-        async with state.using(name) as loaded:
-            async for told in await answer_of(loaded, wanted):
+        async with state.using(state.named(fields)) as loaded:
+            answer = await answer_of(loaded, wanted)
+            async for told in answer:
                 first = None if told.choice in began else form.first(told.choice)
                 began.add(told.choice)
                 if first is not None:
@@ -369,7 +280,8 @@ async def _events(
                     usages.append(told.finish.usage)
                     last = form.piece(told.choice, Said.nothing(), 0)
                     reason = _reason(said, called=bool(calls[told.choice]))
-                    yield event([{**last, "finish_reason": reason}])
+                    beside = _told_beside(answer, usages, fields)
+                    yield event([{**last, "finish_reason": reason}], **beside)
     except Exception as error:
         if not began:
             raise
@@ -377,5 +289,5 @@ async def _events(
         yield b"data: " + json.dumps({"error": told_error}).encode() + b"\n\n"
         return
     if counts:
-        yield event([], usage=_usage(usages))
+        yield event([], usage=_usage(usages), **_told_beside(answer, usages, fields))
     yield b"data: [DONE]\n\n"

@@ -49,6 +49,8 @@ class Settings:
         How long models stay; negative for ever.
     default_model : str
         What is meant where a request names no model; empty where it has to.
+    any_name : bool
+        Whether it is meant, too, where a request names one that is not there.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
     pause_seconds : float
@@ -70,6 +72,7 @@ class Settings:
     api_key: str = ""
     keep_seconds: float = 300.0
     default_model: str = ""
+    any_name: bool = False
     max_loaded: int = 3
     max_queue: int = 512
     max_body: int = 64 << 20
@@ -130,12 +133,21 @@ class State:
         except ModelNotFound:
             raise ModelNotFound(f"model '{name}' not found") from None
 
+    def _meant(self, name: str) -> Stored:
+        """The model that serves requests for a name."""
+        try:
+            return self.find(name)
+        except ModelNotFound:
+            if not self.settings.any_name:
+                raise
+        return self.find(self.settings.default_model)
+
     @asynccontextmanager
     async def using(
         self, name: str, num_ctx: int | None = None, keep_alive: object = None
     ) -> AsyncGenerator[Loaded]:
         """Hold a model by its name."""
-        stored = await run_in_threadpool(self.find, name)
+        stored = await run_in_threadpool(self._meant, name)
         keep = None if keep_alive is None else seconds_of(keep_alive)
         own = stored.parameters.get("num_ctx")
         async with self.pool.using(stored, num_ctx if num_ctx is not None else own, keep) as found:

@@ -105,6 +105,7 @@ class Completion:
         self.paused = False
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
+        self.usage = Usage()  # once it has ended
         self._room = model.num_ctx
         self._limit = _limit(ticket.request, model.num_ctx)
         self._vocabulary = model.vocabulary
@@ -308,7 +309,8 @@ class Completion:
             return
         self.outcome = "cancelled" if reason == "cancelled" else "finished"
         text += self._texts.push(self._detokenizer.flush()) + self._texts.flush()
-        self._put(text, Finish(reason, self._texts.found, context_full, self._usage()))
+        self.usage = self._usage()
+        self._put(text, Finish(reason, self._texts.found, context_full, self.usage))
 
     def _put(self, text: str, finish: Finish | None = None) -> None:
         tokens = tuple(self._pending)

@@ -138,7 +138,9 @@ class Request:
         if len(tokens) > room:
             raise ContextFull(
                 f"submit: the prompt has {len(tokens)} tokens, the context holds {room}; "
-                "shorten it or load the model with a larger num_ctx"
+                "shorten it or load the model with a larger num_ctx",
+                len(tokens),
+                room,
             )
         return tokens
 

@@ -204,6 +204,8 @@ class EngineStatus:
         Sums over choices that have ended.
     guessed_tokens, right_guesses : int
         Tokens that a draft guessed for them, and those that were right.
+    prompt_seconds, seconds : float
+        Sums over them, see `Usage`.
     """
 
     slots: tuple[SlotStatus | None, ...]
@@ -220,3 +222,5 @@ class EngineStatus:
     completion_tokens: int
     guessed_tokens: int = 0
     right_guesses: int = 0
+    prompt_seconds: float = 0.0
+    seconds: float = 0.0

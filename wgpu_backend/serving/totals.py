@@ -22,6 +22,8 @@ class Totals:
     completion_tokens: int = 0
     guessed_tokens: int = 0
     right_guesses: int = 0
+    prompt_seconds: float = 0.0
+    seconds: float = 0.0
 
     def add(self, gone: Sequence[Completion]) -> None:
         """Count choices that have ended."""
@@ -34,6 +36,8 @@ class Totals:
             self.completion_tokens += each.made
             self.guessed_tokens += each.guesses
             self.right_guesses += each.right_guesses
+            self.prompt_seconds += each.usage.prompt_seconds
+            self.seconds += each.usage.seconds
 
     def status(
         self,

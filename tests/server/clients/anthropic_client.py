@@ -1,5 +1,7 @@
 """Anthropic's Python client."""
 
+import json
+
 import anthropic
 from features import idle, refused, slots, try_all, url
 
@@ -53,6 +55,13 @@ def forced_tools():
         assert found.stop_reason == "tool_use"
 
 
+def schema():
+    form = {"type": "json_schema", "schema": CITY}
+    asked = {**ASKED, "model": "tale", "max_tokens": 60}
+    found = client.messages.create(**asked, output_config={"format": form})
+    assert json.loads(found.content[0].text) == {"city": "Oslo"}
+
+
 def thinking():
     asked = {**ASKED, "thinking": {"type": "enabled", "budget_tokens": 1024}}
     with client.messages.stream(**asked) as events:
@@ -82,6 +91,5 @@ def errors():
 
 
 if __name__ == "__main__":
-    try_all(
-        [chat, stream, tools, streamed_tools, forced_tools, thinking, count_tokens, cancel, errors]
-    )
+    try_all([chat, stream, tools, streamed_tools, forced_tools, schema, thinking, count_tokens,
+             cancel, errors])  # fmt: skip

@@ -1,20 +1,34 @@
 """LiteLLM, by its providers for Ollama, OpenAI and Anthropic."""
 
+import json
+
 import litellm
-from features import refused, try_all, url
+from features import idle, refused, slots, try_all, url
 
 SAID = [{"role": "user", "content": "Hi"}]
 FUNCTION = {"name": "weather", "description": "tells", "parameters": {"type": "object"}}
 TOOLS = [{"type": "function", "function": FUNCTION}]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 PROVIDERS = {"ollama_chat": "", "openai": "/v1", "anthropic": ""}
 
 
 def ask(provider, model="actor", **more):
-    base = url() + PROVIDERS[provider]
-    return litellm.completion(
-        f"{provider}/{model}", messages=SAID, api_base=base, api_key="none", max_tokens=50,
-        temperature=0, **more,
+    fixed = {"api_base": url() + PROVIDERS[provider], "api_key": "none", "temperature": 0}
+    asked = {"messages": SAID, "max_tokens": 50, **fixed, **more}
+    return litellm.completion(f"{provider}/{model}", **asked)
+
+
+def generate():
+    found = litellm.text_completion(
+        "text-completion-openai/tale", "A fox", api_base=f"{url()}/v1", api_key="none",
+        max_tokens=12,
     )  # fmt: skip
+    assert found.usage.completion_tokens == 12
 
 
 def chat():
@@ -34,6 +48,24 @@ def tools():
         assert call.function.name == "weather", provider
 
 
+def schema():
+    form = {"name": "one", "schema": CITY, "strict": True}
+    wanted = {"type": "json_schema", "json_schema": form}
+    for provider in PROVIDERS:
+        found = ask(provider, "tale", response_format=wanted, max_tokens=120)
+        assert json.loads(found.choices[0].message.content) == {"city": "Oslo"}, provider
+
+
+def thinking():
+    found = ask("openai", reasoning_effort="low", allowed_openai_params=["reasoning_effort"])
+    assert found.choices[0].message.reasoning_content == "hm"
+
+
+def logprobs():
+    found = ask("openai", "tale", logprobs=True, top_logprobs=2, max_tokens=12)
+    assert len(found.choices[0].logprobs.content) == 12
+
+
 def embed():
     for provider, path in (("ollama", ""), ("openai", "/v1")):
         found = litellm.embedding(
@@ -49,6 +81,15 @@ def rerank():
     assert len(found.results) == 1
 
 
+def cancel():
+    for provider in PROVIDERS:
+        pieces = ask(provider, "tale", stream=True, max_tokens=500)
+        next(iter(pieces))
+        pieces.completion_stream.close()
+    del pieces
+    idle(slots)
+
+
 def errors():
     refused(lambda: ask("openai", "no"), litellm.NotFoundError, 404)
     refused(lambda: ask("anthropic", "no"), litellm.NotFoundError, 404)
@@ -56,4 +97,6 @@ def errors():
 
 if __name__ == "__main__":
     litellm.suppress_debug_info = True
-    try_all([chat, stream, tools, embed, rerank, errors])
+    try_all(
+        [generate, chat, stream, tools, schema, thinking, logprobs, embed, rerank, cancel, errors]
+    )

@@ -1,0 +1,162 @@
+"""Fields of OpenAI's requests, and what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from wgpu_backend.grammar import Grammar
+from wgpu_backend.server import forms
+from wgpu_backend.server.chat_turns import turn_of
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
+from wgpu_backend.server.structured import chosen_tools, own_grammar, response_grammar
+from wgpu_backend.server.wanted import RequestError, Wanted
+
+_WITHOUT_MEANING = forms.without_meaning(
+    "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
+    "prompt_cache_key", "keep_alive",
+)  # fmt: skip
+_COMMON = {
+    **_WITHOUT_MEANING,
+    "model": forms.MODEL_OR_OWN,
+    "stream": forms.STREAM,
+    "stream_options": Field((dict,), "include_usage: whether a stream ends with counts"),
+    "max_tokens": forms.MOST,
+    "temperature": Field((float,), "1 where it is missing", least=0),
+    "top_p": Field((float,), least=0, most=1),
+    "top_k": forms.WHOLE,
+    "min_p": Field((float,), least=0, most=1),
+    "seed": forms.WHOLE,
+    "stop": forms.STOP,
+    "frequency_penalty": forms.NUMBER,
+    "presence_penalty": forms.NUMBER,
+    "logit_bias": Field((dict,), "added to the logits of tokens, by their ids"),
+    "n": forms.CHOICES,
+    "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
+    "n_predict": forms.MOST,
+    "grammar": Field((str,), "a grammar in GBNF that the text keeps to"),
+    "json_schema": Field((dict,), "a JSON Schema that the text follows"),
+    "verbose": Field((bool,), "give the prompt, too, as __verbose"),
+    **forms.without_meaning("cache_prompt", "id_slot", "timings_per_token", "return_progress"),
+}
+CHAT = {
+    **_COMMON,
+    "messages": forms.MESSAGES,
+    "tools": forms.TOOLS,
+    "tool_choice": Field((str, dict), "auto, none, required, or a function"),
+    "response_format": Field((dict,), "what the answer has to look like"),
+    "max_completion_tokens": forms.MOST,
+    "logprobs": Field((bool,), "give log probabilities of tokens"),
+    "top_logprobs": forms.LOGPROBS,
+    "reasoning_effort": forms.TEXT,
+    "reasoning": Field((dict,), "effort: as reasoning_effort"),
+    "chat_template_kwargs": Field((dict,), "variables of the model's own template"),
+    "modalities": Field((list,), "taken, and without meaning here"),
+    "continue_final_message": Field((bool,), "as is done wherever the last message is an answer"),
+    "add_generation_prompt": Field((bool,), "is always done, but where an answer is continued"),
+}
+COUNTED = {name: field for name, field in CHAT.items() if name != "stream"}
+COMPLETIONS = {
+    **_COMMON,
+    "prompt": Field((str, list), "a text, or tokens", required=True),
+    "logprobs": forms.LOGPROBS,
+    "suffix": Field((str,), "is refused"),
+    "echo": Field((bool,), "is refused"),
+    "best_of": forms.WHOLE,
+}
+EMBEDDINGS = {
+    **_WITHOUT_MEANING,
+    "model": forms.MODEL_OR_OWN,
+    "input": Field((str, list, dict), "a text, its tokens, or a list of such"),
+    "dimensions": Field((int,), "numbers of each vector", least=1),
+    "encoding_format": Field((str,), among=("float", "base64")),
+}
+_NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty")
+
+
+def _options(fields: Fields, *limits: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    found |= {name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None}
+    found |= {name: v for name in ("seed", "top_k") if (v := fields.get(name, int)) is not None}
+    if stop := fields.texts("stop"):
+        found["stop"] = stop
+    for name in limits:
+        if (limit := fields.get(name, int)) is not None:
+            found["num_predict"] = limit
+    return found
+
+
+def _bias(fields: Fields) -> dict[int, float]:
+    given: Mapping[str, Any] = fields.get("logit_bias", dict) or {}
+    try:
+        return {int(token): float(bias) for token, bias in given.items()}
+    except (TypeError, ValueError):
+        raise RequestError(400, "logit_bias: needs numbers by token ids") from None
+
+
+def chat_wanted(fields: Fields) -> Wanted:
+    """What a request for an answer to a conversation asks for."""
+    continues = fields.switch("continue_final_message", default=False)
+    if continues and fields.switch("add_generation_prompt", default=False):
+        raise RequestError(
+            400, "continue_final_message and add_generation_prompt: needs one of the two"
+        )
+    choice = fields.get("tool_choice", str, dict)
+    tools, must_call = chosen_tools(choice, fields.objects("tools"))
+    logprobs = fields.switch("logprobs", default=False)
+    reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
+    effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
+    return Wanted(
+        [turn_of(message) for message in fields.objects("messages")],
+        options=_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
+        tools=tools,
+        must_call=must_call,
+        grammar=_grammar(fields),
+        think=False if effort == "none" else effort,
+        truncate=False,
+        logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
+        logit_bias=_bias(fields),
+        ignore_eos=fields.switch("ignore_eos", default=False),
+        choices=fields.get("n", int) or 1,
+        template=fields.get("chat_template_kwargs", dict) or {},
+    )
+
+
+def completion_wanted(fields: Fields) -> Wanted:
+    """What a request for the continuation of a text asks for."""
+    fields.refuse("suffix", "inserting is not supported")
+    fields.refuse("echo", "is not supported")
+    return Wanted(
+        None,
+        _prompt(fields),
+        _options(fields, "n_predict", "max_tokens"),
+        logprobs=fields.get("logprobs", int),
+        logit_bias=_bias(fields),
+        ignore_eos=fields.switch("ignore_eos", default=False),
+        choices=fields.get("n", int) or 1,
+        grammar=_grammar(fields),
+    )
+
+
+def _grammar(fields: Fields) -> Grammar | None:
+    """What an answer has to be, in OpenAI's words or llama-server's."""
+    form = response_grammar(fields.get("response_format", dict), "response_format")
+    own = own_grammar(fields.get("grammar", str), fields.get("json_schema", dict))
+    if form is not None and own is not None:
+        raise RequestError(400, "response_format: needs no grammar or json_schema beside it")
+    return form or own
+
+
+def _prompt(fields: Fields) -> str | list[int]:
+    given = fields.get("prompt", str, list)
+    if not given:
+        raise RequestError(400, "prompt is required")
+    if isinstance(given, str):
+        return given
+    items = cast("list[object]", given)
+    if isinstance(items[0], str | list):
+        if len(items) > 1:
+            raise RequestError(400, "prompt: several at once are not supported, send one each")
+        return cast("str | list[int]", items[0])
+    return cast("list[int]", items)
