@@ -9,6 +9,8 @@
     python -m benchmarks.gpu_costs --family bmg                     what Intel's compiler says
     python -m benchmarks.gpu_costs --check                          fails where one became worse
 
+``python -m benchmarks.gpu_costs.page`` writes a page of them beside llama.cpp's figures.
+
 The graphs of decode steps and prompts are recorded for a model without weights, and Mesa's RADV
 (for Intel's GPUs its ANV) compiles each kernel for a card that is not there: the same figures every
 time. It needs a C compiler and Mesa 25 or newer, the system's or one unpacked in the folder that
