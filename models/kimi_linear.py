@@ -58,14 +58,15 @@ class DeltaAttention(nn.Module):
         given = (self.query, self.key, self.value, self.forget_down, self.gate_down, self.beta)
         *projected, forget, gate, beta = nn.fused_linear(x, *given)
         q, k, v = (y.reshape(*by_head) for y in self._convolved(projected, batch))
-        step = self.forget_up(forget).add(self.step_bias).softplus()
         y = q.gated_delta(
             k,
             v,
-            step.reshape(*by_head).mul(self.decay.reshape(self.heads, 1)),
+            self.forget_up(forget).reshape(*by_head),
             beta,
             memory.rows,
             memory.runs,
+            self.decay.reshape(self.heads, 1),
+            self.step_bias.reshape(self.heads, self.head),
             scale=self.head**-0.5,
             unit=self.eps,
             logits=True,

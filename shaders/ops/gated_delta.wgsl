@@ -1,15 +1,20 @@
 // S = exp(decay) S, S += k (beta (v - Sᵀ k))ᵀ, y = scale Sᵀ q: the gated delta rule. With UNIT keys and
-// queries are divided by their lengths, with LOGITS beta is a sigmoid of what is given.
+// queries are divided by their lengths, with LOGITS beta is a sigmoid of what is given, with STEPS decay is
+// rate · softplus(decay + bias).
 // @import formats/load/f32 as q
 // @import formats/load/f32 as k
 // @import formats/load/f32 as v
 // @import formats/load/f32 as decay
 // @import formats/load/f32 as beta
+// @import lib/linear/no_bias as rate
+// @import lib/linear/no_bias as bias
+// @import lib/numeric/softplus
 // @import lib/recurrent/head_scan
 // @import lib/recurrent/shared_decay
 
 const UNIT: bool = false;
 const LOGITS: bool = false;
+const STEPS: bool = false;
 
 // `each` heads have their betas beside each other.
 struct Params {
@@ -17,7 +22,8 @@ struct Params {
     slots: u32, group: u32, key_heads: u32, scale: f32, eps: f32, each: u32, state_offset: u32, runs_offset: u32,
     q_offset: u32, k_offset: u32, v_offset: u32, decay_offset: u32, beta_offset: u32,
     q_strides: vec4<u32>, k_strides: vec4<u32>, v_strides: vec4<u32>, decay_strides: vec4<u32>,
-    beta_strides: vec4<u32>,
+    beta_strides: vec4<u32>, rate_offset: u32, rate_strides: vec4<u32>, bias_offset: u32,
+    bias_strides: vec4<u32>,
 }
 
 fn fetch(vector: u32, token: u32, head: u32, row: u32) -> vec4<f32> {
@@ -26,7 +32,13 @@ fn fetch(vector: u32, token: u32, head: u32, row: u32) -> vec4<f32> {
     var values: vec4<f32>;
     if vector == 0u {
         let at = token * params.decay_strides.y + head * params.decay_strides.z;
-        values = exp(decay_gather4(params.decay_offset + at + rows * params.decay_strides.w));
+        values = decay_gather4(params.decay_offset + at + rows * params.decay_strides.w);
+        if STEPS {
+            for (var i = 0u; i < 4u; i++) {
+                values[i] = rated(head, rows[i], values[i]);
+            }
+        }
+        values = exp(values);
     } else if vector == 1u {
         let at = token * params.k_strides.y + key_head * params.k_strides.z;
         values = k_gather4(params.k_offset + at + rows * params.k_strides.w);
@@ -35,6 +47,13 @@ fn fetch(vector: u32, token: u32, head: u32, row: u32) -> vec4<f32> {
         values = q_gather4(params.q_offset + at + rows * params.q_strides.w);
     }
     return there(row, values);
+}
+
+fn rated(head: u32, row: u32, step: f32) -> f32 {
+    let rate_at = head * params.rate_strides.z + row * params.rate_strides.w;
+    let bias_at = head * params.bias_strides.z + row * params.bias_strides.w;
+    let width = softplus(step + bias_load(params.bias_offset + bias_at));
+    return rate_load(params.rate_offset + rate_at) * width;
 }
 
 fn fetch_own(token: u32, head: u32, column: u32) -> vec2<f32> {

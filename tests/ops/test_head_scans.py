@@ -155,6 +155,46 @@ def test_the_delta_rule_of_any_keys_and_logits(any_executor, rng, keys, grouped)
         assert nmse(a, b) <= LIMIT
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_delta_rule_makes_decays_of_steps(any_executor, rng, shared):
+    runs = BATCHES[max(BATCHES)]
+    tokens, keys = size_of(runs), 20
+    wide = unit(rng, tokens, 3, keys)
+    steps = values(rng, tokens, 3, 1 if shared else keys)
+    rate, bias = -rng.uniform(0.1, 2, (3, 1)).astype("f4"), values(rng, *steps.shape[1:])
+    beta = rng.uniform(0, 1, (tokens, 3)).astype("f4")
+
+    def of_steps(ctx, state, runs):
+        x = tensor(ctx, wide)
+        q, k, v = (x.slice(2, i, i + n) for i, n in ((0, 8), (8, 8), (16, 4)))
+        given = (tensor(ctx, a) for a in (rate, bias))
+        first = tensor(ctx, steps).slice(2, 0, 1 if shared else 8)
+        bound = [a if shared or a.shape[1] == 1 else a.slice(1, 0, 8) for a in given]
+        return q.gated_delta(k, v, first, tensor(ctx, beta), state, runs, *bound)
+
+    state, index = state_of(rng, 3, 8, 4), runs_of(runs)
+    check_both(any_executor, of_steps, state, index, limit=LIMIT)
+    got = run_on(any_executor, of_steps, state, index)
+    decay = (rate * np.logaddexp(steps + bias, 0)).astype("f4")[..., : 1 if shared else 8]
+    parts = dict(zip("qkv", np.split(wide, [8, 16], axis=2), strict=True))
+    plain = parts | {"decay": decay, "beta": beta}
+    want = run_on(NumpyExecutor(), built("gated_delta", plain), state, index)
+    for a, b in zip(got, want, strict=True):
+        assert nmse(a, b) <= LIMIT
+
+
+def test_decays_of_steps_need_one_tensor(executor, rng):
+    given = gated_delta(rng, 5, 2, 2, 8, 4, shared=True)
+    one = np.ones((2, 1), "f4")
+
+    def build(ctx, state, runs):
+        first, *rest = (tensor(ctx, g) for g in given.values())
+        return first.gated_delta(*rest, state, runs, tensor(ctx, one), tensor(ctx, one))
+
+    with pytest.raises(ShapeError, match="lie in several tensors"):
+        run_on(executor, build, state_of(rng, 2, 8, 4), runs_of([Run(5)]))
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_padding_gives_zeros_and_touches_no_state(any_executor, rng, name):
     given = MAKERS[name](rng, 8, 2, 2, 6, 5)

@@ -31,6 +31,8 @@ def gated_delta(
     beta: Array,
     state: Array,
     runs: Array,
+    rate: Array | None = None,
+    bias: Array | None = None,
     *,
     scale: float = 1.0,
     tiled: bool = False,
@@ -43,6 +45,8 @@ def gated_delta(
         q, k = (a / np.sqrt(np.sum(a * a, -1, keepdims=True) + np.float32(unit)) for a in (q, k))
     if logits:
         beta = sigmoid(beta)
+    if rate is not None and bias is not None:
+        decay = rate * np.logaddexp(decay + bias, np.float32(0))
     q = q * np.float32(scale)
     if tiled:
         q, k = (np.tile(a, (1, heads // a.shape[1], 1)) for a in (q, k))

@@ -83,10 +83,12 @@ class GatedDelta(Module):
         y = q.gated_delta(
             k,
             v.reshape(tokens, self.heads, self.head),
-            self._decays(alpha),
+            alpha.reshape(tokens, self.heads, 1),
             beta,
             memory.rows,
             memory.runs,
+            self.decay.reshape(self.heads, 1),
+            self.step_bias.reshape(self.heads, 1),
             scale=self.keys**-0.5,
             tiled=self.tiled,
             unit=self.eps,
@@ -104,12 +106,6 @@ class GatedDelta(Module):
         shared = self.heads // self.key_heads
         beta, alpha = both.reshape(x.shape[0], self.key_heads, 2 * shared).chunk(-1, shared)
         return mixed, gate, beta, alpha
-
-    def _decays(self, alpha: Tensor) -> Tensor:
-        """Logarithms of factors: (tokens, heads, 1)."""
-        heads = alpha.shape[1:]
-        rates = alpha.add(self.step_bias.reshape(*heads)).softplus()
-        return rates.mul(self.decay.reshape(*heads)).reshape(-1, self.heads, 1)
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map what `forward` gives to (tokens, width), and add `residual`."""

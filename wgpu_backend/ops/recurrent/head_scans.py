@@ -40,6 +40,8 @@ def gated_delta(
     beta: Node,
     state: Node,
     runs: Node,
+    rate: Node | None = None,
+    bias: Node | None = None,
     *,
     scale: float = 1.0,
     tiled: bool = False,
@@ -62,6 +64,9 @@ def gated_delta(
         Written in place.
     runs : (sequences, 4), i32
         See `wgpu_backend.ops.recurrent.runs`.
+    rate, bias : (heads, keys) or (heads, 1), or None
+        With both decays are ``rate * softplus(decay + bias)``; `q`, `k` and `v` are parts of one
+        tensor then.
     scale : float
         Factor of queries.
     tiled : bool
@@ -78,7 +83,7 @@ def gated_delta(
     Raises
     ------
     ShapeError
-        Shapes do not fit each other.
+        Shapes do not fit each other, or there are a rate and a bias, and several tensors.
     """
     params, choices = _keyed("gated_delta", q, k, v, decay)
     params |= {"key_heads": k.spec.shape[1]} | ({"group": 1} if tiled else {})
@@ -87,7 +92,37 @@ def gated_delta(
     params |= {"scale": scale, "eps": unit or 0.0, "each": beta.spec.shape[2]}
     choices |= {"UNIT": unit is not None, "LOGITS": logits}
     rows = k.spec.shape[2]
+    if rate is None or bias is None:
+        params |= dict.fromkeys(("rate_offset", "bias_offset"), 0)
+        params |= dict.fromkeys(("rate_strides", "bias_strides"), (0, 0, 0, 0))
+    else:
+        operands |= {"rate": rate, "bias": bias}
+        params |= _of_steps(operands, (v.spec.shape[1], rows))
+        choices |= {"STEPS": True, "k": "=q", "v": "=q"}
+        choices |= dict.fromkeys(("rate", "bias"), "formats/load/f32")
     return _launch("gated_delta", operands, state, runs, rows, params, choices, staged=3)
+
+
+def _of_steps(operands: Mapping[str, Node], shape: Shape) -> dict[str, ParamValue]:
+    """Strides of what makes decays of steps."""
+    parts = [operands[name] for name in "qkv"]
+    require(
+        len({(x.storage, x.spec.dtype) for x in parts}) == 1,
+        ShapeError,
+        f"gated_delta: q {parts[0].spec.shape}, k and v lie in several tensors, with a rate and a "
+        "bias it needs one; give decays",
+    )
+    params: dict[str, ParamValue] = {}
+    for name in ("rate", "bias"):
+        spec = operands[name].spec
+        require_dtype("gated_delta", name, operands[name], (F32,))
+        require(
+            spec.shape in (shape, (shape[0], 1)),
+            ShapeError,
+            f"gated_delta: {name} is {spec.shape}, needs {shape} or {(shape[0], 1)}",
+        )
+        params[f"{name}_strides"] = pad_to_4d(broadcast_strides(spec, shape), 0)
+    return params
 
 
 def _by_groups(beta: Node, shape: Shape) -> Node:
@@ -226,7 +261,7 @@ def selective_scan(x: Node, dt: Node, a: Node, b: Node, c: Node, state: Node, ru
 
 def _keyed(
     name: str, q: Node, k: Node, v: Node, decay: Node
-) -> tuple[dict[str, ParamValue], dict[str, bool]]:
+) -> tuple[dict[str, ParamValue], dict[str, bool | str]]:
     """Parameters and choices of keys and their decays, which heads may share."""
     (tokens, heads, _), _, shape = _ranked(name, {"v": v, "q": q, "k": k}, dict.fromkeys("vqk", 3))
     for operand, node in (("q", q), ("k", k)):
@@ -284,7 +319,7 @@ def _launch(
     runs: Node,
     rows: int,
     params: Mapping[str, ParamValue],
-    choices: Mapping[str, bool],
+    choices: Mapping[str, bool | str],
     *,
     staged: int,
 ) -> Launch:
