@@ -33,7 +33,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Literal
 
-from wgpu_backend.errors import PluginError
+from wgpu_backend.errors import DeviceError, OptionError, PluginError
 
 Group = Literal["wgpu_backend.ops", "wgpu_backend.architectures", "wgpu_backend.backends"]
 _done: set[EntryPoint] = set()
@@ -159,6 +159,21 @@ def place_of(error: BaseException) -> str | None:
     if frames and frames[-1]:
         return frames[-1]
     return _definition(_accused(error)) or next((f for f in reversed(frames) if f), None)
+
+
+def mistake_of(error: BaseException) -> str | None:
+    """What an imported file has wrong, with its line: ``file:line: TypeError: …``.
+
+    Returns
+    -------
+    str or None
+        None for an error that no imported file has to do with, says its line itself, or is about
+        what was asked for or the device.
+    """
+    if isinstance(error, OptionError | PluginError | DeviceError | MemoryError):
+        return None
+    place = place_of(error)
+    return place and f"{place}: {type(error).__name__}: {error}"
 
 
 def _accused(error: BaseException) -> object:

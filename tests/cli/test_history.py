@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
+from wgpu_backend.cli.chat import Chat
+from wgpu_backend.cli.commands import obey
 from wgpu_backend.cli.history import history_file, open_history
 
 
@@ -34,6 +38,21 @@ def test_only_the_user_may_read_them(state: Path) -> None:
 def test_nothing_is_kept_where_that_is_not_wanted(state: Path) -> None:
     open_history(lambda: False).append_string("a secret")
     assert not state.exists()
+
+
+def test_what_is_typed_is_kept_from_when_that_is_wanted(state: Path) -> None:
+    open_history(lambda: True).append_string("before")
+    chat = SimpleNamespace(keeps=False)
+    history = open_history(lambda: chat.keeps)
+    assert [*history.load_history_strings()] == []
+    history.append_string("a secret")
+    obey("/set history", cast("Chat", chat))
+    history.append_string("no secret")
+    assert [*open_history(lambda: True).load_history_strings()] == ["no secret", "before"]
+    state.unlink()
+    state.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        obey("/set history", cast("Chat", chat))
 
 
 @pytest.mark.parametrize("obstacle", ["file", "folder"])

@@ -39,10 +39,8 @@ ANSWERED = {
     ("POST", "/api/embeddings"): {"model": "tale", "prompt": "a"},
     ("POST", "/v1/chat/completions"): {"model": "tale", "messages": SAID, "max_tokens": 1},
     ("POST", "/chat/completions"): {"messages": SAID, "max_tokens": 1},
-    **dict.fromkeys(
-        [("POST", f"{v}/chat/completions/input_tokens") for v in ("", "/v1")],
-        {"model": "tale", "messages": SAID},
-    ),
+    ("POST", "/chat/completions/input_tokens"): {"model": "tale", "messages": SAID},
+    ("POST", "/v1/chat/completions/input_tokens"): {"model": "tale", "messages": SAID},
     ("POST", "/responses"): {"input": "Hi", "max_output_tokens": 1},
     ("POST", "/v1/completions"): {"model": "tale", "prompt": "a", "max_tokens": 1},
     ("POST", "/v1/responses"): {"model": "tale", "input": "Hi", "max_output_tokens": 1},

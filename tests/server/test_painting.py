@@ -150,3 +150,9 @@ def test_who_leaves_ends_the_work_and_the_next_is_served(monkeypatch):
         await made.close()
 
     asyncio.run(leave())
+
+
+def test_pipelines_are_among_the_models(client):
+    [found] = [each for each in client.get("/api/tags").json()["models"] if "capabilities" in each]
+    assert (found["name"], found["capabilities"]) == ("pictures", ["image"])
+    assert found["size"] > 1000

@@ -58,7 +58,7 @@ def workers_on(*devices):
 def test_loading_goes_on_to_the_next_device_and_ends(monkeypatch: pytest.MonkeyPatch):
     tried = []
 
-    def open_worker(name, spec, max_queue, lost, started):
+    def open_worker(name, spec, max_queue, lost, started, hang_seconds):
         tried.append(spec.device)
         if spec.device == "b":
             return name

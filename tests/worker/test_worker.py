@@ -29,9 +29,10 @@ def path(tmp_path_factory):
     return tiny_model(tmp_path_factory.mktemp("worker") / "model.gguf")
 
 
-def opened(path, lost=None, device="cpu", **more):
+def opened(path, lost=None, device="cpu", hang_seconds=300, **more):
     spec = LoadSpec(str(path), device, num_ctx=64, num_parallel=2, **more)
-    return open_worker("tiny", spec, 2, (lost if lost is not None else []).append)
+    told = (lost if lost is not None else []).append
+    return open_worker("tiny", spec, 2, told, hang_seconds=hang_seconds)
 
 
 @pytest.fixture(scope="module")
@@ -255,3 +256,36 @@ def test_a_model_that_a_draft_does_not_suit_goes_without(path, caplog):
         worker.engine.submit(asked([5, 6], max_tokens=3)).result(20)
         assert worker.engine.status().guessed_tokens == 0
     assert "is served without a draft: draft:" in caplog.text
+
+
+@signals
+def test_a_worker_that_hangs_is_ended_and_told(path):
+    lost = []
+    worker = opened(path, lost, hang_seconds=0.5)
+    generation = endless(worker)
+    time.sleep(1.5)  # one that works is left alone
+    assert worker.lost is None
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(wb.WorkerLost, match=r"has not answered for 0\.5 s .* send the request"):
+        generation.result(30)
+    assert gone(worker.pid)
+    assert len(lost) == 1
+    worker.close()
+
+
+def test_what_is_wrong_in_an_imported_file_comes_with_its_line(tmp_path):
+    path = tiny_model(tmp_path / "model.gguf", "wrong")
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "import wgpu_backend as wb\n"
+        "from wgpu_backend.models.llama import Llama\n"
+        "@wb.architecture('wrong')\n"
+        "class Wrong(Llama):\n"
+        "    def hidden(self, batch):\n"
+        "        return batch.no_such_thing\n"
+    )
+    with (
+        closing(opened(path, imports=(str(file),))) as worker,
+        pytest.raises(wb.BackendError, match=rf"{file.name}:6: AttributeError"),
+    ):
+        worker.engine.submit(asked([1, 2, 3], max_tokens=2)).result(30)

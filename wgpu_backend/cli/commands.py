@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.cli.console import answer, print_facts, print_table, remark
 from wgpu_backend.cli.formats import grammar_of
+from wgpu_backend.cli.history import require_file
 from wgpu_backend.cli.library import text_of_modelfile
 from wgpu_backend.cli.parameters import PARAMETERS
 from wgpu_backend.cli.reply import write_stats
@@ -86,6 +87,8 @@ def _set(chat: Chat, rest: str) -> None:
         remark("answers keep to the format")
     elif what in _SWITCHES and not value:
         name, state, told = _SWITCHES[what]
+        if what == "history":
+            require_file()
         setattr(chat, name, state)
         remark(told)
     else:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from wgpu_backend.cli.console import note
 from wgpu_backend.errors import (
     BackendError,
-    DeviceError,
     OptionError,
     OutOfMemory,
     PluginError,
@@ -70,12 +69,11 @@ def message_of(error: Exception) -> str:
     What a file of the user's own has to do with comes with the file's line, unless it says so
     itself, or is about what was asked for or the device.
     """
-    from wgpu_backend.plugins import place_of
+    from wgpu_backend.plugins import mistake_of
 
-    told = UsageError | OptionError | PluginError | DeviceError | MemoryError
-    place = None if isinstance(error, told) else place_of(error)
-    if place:
-        return f"{place}: {type(error).__name__}: {error}"
+    mistake = None if isinstance(error, UsageError) else mistake_of(error)
+    if mistake:
+        return mistake
     if isinstance(error, BackendError | UsageError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -40,13 +40,23 @@ def open_history(keeps: Callable[[], bool]) -> History:
 
     Says so where it should be kept and cannot be.
     """
-    if not keeps():
-        return InMemoryHistory()
     try:
-        return _Kept(_private(history_file()), keeps)
+        return _Kept(require_file() if keeps() else history_file(), keeps)
     except OSError as error:
-        remark(f"what you type is not kept for the next chat: {message_of(error)}")
+        if keeps():
+            remark(f"what you type is not kept for the next chat: {message_of(error)}")
         return InMemoryHistory()
+
+
+def require_file() -> Path:
+    """Make the file, unless it is there.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    return _private(history_file())
 
 
 def _private(path: Path) -> Path:
@@ -63,6 +73,9 @@ class _Kept(FileHistory):
     def __init__(self, path: Path, keeps: Callable[[], bool]) -> None:
         super().__init__(path)
         self._keeps = keeps
+
+    def load_history_strings(self) -> Iterable[str]:
+        return super().load_history_strings() if self._keeps() else ()
 
     def store_string(self, string: str) -> None:
         if not self._keeps():

@@ -11,7 +11,7 @@ from prompt_toolkit.output import create_output
 
 from wgpu_backend.cli.commands import Leave, obey
 from wgpu_backend.cli.console import remark
-from wgpu_backend.cli.failures import UsageError, one_line
+from wgpu_backend.cli.failures import UsageError, message_of, one_line
 from wgpu_backend.cli.history import open_history
 from wgpu_backend.cli.reply import write_stats
 from wgpu_backend.errors import BackendError
@@ -42,8 +42,8 @@ def converse(chat: Chat) -> None:
             remark("Ctrl-D or /bye leaves")
         except (EOFError, Leave):
             return
-        except (BackendError, UsageError) as error:
-            remark(one_line(str(error)))
+        except (BackendError, UsageError, OSError) as error:
+            remark(one_line(message_of(error)))
 
 
 def _turn(chat: Chat, text: str) -> None:

@@ -172,6 +172,7 @@ def _server_settings(
             _spec(stored, num_ctx, device, settings, parallel), engine=engine
         ),
         max_queue,
+        _whole("WGPU_BACKEND_HANG_SECONDS", 300),
     )
 
     def measure(stored: Stored, num_ctx: int | None) -> Room:

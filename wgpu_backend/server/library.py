@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.errors import StoreError
 from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.images.folder import INDEX
 from wgpu_backend.model_store.files import draft, settle, sha256
 from wgpu_backend.model_store.manifest import digest_hex
 from wgpu_backend.model_store.modelfile import Modelfile, write_modelfile
@@ -161,7 +163,24 @@ def _long(state: State) -> list[Endpoint]:
 def _tags(state: State) -> list[dict[str, Any]]:
     fixed = [_tag(each.entry, each.details) for each in state.settings.fixed.values()]
     stored = [_tag(entry, details(state.store, entry)) for entry in state.store.entries()]
-    return [*fixed, *stored]
+    pictures = [_pipeline(name, state.settings.pictures[name]) for name in state.studio.models()]
+    return [*fixed, *stored, *pictures]
+
+
+def _pipeline(name: str, folder: Path) -> dict[str, Any]:
+    """A folder that makes pictures, as Ollama lists models; its index stands for its digest."""
+    index, files = folder / INDEX, [each for each in folder.rglob("*") if each.is_file()]
+    facts = {"parent_model": "", "format": "safetensors", "family": "pictures"}
+    sizes = {"families": ["pictures"], "parameter_size": "", "quantization_level": ""}
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _time(index.stat().st_mtime),
+        "size": sum(each.stat().st_size for each in files),
+        "digest": hashlib.sha256(index.read_bytes()).hexdigest(),
+        "details": {**facts, **sizes},
+        "capabilities": ["image"],
+    }
 
 
 def _tag(entry: Entry, facts: Any) -> dict[str, Any]:  # noqa: ANN401

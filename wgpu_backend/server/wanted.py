@@ -20,6 +20,7 @@ from wgpu_backend.errors import (
     TemplateError,
 )
 from wgpu_backend.grammar import Grammar
+from wgpu_backend.plugins import mistake_of
 
 RETRY_SECONDS = 1
 _BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError)
@@ -59,7 +60,12 @@ def status_of(error: Exception) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """What a client is told; of errors that nobody foresaw, only their kind."""
+    """What a client is told; of errors that nobody foresaw, only their kind.
+
+    Of what is wrong in a file that `--import` brought, its line.
+    """
+    if mistake := mistake_of(error):
+        return mistake
     if isinstance(error, BackendError | RequestError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

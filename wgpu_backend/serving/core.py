@@ -11,6 +11,7 @@ from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Runner
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
+from wgpu_backend.plugins import mistake_of
 from wgpu_backend.serving.completion import Completion, Ticket
 from wgpu_backend.serving.constrained import Constrained
 from wgpu_backend.serving.drafts import Drafts, cut_back, dropped
@@ -122,7 +123,8 @@ class Core:
             except BackendError as failure:
                 self._fail_all(failure)
             except Exception as error:
-                self.ending = BackendError(f"the engine failed: {type(error).__name__}: {error}")
+                told = mistake_of(error) or f"{type(error).__name__}: {error}"
+                self.ending = BackendError(f"the engine failed: {told}")
                 self.ending.__cause__ = error
                 break
         self._intake.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
@@ -18,6 +19,8 @@ from wgpu_backend.worker.frames import Message
 from wgpu_backend.worker.messages import LoadSpec, error_of, event_of, request_plain
 
 _CLOSE_SECONDS = 10.0
+HANG_SECONDS = 300.0  # a long prompt's pass may take minutes on a slow device
+_BEATS = 4  # times in that
 Answer = tuple[Message, bytes]
 Lost = Callable[[BackendError], None]
 
@@ -33,6 +36,9 @@ class Client:
     lost : callable
         Given the error where the device was lost, or the process failed by itself. It is called
         once, in a thread of the client's.
+    hang_seconds : float
+        How long a worker that is loaded may tell nothing and answer nothing, before it is ended as
+        lost; a device that hangs leaves it alive. 0 for ever.
 
     Attributes
     ----------
@@ -40,7 +46,9 @@ class Client:
         Facts of the model, once it is loaded.
     """
 
-    def __init__(self, name: str, spec: LoadSpec, lost: Lost) -> None:
+    def __init__(
+        self, name: str, spec: LoadSpec, lost: Lost, hang_seconds: float = HANG_SECONDS
+    ) -> None:
         self._name = name
         self._lost = lost
         self._numbers = count(1)
@@ -50,8 +58,14 @@ class Client:
         self._calls: dict[int, Future[Answer]] = {0: self.loaded}
         self._closing = False
         self._error: BackendError | None = None
+        self._heard = time.monotonic()
+        self._over = threading.Event()
         self._channel = Channel(self._told, self._ended)
         self._channel.post({"do": "load", "spec": spec.plain()})
+        if hang_seconds:
+            watch = threading.Thread(target=self._watch, args=(hang_seconds,), daemon=True)
+            watch.name = f"worker {self.pid} watch"
+            self.loaded.add_done_callback(lambda _: watch.start())
 
     @property
     def error(self) -> BackendError | None:
@@ -126,9 +140,31 @@ class Client:
         if self._error is not None:
             raise self._error
 
+    def _watch(self, seconds: float) -> None:
+        """End a worker of which nothing is heard, though it is asked."""
+        pause = seconds / _BEATS
+        while not self._over.wait(pause):
+            asked = time.monotonic()
+            try:
+                self.ask("beat", seconds)
+            except BackendError:
+                if self._over.is_set() or self._closing:
+                    return
+                if self._heard < asked:
+                    self._hung(seconds)
+
+    def _hung(self, seconds: float) -> None:
+        error = WorkerLost(
+            f"{self._name}: its worker has not answered for {seconds:g} s and was ended; the model "
+            "is loaded again, send the request again"
+        )
+        self._end(error)
+        self._channel.kill()
+
     # What is told.
 
     def _told(self, message: Message, raw: bytes) -> None:
+        self._heard = time.monotonic()
         number: int = message.get("id", 0)
         match message["tell"]:
             case "event":
@@ -196,6 +232,7 @@ class Client:
             if self._error is not None:
                 return
             self._error = error
+            self._over.set()
             boxes, calls = list(self._boxes.values()), list(self._calls.values())
             self._boxes.clear()
             self._calls.clear()

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 from wgpu_backend import errors
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError
+from wgpu_backend.plugins import mistake_of
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import (
     EngineStatus,
@@ -166,10 +167,11 @@ def device_of(plain: Plain) -> DeviceInfo:
 def error_plain(error: BaseException) -> Plain:
     """An error as plain data; those that nobody foresaw by their kind."""
     if isinstance(error, BackendError):
-        return {"kind": type(error).__name__, "message": str(error)}
+        return {"kind": type(error).__name__, "message": mistake_of(error) or str(error)}
     if isinstance(error, OSError) and error.strerror:
         return {"kind": "BackendError", "message": f"{error.filename or 'file'}: {error.strerror}"}
-    return {"kind": "BackendError", "message": f"{type(error).__name__}: {error}"}
+    told = mistake_of(error) or f"{type(error).__name__}: {error}"
+    return {"kind": "BackendError", "message": told}
 
 
 def error_of(plain: Plain) -> BackendError:

@@ -8,7 +8,7 @@ from functools import partial
 
 from wgpu_backend.errors import BackendError, DeviceLost
 from wgpu_backend.model_store.stored import Stored
-from wgpu_backend.worker.client import Client
+from wgpu_backend.worker.client import HANG_SECONDS, Client
 from wgpu_backend.worker.health import Health
 from wgpu_backend.worker.messages import LoadSpec
 from wgpu_backend.worker.remote import WorkerModel, open_worker
@@ -27,12 +27,21 @@ class Workers:
     spec_of : callable
     max_queue : int
         Choices that may wait for a slot, of each model.
+    hang_seconds : float
+        See `Client`.
     """
 
-    def __init__(self, health: Health, spec_of: SpecOf, max_queue: int) -> None:
+    def __init__(
+        self,
+        health: Health,
+        spec_of: SpecOf,
+        max_queue: int,
+        hang_seconds: float = HANG_SECONDS,
+    ) -> None:
         self.health = health
         self._spec_of = spec_of
         self._max_queue = max_queue
+        self._hang_seconds = hang_seconds
         self._starting: set[Client] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -75,7 +84,8 @@ class Workers:
 
         lost = partial(self.health.lost, device)
         try:
-            return open_worker(name, spec, self._max_queue, lost, started)
+            hang = self._hang_seconds
+            return open_worker(name, spec, self._max_queue, lost, started, hang)
         except DeviceLost as error:
             lost(error)
             raise

@@ -17,7 +17,7 @@ from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.tokenizer import Tokenizer
-from wgpu_backend.worker.client import Answer, Client, Lost
+from wgpu_backend.worker.client import HANG_SECONDS, Answer, Client, Lost
 from wgpu_backend.worker.frames import Message
 from wgpu_backend.worker.messages import LoadSpec, device_of, status_of
 
@@ -164,6 +164,7 @@ def open_worker(
     max_queue: int,
     lost: Lost,
     started: Callable[[Client], None] = lambda _: None,
+    hang_seconds: float = HANG_SECONDS,
 ) -> WorkerModel:
     """Load a model in a worker of its own; waits until it is there.
 
@@ -178,13 +179,15 @@ def open_worker(
         See `Client`.
     started : callable
         Given the client while the model loads.
+    hang_seconds : float
+        See `Client`.
 
     Raises
     ------
     BackendError
         As `wgpu_backend.load`; WorkerLost where the process ended.
     """
-    client = Client(name, spec, lost)
+    client = Client(name, spec, lost, hang_seconds)
     try:
         started(client)
         texts = texts_of(spec.path)

@@ -69,6 +69,8 @@ class Service:
                 self._later(self._reading, number, lambda: self._inspect(what, given))
             case "status":
                 self._later(self._asking, number, self._status)
+            case "beat":
+                self._later(self._asking, number, self._beat)
             case "forget":
                 self._later(self._asking, number, self._forget)
             case "close":
@@ -109,6 +111,12 @@ class Service:
 
     def _status(self) -> Answer:
         return {"status": asdict(self._of_engine().status())}, b""
+
+    def _beat(self) -> Answer:
+        """An answer behind the step that is under way, so that a device which hangs gives none."""
+        if self._engine is not None:
+            self._engine.status()
+        return {}, b""
 
     def _forget(self) -> Answer:
         self._of_engine().clear_cache()

@@ -20,7 +20,7 @@ async function showModels() {
     running = new Map(ps.models.map((each) => [each.name, each]));
     const picker = byId("model");
     const wanted = picker.value || kept("model", "");
-    const options = tags.models.map(({ name }) =>
+    const options = tags.models.filter((each) => !each.capabilities?.includes("image")).map(({ name }) =>
       make("option", { value: name }, running.has(name) ? `● ${name} (loaded)` : name));
     picker.replaceChildren(...options);
     if (tags.models.some(({ name }) => name === wanted)) picker.value = wanted;
