@@ -82,6 +82,7 @@ def test_no_default_moves_logits(path, exact, device, step):
 
 
 def test_eight_bits_alone_move_them(path, exact):
+    pytest.importorskip("wgpu_backend.kernels.rasteriser", reason="whose products round x")
     with as_on("rasteriser", path, coarse=True) as model:
         got = model.anew(TOKENS)
     assert nmse(got, exact) > 1e-3
@@ -105,6 +106,8 @@ def test_exact_rounds_nothing(path, exact):
     ],
 )
 def test_forms_by_device(path, device, few, many):
+    if device in ("rasteriser", "baseline"):
+        pytest.importorskip("wgpu_backend.kernels.rasteriser", reason="whose products round x")
     for tokens, wanted in ((TOKENS[:1], few), (TOKENS, many)):
         with as_on(device, path) as model:
             model.anew(tokens)
