@@ -19,7 +19,7 @@ from .axial_rope import Table, axial_rope, grid_places
 from .blocks import FeedForward, TimeEmbedding
 from .joint_attention import (
     EPS,
-    JointAttention,
+    JointBlock,
     attend_rotated,
     heads_apart,
 )
@@ -35,37 +35,22 @@ SINUSOIDS = 256  # width of a time before its products
 THETA = 10000.0
 
 
-class DoubleBlock(nn.Module):
+class DoubleBlock(JointBlock):
     """Attention of text and picture over both, and feed-forward of each."""
 
     def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads)
         self.norm1 = Modulation(width, 6)
         self.norm1_context = Modulation(width, 6)
-        self.attn = JointAttention(width, heads)
         self.ff = FeedForward(width, "gelu-approximate")
         self.ff_context = FeedForward(width, "gelu-approximate")
-        self._norm = plain_norm(width)
 
     def __call__(
         self, x: wx.Array, text: wx.Array, time: wx.Array, rope: wx.Array
     ) -> tuple[wx.Array, wx.Array]:
         """Picture and text, each (n, tokens, width), to the same."""
-        shift, scale, *of_x = self.norm1(time)
-        text_shift, text_scale, *of_text = self.norm1_context(time)
-        attended, text_attended = self.attn(
-            modulated(self._norm(x), shift, scale),
-            modulated(self._norm(text), text_shift, text_scale),
-            rope,
-        )
-        x = self._fed(x, attended, of_x, self.ff)
-        return x, self._fed(text, text_attended, of_text, self.ff_context)
-
-    def _fed(
-        self, x: wx.Array, attended: wx.Array, vectors: list[wx.Array], feed: FeedForward
-    ) -> wx.Array:
-        gate, shift, scale, feed_gate = vectors
-        x = x + gate * attended
-        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))
+        vectors = self.norm1(time), self.norm1_context(time)
+        return self.both((x, text), vectors, (self.ff, self.ff_context), rope)
 
 
 class SingleAttention(nn.Module):

@@ -20,7 +20,7 @@ from wgpu_backend.folders.settings import Settings
 from .axial_rope import Table, axial_rope, grid_places
 from .joint_attention import (
     EPS,
-    JointAttention,
+    JointBlock,
     attend_rotated,
     heads_apart,
 )
@@ -53,14 +53,13 @@ def gated(x: wx.Array) -> wx.Array:
     return nn.silu(gate) * values
 
 
-class DoubleBlock(nn.Module):
+class DoubleBlock(JointBlock):
     """Attention of text and picture over both, and feed-forward of each."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
-        self.attn = JointAttention(width, heads, bias=False)
+        super().__init__(width, heads, bias=False)
         self.ff = FeedForward(width, inner)
         self.ff_context = FeedForward(width, inner)
-        self._norm = plain_norm(width)
 
     def __call__(
         self,
@@ -71,20 +70,8 @@ class DoubleBlock(nn.Module):
         rope: wx.Array,
     ) -> tuple[wx.Array, wx.Array]:
         """Picture and text, each (n, tokens, width), to the same."""
-        attended, text_attended = self.attn(
-            modulated(self._norm(x), *vectors[:2]),
-            modulated(self._norm(text), *text_vectors[:2]),
-            rope,
-        )
-        x = self._fed(x, attended, vectors[2:], self.ff)
-        return x, self._fed(text, text_attended, text_vectors[2:], self.ff_context)
-
-    def _fed(
-        self, x: wx.Array, attended: wx.Array, vectors: list[wx.Array], feed: FeedForward
-    ) -> wx.Array:
-        gate, shift, scale, feed_gate = vectors
-        x = x + gate * attended
-        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))
+        feeds = self.ff, self.ff_context
+        return self.both((x, text), (vectors, text_vectors), feeds, rope)
 
 
 class ParallelAttention(nn.Module):

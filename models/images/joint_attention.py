@@ -6,10 +6,15 @@ rotary positions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 
+from .modulation import modulated, plain_norm
+
 EPS = 1e-6  # of norms of heads
+Feed = Callable[[wx.Array], wx.Array]
 
 
 class JointAttention(nn.Module):
@@ -73,3 +78,49 @@ def attend_rotated(q: wx.Array, k: wx.Array, v: wx.Array, rope: wx.Array) -> wx.
     q, k = (nn.rotated(part, rope, interleaved=True) for part in (q, k))
     n, tokens, heads, cols = q.shape
     return nn.attend(q, k, v).reshape(n, tokens, heads * cols)
+
+
+class JointBlock(nn.Module):
+    """Attention of text and picture over both, and feed-forward of each, all modulated.
+
+    Parameters
+    ----------
+    width, heads : int
+    bias : bool
+        Of attention's projections.
+    """
+
+    def __init__(self, width: int, heads: int, bias: bool = True) -> None:
+        self.attn = JointAttention(width, heads, bias)
+        self._norm = plain_norm(width)
+
+    def both(
+        self,
+        streams: tuple[wx.Array, wx.Array],
+        vectors: tuple[Sequence[wx.Array], Sequence[wx.Array]],
+        feeds: tuple[Feed, Feed],
+        rope: wx.Array,
+    ) -> tuple[wx.Array, wx.Array]:
+        """Picture and text, each (n, tokens, width), to the same.
+
+        Parameters
+        ----------
+        streams : pair of (n, tokens, width)
+        vectors : pair of six (n, 1, width)
+            Shift, scale and gate of attention, then of feed-forward.
+        feeds : pair of callable
+        rope : (text's and picture's tokens, pairs, 2)
+        """
+        x, text = (
+            modulated(self._norm(y), *own[:2]) for y, own in zip(streams, vectors, strict=True)
+        )
+        attended = self.attn(x, text, rope)
+        x, text = map(self._fed, streams, attended, vectors, feeds)
+        return x, text
+
+    def _fed(
+        self, x: wx.Array, attended: wx.Array, vectors: Sequence[wx.Array], feed: Feed
+    ) -> wx.Array:
+        gate, shift, scale, feed_gate = vectors[2:]
+        x = x + gate * attended
+        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))

@@ -18,8 +18,8 @@ from wgpu_backend.folders.settings import Settings
 
 from .axial_rope import Table, axial_rope, grid_places
 from .blocks import FeedForward, TimeEmbedding
-from .joint_attention import JointAttention
-from .modulation import ModulatedNorm, modulated, plain_norm
+from .joint_attention import JointBlock
+from .modulation import ModulatedNorm
 
 SINUSOIDS = 256  # width of a time before its products
 THETA = 10000.0
@@ -27,37 +27,22 @@ TEXT_EPS = 1e-6  # of the norm of the text
 _UNKNOWN = ("guidance_embeds", "zero_cond_t", "use_additional_t_cond", "use_layer3d_rope")
 
 
-class Block(nn.Module):
+class Block(JointBlock):
     """Attention of text and picture over both, and feed-forward of each."""
 
     def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads)
         self.img_mod = [nn.SiLU(), nn.Linear(width, 6 * width)]
         self.txt_mod = [nn.SiLU(), nn.Linear(width, 6 * width)]
-        self.attn = JointAttention(width, heads)
         self.img_mlp = FeedForward(width, "gelu-approximate")
         self.txt_mlp = FeedForward(width, "gelu-approximate")
-        self._norm = plain_norm(width)
 
     def __call__(
         self, x: wx.Array, text: wx.Array, time: wx.Array, rope: wx.Array
     ) -> tuple[wx.Array, wx.Array]:
         """Picture and text, each (n, tokens, width), to the same."""
-        shift, scale, *of_x = _vectors(self.img_mod, time)
-        text_shift, text_scale, *of_text = _vectors(self.txt_mod, time)
-        attended, text_attended = self.attn(
-            modulated(self._norm(x), shift, scale),
-            modulated(self._norm(text), text_shift, text_scale),
-            rope,
-        )
-        x = self._fed(x, attended, of_x, self.img_mlp)
-        return x, self._fed(text, text_attended, of_text, self.txt_mlp)
-
-    def _fed(
-        self, x: wx.Array, attended: wx.Array, vectors: list[wx.Array], feed: FeedForward
-    ) -> wx.Array:
-        gate, shift, scale, feed_gate = vectors
-        x = x + gate * attended
-        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))
+        vectors = _vectors(self.img_mod, time), _vectors(self.txt_mod, time)
+        return self.both((x, text), vectors, (self.img_mlp, self.txt_mlp), rope)
 
 
 def _vectors(modulation: Sequence[nn.SiLU | nn.Linear], time: wx.Array) -> list[wx.Array]:
