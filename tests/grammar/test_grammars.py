@@ -244,6 +244,10 @@ WRONG = {
     "remote": (lambda: Grammar.json_schema({"$ref": "http://x/y"}), "http://x/y"),
     "file": (lambda: Grammar.json_schema({"$ref": "file:///etc/passwd"}), "file:///etc/passwd"),
     "unknown keyword": (lambda: Grammar.json_schema({"not": {}}), 'Unimplemented keys: ["not"]'),
+    "unique items": (
+        lambda: Grammar.json_schema({"type": "array", "items": {}, "uniqueItems": True}),
+        'keys: ["uniqueItems"]; answers cannot be kept to that, so leave it out',
+    ),
     "format width": (lambda: Grammar.json_schema({"type": "string", "format": "x"}), "format: x"),
     "itself": (lambda: Grammar.json_schema({"$ref": "#"}), "no text fits"),
     "nothing": (lambda: Grammar.json_schema(False), "Unsatisfiable"),
@@ -268,6 +272,15 @@ def test_a_grammar_that_cannot_be_used_is_told_in_one_line(pairs, case):
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_items_that_need_not_be_unique_are_as_without_the_word(pairs):
+    one = {"enum": [{"uniqueItems": False}]}
+    form = {"type": "object", "properties": {"uniqueItems": one}, "uniqueItems": False}
+    found = json.loads(Grammar.json_schema(form).source())
+    assert found["properties"] == {"uniqueItems": one}
+    assert "uniqueItems" not in found
+    pairs[1].matcher(Grammar.json_schema(form))
 
 
 def test_a_grammar_that_keeps_the_compiler_busy_is_given_up(pairs, monkeypatch):

@@ -33,6 +33,8 @@ class Registry:
         self.uploads: dict[str, bytes] = {}
         self.taken: dict[str, bytes] = {}  # manifests by path
         self.etags: list[str] = []
+        self.tokens: list[str] = []
+        self.proofs: list[tuple[str, str]] = []  # signed addresses, and signatures
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
 
@@ -55,7 +57,12 @@ class Registry:
 
             def do_GET(self) -> None:
                 number = self.path.partition("?")[0].rpartition("/")[2]
-                if "/uploads/" in self.path and number in registry.uploads:
+                if self.path.startswith("/token?"):
+                    url = f"http://{self.headers['Host']}{self.path}"
+                    registry.proofs.append((url, self.headers["Authorization"]))
+                    registry.tokens.append(f"token{len(registry.tokens)}")
+                    self.answer(200, json.dumps({"token": registry.tokens[-1]}).encode())
+                elif "/uploads/" in self.path and number in registry.uploads:
                     last = max(len(registry.uploads[number]) - 1, 0)
                     self.answer(204, b"", location=self.path, have=f"0-{last}")
                 elif self.path == "/v2/me/model/manifests/tag":
@@ -69,7 +76,20 @@ class Registry:
                 found = self.path.rpartition("/")[2] in registry.blobs
                 self.answer(200 if found else 404, b"")
 
+            def refused(self) -> bool:
+                """Ask who it is, where an account is wanted."""
+                if registry.fault not in ("account", "realm elsewhere"):
+                    return False
+                given, known = self.headers.get("Authorization", ""), registry.tokens[-1:]
+                if known and given == f"Bearer {known[0]}":
+                    return False
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.answer(401, b"{}")
+                return True
+
             def do_POST(self) -> None:
+                if self.refused():
+                    return
                 if registry.fault == "no account":
                     self.answer(401, b'{"errors": [{"message": "who are you"}]}')
                     return
@@ -81,6 +101,10 @@ class Registry:
                 self.answer(status, b"", location=location)
 
             def do_PATCH(self) -> None:
+                if registry.fault == "account" and len(registry.tokens) == 1:
+                    registry.tokens.append("the old one is over")
+                if self.refused():
+                    return
                 place = self.path.partition("?")[0]
                 number = place.rpartition("/")[2]
                 size, have = int(self.headers["Content-Length"]), registry.uploads[number]
@@ -107,6 +131,8 @@ class Registry:
                 self.located(202, place)
 
             def do_PUT(self) -> None:
+                if self.refused():
+                    return
                 place, _, query = self.path.partition("?")
                 data = self.rfile.read(int(self.headers["Content-Length"]))
                 number = place.rpartition("/")[2]
@@ -153,6 +179,11 @@ class Registry:
                 location: str = "", have: str = "", upload: str = "",
             ) -> None:  # fmt: skip
                 self.send_response(status)
+                if status == 401:
+                    host = "localhost" if registry.fault == "realm elsewhere" else "127.0.0.1"
+                    realm = f"http://{host}:{registry.server.server_port}/token"
+                    challenge = f'Bearer realm="{realm}",service="reg",scope="a:push b:pull"'
+                    self.send_header("WWW-Authenticate", challenge)
                 named = {"Location": location, "Range": have, "Docker-Upload-Location": upload}
                 for name, value in named.items():
                     if value:

@@ -71,3 +71,8 @@ def test_what_is_written_is_read(text):
 def test_what_is_wrong_is_told_with_its_line(text, message):
     with pytest.raises(StoreError, match=message):
         parse_modelfile(text)
+
+
+def test_spaces_before_a_line_ends_stay():
+    made = Modelfile("x", system="a \nb")
+    assert parse_modelfile(write_modelfile(made)).system == "a \nb"

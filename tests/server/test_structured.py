@@ -150,3 +150,10 @@ def test_what_is_wrong_is_told(client, path, more, message, stream):
     found = client.post(path, json=body)
     assert found.status_code == 400, found.text
     assert message in found.text.replace("\\", "")
+
+
+def test_what_a_schema_cannot_ask_for_is_told(client):
+    form = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    body = {"model": "tale", "prompt": "a", "raw": True, "format": form}
+    found = client.post("/api/generate", json=body)
+    assert (found.status_code, "uniqueItems" in found.json()["error"]) == (400, True)

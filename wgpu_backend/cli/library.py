@@ -32,6 +32,14 @@ def open_store() -> Store:
     return Store(root, read_only=os.environ.get(READ_ONLY_VARIABLE, "0") not in ("", "0"))
 
 
+def signing_key() -> Path | None:
+    """Where Ollama keeps the key that signs in at registries; None for a user without a home."""
+    try:
+        return Path.home() / ".ollama" / "id_ed25519"
+    except RuntimeError:
+        return None
+
+
 def stored(name: str) -> Stored | None:
     """A model of the store; None where there is none of that name, or it is no name.
 

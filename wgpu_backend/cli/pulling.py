@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from wgpu_backend.cli.console import is_terminal, note
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.cli.library import open_store
+from wgpu_backend.cli.library import open_store, signing_key
 from wgpu_backend.errors import StoreError
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import STREAMS, Progress, PullCancelled, Puller
@@ -75,7 +75,11 @@ def push_model(name: str, *, insecure: bool) -> None:
     parsed = ModelName.parse(name)
     with Interrupts() as interrupts, _bars() as told:
         pusher = Pusher(
-            open_store(), insecure=insecure, told=told, cancelled=lambda: interrupts.asked
+            open_store(),
+            insecure=insecure,
+            told=told,
+            cancelled=lambda: interrupts.asked,
+            key=signing_key(),
         )
         try:
             pusher.push(parsed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from wgpu_backend.cli.console import answer, human_bytes, log_as_notes, note, print_table
 from wgpu_backend.cli.failures import UsageError
-from wgpu_backend.cli.library import open_store
+from wgpu_backend.cli.library import open_store, signing_key
 from wgpu_backend.cli.loading import find_device
 from wgpu_backend.cli.names import BUNDLED, STORY, exists, model_path
 from wgpu_backend.cli.options import Settings
@@ -196,6 +196,7 @@ def _server_settings(
         measure=measure,
         pictures={PICTURES: bundled_pictures()},
         picture_device=devices[0].id,
+        signing_key=signing_key(),
     )
 
 

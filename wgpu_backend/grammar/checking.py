@@ -99,4 +99,7 @@ def told(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     reason = next((line for line in lines if line.startswith("error:")), "")
     first = lines[0] if lines else "it cannot be compiled"
-    return f"{first[:160]}{' ' + reason[:120] if reason else ''}"
+    remedy = ""
+    if first.startswith(("Unimplemented keys", "Unknown format")):
+        remedy = "; answers cannot be kept to that, so leave it out and check them for it yourself"
+    return f"{first[:160]}{' ' + reason[:120] if reason else ''}{remedy}"

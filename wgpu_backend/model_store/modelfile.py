@@ -153,7 +153,8 @@ def _commands(text: str) -> Iterator[tuple[int, str, str]]:
             raise StoreError(f"Modelfile: line {number}: {command[:40]!r} is no command")
         value = rest.strip()
         if '"""' in value and value.count('"""') == 1:
-            value = _several(number, value, lines)
+            first = line.lstrip().partition(" ")[2].lstrip()  # its end belongs to the text
+            value = _several(number, first, lines)
         if not value:
             raise StoreError(f"Modelfile: line {number}: {command} has no value")
         yield number, command, value if command in ("PARAMETER", "MESSAGE") else _unquoted(value)

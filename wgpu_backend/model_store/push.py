@@ -1,8 +1,8 @@
 """Models brought to a registry: what it has is not sent again, what was cut off is gone on with.
 
 This is Docker's protocol of uploads, as Ollama's registry has it: a blob goes in chunks to an
-address that the registry gives, which may send a chunk on to a storage of its own. Signatures of
-Ollama's accounts are not made; so this is for registries that ask for none.
+address that the registry gives, which may send a chunk on to a storage of its own. Where it asks
+who that is, requests are signed as Ollama signs them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from wgpu_backend.model_store.pull import (
     Wait,
     address_of,
 )
+from wgpu_backend.model_store.signing import SignIn
 from wgpu_backend.model_store.store import Entry, Store
 
 Result = TypeVar("Result")
@@ -107,6 +108,8 @@ class Pusher:
         Sleeps between tries.
     part : int
         Bytes of a chunk.
+    key : Path or None
+        Of an ed25519 key that signs in where a registry asks for that.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Pusher:
         cancelled: Callable[[], bool] = lambda: False,
         wait: Wait = time.sleep,
         part: int = PART,
+        key: Path | None = None,
     ) -> None:
         self._store = store
         self._insecure = insecure
@@ -125,6 +129,7 @@ class Pusher:
         self._cancelled = cancelled
         self._wait = wait
         self._part = part
+        self._key = key
 
     def push(self, name: ModelName) -> Entry:
         """Bring a model, whose name says where to.
@@ -139,7 +144,8 @@ class Pusher:
         self._require_allowed(f"{name.scheme}://", str(name))
         self._told(Progress("retrieving manifest"))
         entry = self._store.entry(name)
-        with httpx2.Client(timeout=httpx2.Timeout(STALL_SECONDS)) as client:
+        timeout, signing = httpx2.Timeout(STALL_SECONDS), SignIn(address_of(name), self._key)
+        with httpx2.Client(timeout=timeout, auth=signing) as client:
             for layer in entry.manifest.blobs:
                 self._blob(client, name, layer)
             self._told(Progress("pushing manifest"))
@@ -276,13 +282,20 @@ class Pusher:
         status = _usable(response).status_code
         if 200 <= status < 300:
             return response
-        host = response.url.host
         if status in (401, 403):
             raise StoreError(
-                f"{host} takes nothing from you: HTTP status {status}{_told_by(response)}; push "
-                "signs in nowhere, so it needs a registry that asks for no account"
+                f"{response.url.host} takes nothing from you: HTTP status {status}"
+                f"{_told_by(response)}; {self._remedy()}"
             )
         raise StoreError(f"{response.url}: HTTP status {status}{_told_by(response)}")
+
+    def _remedy(self) -> str:
+        """What may help where a registry takes nothing."""
+        if self._key is None:
+            return "there is no key to sign in with"
+        if not self._key.exists():
+            return f"push signs in with {self._key}, which is not there; ssh-keygen makes one"
+        return f"it has to know the public half of {self._key}, and whose the model is"
 
     def _tried(self, act: Callable[[], Result]) -> Result:
         for attempt in range(TRIES):

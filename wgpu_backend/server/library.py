@@ -140,7 +140,11 @@ def _long(state: State) -> list[Endpoint]:
             def told(progress: Progress) -> None:
                 tell(_progress(progress))
 
-            Pusher(state.store, insecure=insecure, told=told, cancelled=stop.is_set).push(name)
+            key = state.settings.signing_key
+            pusher = Pusher(
+                state.store, insecure=insecure, told=told, cancelled=stop.is_set, key=key
+            )
+            pusher.push(name)
 
         return await _worked(work, fields)
 

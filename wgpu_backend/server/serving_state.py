@@ -61,6 +61,8 @@ class Settings:
         Folders of pipelines that make pictures.
     picture_device : str or None
         Where they are; None for the best.
+    signing_key : Path or None
+        Signs in at registries that models are pushed to.
     """
 
     store: Store
@@ -80,6 +82,7 @@ class Settings:
     measure: Measure | None = None
     pictures: dict[str, Path] = field(default_factory=dict[str, Path])
     picture_device: str | None = None
+    signing_key: Path | None = None
 
 
 class State:
