@@ -8,6 +8,7 @@ from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.attention.paged import Scores
 from wgpu_backend.ops.rope.rope_join import rope_join
 from wgpu_backend.testing import nmse
 
@@ -130,3 +131,57 @@ def test_what_is_nearly_such_a_join_stays_right(monkeypatch, rng, name):
 def test_parts_that_vectors_do_not_divide_are_refused(rng):
     with Context(NumpyExecutor()) as ctx, pytest.raises(ShapeError, match="multiples of 4 and 8"):
         rope_join(ctx.zeros(1, 2, 6), ctx.zeros(1, 2, 8))
+
+
+def latent_attention(
+    ctx, wide, weight, slots, *, dtype=F32, rotated=True, key_table=None, apart=False
+):
+    """Attention of heads of 48 values to latents of 32, in a cache of two blocks."""
+    tokens, heads = len(wide), 3
+    table = table_of(ctx, tokens, 8)
+    turned = lambda x, table: x.rope(table) if rotated else x  # noqa: E731
+    own, rest = parts(ctx, wide[:, : heads * 56], 32, 16, heads)
+    q = own.concat(turned(rest, table), axis=2)
+    latents, shared = parts(ctx, wide[:, heads * 56 :], 32, 16, 1)
+    latents = latents.neg() if apart else latents
+    latents = latents if weight is None else latents.rms_norm(ctx.from_numpy(weight), eps=1e-5)
+    other = table if key_table is None else ctx.from_numpy(key_table)
+    keys = latents.concat(turned(shared, other), axis=2).reshape(tokens, 48)
+    cache = ctx.zeros(64, 48, dtype=dtype).set_rows(keys, ctx.from_ints(slots))
+    scores = Scores(block=32, scale=0.2, kv_heads=1, v_cols=32)
+    positions, sequences = (ctx.from_ints(x) for x in (np.arange(tokens), [0] * tokens))
+    blocks = ctx.from_ints([1, 0], 1, 2)
+    y = q.paged_attention(cache, cache, positions, sequences, blocks, scores=scores)
+    return [y, cache.cast(dtype=F32)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "how"),
+    [(1, {}), (3, {"dtype": F16}), (3, {"rotated": False}), (2, {"normed": False})],
+    ids=str,
+)
+def test_queries_and_keys_of_latent_attention_are_one_op(any_gpu, monkeypatch, rng, tokens, how):
+    how = dict(how)
+    wide = rng.standard_normal((tokens, 4 * 56), "f4")
+    weight = rng.standard_normal(32, "f4") if how.pop("normed", True) else None
+    slots = [33 + i for i in range(tokens)]
+    slots[2:] = [-1] * len(slots[2:])
+    build = lambda ctx: latent_attention(ctx, wide, weight, slots, **how)  # noqa: E731
+    names, got = ran(any_gpu, monkeypatch, [*RULES, "latent_put"], build)
+    _, want = ran(NumpyExecutor(), monkeypatch, [], build)
+    assert "latent_put" in names
+    assert not {"rope_join", "concat", "set_rows"} & set(names)
+    for a, b in zip(got, want, strict=True):
+        assert nmse(a, b) <= (1e-11 if how.get("dtype", F32) == F32 else 1e-6)
+
+
+@pytest.mark.parametrize("how", [{"key_table": True}, {"apart": True}], ids=str)
+def test_what_is_nearly_latent_attention_stays_right(monkeypatch, rng, how):
+    wide, weight = rng.standard_normal((3, 4 * 56), "f4"), rng.standard_normal(32, "f4")
+    how = {"key_table": rng.standard_normal((3, 8, 2), "f4")} if "key_table" in how else how
+    build = lambda ctx: latent_attention(ctx, wide, weight, [33, 34, 35], **how)  # noqa: E731
+    names, got = ran(NumpyExecutor(), monkeypatch, [*RULES, "latent_put"], build)
+    _, want = ran(NumpyExecutor(), monkeypatch, [], build)
+    assert "latent_put" not in names
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

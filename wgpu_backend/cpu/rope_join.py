@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.rope.rope_join`."""
+"""NumPy twins of `wgpu_backend.ops.rope.rope_join` and `latent_put`."""
 
 from __future__ import annotations
 
@@ -29,3 +29,23 @@ def rope_join(
     if dst is None or slots is None:
         return y
     return set_rows(dst, y.reshape(len(y), -1), slots)
+
+
+@twin
+def latent_put(
+    first: Array,
+    second: Array,
+    latents: Array,
+    shared: Array,
+    keys: Array,
+    slots: Array,
+    table: Array | None = None,
+    weight: Array | None = None,
+    *,
+    interleaved: bool = False,
+    eps: float | None = None,
+) -> Array:
+    """Queries; the keys go into their cache."""
+    how = {"interleaved": interleaved}
+    rope_join(latents, shared, table, weight, keys, slots, **how, eps=eps)
+    return rope_join(first, second, table, **how)

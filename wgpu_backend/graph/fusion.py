@@ -149,9 +149,10 @@ class Graph:
     def write(self, state: Node, op: str) -> OpNode | None:
         """The write, by this op, that made a state what `state` sees, if it is the only one."""
         writers = self._writers.get(state.storage, ())
-        if len(writers) != 1 or writers[0] is not state:  # tensors compare by values
+        # What took the place of a write is another node, and has run before the reader.
+        if len(writers) != 1 or not (writers[0] is state or among(writers[0], self.nodes)):
             return None
-        found = made(state)
+        found = made(writers[0])
         return found if found and found.op == op else None
 
     def absorb(self, write: OpNode, reader: OpNode) -> bool:

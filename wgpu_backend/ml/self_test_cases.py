@@ -39,6 +39,7 @@ BEFORE = {
     "linear_add_q16": ("linear_q16", "q16_weighted"),
     "rope_attention": ("rope_put",),
     "heads_put": ("rope_put",),
+    "latent_put": ("rope_join",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
     "linear_by_expert_sum": ("expert_sum",),
     **{trial.rule: trial.before for family in FAMILIES for trial in family.trials},
@@ -87,6 +88,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
     yield "heads_put", LARGEST_ERROR, _normed_heads
     yield "rope_join", LARGEST_ERROR, _joined_parts
+    yield "latent_put", LARGEST_ERROR, _latent_attention
     yield "rms_norm_add", LARGEST_ERROR, _residual_behind_a_norm
     yield "norm_chain", LARGEST_ERROR, _gate_of_a_norm
     yield (
@@ -203,6 +205,25 @@ def _gate_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
     """Heads behind norms, whose values have gates."""
     x, gate, weight = (normal(context, rng, *shape) for shape in ((5, 3, 64), (5, 192), (64,)))
     return gate.sigmoid().mul(x.rms_norm(weight, eps=1e-5).reshape(5, 192))
+
+
+def _latent_attention(context: Context, rng: np.random.Generator) -> Tensor:
+    """Attention of two tokens to latents of 64 values and 16 that turn, which heads share."""
+    frequencies = context.from_numpy(np.float32(0.1) ** np.arange(8))
+    table = context.from_ints([0, 1]).rope_table(frequencies)
+    wide, heads = normal(context, rng, 2, 84), normal(context, rng, 2, 3, 80)
+    latents = wide.slice(1, 0, 64).rms_norm(normal(context, rng, 64), eps=1e-5).reshape(2, 1, 64)
+    keys = latents.concat(wide.slice(1, 64, 80).reshape(2, 1, 16).rope(table), axis=2)
+    cache = context.zeros(64, 80).set_rows(keys.reshape(2, 80), context.from_ints([33, 34]))
+    own, rest = heads.chunk_sections(-1, 64, 16)
+    return own.concat(rest.rope(table), axis=2).paged_attention(
+        cache,
+        cache,
+        context.from_ints([0, 1]),
+        context.from_ints([0, 0]),
+        context.from_ints([1, 0], 1, 2),
+        scores=Scores(block=32, scale=0.2, kv_heads=1, v_cols=64),
+    )
 
 
 def _joined_parts(context: Context, rng: np.random.Generator) -> Tensor:
