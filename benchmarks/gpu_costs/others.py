@@ -29,7 +29,10 @@ Build = Callable[[Context], Any]
 def builds() -> Mapping[str, Build]:
     """Graphs by their names."""
     named_ones = {f"{name}{n}": partial(build, tokens=n) for name, build in SIZED for n in TOKENS}
-    rules = {f"rule {rule}": partial(_of_rule, make=make) for rule, _, make in fused_cases()}
+    rules: dict[str, Build] = {}
+    for rule, _, make in fused_cases():
+        again = sum(name.partition(",")[0] == f"rule {rule}" for name in rules)
+        rules[f"rule {rule}{f', {again + 1}' if again else ''}"] = partial(_of_rule, make=make)
     return {**named_ones, **FIXED, **rules}
 
 
