@@ -234,3 +234,23 @@ def test_ignored_ends_are_told_as_biases(client):
     assert found
     assert all(each["bias"] is None for each in found)
     assert asked(client)["generation_settings"]["logit_bias"] == []
+
+
+def test_a_stream_tells_how_far_the_prompt_was_read(client):
+    prompt = "a fox and a bear " * 12
+    told = streamed(client, prompt=prompt, return_progress=True, n_predict=2)
+    found = [each["prompt_progress"] for each in told if "prompt_progress" in each]
+    assert found[0]["processed"] == found[0]["cache"]
+    assert found[-1]["processed"] == found[-1]["total"] == told[-1]["tokens_evaluated"]
+    assert len(found) > 1
+    times = [each["timings"]["prompt_ms"] for each in told if "prompt_progress" in each]
+    assert times[0] == 0
+    assert times == sorted(times)
+    said = [{"role": "user", "content": "another text " * 12}]
+    body = {"messages": said, "stream": True, "return_progress": True, "max_tokens": 2}
+    text = client.post("/chat/completions", json=body).text
+    assert text.count('"prompt_progress"') > 1
+    assert (
+        "prompt_progress"
+        not in client.post("/chat/completions", json={**body, "return_progress": False}).text
+    )

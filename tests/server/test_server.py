@@ -41,7 +41,8 @@ def test_what_the_server_is(client):
 def test_models_are_listed_and_shown(client):
     models = client.get("/api/tags").json()["models"]
     found = [(model["name"], model["details"]["family"]) for model in models]
-    assert sorted(found) == [("actor:latest", "llama"), ("tale:latest", "llama")]
+    pictures = ("pictures", "pictures")
+    assert sorted(found) == [("actor:latest", "llama"), pictures, ("tale:latest", "llama")]
     shown = client.post("/api/show", json={"model": "tale"}).json()
     assert shown["capabilities"][0] == "completion"
     assert "PARAMETER num_predict 8" in shown["modelfile"]

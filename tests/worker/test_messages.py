@@ -14,6 +14,7 @@ from wgpu_backend.serving.results import (
     EngineStatus,
     Event,
     Finish,
+    Reading,
     SlotStatus,
     TokenLogprob,
     Usage,
@@ -41,6 +42,7 @@ REQUEST = Request(
     n=3,
     ignore_eos=True,
     grammar=Grammar("regex", "[a-z ]+"),
+    progress=True,
 )
 
 
@@ -66,7 +68,8 @@ def test_events_arrive():
     finish = Finish("stop", "é", context_full=True, usage=usage)
     event = Event(1, "é\n", (5, 6), (TokenLogprob(5, -1.5, b"\xc3", (top,)),), finish)
     assert event_of(over(event_plain(event))) == event
-    assert event_of(over(event_plain(Event(0, "a")))) == Event(0, "a")
+    for one in (Event(0, "a"), Event(0, "", reading=Reading(5, 2, 9, 0.5))):
+        assert event_of(over(event_plain(one))) == one
 
 
 def test_a_status_arrives():

@@ -31,7 +31,7 @@ from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import Event, Finish, TokenLogprob
+from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob
 from wgpu_backend.tokenizer import Tokenizer
 
 _SHORT, _SLACK = 1 << 18, 4  # characters that are not counted; for what is normalised
@@ -51,6 +51,8 @@ class Told:
         Set in the last news of a choice.
     tokens : tuple of int
         Made since the last news.
+    reading : Reading or None
+        How far the prompt was read, in news that have nothing else.
     """
 
     choice: int
@@ -58,6 +60,7 @@ class Told:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
     tokens: tuple[int, ...] = ()
+    reading: Reading | None = None
 
 
 @dataclass(slots=True)
@@ -228,7 +231,8 @@ class _Text:
         if finish is not None:
             self.ended = True
             parts += self.parser.finish()
-        return Told(event.choice, tuple(parts), event.logprobs, finish, event.tokens)
+        told = (event.choice, tuple(parts), event.logprobs, finish, event.tokens)
+        return Told(*told, event.reading)
 
     def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
         """Text up to a stop text, and without what may be the beginning of one."""
@@ -315,6 +319,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         keep=keep if wanted.shift else 0,
         n=wanted.choices,
         ignore_eos=wanted.ignore_eos,
+        progress=wanted.progress,
     )
 
 

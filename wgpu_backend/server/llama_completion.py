@@ -24,7 +24,7 @@ from wgpu_backend.server.ollama import logprobs_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.structured import own_grammar
-from wgpu_backend.server.timings import timings
+from wgpu_backend.server.timings import progress, timings, told_progress
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
@@ -47,7 +47,7 @@ _SAMPLING = {
         "dynatemp_exponent", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
         "dry_sequence_breakers", "xtc_threshold", "mirostat_tau", "mirostat_eta", "min_keep",
         "samplers", "id_slot", "cache_prompt", "n_cache_reuse", "n_keep", "n_discard",
-        "return_progress", "sse_ping_interval", "timings_per_token", "backend_sampling",
+        "sse_ping_interval", "timings_per_token", "backend_sampling",
     ),
     **_REFUSED,
     **dict.fromkeys(_NUMBERS, forms.NUMBER),
@@ -65,6 +65,7 @@ _SAMPLING = {
     "logit_bias": Field((list, dict), "pairs of a token or a text and a number, or false"),
     "n_probs": Field((int,), "most likely tokens that are given at each place", least=0, most=20),
     "return_tokens": Field((bool,), "give the tokens, too"),
+    "return_progress": forms.PROGRESS,
     "response_fields": Field((list,), "paths of fields that are given; all where it is missing"),
 }  # fmt: skip
 _PROMPT = Field((str, list, dict), "a text, tokens, both mixed, or several prompts", required=True)
@@ -187,6 +188,7 @@ def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
         ignore_eos=fields.switch("ignore_eos", default=False),
+        progress=told_progress(fields),
         grammar=own_grammar(fields.get("grammar", str), fields.get("json_schema", dict)),
     )
 
@@ -245,6 +247,8 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
 
 def _news(answer: Answer, asked: _Asked, made: _Made, told: Told) -> list[dict[str, Any]]:
     text, found = made.add(told), list[dict[str, Any]]()
+    if told.reading is not None:
+        return [{"content": "", "tokens": [], "stop": False, **progress(told.reading)}]
     if text or told.tokens:
         piece: dict[str, Any] = {"content": text, "tokens": [*told.tokens], "stop": False}
         piece |= {"tokens_predicted": len(made.tokens)}

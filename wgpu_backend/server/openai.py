@@ -29,7 +29,7 @@ from wgpu_backend.server.openai_forms import (
     completion_wanted,
 )
 from wgpu_backend.server.serving_state import State, begun, until_gone
-from wgpu_backend.server.timings import timings
+from wgpu_backend.server.timings import progress, timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Usage
 
@@ -272,6 +272,11 @@ async def _events(
                     yield event([first])
                 said = Said.nothing()
                 said.add(told)
+                if told.reading is not None:
+                    nothing = form.piece(told.choice, Said.nothing(), 0)
+                    beside = progress(told.reading)
+                    yield event([{**nothing, "finish_reason": None}], **beside)
+                    continue
                 if any(parts_of(told)) or told.logprobs:
                     piece = form.piece(told.choice, said, calls[told.choice])
                     yield event([{**piece, "finish_reason": None}])

@@ -11,6 +11,7 @@ from wgpu_backend.server.chat_turns import turn_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.structured import chosen_tools, own_grammar, response_grammar
+from wgpu_backend.server.timings import told_progress
 from wgpu_backend.server.wanted import RequestError, Wanted
 
 _WITHOUT_MEANING = forms.without_meaning(
@@ -38,7 +39,8 @@ _COMMON = {
     "grammar": Field((str,), "a grammar in GBNF that the text keeps to"),
     "json_schema": Field((dict,), "a JSON Schema that the text follows"),
     "verbose": Field((bool,), "give the prompt, too, as __verbose"),
-    **forms.without_meaning("cache_prompt", "id_slot", "timings_per_token", "return_progress"),
+    **forms.without_meaning("cache_prompt", "id_slot", "timings_per_token"),
+    "return_progress": forms.PROGRESS,
 }
 CHAT = {
     **_COMMON,
@@ -118,6 +120,7 @@ def chat_wanted(fields: Fields) -> Wanted:
         logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
+        progress=told_progress(fields),
         choices=fields.get("n", int) or 1,
         template=fields.get("chat_template_kwargs", dict) or {},
     )
@@ -134,6 +137,7 @@ def completion_wanted(fields: Fields) -> Wanted:
         logprobs=fields.get("logprobs", int),
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
+        progress=told_progress(fields),
         choices=fields.get("n", int) or 1,
         grammar=_grammar(fields),
     )

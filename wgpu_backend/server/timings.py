@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wgpu_backend.serving.results import Usage
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.serving.results import Reading, Usage
 
 
 def timings(prompt: int, usage: Usage) -> dict[str, Any]:
@@ -26,6 +27,19 @@ def timings(prompt: int, usage: Usage) -> dict[str, Any]:
         **_pace("prompt", read, usage.prompt_seconds),
         **_pace("predicted", max(0, made - 1), usage.seconds),
     }
+
+
+def progress(reading: Reading) -> dict[str, Any]:
+    """How far a prompt was read, and how long that took."""
+    usage = Usage(cached_tokens=reading.cached, prompt_seconds=reading.seconds)
+    done: dict[str, Any] = {"total": reading.total, "cache": reading.cached}
+    done |= {"processed": reading.read, "time_ms": round(reading.seconds * 1e3)}
+    return {"prompt_progress": done, "timings": timings(reading.read, usage)}
+
+
+def told_progress(fields: Fields) -> bool:
+    """Whether a stream is to say how far the prompt was read."""
+    return all(fields.switch(name, default=False) for name in ("stream", "return_progress"))
 
 
 def _pace(name: str, count: int, seconds: float) -> dict[str, Any]:

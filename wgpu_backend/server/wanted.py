@@ -104,6 +104,8 @@ class Wanted:
         Those of `tools` of which the answer has to call one.
     template : mapping
         Variables of the model's own template.
+    progress : bool
+        Tell how far the prompt was read.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -121,6 +123,7 @@ class Wanted:
     grammar: Grammar | None = None
     must_call: Sequence[Mapping[str, Any]] = ()
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    progress: bool = False
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:

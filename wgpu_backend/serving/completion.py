@@ -24,6 +24,7 @@ from wgpu_backend.serving.results import (
     Event,
     Finish,
     FinishReason,
+    Reading,
     SlotStatus,
     TokenLogprob,
     Usage,
@@ -161,6 +162,15 @@ class Completion:
         if self.ticket.matcher is not None and self._matcher is None:
             self._matcher = self.ticket.matcher.result().copy()
         self._seated = time.perf_counter()
+        self.tell_read(reused, 0.0)
+
+    def tell_read(self, position: int, seconds: float | None = None) -> None:
+        """Tell that the prompt was read up to there, where that was asked for."""
+        if not self.request.progress or self._first or self.finished:
+            return
+        spent = time.perf_counter() - self._seated if seconds is None else seconds
+        reading = Reading(min(position, self._prompt), self.cached, self._prompt, spent)
+        self.ticket.mailbox.put(Event(self.choice, "", reading=reading))
 
     @property
     def refusal(self) -> Exception | None:

@@ -32,6 +32,7 @@ class RequestFields(TypedDict, total=False):
     n: int
     ignore_eos: bool
     grammar: Grammar | None
+    progress: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Request:
         Go on behind tokens that end a text.
     grammar : Grammar or None
         What the answer has to be. Its end ends the answer, also with `ignore_eos`.
+    progress : bool
+        Tell in events how far the prompt was read.
 
     Raises
     ------
@@ -83,6 +86,7 @@ class Request:
     n: int = 1
     ignore_eos: bool = False
     grammar: Grammar | None = None
+    progress: bool = False
 
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)

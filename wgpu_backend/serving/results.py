@@ -76,6 +76,24 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How far a prompt was read.
+
+    Parameters
+    ----------
+    read, cached, total : int
+        Tokens of it that were, those of them that had been computed before, and all.
+    seconds : float
+        Since it had a slot.
+    """
+
+    read: int
+    cached: int
+    total: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """News of one choice.
 
@@ -91,6 +109,8 @@ class Event:
         One for each of them, where they were asked for.
     finish : Finish or None
         Set in the last event of a choice.
+    reading : Reading or None
+        Set in events before the first token, which come where they were asked for.
     """
 
     choice: int
@@ -98,6 +118,7 @@ class Event:
     tokens: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,12 +82,15 @@ class Step:
         Rows of the logits that are read back, by places in `chosen`.
     late : Late
         The choice for those that keep to grammars.
+    readers : sequence of (Completion, int)
+        Those whose prompt it reads, and up to where.
     """
 
     result: TimedResult
     chosen: Sequence[Completion]
     picked: Mapping[int, slice]
     late: Late
+    readers: Sequence[tuple[Completion, int]] = ()
 
     def read(self) -> list[tuple[Completion, BackendError]]:
         """Wait, and give each completion its token; those whose logits are wrong come back.
@@ -98,6 +101,8 @@ class Step:
             The pass failed.
         """
         arrays = self.result.wait()
+        for each, position in self.readers:
+            each.tell_read(position)
         failed: list[tuple[Completion, BackendError]] = []
         slots = arrays[0] if self.late.result is None else self.late.result.wait()[0]
         for place, each in enumerate(self.chosen):
@@ -148,6 +153,7 @@ def submit(
     CacheFull
         There is no room for all of it; the cache is as it was.
     """
+    readers = [each for each, _ in planned if each.pending_prompt]
     works = [work_of(each.sequence, each.part(count), len(each.guessed)) for each, count in planned]
     first = np.cumsum([0, *(len(work.outputs) for work in works)]).tolist()
     chosen = [
@@ -185,7 +191,8 @@ def submit(
         if not each.guessed:
             each.sampler.advance()
         each.ahead += 1
-    return Step(result, [each for _, each in chosen], places, made)
+    read = [(each, each.sent) for each in readers]
+    return Step(result, [each for _, each in chosen], places, made, read)
 
 
 def _plan(rows: Sequence[tuple[int, Completion]]) -> Plan:

@@ -20,6 +20,7 @@ from wgpu_backend.serving.results import (
     EngineStatus,
     Event,
     Finish,
+    Reading,
     SlotStatus,
     TokenLogprob,
     Usage,
@@ -126,14 +127,16 @@ def event_plain(event: Event) -> list[object]:
     """An event as plain data, short: there is one for each token."""
     finish = None if event.finish is None else asdict(event.finish)
     logprobs = [_logprob_plain(each) for each in event.logprobs]
-    return [event.choice, event.text, event.tokens, logprobs, finish]
+    made: list[object] = [event.choice, event.text, event.tokens, logprobs, finish]
+    return made if event.reading is None else [*made, asdict(event.reading)]
 
 
 def event_of(plain: list[Any]) -> Event:
     """An event of plain data."""
-    choice, text, tokens, logprobs, finish = plain
+    choice, text, tokens, logprobs, finish, *rest = plain
     ended = None if finish is None else _finish_of(finish)
-    return Event(choice, text, tuple(tokens), tuple(map(_logprob_of, logprobs)), ended)
+    reading = Reading(**rest[0]) if rest else None
+    return Event(choice, text, tuple(tokens), tuple(map(_logprob_of, logprobs)), ended, reading)
 
 
 def _finish_of(plain: Plain) -> Finish:
