@@ -43,7 +43,8 @@ Figures are of every product of a layer but the head, smallest to largest. Ours 
 instructions that a lane executes from the first to the last, waits counted. llama.cpp's are of the
 loop that multiplies most, without what is before and behind it, and count multiply-adds by scales
 as products. Its products of blocks take activations in eight bits where packed bytes have a dot
-product (navi31); ours by default take sixteen bits for few columns, and f16 for many.
+product (navi31); ours by default take sixteen bits for few columns, and f16 for many. Of Q4_K_M its
+figures are of Q4_K, ours of Q4_K and Q6_K.
 """
 
 
