@@ -169,20 +169,9 @@ def _wgsl(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Inline:
 
 
 class Parts(NamedTuple):
-    """What a kernel has of a chain.
+    """What a kernel has of a chain, as text: `loads` import operands, `imports` what functions call.
 
-    Parameters
-    ----------
-    loads, imports : list of str
-        Imports that read operands, and those of functions.
-    fields : list of str
-        Of `Params`.
-    bodies : str
-        Functions.
-    values : list of str
-        Statements that make all values from `i` on; those that the kernel makes come before them.
-    last : str
-        Name of the result.
+    `values` are statements that make values, those of operands first; the last is the result.
     """
 
     loads: list[str]
