@@ -169,7 +169,7 @@ def _wgsl(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Inline:
 
 
 class Parts(NamedTuple):
-    """What a kernel has of a chain, as text: `loads` import operands, `imports` what functions call.
+    """What a kernel has of a chain: `loads` import operands, `imports` what functions call.
 
     `values` are statements that make values, those of operands first; the last is the result.
     """
