@@ -7,8 +7,13 @@ import pytest
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 import wgpu_backend as wb
+from tests.models.outlines import a_reranker
 from tests.server.serving import client_of
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
 from wgpu_backend.tokenizer import Tokenizer
 
 ASKED = {"prompt": "Once", "n_predict": 6, "temperature": 0}
@@ -254,3 +259,20 @@ def test_a_stream_tells_how_far_the_prompt_was_read(client):
         "prompt_progress"
         not in client.post("/chat/completions", json={**body, "return_progress": False}).text
     )
+
+
+def test_a_reranker_answers_as_tei_does_too(tmp_path):
+    path = a_reranker(tmp_path / "judge.gguf")
+    create(Store(tmp_path), ModelName.parse("judge"), Modelfile(str(path)), tmp_path)
+    with client_of(tmp_path, default_model="judge", opens=small) as client:
+        found = asked(client, "/rerank", query="a", documents=["b", "c", "a b"])
+        assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] > 3
+        scores = {each["index"]: each["relevance_score"] for each in found["results"]}
+        told = asked(client, "/rerank", query="a", texts=["b", "c", "a b"], return_text=True)
+        assert {each["index"]: each["score"] for each in told} == scores
+        assert all(each["text"] == ["b", "c", "a b"][each["index"]] for each in told)
+        assert client.post("/rerank", json={"query": "a", "texts": []}).status_code == 400
+
+
+def small(stored, _):
+    return wb.load(stored.path, device="cpu", num_ctx=64, num_parallel=1)
