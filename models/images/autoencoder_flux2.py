@@ -19,11 +19,6 @@ SIDE = 2  # of a square
 class AutoencoderFlux2(AutoencoderKL):
     """Encoder and decoder.
 
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
-
     Attributes
     ----------
     factor, channels

@@ -13,6 +13,7 @@ from wgpu_backend.array import nn
 from wgpu_backend.folders.settings import Settings
 
 from .blocks import Attention, Downsample, ResnetBlock, Upsample
+from .networks import Autoencoder
 
 EPS = 1e-6  # of all norms
 
@@ -119,25 +120,8 @@ class Decoder(nn.Module):
 
 
 @nn.published("AutoencoderKL")
-class AutoencoderKL(nn.Module):
-    """Encoder and decoder.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
-
-    Attributes
-    ----------
-    factor : int
-        Pixels along the side of a latent.
-    channels : int
-        Of latents.
-    widest : int
-        Channels of the largest array at the size of the picture.
-    scale, shift : float
-        Latents as diffusion has them are ``(z - shift) * scale``.
-    """
+class AutoencoderKL(Autoencoder):
+    """Encoder and decoder of Stable Diffusion and FLUX.1."""
 
     # Files of 2022 have attention's projections under other names, as convolutions of one pixel.
     renamed = (

@@ -22,6 +22,8 @@ from wgpu_backend.array.nn.convolution import Paddings
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.graph.node import Node
 
+from .networks import Autoencoder
+
 MEANS = [-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508,
          0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921]  # fmt: skip
 DEVIATIONS = [2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743,
@@ -188,25 +190,10 @@ class Decoder(nn.Module):
 
 
 @nn.published("AutoencoderKLQwenImage")
-class AutoencoderQwen(nn.Module):
-    """Encoder and decoder.
+class AutoencoderQwen(Autoencoder):
+    """Encoder and decoder of Qwen-Image.
 
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
-
-    Attributes
-    ----------
-    factor : int
-        Pixels along the side of a latent.
-    channels : int
-        Of latents.
-    widest : int
-        Channels of the largest array at the size of the picture.
-    scale, shift : (channels,), f32
-        Latents as diffusion has them are ``(z - shift) * scale``: each channel without its mean
-        over pictures of the training, by its deviation.
+    Each channel of latents goes without its mean over pictures of the training, by its deviation.
     """
 
     ignored = (r".*\.time_conv\..*",)  # between frames

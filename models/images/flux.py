@@ -17,18 +17,9 @@ from wgpu_backend.folders.settings import Settings
 
 from .axial_rope import Table, axial_rope, grid_places
 from .blocks import FeedForward, TimeEmbedding
-from .joint_attention import (
-    EPS,
-    JointBlock,
-    attend_rotated,
-    heads_apart,
-)
-from .modulation import (
-    ModulatedNorm,
-    Modulation,
-    modulated,
-    plain_norm,
-)
+from .joint_attention import EPS, JointBlock, attend_rotated, heads_apart
+from .modulation import ModulatedNorm, Modulation, modulated, plain_norm
+from .networks import TokenDenoiser
 from .original_names import FLUX
 
 SINUSOIDS = 256  # width of a time before its products
@@ -106,23 +97,8 @@ def _waves(x: wx.Array) -> wx.Array:
 
 
 @nn.published("FluxTransformer2DModel")
-class FluxTransformer(nn.Module):
-    """Velocity that latents have at a time.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
-
-    Attributes
-    ----------
-    channels : int
-        Of a token of latents.
-    patch : int
-        Latents that sides are multiples of.
-    guided : bool
-        Whether the network takes a number for how much the text guides.
-    """
+class FluxTransformer(TokenDenoiser):
+    """FLUX.1: blocks of two streams, then of one."""
 
     originals = FLUX
 
@@ -149,14 +125,7 @@ class FluxTransformer(nn.Module):
         self._widths = settings.uints("axes_dims_rope", default=[16, 56, 56])
 
     def rope(self, grid: tuple[int, int], text_tokens: int) -> Table:
-        """Cosines and sines of the places of a text's tokens, all at the origin, and a picture's.
-
-        Parameters
-        ----------
-        grid : (int, int)
-            Rows and columns of tokens.
-        text_tokens : int
-        """
+        """Rotations of places: a text's tokens are all at the origin."""
         text = np.zeros((text_tokens, 3), np.int64)
         places = np.concatenate([text, grid_places((0, 0, 0), (1, *grid))])
         return axial_rope(places, self._widths, THETA)
@@ -170,22 +139,7 @@ class FluxTransformer(nn.Module):
         rope: wx.Array,
         guidance: wx.Array | None = None,
     ) -> wx.Array:
-        """Predict the velocity.
-
-        Parameters
-        ----------
-        x : (n, tokens, channels)
-        timestep : (n,), 0 to 1
-        text : (n, tokens of the text, width)
-        pooled : (n, width)
-        rope : (all tokens, pairs, 2)
-        guidance : (n,) or None
-            Where the network is `guided`.
-
-        Returns
-        -------
-        (n, tokens, channels)
-        """
+        """Velocities; `pooled` is the text as a whole, (n, width)."""
         time = self.time_text_embed(timestep, guidance, pooled)
         x, text = self.x_embedder(x), self.context_embedder(text)
         for block in self.transformer_blocks:

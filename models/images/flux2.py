@@ -18,18 +18,9 @@ from wgpu_backend.array import nn
 from wgpu_backend.folders.settings import Settings
 
 from .axial_rope import Table, axial_rope, grid_places
-from .joint_attention import (
-    EPS,
-    JointBlock,
-    attend_rotated,
-    heads_apart,
-)
-from .modulation import (
-    ModulatedNorm,
-    Modulation,
-    modulated,
-    plain_norm,
-)
+from .joint_attention import EPS, JointBlock, attend_rotated, heads_apart
+from .modulation import ModulatedNorm, Modulation, modulated, plain_norm
+from .networks import TokenDenoiser
 from .original_names import FLUX2
 
 APART = 10  # of the first axis, between pictures
@@ -136,23 +127,8 @@ class TimeAndGuidance(nn.Module):
 
 
 @nn.published("Flux2Transformer2DModel")
-class Flux2Transformer(nn.Module):
-    """Velocity that latents have at a time.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
-
-    Attributes
-    ----------
-    channels : int
-        Of a token of latents.
-    patch : int
-        Latents that sides are multiples of.
-    guided : bool
-        Whether the network takes a number for how much the text guides.
-    """
+class Flux2Transformer(TokenDenoiser):
+    """FLUX.2: blocks of two streams, then of one; all share their modulation."""
 
     originals = FLUX2
 
@@ -188,14 +164,7 @@ class Flux2Transformer(nn.Module):
         self._theta = settings.number("rope_theta", default=2000)
 
     def rope(self, grids: Sequence[tuple[int, int]], text_tokens: int) -> Table:
-        """Cosines and sines of the places of a text's tokens, then of those of pictures.
-
-        Parameters
-        ----------
-        grids : sequence of (int, int)
-            Rows and columns of tokens of each picture, that which is made first.
-        text_tokens : int
-        """
+        """Rotations of places: pictures lie apart on the first axis, a text on the last."""
         text = grid_places((0, 0, 0, 0), (1, 1, 1, text_tokens))
         pictures = [
             grid_places((APART * i, 0, 0, 0), (1, rows, columns, 1))
@@ -211,22 +180,7 @@ class Flux2Transformer(nn.Module):
         rope: wx.Array,
         guidance: wx.Array | None = None,
     ) -> wx.Array:
-        """Predict the velocity.
-
-        Parameters
-        ----------
-        x : (n, tokens, channels)
-            Tokens of pictures to look at follow those that are made.
-        timestep : (n,), 0 to 1
-        text : (n, tokens of the text, width)
-        rope : (all tokens, pairs, 2)
-        guidance : (n,) or None
-            Where the network is `guided`.
-
-        Returns
-        -------
-        (n, tokens, channels)
-        """
+        """Velocities."""
         time = self.time_guidance_embed(timestep, guidance)
         vectors = self.double_stream_modulation_img(time)
         text_vectors = self.double_stream_modulation_txt(time)

@@ -19,6 +19,8 @@ import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.folders.settings import Settings
 
+from .networks import Network
+
 EPS = 1e-6  # of norms
 SHARPNESS = 2.0  # of attention, between queries and keys of mean square 1
 LEAVES = 2  # pixels, either way, of a place that the painter ends with
@@ -96,13 +98,8 @@ class Painter(nn.Module):
 
 
 @nn.published("PictureTransformer")
-class PictureTransformer(nn.Module):
+class PictureTransformer(Network):
     """The picture behind a noisy one, of a sentence.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
 
     Attributes
     ----------

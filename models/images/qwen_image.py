@@ -20,6 +20,7 @@ from .axial_rope import Table, axial_rope, grid_places
 from .blocks import FeedForward, TimeEmbedding
 from .joint_attention import JointBlock
 from .modulation import ModulatedNorm
+from .networks import TokenDenoiser
 
 SINUSOIDS = 256  # width of a time before its products
 THETA = 10000.0
@@ -65,21 +66,8 @@ class Time(nn.Module):
 
 
 @nn.published("QwenImageTransformer2DModel")
-class QwenImageTransformer(nn.Module):
-    """Velocity that latents have at a time.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
-
-    Attributes
-    ----------
-    channels : int
-        Of a token of latents.
-    patch : int
-        Latents that sides are multiples of.
-    """
+class QwenImageTransformer(TokenDenoiser):
+    """Qwen-Image: blocks of two streams."""
 
     def __init__(self, settings: Settings) -> None:
         for name in _UNKNOWN:
@@ -102,14 +90,7 @@ class QwenImageTransformer(nn.Module):
         self._widths = settings.uints("axes_dims_rope", default=[16, 56, 56])
 
     def rope(self, grids: Sequence[tuple[int, int]], text_tokens: int) -> Table:
-        """Cosines and sines of the places of a text's tokens, then of those of pictures.
-
-        Parameters
-        ----------
-        grids : sequence of (int, int)
-            Rows and columns of tokens of each picture.
-        text_tokens : int
-        """
+        """Rotations of places: pictures have their middles at the origin, a text lies beyond."""
         pictures = [
             grid_places((i, rows // 2 - rows, columns // 2 - columns), (1, rows, columns))
             for i, (rows, columns) in enumerate(grids)
@@ -119,20 +100,7 @@ class QwenImageTransformer(nn.Module):
         return axial_rope(np.concatenate([text, *pictures]), self._widths, THETA)
 
     def __call__(self, x: wx.Array, timestep: wx.Array, text: wx.Array, rope: wx.Array) -> wx.Array:
-        """Predict the velocity.
-
-        Parameters
-        ----------
-        x : (n, tokens, channels)
-            Tokens of pictures to look at follow those that are made.
-        timestep : (n,), 0 to 1
-        text : (n, tokens of the text, width)
-        rope : (all tokens, pairs, 2)
-
-        Returns
-        -------
-        (n, tokens, channels)
-        """
+        """Velocities."""
         time = self.time_text_embed(timestep)
         x, text = self.img_in(x), self.txt_in(self.txt_norm(text))
         for block in self.transformer_blocks:

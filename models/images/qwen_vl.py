@@ -16,6 +16,7 @@ from wgpu_backend.array import nn
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.folders.settings import Settings
 
+from .networks import Network
 from .qwen_text import GatedFeedForward, Ids, Layers, head_cols
 
 EPS = 1e-6  # of norms of the tower
@@ -198,13 +199,8 @@ def picture_places(ids: Ids, marker: int, grid: Grid, merge: int) -> Ids:
 
 
 @nn.published("Qwen2_5_VLForConditionalGeneration")
-class QwenVLEncoder(nn.Module):
+class QwenVLEncoder(Network):
     """Qwen2.5-VL without its output.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
 
     Attributes
     ----------

@@ -15,6 +15,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.folders.settings import Settings
 
 from .blocks import FeedForward, TimeEmbedding
+from .networks import Denoiser
 
 EPS = 1e-6  # of all norms
 SINUSOIDS = 256  # width of a time before its products
@@ -189,20 +190,13 @@ class Patches(nn.Module):
 
 
 @nn.published("SD3Transformer2DModel")
-class SD3Transformer(nn.Module):
-    """Velocity that latents have at a time.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
+class SD3Transformer(Denoiser):
+    """Stable Diffusion 3: velocity that latents have at a time.
 
     Attributes
     ----------
-    channels, outputs : int
-        Of latents and of the result.
-    patch : int
-        Latents that sides are multiples of.
+    outputs : int
+        Channels of the result.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -20,6 +20,7 @@ from .blocks import (
     TimeEmbedding,
     Upsample,
 )
+from .networks import Denoiser
 
 KINDS = ("CrossAttnDownBlock2D", "DownBlock2D", "CrossAttnUpBlock2D", "UpBlock2D")
 
@@ -108,20 +109,13 @@ class Middle(nn.Module):
 
 
 @nn.published("UNet2DConditionModel")
-class UNet(nn.Module):
+class UNet(Denoiser):
     """Noise, or velocity, that latents have at a time.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
 
     Attributes
     ----------
-    channels, outputs : int
-        Of latents, with mask and masked picture in a network for inpainting, and of the result.
-    patch : int
-        Latents that sides are multiples of.
+    outputs : int
+        Channels of the result.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -18,6 +18,7 @@ from wgpu_backend.folders.settings import Settings
 from .axial_rope import Places, Table, axial_rope, grid_places
 from .joint_attention import attend_rotated, heads_apart
 from .modulation import plain_norm
+from .networks import Denoiser
 from .original_names import Z_IMAGE
 
 SINUSOIDS = 256  # width of a time before its products
@@ -119,21 +120,8 @@ class LastLayer(nn.Module):
 
 
 @nn.published("ZImageTransformer2DModel")
-class ZImageTransformer(nn.Module):
-    """Picture minus noise, as latents have it at a time: the other way round than elsewhere.
-
-    Parameters
-    ----------
-    settings : Settings
-        Of config.json.
-
-    Attributes
-    ----------
-    channels : int
-        Of latents.
-    patch : int
-        Latents that sides are multiples of.
-    """
+class ZImageTransformer(Denoiser):
+    """Z-Image: picture minus noise, the other way round than elsewhere."""
 
     originals = Z_IMAGE
 
