@@ -4,6 +4,7 @@ import base64
 import hashlib
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from wgpu_backend.errors import StoreError
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.signing import Key
 from wgpu_backend.model_store.store import Store
+
+Ed25519PrivateKey = pytest.importorskip(
+    "cryptography.hazmat.primitives.asymmetric.ed25519", reason="the extra [push] is not installed"
+).Ed25519PrivateKey
 
 # RFC 8032, section 7.1: secret, public, message, signature.
 KNOWN = [
@@ -32,7 +37,8 @@ KNOWN = [
         "d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
     ),
 ]
-KEY = Key(bytes.fromhex(KNOWN[0][0]), bytes.fromhex(KNOWN[0][1]))
+SECRET, PUBLIC = (bytes.fromhex(half) for half in KNOWN[0][:2])
+KEY = Key(Ed25519PrivateKey.from_private_bytes(SECRET))
 
 
 def packed(data: bytes) -> bytes:
@@ -41,8 +47,8 @@ def packed(data: bytes) -> bytes:
 
 def written(path: Path, cipher: bytes = b"none") -> Path:
     """The key as OpenSSH writes it."""
-    public = packed(b"ssh-ed25519") + packed(KEY.public)
-    private = bytes(8) + public + packed(KEY.secret + KEY.public) + packed(b"me") + b"\1\2\3"
+    public = packed(b"ssh-ed25519") + packed(PUBLIC)
+    private = bytes(8) + public + packed(SECRET + PUBLIC) + packed(b"me") + b"\1\2\3"
     parts = packed(cipher) + packed(b"none") + packed(b"") + (1).to_bytes(4)
     data = b"openssh-key-v1\0" + parts + packed(public) + packed(private)
     text = base64.encodebytes(data).decode()
@@ -53,12 +59,13 @@ def written(path: Path, cipher: bytes = b"none") -> Path:
 
 @pytest.mark.parametrize(("secret", "public", "message", "signature"), KNOWN)
 def test_signatures_are_those_of_the_standard(secret, public, message, signature):
-    key = Key(bytes.fromhex(secret), bytes.fromhex(public))
+    key = Key(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret)))
+    assert base64.b64decode(key.name)[-32:].hex() == public
     assert key.sign(bytes.fromhex(message)).hex() == signature
 
 
 def test_a_key_is_read_from_its_file(tmp_path):
-    assert Key.read(written(tmp_path / "key")) == KEY
+    assert Key.read(written(tmp_path / "key")).name == KEY.name
     with pytest.raises(StoreError, match="without a passphrase"):
         Key.read(written(tmp_path / "locked", b"aes256-ctr"))
     (tmp_path / "torn").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END")
@@ -106,3 +113,9 @@ def test_a_registry_gets_no_more_than_it_may(
         with pytest.raises(StoreError, match=told):
             pusher(store, key=key).push(name)
     assert registry.proofs == []
+
+
+def test_without_cryptography_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(StoreError, match=r"pip install 'wgpu-backend\[push\]'"):
+        Key.read(written(tmp_path / "key"))

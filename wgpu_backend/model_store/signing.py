@@ -12,39 +12,30 @@ import re
 import secrets
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 
 from wgpu_backend.errors import StoreError
 
-_MAGIC = b"openssh-key-v1\0"
-_KIND = b"ssh-ed25519"
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 _PARTS = re.compile(r'(\w+)="([^"]*)"')
 _NOTHING = base64.b64encode(hashlib.sha256().hexdigest().encode()).decode()  # the body of a GET
-# The curve of RFC 8032: a point is (X, Y, Z, T) with x = X/Z, y = Y/Z and xy = T/Z.
-_P = 2**255 - 19
-_ORDER = 2**252 + 27742317777372353535851937790883648493
-_D = -121665 * pow(121666, -1, _P) % _P
-_Y = 4 * pow(5, -1, _P) % _P
-_X = 15112221349535400772501151409588531511454012693041857206046113283949847762202
-_Point = tuple[int, int, int, int]
-_BASE: _Point = (_X, _Y, 1, _X * _Y % _P)
 
 
-@dataclass(frozen=True, slots=True)
 class Key:
-    """A pair of keys.
+    """An ed25519 key.
 
     Parameters
     ----------
-    secret, public : bytes
-        32 each.
+    private : Ed25519PrivateKey
     """
 
-    secret: bytes
-    public: bytes
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
 
     @classmethod
     def read(cls, path: Path) -> Key:
@@ -53,31 +44,37 @@ class Key:
         Raises
         ------
         StoreError
-            It cannot be read, is of another kind, or is locked.
+            It cannot be read, is of another kind, or is locked; or cryptography is not installed.
         """
         try:
-            lines = path.read_text("ascii").split("-----")
-            return _parsed(base64.b64decode("".join(lines[2].split())))
+            from cryptography.exceptions import UnsupportedAlgorithm
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+            from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+        except ImportError:
+            raise StoreError(
+                "to sign in needs the package cryptography: pip install 'wgpu-backend[push]'"
+            ) from None
+        try:
+            private = load_ssh_private_key(path.read_bytes(), None)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from None
-        except (ValueError, IndexError):
-            raise StoreError(
-                f"{path}: needs an ed25519 key of OpenSSH's without a passphrase"
-            ) from None
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # the second where it is locked
+            private = None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise StoreError(f"{path}: needs an ed25519 key of OpenSSH's without a passphrase")
+        return cls(private)
 
     @property
     def name(self) -> str:
         """The public half, as a line of OpenSSH's has it."""
-        return base64.b64encode(_packed(_KIND) + _packed(self.public)).decode()
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        line = self._private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        return line.decode().split()[1]
 
     def sign(self, message: bytes) -> bytes:
-        """Signature of a message, 64 bytes. Its time depends on the key, so not for a service."""
-        hashed = hashlib.sha512(self.secret).digest()
-        scalar = _clamped(hashed)
-        nonce = _number(hashed[32:] + message)
-        commitment = _encoded(_times(nonce, _BASE))
-        challenge = _number(commitment + self.public + message)
-        return commitment + ((nonce + challenge * scalar) % _ORDER).to_bytes(32, "little")
+        """Signature of a message, 64 bytes (RFC 8032)."""
+        return self._private.sign(message)
 
 
 class SignIn(httpx2.Auth):
@@ -148,68 +145,3 @@ class SignIn(httpx2.Auth):
 def _host(url: httpx2.URL) -> str:
     """Host and port."""
     return url.netloc.decode("ascii", "replace")
-
-
-# OpenSSH's file.
-
-
-def _parsed(data: bytes) -> Key:
-    if not data.startswith(_MAGIC):
-        raise ValueError
-    cipher, rest = _taken(data[len(_MAGIC) :])
-    _, rest = _taken(rest)  # how a passphrase would become a key
-    _, rest = _taken(rest)
-    _, rest = _taken(rest[4:])  # the number of keys, and the public half
-    private, _ = _taken(rest)
-    kind, rest = _taken(private[8:])
-    public, rest = _taken(rest)
-    both, _ = _taken(rest)
-    if cipher != b"none" or kind != _KIND or len(both) != 64 or both[32:] != public:
-        raise ValueError
-    return Key(both[:32], public)
-
-
-def _taken(data: bytes) -> tuple[bytes, bytes]:
-    size = int.from_bytes(data[:4])
-    if len(data) < 4 + size:
-        raise ValueError
-    return data[4 : 4 + size], data[4 + size :]
-
-
-def _packed(data: bytes) -> bytes:
-    return len(data).to_bytes(4) + data
-
-
-# Ed25519.
-
-
-def _number(data: bytes) -> int:
-    return int.from_bytes(hashlib.sha512(data).digest(), "little") % _ORDER
-
-
-def _clamped(hashed: bytes) -> int:
-    scalar = int.from_bytes(hashed[:32], "little")
-    return (scalar & ~7 & (1 << 254) - 1) | 1 << 254
-
-
-def _sum(a: _Point, b: _Point) -> _Point:
-    minus, plus = (a[1] - a[0]) * (b[1] - b[0]), (a[1] + a[0]) * (b[1] + b[0])
-    c, d = 2 * a[3] * b[3] * _D, 2 * a[2] * b[2]
-    e, f, g, h = plus - minus, d - c, d + c, plus + minus
-    return e * f % _P, g * h % _P, f * g % _P, e * h % _P
-
-
-def _times(count: int, point: _Point) -> _Point:
-    found: _Point = (0, 1, 1, 0)
-    while count:
-        if count & 1:
-            found = _sum(found, point)
-        point = _sum(point, point)
-        count >>= 1
-    return found
-
-
-def _encoded(point: _Point) -> bytes:
-    scale = pow(point[2], -1, _P)
-    x, y = point[0] * scale % _P, point[1] * scale % _P
-    return (y | (x & 1) << 255).to_bytes(32, "little")
