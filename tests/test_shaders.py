@@ -31,6 +31,11 @@ PLAIN = ("formats/load", "formats/store", "formats/vec4")
 TOGETHER = {"source", "row_mapping", "lane_epilogue", "prologue", "convert", "key", "pair"}
 # Rows for experts are never planar.
 PACKED = {("kernels/rasteriser/matmul_q8_by_expert", "x")}
+# Weights that an op refuses, as they leave no bindings.
+REFUSED = {
+    (kernel, "formats/dequant/iq3_s")
+    for kernel in ("ops/linear_by_expert_sum", "kernels/gpu/matvec_by_expert_sum")
+}
 # Operands of attention that may be missing: they share a binding then.
 MISSING = {"ends": "=positions", "sinks": "=q", "bias": "=q"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
@@ -75,7 +80,8 @@ def others(kernel, declared):
             kinds = FLOATS if stem in FLOATS else ()
             yield from ({name: f"{folder}/{s}"} for s in kinds if s != stem)
         else:
-            yield from ({name: other} for other in alternatives(default))
+            known = (other for other in alternatives(default) if (kernel, other) not in REFUSED)
+            yield from ({name: other} for other in known)
     text = load(kernel).text
     for name, value in re.findall(r"^const (\w+): bool = (\w+);", text, re.MULTILINE):
         yield {name: value == "false"}

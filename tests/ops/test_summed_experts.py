@@ -6,7 +6,7 @@ import pytest
 from tests.ops.fused import ran
 from tests.ops.operands import LAYOUTS, weight_bytes
 from tests.ops.test_experts import experts_of
-from wgpu_backend.dtypes import BF16, F16, F32, I32, MXFP4, Q4_K, Q6_K, Q8_0
+from wgpu_backend.dtypes import BF16, F16, F32, I32, IQ2_S, IQ3_S, MXFP4, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -109,10 +109,14 @@ def test_what_is_nearly_such_a_sum_stays_right(monkeypatch, rng, name):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_six_bits_and_a_residual_stay_two_ops(executors, monkeypatch, rng):
+@pytest.mark.parametrize(
+    ("dtype", "adds"), [(Q6_K, True), (IQ2_S, True), (IQ3_S, True), (IQ3_S, False)], ids=str
+)
+def test_what_has_no_bindings_left_stays_two_ops(executors, monkeypatch, rng, dtype, adds):
     monkeypatch.setattr("tests.ops.test_summed_experts.K", 256)
-    data, arrays = weight_bytes(rng, COUNT * 32, 256, Q6_K, 1 / 16), drawn(rng, 3, 2, 32, 256)
-    names, _ = ran(executors("wide"), monkeypatch, RULES, lambda c: model(c, Q6_K, data, arrays))
+    data, arrays = weight_bytes(rng, COUNT * 32, 256, dtype, 1 / 16), drawn(rng, 3, 2, 32, 256)
+    build = lambda ctx: model(ctx, dtype, data, arrays, adds=adds)  # noqa: E731
+    names, _ = ran(executors("wide"), monkeypatch, RULES, build)
     assert "linear_by_expert_sum" not in names
 
 
@@ -130,5 +134,8 @@ def test_the_op_refuses_what_does_not_fit(rng):
             linear_by_expert_sum(ctx.zeros(COUNT, 8, 33), x.slice(2, 0, 33), ids, shares)
         data = weight_bytes(rng, COUNT * 8, 256, Q6_K)
         six, x = experts_of(ctx, COUNT, 8, 256, Q6_K, data), ctx.zeros(3, 2, 256)
-        with pytest.raises(DTypeError, match="q6_k lies in 4 planes, needs at most 3"):
+        with pytest.raises(DTypeError, match="q6_k takes 4 bindings, needs at most 3 beside"):
             linear_by_expert_sum(six, x, ids, shares, residual)
+        data = weight_bytes(rng, COUNT * 8, 256, IQ3_S)
+        with pytest.raises(DTypeError, match="iq3_s takes 5 bindings, needs at most 4; use mulm"):
+            linear_by_expert_sum(experts_of(ctx, COUNT, 8, 256, IQ3_S, data), x, ids, shares)

@@ -1,11 +1,8 @@
-"""What twins ask of block formats: values as blocks hold them, and the codebooks."""
+"""What twins ask of block formats: values as blocks hold them."""
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
-from gguf import quants
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
@@ -14,7 +11,7 @@ from wgpu_backend.quantise import decoded, rounded_blocks
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-__all__ = ["codebook", "decoded", "encoded", "rounded"]
+__all__ = ["decoded", "encoded", "rounded"]
 
 
 def encoded(dtype: DType, values: Floats) -> Bytes:
@@ -40,31 +37,3 @@ def rounded(dtype: DType, values: Floats) -> Floats:
     if not values.size:
         return values
     return decoded(dtype, encoded(dtype, values)).reshape(values.shape)
-
-
-@cache
-def codebook(dtype: DType) -> Bytes | None:
-    """Vectors that the quants of a format point to, or None where they are numbers.
-
-    Returns
-    -------
-    (entries, 4 or 8), uint8
-        Magnitudes; for iq1_s and iq1_m the numbers -1, 0 and 1 as i8.
-    """
-    name = _CODEBOOKS.get(dtype.name)
-    if name is None:
-        return None
-    holder = getattr(quants, name)
-    holder.init_grid()
-    return holder.grid.reshape(holder.grid_shape).astype(np.int8).view(np.uint8)
-
-
-_CODEBOOKS = {
-    "iq1_s": "IQ1_S",
-    "iq1_m": "IQ1_S",
-    "iq2_xxs": "IQ2_XXS",
-    "iq2_xs": "IQ2_XS",
-    "iq2_s": "IQ2_S",
-    "iq3_xxs": "IQ3_XXS",
-    "iq3_s": "IQ3_S",
-}

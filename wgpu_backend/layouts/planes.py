@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from gguf import quants
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
@@ -22,6 +24,15 @@ from wgpu_backend.layouts import super_blocks
 from wgpu_backend.layouts.super_blocks import LOW, NIBBLE, Bytes, Planes, iq1_m_scales, nibbles
 
 ALIGNMENT = 256  # of a binding's offset in its buffer
+_CODEBOOKS = {  # classes of `gguf.quants` that have them
+    "iq1_s": "IQ1_S",
+    "iq1_m": "IQ1_S",
+    "iq2_xxs": "IQ2_XXS",
+    "iq2_xs": "IQ2_XS",
+    "iq2_s": "IQ2_S",
+    "iq3_xxs": "IQ3_XXS",
+    "iq3_s": "IQ3_S",
+}
 
 
 def planes(dtype: DType, blocks: Bytes) -> Planes:
@@ -63,6 +74,30 @@ def plane_nbytes(dtype: DType) -> dict[str, int]:
     """Bytes per block in each plane."""
     empty = np.zeros((1, dtype.block_nbytes), np.uint8)
     return {name: plane.shape[1] for name, plane in planes(dtype, empty).items()}
+
+
+@cache
+def codebook(dtype: DType) -> Bytes | None:
+    """Vectors that the quants of a format point to, or None where they are numbers.
+
+    All tensors of a format share them, as a plane more.
+
+    Returns
+    -------
+    (entries, 4 or 8), uint8
+        Magnitudes; for iq1_s and iq1_m the numbers -1, 0 and 1 as i8.
+    """
+    name = _CODEBOOKS.get(dtype.name)
+    if name is None:
+        return None
+    holder = getattr(quants, name)
+    holder.init_grid()
+    return holder.grid.reshape(holder.grid_shape).astype(np.int8).view(np.uint8)
+
+
+def binding_count(dtype: DType) -> int:
+    """Storage bindings that a kernel needs for a weight: its planes and the codebook."""
+    return len(plane_nbytes(dtype)) + (dtype.name in _CODEBOOKS)
 
 
 def aligned(nbytes: int) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wgpu_backend.cpu.blocks import codebook
 from wgpu_backend.device.buffers import Binding, Buffer, Texture
 from wgpu_backend.device.device import Device
 from wgpu_backend.device_info import TEXEL_ROW_NBYTES, Capabilities
@@ -19,6 +18,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.planes import (
     aligned,
+    codebook,
     joined,
     nonfinite_blocks,
     plane_nbytes,

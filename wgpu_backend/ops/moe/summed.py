@@ -14,7 +14,7 @@ from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.layouts.planes import plane_nbytes
+from wgpu_backend.layouts.planes import binding_count
 from wgpu_backend.ops.check import grid_for, require, require_dtype
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.moe.experts import VECTOR_ROWS, is_bare, linear_by_expert
@@ -22,7 +22,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.rounding.q8 import GROUP
 
 NAME = "linear_by_expert_sum"
-PLANES = 3  # of a weight, with which the eight bindings of every device are enough for an addend
+BINDINGS = 4  # that a weight may take, of the eight that every device has; one less with an addend
 
 
 def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -68,7 +68,7 @@ def linear_by_expert_sum(
     shares : as many values as (tokens, used), f32
         Weights of a token's experts.
     addend : as many values as (tokens, m), f32, or None
-        None where weights are in four planes, as Q3_K, Q6_K and IQ3_S are.
+        None where weights take four bindings, as Q3_K, Q6_K, IQ2_XS, IQ2_S and IQ3_XXS do.
     factor : float
         Of the sum, not of what is added to it.
     shape : tuple of int or None
@@ -83,7 +83,7 @@ def linear_by_expert_sum(
     ShapeError
         As `linear_by_expert`, or shares, addend or the shape have other numbers of values.
     DTypeError
-        There is no binding left for an addend.
+        There is no binding left for an addend, or for the weights, as of IQ3_S.
     DeviceError
         When it is run: experts lie in several bindings.
     """
@@ -127,6 +127,13 @@ def _require(weights: Node, shares: Node, addend: Node | None, sizes: Shape) -> 
         f"{NAME}: there are {count} shares, {tokens} tokens with {used} experts each need "
         f"{tokens * used}",
     )
+    taken, most = binding_count(weights.spec.dtype), BINDINGS - (addend is not None)
+    require(
+        taken <= most,
+        DTypeError,
+        f"{NAME}: {weights.spec.dtype} takes {taken} bindings, needs at most {most}"
+        + ("; use mulmat_id" if addend is None else " beside an addend; add it afterwards"),
+    )
     if addend is None:
         return
     require_dtype(NAME, "addend", addend, (F32,))
@@ -135,21 +142,11 @@ def _require(weights: Node, shares: Node, addend: Node | None, sizes: Shape) -> 
         ShapeError,
         f"{NAME}: addend is {addend.spec.shape}, needs {tokens * m} values",
     )
-    require(
-        takes_addend(weights),
-        DTypeError,
-        f"{NAME}: {weights.spec.dtype} lies in {_planes(weights)} planes, needs at most {PLANES} "
-        "beside an addend; add it afterwards",
-    )
 
 
-def takes_addend(weights: Node) -> bool:
-    """Whether the planes of a weight leave a binding for what is added."""
-    return _planes(weights) <= PLANES
-
-
-def _planes(weights: Node) -> int:
-    return len(plane_nbytes(weights.spec.dtype))
+def has_bindings(weights: Node, addend: Node | None) -> bool:
+    """Whether a weight leaves bindings for all else."""
+    return binding_count(weights.spec.dtype) + (addend is not None) <= BINDINGS
 
 
 def _adding(launch: Launch, addend: Node) -> Launch:
@@ -172,7 +169,7 @@ def products_in_the_sum(node: OpNode, graph: Graph) -> Node | None:
     addend = node.operands["addend"] if choices["ADDS"] else None
     # What has no addend reads its rows in that place, too.
     alone = graph.read_by(rows.storage, node) and rows.spec.shape == product.spec.shape
-    if not alone or not (addend is None or takes_addend(weights)):
+    if not alone or not has_bindings(weights, addend):
         return None
     shares = node.operands["weights"]
     how = {"factor": node.options["factor"], "shape": node.spec.shape}
