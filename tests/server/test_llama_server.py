@@ -157,7 +157,6 @@ def test_infill(client, tmp_path):
         ("/completion", {"prompt": "a", "logit_bias": [[1, "x"]]}, "logit_bias: 'x'"),
         ("/completion", {"prompt": "a", "temperature": -1}, "temperature: -1"),
         ("/completion", {"prompt": ["a", "b"], "stream": True}, "several at once"),
-        ("/completion", {"prompt": "a " * 999}, "the context holds"),
         ("/infill", {"input_prefix": "a"}, "its vocabulary has no fim_pre"),
         ("/infill", {"model": "actor", "input_extra": [{}]}, "input_extra[0].text is required"),
         ("/detokenize", {"tokens": ["a"]}, "tokens: 'a'"),
@@ -183,6 +182,10 @@ def test_a_prompt_that_does_not_fit_is_told_in_numbers(client):
         assert error["n_prompt_tokens"] > error["n_ctx"] == 256
         told = client.post("/v1/chat/completions", json={"model": "tale", **body}).json()["error"]
         assert told["code"] == "context_length_exceeded"
+    found = client.post("/completion", json={"prompt": "a " * 999})
+    error = found.json()["error"]
+    assert (found.status_code, error["type"]) == (400, "exceed_context_size_error")
+    assert "the context holds" in error["message"]
 
 
 def test_chats_take_the_fields_of_completions(client):
