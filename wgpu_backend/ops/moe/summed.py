@@ -127,11 +127,11 @@ def _require(weights: Node, shares: Node, addend: Node | None, sizes: Shape) -> 
         f"{NAME}: there are {count} shares, {tokens} tokens with {used} experts each need "
         f"{tokens * used}",
     )
-    taken, most = binding_count(weights.spec.dtype), BINDINGS - (addend is not None)
+    dtype, most = weights.spec.dtype, BINDINGS - (addend is not None)
     require(
-        taken <= most,
+        has_bindings(weights, addend),
         DTypeError,
-        f"{NAME}: {weights.spec.dtype} takes {taken} bindings, needs at most {most}"
+        f"{NAME}: {dtype} takes {binding_count(dtype)} bindings, needs at most {most}"
         + ("; use mulmat_id" if addend is None else " beside an addend; add it afterwards"),
     )
     if addend is None:
