@@ -42,10 +42,15 @@ WRONG = {
     "steps": (*NO_COUNT, "0", "10001"), "n": (*NO_COUNT, "0", "65"),
     "guidance": (*NO_NUMBER, "-1", "1e4"), "strength": (*NO_NUMBER, "0", "1.1", "0.5"),
     "pictures": (*NO_FILE, ".", "text.txt"),
+    "host": ("", ",", "127.0.0.1,no such host", *NO_TEXT), "port": (*NO_COUNT, "65536"),
+    "cors_origins": ("", ",", "http://", "a page", "http://a b", *NO_TEXT),
+    "chat_template": ("", "no_such_name", "{{", "{% x %}", *NO_TEXT),
+    "chat_template_file": (*NO_FILE, "no.jinja", "tiny.gguf"),
+    "reasoning": ("", "maybe", *NO_TEXT), "api_key_file": (*NO_FILE, "text.txt", "tiny.gguf"),
     "image": (*NO_FILE, "text.txt"), "mask": (*NO_FILE, "text.txt"),
 }  # fmt: skip
 # A text may be anything, and a flag has no value.
-ANYTHING = {"system", "prompt", "api_key", "negative"}
+ANYTHING = {"system", "prompt", "api_key", "negative", "alias", "tags"}
 GIVEN = {
     "run": "{} hi --device cpu", "show": "{}", "tokenize": "{} hi",
     "embed": "{} hi --device cpu", "rerank": "{} hi ho --device cpu",

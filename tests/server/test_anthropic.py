@@ -150,7 +150,7 @@ def test_what_is_wrong_is_told(client, more, status, kind, message, stream):
 
 
 def test_strangers_get_the_errors_of_this_api(tmp_path):
-    with client_of(tmp_path, api_key="key") as client:
+    with client_of(tmp_path, api_keys=("key",)) as client:
         assert (
             client.post("/v1/messages", json=ASKED).json()["error"]["type"]
             == "authentication_error"

@@ -12,7 +12,7 @@ HTML = {"Accept": "text/html,application/xhtml+xml"}
 
 
 def test_clients_and_browsers_get_what_they_look_for(tmp_path):
-    with client_of(tmp_path, api_key="key") as client:
+    with client_of(tmp_path, api_keys=("key",)) as client:
         assert client.get("/").text == "Ollama is running"
         assert client.head("/").status_code == 200
         page = client.get("/", headers=HTML)
@@ -68,7 +68,7 @@ def test_the_page_may_call_its_own_server_and_no_other_may(tmp_path):
         assert status(client, "http://[::7]:80", "[::7]:80") == 200
         assert status(client, "http://10.0.0.6:11434", "10.0.0.5:11434") == 403
         assert status(client, "http://evil.example", "evil.example") == 403  # a name of its own
-    with client_of(tmp_path, hosts=(), api_key="key") as client:
+    with client_of(tmp_path, hosts=(), api_keys=("key",)) as client:
         key = {"X-Api-Key": "key"}
         assert status(client, "https://models.example", "models.example", **key) == 200
         assert status(client, "https://models.example", "models.example") == 401

@@ -258,14 +258,14 @@ def test_strangers_are_refused(client, tmp_path):
     assert status(host="evil.example") == 403
     assert status(host="localhost:11434") == 200
     assert status(origin="https://evil.example") == 403
-    with client_of(tmp_path, api_key="key", origins=("http://localhost",), max_body=100) as own:
+    with client_of(tmp_path, api_keys=("key",), origins=("http://localhost",), max_body=100) as own:
         assert own.get("/api/tags").status_code == 401
         assert own.get("/health").status_code == 200
         key = {"Authorization": "Bearer key"}
         origin = {**key, "Origin": "http://localhost:3000"}
         found = own.get("/api/tags", headers=origin)
         assert found.headers["access-control-allow-origin"] == "http://localhost:3000"
-        assert own.options("/api/chat", headers={"Origin": "http://localhost"}).status_code == 204
+        assert own.options("/api/chat", headers={"Origin": "http://localhost"}).status_code == 200
         assert own.post("/api/show", content=b" " * 101, headers=key).status_code == 413
         chunks = (b" " * 60 for _ in range(3))
         assert own.post("/api/show", content=chunks, headers=key).status_code == 413
@@ -276,7 +276,8 @@ def test_a_page_may_send_the_headers_it_names(client, tmp_path):
         asks = {"Origin": "http://localhost", "Access-Control-Request-Headers": "x-stainless-os"}
         found = own.options("/v1/messages", headers=asks)
         assert found.headers["access-control-allow-headers"] == "x-stainless-os"
-        assert own.options("/v1/messages", headers={**asks, "Origin": "null"}).status_code == 403
+        stranger = own.options("/v1/messages", headers={**asks, "Origin": "null"})
+        assert "access-control-allow-origin" not in stranger.headers
 
 
 def test_who_waits_in_vain_is_told_when_to_come_again(tmp_path):
@@ -298,7 +299,7 @@ def test_who_waits_in_vain_is_told_when_to_come_again(tmp_path):
 
 
 def test_keys_are_taken_as_clients_send_them(tmp_path):
-    with client_of(tmp_path, api_key="key") as own:
+    with client_of(tmp_path, api_keys=("key",)) as own:
         for headers in ({"Authorization": "bearer key"}, {"X-Api-Key": "key"}):
             assert own.get("/api/tags", headers=headers).status_code == 200
         for headers in ({}, {"Authorization": "key"}, {"Authorization": "Basic key"}):

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from wgpu_backend.cli.completion import complete_stored
-from wgpu_backend.cli.options import Debug, Imports, Json, Model, Settings, opens_a_model
+from wgpu_backend.cli.options import (
+    Debug,
+    Imports,
+    Json,
+    Model,
+    Settings,
+    makes_answers,
+    opens_a_model,
+)
+from wgpu_backend.cli.parameters import Value
+from wgpu_backend.cli.serve_options import Given, serves
 
 Name = Annotated[
     str,
@@ -23,7 +34,7 @@ def add_library(app: typer.Typer) -> None:
     app.command()(show)
     app.command("list")(list_)
     app.command("ls", hidden=True)(list_)
-    app.command()(opens_a_model(serve))
+    app.command()(opens_a_model(makes_answers(serves(serve))))
     for command in (pull, push, cp, rm, ps, stop):
         app.command()(command)
 
@@ -134,15 +145,6 @@ def rm(
 
 
 def serve(
-    api_key: Annotated[
-        str,
-        typer.Option(
-            "--api-key",
-            metavar="KEY",
-            envvar="WGPU_BACKEND_API_KEY",
-            help="Serve only requests that have this key.",
-        ),
-    ] = "",
     allow_anyone: Annotated[
         bool,
         typer.Option("--allow-anyone", help="Serve other machines without a key."),
@@ -150,17 +152,14 @@ def serve(
     parallel: Annotated[
         int | None,
         typer.Option(
-            "--num-parallel", metavar="N", min=1, max=32, help="Answers at once of each model."
+            "--num-parallel",
+            "--parallel",
+            metavar="N",
+            min=1,
+            max=32,
+            help="Answers at once of each model.",
         ),
     ] = None,
-    own_model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="Meant where a request names no model."),
-    ] = None,
-    any_name: Annotated[
-        bool,
-        typer.Option("--any-name", help="Take --model for names of models that are not there."),
-    ] = False,
     draft: Annotated[
         str | None,
         typer.Option(
@@ -182,6 +181,8 @@ def serve(
         ),
     ] = None,
     *,
+    given: Given,
+    parameters: Mapping[str, Value],
     settings: Settings,
 ) -> None:
     """Serve models to clients of Ollama, OpenAI, Anthropic, llama-server (127.0.0.1:11434)."""
@@ -189,10 +190,9 @@ def serve(
 
     run(
         settings,
-        api_key,
-        own_model,
+        given,
+        parameters,
         anybody=allow_anyone,
-        any_name=any_name,
         parallel=parallel,
         draft=draft,
         draft_tokens=draft_tokens,

@@ -256,15 +256,15 @@ def _file(path: Path) -> Path:
 def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorator: a command gets the options of `Settings` in the place of its `settings`."""
     shared = inspect.signature(_settings, eval_str=True).parameters
-    return _gathered(command, "settings", list(shared.values()), _settings)
+    return gathered(command, "settings", list(shared.values()), _settings)
 
 
 def makes_answers(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorator: a command gets an option for each parameter in the place of `parameters`."""
-    return _gathered(command, "parameters", parameter_options(), chosen)
+    return gathered(command, "parameters", parameter_options(), chosen)
 
 
-def _gathered(
+def gathered(
     command: Callable[..., Result],
     place: str,
     parts: Sequence[inspect.Parameter],

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from wgpu_backend.cli.console import answer, human_bytes, log_as_notes, note, print_table
-from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.library import open_store, signing_key
 from wgpu_backend.cli.loading import find_device
 from wgpu_backend.cli.names import BUNDLED, STORY, exists, model_path
@@ -19,6 +21,7 @@ from wgpu_backend.cli.options import Settings
 from wgpu_backend.errors import StoreError
 
 if TYPE_CHECKING:
+    from wgpu_backend.cli.serve_options import Given
     from wgpu_backend.device_info import DeviceInfo
     from wgpu_backend.model_store.stored import Stored
     from wgpu_backend.server.serving_state import Settings as ServerSettings
@@ -49,11 +52,10 @@ def address(text: str | None) -> tuple[str, int]:
 
 def serve(
     settings: Settings,
-    api_key: str,
-    own_model: str | None,
+    given: Given,
+    parameters: Mapping[str, object],
     *,
     anybody: bool,
-    any_name: bool,
     parallel: int | None,
     draft: str | None,
     draft_tokens: int | None,
@@ -78,30 +80,57 @@ def serve(
         ) from None
     log_as_notes()
     devices = _devices(settings)  # a wrong name is told before anybody asks
-    host, port = address(os.environ.get("OLLAMA_HOST"))
-    local = host in _LOCAL
-    if not local and not api_key and not anybody:
+    hosts, port = _addresses(given)
+    local = all(host in _LOCAL for host in hosts)
+    if not local and not given.keys and not anybody:
         raise UsageError(
-            f"serve: {host} is open to other machines; give --api-key, or --allow-anyone"
+            f"serve: {', '.join(hosts)} is open to other machines; give --api-key, or "
+            "--allow-anyone"
         )
     engine, folders = _engine(draft, draft_tokens), _pictures(pictures)
-    serving = _server_settings(settings, devices, api_key, parallel, engine, local=local)
+    serving = _server_settings(settings, devices, given, parallel, engine, local=local)
     serving = replace(serving, pictures={**serving.pictures, **folders})
-    if any_name and own_model is None:
-        raise UsageError("--any-name: there is no model that is meant; give --model")
-    if own_model is not None:
-        _require_known(own_model, serving)
-        serving = replace(serving, default_model=own_model, any_name=any_name)
+    if given.own_model is not None:
+        _require_known(given.own_model, serving)
+        manner = replace(serving.manner, sampling=parameters)
+        serving = replace(serving, manner=manner)
+    elif parameters:
+        name = next(iter(parameters)).replace("_", "-")
+        raise UsageError(f"--{name}: there is no model that is meant; give --model")
+    sockets = [bound(host.strip("[]"), port) for host in hosts]
     app = make_app(serving)
-    note(f"serving on http://{host}:{port}")
-    uvicorn.run(
+    for host in hosts:
+        note(f"serving on http://{host}:{port}")
+    config = uvicorn.Config(
         app,
-        host=host.strip("[]"),
-        port=port,
         http=TimelyProtocol,
         log_level="warning",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=sockets)
+
+
+def _addresses(given: Given) -> tuple[tuple[str, ...], int]:
+    """Hosts and the port, of the options or the variable."""
+    host, port = address(os.environ.get("OLLAMA_HOST"))
+    return given.hosts or (host,), port if given.port is None else given.port
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Socket at an address.
+
+    Raises
+    ------
+    UsageError
+        There is no such address, or another program has the port.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or "needs an address, such as 127.0.0.1"
+        raise UsageError(f"serve: {brief(host)}, port {port}: {told}") from None
 
 
 def _pictures(folders: Sequence[Path]) -> dict[str, Path]:
@@ -150,7 +179,7 @@ def _devices(settings: Settings) -> list[DeviceInfo]:
 def _server_settings(
     settings: Settings,
     devices: list[DeviceInfo],
-    api_key: str,
+    given: Given,
     parallel: int | None,
     engine: Mapping[str, Any],
     *,
@@ -179,7 +208,7 @@ def _server_settings(
         spec = workers.spec(stored, num_ctx)
         return room_for(spec, known[spec.device])
 
-    given = os.environ.get("OLLAMA_ORIGINS", "")
+    others = os.environ.get("OLLAMA_ORIGINS", "").split(",")
     own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
     keep = os.environ.get("OLLAMA_KEEP_ALIVE", "5m")
     return Serving(
@@ -188,8 +217,11 @@ def _server_settings(
         {STORY: _story()},
         version=__version__,
         hosts=_LOCAL if local else (),
-        origins=(*own, *(each.strip() for each in given.split(",") if each.strip())),
-        api_key=api_key,
+        origins=(*own, *given.origins, *(each.strip() for each in others if each.strip())),
+        api_keys=given.keys,
+        default_model=given.own_model or "",
+        any_name=given.any_name,
+        preload=given.preload,
         keep_seconds=seconds_of(keep),
         max_loaded=_whole("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
         max_queue=max_queue,
@@ -197,6 +229,7 @@ def _server_settings(
         pictures={PICTURES: bundled_pictures()},
         picture_device=devices[0].id,
         signing_key=signing_key(),
+        **given.own,
     )
 
 
@@ -277,7 +310,7 @@ def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> 
 
     host, port = address(os.environ.get("OLLAMA_HOST"))
     host = DEFAULT_HOST if host == "0.0.0.0" else host
-    key = os.environ.get("WGPU_BACKEND_API_KEY", "")
+    key = os.environ.get("WGPU_BACKEND_API_KEY", "").partition(",")[0].strip()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     url = f"http://{host}:{port}{path}"
     try:

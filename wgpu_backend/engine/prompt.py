@@ -39,16 +39,27 @@ class Prompter:
             self._pairs = config.string(PAIRS)
         self.template: ChatTemplate | None = None
         if "tokenizer.chat_template" in config:
-            self.template = ChatTemplate(
-                config.string("tokenizer.chat_template"),
-                bos_token=self._text(tokenizer.bos_id),
-                eos_token=self._text(tokenizer.eos_id),
-                other_tokens={
-                    name: tokenizer.token_text(tokenizer.special_ids[role])
-                    for name, role in _TOKENS.items()
-                    if role in tokenizer.special_ids
-                },
-            )
+            self.use_template(config.string("tokenizer.chat_template"))
+
+    def use_template(self, source: str) -> None:
+        """Render conversations with this template from now on.
+
+        Raises
+        ------
+        TemplateError
+            It is none.
+        """
+        tokenizer = self.tokenizer
+        self.template = ChatTemplate(
+            source,
+            bos_token=self._text(tokenizer.bos_id),
+            eos_token=self._text(tokenizer.eos_id),
+            other_tokens={
+                name: tokenizer.token_text(tokenizer.special_ids[role])
+                for name, role in _TOKENS.items()
+                if role in tokenizer.special_ids
+            },
+        )
 
     def _text(self, token: int | None) -> str:
         return "" if token is None else self.tokenizer.token_text(token)

@@ -26,6 +26,7 @@ from wgpu_backend.output_parsers import (
 )
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
+from wgpu_backend.server.manner import closing
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
@@ -121,7 +122,7 @@ class Answer:
     """
 
     def __init__(self, loaded: Loaded, wanted: Wanted) -> None:
-        engine = engine_of(loaded)
+        engine, wanted = engine_of(loaded), loaded.manner.applied(wanted)
         template = engine.model.prompter.template
         self._template = "" if template is None else template.source
         _require_able(loaded, wanted, self._template)
@@ -274,6 +275,7 @@ def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
         The model cannot do what is asked for.
     """
     template = engine_of(loaded).model.prompter.template
+    wanted = loaded.manner.applied(wanted)
     _require_able(loaded, wanted, "" if template is None else template.source)
     return [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, None)]
 
@@ -303,7 +305,8 @@ def _require_able(loaded: Loaded, wanted: Wanted, template: str) -> None:
 
 
 def _request(loaded: Loaded, wanted: Wanted) -> Request:
-    options = {**meaningful(loaded.stored.parameters), **meaningful(wanted.options)}
+    sources = (loaded.stored.parameters, wanted.usual, loaded.manner.sampling, wanted.options)
+    options = {name: value for each in sources for name, value in meaningful(each).items()}
     options.pop("num_ctx", None)
     keep = options.pop("num_keep", 4)
     stop = options.pop("stop", None) or ()
@@ -375,8 +378,19 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
 
     def render(turns: Sequence[Mapping[str, Any]]) -> list[int]:
         tools = [*wanted.tools] or None
-        return prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs) + behind
+        found = prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs)
+        return [*found, *(behind or _silence(found, loaded, wanted))]
 
     if not wanted.truncate:
         return render(messages)
     return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
+
+
+def _silence(found: Sequence[int], loaded: Loaded, wanted: Wanted) -> list[int]:
+    """Tokens that end a reasoning which the template began, where there is to be none."""
+    prompter = loaded.model.prompter
+    if wanted.think is not False or prompter.template is None:
+        return []
+    prompt = prompter.tokenizer.decode(found[-_TAIL:], skip_special=False)
+    tag = closing(prompt, prompter.template.source)
+    return prompter.tokenizer.encode(tag, add_special=False, parse_special=True) if tag else []

@@ -20,6 +20,7 @@ from wgpu_backend.server.events import dumped, event_of
 from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
+from wgpu_backend.server.openai_forms import USUAL
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.structured import chosen_tools, response_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
@@ -76,7 +77,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _wanted(fields: Fields) -> Wanted:
-    options: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    options: dict[str, Any] = {}
     for name in ("temperature", "top_p", "top_k"):
         if (value := fields.get(name, float)) is not None:
             options[name] = value
@@ -91,6 +92,7 @@ def _wanted(fields: Fields) -> Wanted:
     return Wanted(
         turns(fields),
         options=options,
+        usual=USUAL,
         tools=tools,
         must_call=must_call,
         grammar=response_grammar(output.get("format", dict), "output_config.format"),

@@ -65,6 +65,9 @@ def make_app(settings: Settings) -> ASGIApp:
     async def living(_: Starlette) -> AsyncGenerator[None]:
         expiring = asyncio.create_task(state.pool.expire())
         try:
+            if settings.preload:
+                async with state.using(settings.default_model, None, -1):
+                    pass
             yield
         finally:
             expiring.cancel()
@@ -89,7 +92,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         How often each status of an error was sent.
     """
     return [
-        *front.endpoints(),
+        *front.endpoints(state),
         *library.endpoints(state),
         *ollama.endpoints(state),
         *openai.endpoints(state),
@@ -111,6 +114,7 @@ def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request, __: Fields) -> Response:
+        state.require_shown("metrics")
         text = await run_in_threadpool(metrics_text, state.pool.loaded(), statuses)
         headers = {"Process-Start-Time-Unix": str(started)}
         return PlainTextResponse(text, headers=headers, media_type="text/plain; version=0.0.4")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.llama_prompts import token_of
+from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedModel
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
@@ -18,23 +21,26 @@ from wgpu_backend.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class Vectors:
     """Vectors of texts.
 
     Parameters
     ----------
     vectors : list of list of float
+        Or, of each text, a list of those of its tokens.
     tokens : int
         Of all texts.
     load_seconds : float
     """
 
-    vectors: list[list[float]]
+    vectors: list[Any]
     tokens: int
     load_seconds: float
 
 
-async def embeddings(state: State, fields: Fields, given: object, *, truncate: bool) -> Embedded:
+async def embeddings(
+    state: State, fields: Fields, given: object, *, truncate: bool, of_tokens: bool = False
+) -> Vectors:
     """Vectors of texts, by the model that the fields name.
 
     Parameters
@@ -45,49 +51,63 @@ async def embeddings(state: State, fields: Fields, given: object, *, truncate: b
         A text, tokens of one, or a list of such.
     truncate : bool
         Cut texts that are too long.
+    of_tokens : bool
+        Whether vectors of each token may be given, where that is how the server pools.
 
     Raises
     ------
     ContextFull
         A text is longer than the context, and is not to be cut.
+    RequestError
+        The server does not pool, and vectors of tokens may not be given.
     """
-    name, dimensions = state.named(fields), fields.get("dimensions", int)
+    name, pooling = state.named(fields), state.settings.pooling
+    if pooling == "none" and not of_tokens:
+        raise RequestError(400, "--pooling none: gives vectors of tokens, needs /embedding")
     keep = fields.get("keep_alive", int, float, str)
     async with state.using(name, None, keep) as loaded:
-        return await run_in_threadpool(
-            _embedded, loaded.model, given, dimensions, loaded.load_seconds, truncate=truncate
-        )
+        return await run_in_threadpool(_embedded, loaded, fields, given, pooling, truncate=truncate)
 
 
 def _embedded(
-    model: ServedModel,
-    given: object,
-    dimensions: int | None,
-    load_seconds: float,
-    *,
-    truncate: bool,
-) -> Embedded:
-    fitting, count = list[str](), 0
-    for text in _texts(given, model.tokenizer):
-        ids = model.tokenizer.encode(text)
-        if len(ids) > model.num_ctx:
-            if not truncate:
-                raise ContextFull(
-                    f"the input is too large: it has {len(ids)} tokens, the context holds "
-                    f"{model.num_ctx}",
-                    len(ids),
-                    model.num_ctx,
-                )
-            text = model.tokenizer.decode(ids[: model.num_ctx - 4])
-        count += min(len(ids), model.num_ctx)
-        fitting.append(text)
-    found = model.embed(fitting) if fitting else np.zeros((0, 0), np.float32)
-    if dimensions is not None and fitting:
-        if not 0 < dimensions <= found.shape[1]:
-            raise RequestError(400, f"dimensions: {dimensions}, needs 1 to {found.shape[1]}")
-        found = found[:, :dimensions]
-        found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-    return Embedded(found.tolist(), count, load_seconds)
+    loaded: Loaded, fields: Fields, given: object, pooling: str | None, *, truncate: bool
+) -> Vectors:
+    model, done, begin = loaded.model, loaded.embedded, time.monotonic()
+    read = [_fitting(text, model, truncate=truncate) for text in _texts(given, model.tokenizer)]
+    texts, count = [text for text, _ in read], sum(number for _, number in read)
+    if pooling == "none":
+        vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in texts]
+    else:
+        found = model.embed(texts, pooling=pooling) if texts else np.zeros((0, 0), np.float32)
+        vectors = _shortened(found, fields.get("dimensions", int)).tolist()
+    done.texts += len(texts)
+    done.tokens += count
+    done.seconds += time.monotonic() - begin
+    return Vectors(vectors, count, loaded.load_seconds)
+
+
+def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:
+    """A text, cut where it is too long and may be, and its tokens' number."""
+    ids, room = model.tokenizer.encode(text), model.num_ctx
+    if len(ids) <= room:
+        return text, len(ids)
+    if not truncate:
+        raise ContextFull(
+            f"the input is too large: it has {len(ids)} tokens, the context holds {room}",
+            len(ids),
+            room,
+        )
+    return model.tokenizer.decode(ids[: room - 4]), room
+
+
+def _shortened(found: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:
+    """Unit vectors of the first numbers of each."""
+    if dimensions is None or not len(found):
+        return found
+    if not 0 < dimensions <= found.shape[1]:
+        raise RequestError(400, f"dimensions: {dimensions}, needs 1 to {found.shape[1]}")
+    found = found[:, :dimensions]
+    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
 
 def _texts(given: object, tokenizer: Tokenizer) -> list[str]:

@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
 
 _TYPES = {
@@ -29,17 +30,19 @@ _HEADERS = {
 }
 
 
-def endpoints() -> list[Endpoint]:
+def endpoints(state: State) -> list[Endpoint]:
     """The page for browsers, and what clients of Ollama look for at the same address."""
     page = files("wgpu_backend.server").joinpath("page")
     found = {each.name: each.read_bytes() for each in page.iterdir() if _kind(each.name)}
+    shown = "page" in state.settings.shows
 
     async def root(request: Request, _: Fields) -> Response:
-        if "text/html" in request.headers.get("accept", ""):
+        if shown and "text/html" in request.headers.get("accept", ""):
             return _file(found, "index.html")
         return PlainTextResponse("Ollama is running", headers={"Vary": "Accept"})
 
     async def file(request: Request, _: Fields) -> Response:
+        state.require_shown("page")
         return _file(found, request.path_params["name"])
 
     return [

@@ -10,17 +10,19 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wgpu_backend.server.failures import api_of, error_body
+from wgpu_backend.server.sending import Sending
 from wgpu_backend.server.serving_state import Settings
 from wgpu_backend.server.wanted import RequestError
 
-_METHODS = "GET, POST, DELETE, HEAD, OPTIONS"
+_METHODS = "GET, POST, DELETE, OPTIONS"  # HEAD needs no permission
 _HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
 _OPEN = ("/", "/health")  # without a key
 _PAGE = "/page/"  # which asks for the key by itself
+_VARIES = (("vary", "Origin"),)  # all that a preflight of an unknown origin gets: no permission
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
@@ -52,11 +54,14 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         try:
-            self._require_known(headers, origin)
+            host, name = self._require_host(headers)
+            known = not origin or self._is_known(origin, host, name)
             if scope["method"] == "OPTIONS" and origin:
                 wanted = headers.get("access-control-request-headers", "")
-                await _answer(send, 204, b"", _preflight(origin, wanted))
+                await _answer(send, 200, b"", _preflight(origin, wanted) if known else _VARIES)
                 return
+            if not known:
+                raise RequestError(403, f"origin {origin[:60]!r} may not call this server")
             self._require_key(headers, scope["path"])
             limited = self._limited(headers, scope, receive)
         except RequestError as error:
@@ -65,21 +70,25 @@ class Guard:
             body = json.dumps(told).encode()
             await _answer(send, error.status, body, _refusal(error.status, origin))
             return
-        sending = _Sending(send, _cors(origin), self._settings.pause_seconds)
+        sending = Sending(send, _cors(origin), self._settings.pause_seconds)
         try:
             await self._app(scope, limited, sending)
         except Exception:
             if not sending.late:  # else nobody reads what an error says
                 raise
+        finally:
+            sending.close()
 
-    def _require_known(self, headers: Headers, origin: str) -> None:
-        hosts, origins = self._settings.hosts, self._settings.origins
-        host = headers.get("host", "")
+    def _require_host(self, headers: Headers) -> tuple[str, str]:
+        """What a request calls this server, with its port and without."""
+        hosts, host = self._settings.hosts, headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if hosts and name.lower() not in hosts:
             raise RequestError(403, f"host {host[:60]!r} is none of this server's names")
-        if origin and not (_allowed(origin, origins) or self._is_own(origin, host, name)):
-            raise RequestError(403, f"origin {origin[:60]!r} may not call this server")
+        return host, name
+
+    def _is_known(self, origin: str, host: str, name: str) -> bool:
+        return _allowed(origin, self._settings.origins) or self._is_own(origin, host, name)
 
     def _is_own(self, origin: str, host: str, name: str) -> bool:
         """Whether a request is of this server's own page.
@@ -88,15 +97,16 @@ class Guard:
         it has no key.
         """
         own = origin in (f"http://{host}", f"https://{host}")
-        return own and (bool(self._settings.api_key) or _is_address(name))
+        return own and (bool(self._settings.api_keys) or _is_address(name))
 
     def _require_key(self, headers: Headers, path: str) -> None:
-        key = self._settings.api_key
-        if not key or path in _OPEN or path.startswith(_PAGE):
+        keys = self._settings.api_keys
+        if not keys or path in _OPEN or path.startswith(_PAGE):
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = headers.get("x-api-key") or (token if scheme.lower() == "bearer" else "")
-        if not hmac.compare_digest(given.encode(), key.encode()):
+        # All are compared, so that time tells nothing of them.
+        if not sum(hmac.compare_digest(given.encode(), key.encode()) for key in keys):
             raise RequestError(401, "the API key is missing or wrong")
 
     def _limited(self, headers: Headers, scope: Scope, receive: Receive) -> Receive:
@@ -146,7 +156,8 @@ def _allowed(origin: str, origins: Iterable[str]) -> bool:
 def _cors(origin: str) -> tuple[tuple[str, str], ...]:
     if not origin:
         return ()
-    return (("access-control-allow-origin", origin), ("vary", "Origin"))
+    credentials = ("access-control-allow-credentials", "true")
+    return (("access-control-allow-origin", origin), credentials, *_VARIES)
 
 
 def _preflight(origin: str, headers: str) -> tuple[tuple[str, str], ...]:
@@ -163,27 +174,6 @@ def _refusal(status: int, origin: str) -> tuple[tuple[str, str], ...]:
     if status == 403:
         return ()
     return (*_cors(origin), ("www-authenticate", "Bearer")) if status == 401 else _cors(origin)
-
-
-class _Sending:
-    """Sends with some headers more, and gives up where nobody reads for some time."""
-
-    def __init__(self, send: Send, extra: tuple[tuple[str, str], ...], most: float) -> None:
-        self._send = send
-        self._extra = extra
-        self._most = most
-        self.late = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in self._extra:
-                headers[name] = value
-        try:
-            await asyncio.wait_for(self._send(message), self._most)
-        except TimeoutError:
-            self.late = True
-            raise
 
 
 async def _answer(

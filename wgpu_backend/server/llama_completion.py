@@ -170,8 +170,9 @@ async def _all(
 
 def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
     own = loaded.stored.parameters
-    options = {name: value for name, value in DEFAULTS.items() if name not in own}
-    options |= {name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None}
+    options: dict[str, Any] = {
+        name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None
+    }
     options |= {name: v for name in _WHOLE if (v := fields.get(name, int)) is not None}
     if options.get("seed") in _BY_CHANCE:
         options["seed"] = -1
@@ -184,6 +185,7 @@ def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
         None,
         tokens,
         options,
+        {name: value for name, value in DEFAULTS.items() if name not in own},
         logprobs=fields.get("n_probs", int) or None,
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,

@@ -17,6 +17,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.llama_completion import DEFAULTS
 from wgpu_backend.server.llama_prompts import token_of
+from wgpu_backend.server.manner import closing
 from wgpu_backend.server.metrics import status_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
@@ -71,16 +72,22 @@ def endpoints(state: State) -> list[Endpoint]:
         given = fields.get("content", *kinds) or fields.get("input", *kinds)
         if not given:
             raise RequestError(400, "content is required")
-        found = await embeddings(state, fields, given, truncate=False)
-        data = [{"index": i, "embedding": [each]} for i, each in enumerate(found.vectors)]
+        found = await embeddings(state, fields, given, truncate=False, of_tokens=True)
+        alone = state.settings.pooling != "none"
+        data = [
+            {"index": i, "embedding": [each] if alone else each}
+            for i, each in enumerate(found.vectors)
+        ]
         return JSONResponse(data)
 
     async def props(request: Request, _: Fields) -> Response:
         fields = Fields(dict(request.query_params))
         async with state.using(state.named(fields)) as loaded:
-            return JSONResponse(_properties(loaded, state.settings.version))
+            alias = state.alias_of(loaded.stored) or str(loaded.stored.entry.name)
+            return JSONResponse(_properties(loaded, alias, state.settings.version))
 
     async def slots(request: Request, _: Fields) -> Response:
+        state.require_shown("slots")
         return JSONResponse(await run_in_threadpool(_slots, state, dict(request.query_params)))
 
     api = "llama-server"
@@ -127,20 +134,21 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
     own = ("messages", "tools", "add_generation_prompt")
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
-    return prompter.template.render(
-        messages,
-        add_generation_prompt=fields.switch("add_generation_prompt", default=True),
-        tools=fields.objects("tools") or None,
-        **kwargs,
-    )
+    asks = fields.switch("add_generation_prompt", default=True)
+    variables: dict[str, Any] = {**loaded.manner.variables, **kwargs}
+    tools = fields.objects("tools") or None
+    found = prompter.template.render(messages, add_generation_prompt=asks, tools=tools, **variables)
+    silent = asks and variables.get("enable_thinking") is False
+    return found + closing(found, prompter.template.source) if silent else found
 
 
-def _properties(loaded: Loaded, version: str) -> dict[str, Any]:
+def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
     model, template = loaded.model, loaded.model.prompter.template
+    params = {**DEFAULTS, **loaded.stored.parameters, **loaded.manner.sampling}
     return {
-        "default_generation_settings": {"n_ctx": model.num_ctx, "params": dict(DEFAULTS)},
+        "default_generation_settings": {"n_ctx": model.num_ctx, "params": params},
         "total_slots": model.num_parallel,
-        "model_alias": str(loaded.stored.entry.name),
+        "model_alias": alias,
         "model_path": loaded.stored.path.name,
         "chat_template": "" if template is None else template.source,
         "modalities": {"vision": False, "audio": False},

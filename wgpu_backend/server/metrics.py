@@ -25,25 +25,8 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     rows: dict[str, list[str]] = {}
     sums: dict[str, float] = {}
     for each in loaded:
-        status = status_of(each)
-        if status is None:
-            continue
+        figures = _figures(each)
         label = f'{{model="{each.stored.entry.name}"}}'
-        figures = {
-            "prompt_tokens_total counter": status.prompt_tokens - status.cached_tokens,
-            "prompt_tokens_cached_total counter": status.cached_tokens,
-            "prompt_seconds_total counter": status.prompt_seconds,
-            "tokens_predicted_total counter": status.completion_tokens,
-            "tokens_predicted_seconds_total counter": status.seconds,
-            "n_decode_total counter": status.steps,
-            "spec_decode_num_draft_tokens_total counter": status.guessed_tokens,
-            "spec_decode_num_accepted_tokens_total counter": status.right_guesses,
-            "requests_total counter": status.requests,
-            "requests_failed_total counter": status.failed,
-            "requests_cancelled_total counter": status.cancelled,
-            "requests_processing gauge": sum(slot is not None for slot in status.slots),
-            "requests_deferred gauge": status.queued,
-        }
         for name, value in figures.items():
             rows.setdefault(name, []).append(f"{name.split()[0]}{label} {value}")
             sums[name] = sums.get(name, 0) + value
@@ -54,6 +37,32 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
         told = f"# HELP llamacpp:{bare} {bare.replace('_', ' ')}, of all models"
         lines += [told, f"# TYPE llamacpp:{name}", f"llamacpp:{bare} {value}"]
     return "\n".join(lines) + "\n"
+
+
+def _figures(loaded: Loaded) -> dict[str, float]:
+    """Figures of a model: of what it wrote, and of texts that it made vectors of."""
+    status, vectors = status_of(loaded), loaded.embedded
+    if status is None:
+        if not vectors.texts:
+            return {}
+        slots = (None,) * loaded.model.num_parallel
+        status = EngineStatus(slots, *(0,) * 11)
+    busy = sum(slot is not None for slot in status.slots)
+    return {
+        "prompt_tokens_total counter": status.prompt_tokens - status.cached_tokens + vectors.tokens,
+        "prompt_tokens_cached_total counter": status.cached_tokens,
+        "prompt_seconds_total counter": status.prompt_seconds + vectors.seconds,
+        "tokens_predicted_total counter": status.completion_tokens,
+        "tokens_predicted_seconds_total counter": status.seconds,
+        "n_decode_total counter": status.steps + vectors.texts,
+        "spec_decode_num_draft_tokens_total counter": status.guessed_tokens,
+        "spec_decode_num_accepted_tokens_total counter": status.right_guesses,
+        "requests_total counter": status.requests,
+        "requests_failed_total counter": status.failed,
+        "requests_cancelled_total counter": status.cancelled,
+        "requests_processing gauge": busy,
+        "requests_deferred gauge": status.queued,
+    }
 
 
 def _paces(sums: Mapping[str, float]) -> dict[str, float]:

@@ -68,10 +68,7 @@ def endpoints(state: State) -> list[Endpoint]:
         return JSONResponse({"object": "list", "model": name, "data": data, "usage": usage})
 
     async def models(_: Request, __: Fields) -> Response:
-        entries = await run_in_threadpool(lambda: list(state.store.entries()))
-        found = [*(each.entry for each in state.settings.fixed.values()), *entries]
-        data = [_model(str(entry.name), entry.modified) for entry in found]
-        data += [_model(name, modified) for name, modified in state.studio.models().items()]
+        data = await run_in_threadpool(_own_model if state.settings.any_name else _models, state)
         return JSONResponse({"object": "list", "data": data})
 
     async def model(request: Request, _: Fields) -> Response:
@@ -101,6 +98,29 @@ def endpoints(state: State) -> list[Endpoint]:
         Endpoint("llama-server", "GET", "/models", "Models that there are", models),
         Endpoint("OpenAI", "GET", "/v1/models/{name:path}", "One of them", model),
     ]
+
+
+def _models(state: State) -> list[dict[str, Any]]:
+    """All models; the server's own has the further names that it was given."""
+    fixed = [each.entry for each in state.settings.fixed.values()]
+    entries = [*fixed, *state.store.entries()]
+    found = [_model(str(entry.name), entry.modified) for entry in entries]
+    if state.settings.aliases or state.settings.tags:
+        own = str(state.find(state.settings.default_model).entry.name)
+        beside = _beside(state)
+        found = [{**each, **beside} if each["id"] == own else each for each in found]
+    return [*found, *(_model(*each) for each in state.studio.models().items())]
+
+
+def _own_model(state: State) -> list[dict[str, Any]]:
+    """The model that answers under any name, alone."""
+    entry = state.find(state.settings.default_model).entry
+    return [{**_model(state.own_name, entry.modified), **_beside(state)}]
+
+
+def _beside(state: State) -> dict[str, Any]:
+    settings = state.settings
+    return {"aliases": sorted(settings.aliases), "tags": sorted(settings.tags)}
 
 
 def _model(name: str, modified: float) -> dict[str, Any]:

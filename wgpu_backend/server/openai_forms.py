@@ -75,11 +75,13 @@ EMBEDDINGS = {
     "encoding_format": Field((str,), among=("float", "base64")),
 }
 _NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty")
+USUAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
 def _options(fields: Fields, *limits: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    found |= {name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None}
+    found: dict[str, Any] = {
+        name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None
+    }
     found |= {name: v for name in ("seed", "top_k") if (v := fields.get(name, int)) is not None}
     if stop := fields.texts("stop"):
         found["stop"] = stop
@@ -112,6 +114,7 @@ def chat_wanted(fields: Fields) -> Wanted:
     return Wanted(
         [turn_of(message) for message in fields.objects("messages")],
         options=_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
+        usual=USUAL,
         tools=tools,
         must_call=must_call,
         grammar=_grammar(fields),
@@ -134,6 +137,7 @@ def completion_wanted(fields: Fields) -> Wanted:
         None,
         _prompt(fields),
         _options(fields, "n_predict", "max_tokens"),
+        USUAL,
         logprobs=fields.get("logprobs", int),
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),

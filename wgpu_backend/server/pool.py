@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from wgpu_backend.errors import OutOfMemory
 from wgpu_backend.model_store.stored import Stored
+from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.served import (
     Opened,
     ServedEngine,
@@ -29,6 +30,21 @@ Open = Callable[[Stored, int | None], Opened]
 """Loads a model with a context of so many positions; None for its own."""
 Measure = Callable[[Stored, int | None], Room]
 """Says what a model would take, and what there is."""
+
+
+@dataclass(slots=True)
+class Embedded:
+    """Texts of which vectors were made.
+
+    Parameters
+    ----------
+    texts, tokens : int
+    seconds : float
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +66,10 @@ class Loaded:
         Of the clock that only goes forward.
     leaving : bool
         It goes when its requests are done, and takes no others.
+    manner : Manner
+        How it answers where requests say nothing.
+    embedded : Embedded
+        Texts that it made vectors of so far.
     """
 
     stored: Stored
@@ -60,6 +80,8 @@ class Loaded:
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
     leaving: bool = False
+    manner: Manner = field(default_factory=Manner)
+    embedded: Embedded = field(default_factory=Embedded)
 
     @property
     def seconds_left(self) -> float | None:

@@ -17,6 +17,7 @@ from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.events import event_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
+from wgpu_backend.server.openai_forms import USUAL
 from wgpu_backend.server.response_items import Items
 from wgpu_backend.server.response_turns import turns
 from wgpu_backend.server.serving_state import State, begun, until_gone
@@ -133,6 +134,7 @@ def _wanted(fields: Fields) -> Wanted:
     return Wanted(
         messages,
         options=_options(fields),
+        usual=USUAL,
         tools=tools,
         must_call=must_call,
         grammar=response_grammar(text.get("format", dict), "text.format"),
@@ -142,7 +144,7 @@ def _wanted(fields: Fields) -> Wanted:
 
 
 def _options(fields: Fields) -> dict[str, Any]:
-    found: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    found: dict[str, Any] = {}
     for name in ("temperature", "top_p"):
         if (value := fields.get(name, float)) is not None:
             found[name] = value

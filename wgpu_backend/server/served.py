@@ -49,6 +49,10 @@ class ServedModel(Protocol):
         """Vectors of texts."""
         ...
 
+    def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Vectors of each token."""
+        ...
+
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """How well each text answers a query."""
         ...

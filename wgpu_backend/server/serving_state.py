@@ -18,6 +18,7 @@ from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
 from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.pool import Loaded, Measure, Open, Pool
 from wgpu_backend.server.studio import Studio
 from wgpu_backend.server.wanted import RequestError
@@ -43,14 +44,25 @@ class Settings:
         Names by which the server may be called; empty for any.
     origins : tuple of str
         Of pages that may call it; ``*`` for all.
-    api_key : str
+    api_keys : tuple of str
         Empty where anybody may call.
     keep_seconds : float
         How long models stay; negative for ever.
     default_model : str
         What is meant where a request names no model; empty where it has to.
     any_name : bool
-        Whether it is meant, too, where a request names one that is not there.
+        Whether it is meant, too, where a request names one that is not there; it is then listed
+        alone.
+    preload : bool
+        Whether that model is loaded at once, and stays.
+    aliases, tags : tuple of str
+        Further names of that model, and words that lists have beside it.
+    manner : Manner
+        How that model answers where requests say nothing.
+    pooling : str or None
+        What makes one vector of those of a text's tokens; None for the model's own way.
+    shows : frozenset of str
+        Which of ``slots``, ``metrics`` and ``page`` there are.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
     pause_seconds : float
@@ -71,10 +83,16 @@ class Settings:
     version: str = ""
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
-    api_key: str = ""
+    api_keys: tuple[str, ...] = ()
     keep_seconds: float = 300.0
     default_model: str = ""
     any_name: bool = False
+    preload: bool = False
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    manner: Manner = field(default_factory=Manner)
+    pooling: str | None = None
+    shows: frozenset[str] = frozenset(("slots", "metrics", "page"))
     max_loaded: int = 3
     max_queue: int = 512
     max_body: int = 64 << 20
@@ -113,7 +131,30 @@ class State:
         RequestError
             It names none, and the server has none of its own.
         """
-        return fields.text("model") or self.settings.default_model or fields.required("model")
+        return fields.text("model") or self.own_name or fields.required("model")
+
+    @property
+    def own_name(self) -> str:
+        """What the model that is meant where none is named is called; empty where there is none."""
+        aliases = self.settings.aliases
+        return min(aliases) if aliases else self.settings.default_model
+
+    def alias_of(self, stored: Stored) -> str:
+        """First further name of a model; empty where it has none."""
+        if not self.settings.aliases:
+            return ""
+        own = self.find(self.settings.default_model)
+        return self.own_name if own.entry.name == stored.entry.name else ""
+
+    def require_shown(self, what: str) -> None:
+        """Refuse what the server was told not to show.
+
+        Raises
+        ------
+        RequestError
+        """
+        if what not in self.settings.shows:
+            raise RequestError(501, f"{what}: the server was started with --no-{what}")
 
     def find(self, name: str) -> Stored:
         """A model by its name.
@@ -138,6 +179,8 @@ class State:
 
     def _meant(self, name: str) -> Stored:
         """The model that serves requests for a name."""
+        if name in self.settings.aliases:
+            return self.find(self.settings.default_model)
         try:
             return self.find(name)
         except ModelNotFound:
@@ -154,7 +197,18 @@ class State:
         keep = None if keep_alive is None else seconds_of(keep_alive)
         own = stored.parameters.get("num_ctx")
         async with self.pool.using(stored, num_ctx if num_ctx is not None else own, keep) as found:
+            if found.manner is not self.settings.manner != Manner():
+                await run_in_threadpool(self._instruct, found)
             yield found
+
+    def _instruct(self, loaded: Loaded) -> None:
+        """Have the server's own model answer as its operator said."""
+        own = self.find(self.settings.default_model)
+        if loaded.stored.entry.name != own.entry.name:
+            return
+        if source := self.settings.manner.template:
+            loaded.model.prompter.use_template(source)
+        loaded.manner = self.settings.manner
 
 
 def seconds_of(keep_alive: object) -> float:

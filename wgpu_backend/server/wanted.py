@@ -84,6 +84,8 @@ class Wanted:
     prompt : str or sequence of int
     options : mapping
         By Ollama's names.
+    usual : mapping
+        Such as its API has where nobody says anything.
     before : sequence of int
         Tokens of what was said before, in front of the conversation.
     tools : sequence of mappings
@@ -111,6 +113,7 @@ class Wanted:
     messages: Sequence[Mapping[str, Any]] | None
     prompt: str | Sequence[int] = ""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    usual: Mapping[str, Any] = field(default_factory=dict[str, Any])
     before: Sequence[int] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     think: bool | str | None = None

@@ -122,6 +122,10 @@ class WorkerModel:
         given = texts if isinstance(texts, str) else [*texts]
         return _array(self._client.ask("embed", texts=given, pooling=pooling))
 
+    def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """States of each token; waits. As `LanguageModel.states`."""
+        return _array(self._client.ask("states", tokens=[int(token) for token in tokens]))
+
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """Score how well each text answers a query; waits. As `LanguageModel.rerank`."""
         given = texts if isinstance(texts, str) else [*texts]

@@ -61,18 +61,18 @@ class Service:
             case "embed":
                 texts, pooling = message["texts"], message["pooling"]
                 self._later(self._reading, number, lambda: self._embed(texts, pooling))
+            case "states":
+                tokens = message["tokens"]
+                self._later(self._reading, number, lambda: self._states(tokens))
             case "rerank":
                 query, texts = message["query"], message["texts"]
                 self._later(self._reading, number, lambda: self._rerank(query, texts))
             case "inspect":
                 what, given = message["what"], message["given"]
                 self._later(self._reading, number, lambda: self._inspect(what, given))
-            case "status":
-                self._later(self._asking, number, self._status)
-            case "beat":
-                self._later(self._asking, number, self._beat)
-            case "forget":
-                self._later(self._asking, number, self._forget)
+            case "status" | "beat" | "forget" as what:
+                asked = {"status": self._status, "beat": self._beat, "forget": self._forget}
+                self._later(self._asking, number, asked[what])
             case "close":
                 self._endings.put(None)
             case other:
@@ -100,6 +100,10 @@ class Service:
 
     def _embed(self, texts: Sequence[str], pooling: str | None) -> Answer:
         found = self._model.embed(texts, pooling=pooling)
+        return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+    def _states(self, tokens: Sequence[int]) -> Answer:
+        found = self._model.states(tokens)
         return {"shape": found.shape}, found.astype("<f4").tobytes()
 
     def _rerank(self, query: str, texts: Sequence[str]) -> Answer:

@@ -1,0 +1,198 @@
+"""What an operator says of the server's own model: names, templates, manners, what is shown."""
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+
+from tests.server.serving import client_of
+from wgpu_backend.chat_template import ChatTemplate
+from wgpu_backend.chat_template.named import NAMED
+from wgpu_backend.cli.serve_options import _given as given
+from wgpu_backend.server.manner import Manner, closing
+
+SAID = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": "Bye"},
+]
+R1 = "{% for m in messages %}{{ m.content }}{% endfor %}<｜Assistant｜><think>\n{# </think> #}"
+KNOWS = (
+    "{% for m in messages %}{{ m.content }}{% endfor %}|"
+    "{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{# <think> #}"
+)
+
+
+def rendered(client, **more):
+    response = client.post("/apply-template", json={"messages": SAID, **more})
+    assert response.status_code == 200, response.text
+    return response.json()["prompt"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_templates_have_every_turn_in_order(name):
+    template = ChatTemplate(NAMED[name], bos_token="<s>", eos_token="</s>")
+    text = template.render(SAID)
+    places = [text.index(each["content"]) for each in SAID]
+    assert places == sorted(places)
+    assert text.startswith(template.render(SAID, add_generation_prompt=False))
+    assert "TEXT" not in text
+    assert "SYSTEM<" not in text
+
+
+def test_named_templates_are_those_that_models_were_trained_on():
+    def text(name):
+        return ChatTemplate(NAMED[name], bos_token="<s>", eos_token="</s>").render(SAID)
+
+    assert text("chatml").endswith("<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n")
+    assert text("gemma").startswith("<s><start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n")
+    assert text("llama2") == (
+        "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Yes? </s><s>[INST] Bye [/INST]"
+    )
+    assert text("mistral-v3-tekken") == "<s>[INST]Be kind.\n\nHi[/INST]Yes?</s>[INST]Bye[/INST]"
+
+
+def test_a_template_in_the_place_of_the_models_own(tmp_path):
+    manner = Manner(given(chat_template="command-r", own_model="tale").own["manner"].template)
+    with client_of(tmp_path, default_model="tale", manner=manner) as client:
+        turns = [f"<|{who}_TOKEN|>" for who in ("SYSTEM", "USER", "CHATBOT", "USER", "CHATBOT")]
+        text = rendered(client)
+        assert [part for part in turns if part in text] == turns
+        assert client.get("/props").json()["chat_template"] == NAMED["command-r"]
+        assert "CHATBOT" not in rendered(client, model="actor")
+        body = {"messages": SAID, "max_tokens": 1, "verbose": True}
+        found = client.post("/chat/completions", json=body).json()
+        assert found["__verbose"]["prompt"].endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "end"), [("", "|"), ("auto", "|True"), ("on", "|True"), ("off", "|False")]
+)
+def test_whether_a_model_reasons_where_nobody_says(tmp_path, reasons, end):
+    with client_of(tmp_path, default_model="tale", manner=Manner(KNOWS, reasons)) as client:
+        assert rendered(client).endswith(end)
+        other = rendered(client, chat_template_kwargs={"enable_thinking": "maybe"})
+        assert other.endswith("|maybe")
+
+
+def test_reasoning_that_a_template_always_begins_is_ended_where_there_is_to_be_none(tmp_path):
+    assert closing("a<think>\n", R1) == "</think>"
+    assert closing("a<think>\nhm", R1) == closing("a<think>\n", "no tags") == ""
+    with client_of(tmp_path, default_model="tale", manner=Manner(R1, "off")) as client:
+        assert rendered(client).endswith("<think>\n</think>")
+        body = {"messages": SAID, "max_tokens": 2, "verbose": True}
+        found = client.post("/chat/completions", json=body).json()
+        assert found["__verbose"]["prompt"].endswith("</think>")
+        message = found["choices"][0]["message"]
+        assert message["content"]
+        assert "reasoning_content" not in message
+    with client_of(tmp_path, default_model="tale", manner=Manner(R1)) as client:
+        assert rendered(client).endswith("<think>\n")
+
+
+def test_sampling_of_the_operators_stands_between_request_and_model(tmp_path):
+    manner = Manner(sampling={"temperature": 0, "seed": 7, "num_predict": 3})
+    with client_of(tmp_path, default_model="tale", manner=manner) as client:
+        made = client.post("/completion", json={"prompt": "a"}).json()
+        settings = made["generation_settings"]
+        assert (settings["temperature"], settings["seed"], settings["n_predict"]) == (0, 7, 3)
+        asked = {"prompt": "a", "temperature": 0.5, "n_predict": 1}
+        settings = client.post("/completion", json=asked).json()["generation_settings"]
+        assert (settings["temperature"], settings["n_predict"]) == (0.5, 1)
+        body = {"messages": SAID, "max_tokens": 12}
+        chats = [client.post("/v1/chat/completions", json=body).json() for _ in range(2)]
+        assert chats[0]["choices"] == chats[1]["choices"]
+        assert client.get("/props").json()["default_generation_settings"]["params"]["seed"] == 7
+        other = client.post("/completion", json={"model": "actor", "prompt": "<|plain|>"}).json()
+        assert other["generation_settings"]["temperature"] == 0.8
+
+
+def test_further_names_of_the_own_model(tmp_path):
+    named = {"default_model": "tale", "aliases": ("mine", "code"), "tags": ("small",)}
+    with client_of(tmp_path, any_name=True, **named) as client:
+        [model] = client.get("/models").json()["data"]
+        assert (model["id"], model["aliases"], model["tags"]) == (
+            "code",
+            ["code", "mine"],
+            ["small"],
+        )
+        made = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).json()
+        assert made["model"] == client.get("/props").json()["model_alias"] == "code"
+    with client_of(tmp_path, **named) as client:
+        found = {each["id"]: each for each in client.get("/v1/models").json()["data"]}
+        assert found["tale:latest"]["aliases"] == ["code", "mine"]
+        assert "aliases" not in found["actor:latest"]
+        asks = {"model": "mine", "prompt": "a", "max_tokens": 1}
+        assert client.post("/v1/completions", json=asks).status_code == 200
+
+
+def test_what_is_not_shown(tmp_path):
+    with client_of(tmp_path, shows=frozenset()) as client:
+        for path, name in (("/slots", "slots"), ("/metrics", "metrics"), ("/page/page.js", "page")):
+            found = client.get(path)
+            assert (found.status_code, f"--no-{name}" in found.text) == (501, True)
+        assert client.get("/", headers={"Accept": "text/html"}).text == "Ollama is running"
+
+
+def test_a_model_that_is_loaded_at_once_stays(tmp_path):
+    with client_of(tmp_path, default_model="tale", preload=True, keep_seconds=0.0) as client:
+        [running] = client.get("/api/ps").json()["models"]
+        assert running["name"] == "tale:latest"
+        assert len(client.get("/slots").json()) == 2
+
+
+def test_any_of_several_keys_will_do(tmp_path):
+    (tmp_path / "keys").write_text("second\n\n third \n")
+    keys = given(api_key="first", api_key_file=tmp_path / "keys").keys
+    assert keys == ("first", "second", "third")
+    with client_of(tmp_path, api_keys=keys) as client:
+        found = [
+            client.get("/api/tags", headers={"X-Api-Key": key}).status_code
+            for key in (*keys, "fourth", "")
+        ]
+        assert found == [200, 200, 200, 401, 401]
+
+
+def test_origins_as_they_are_given(tmp_path):
+    assert given(cors_origins="localhost").origins == ()
+    assert given(cors_origins="https://a.b:1, *").origins == ("https://a.b:1", "*")
+    with client_of(tmp_path, origins=("https://a.b",)) as client:
+        found = client.options("/api/chat", headers={"Origin": "https://a.b"})
+        assert found.headers["access-control-allow-credentials"] == "true"
+        stranger = client.options("/api/chat", headers={"Origin": "https://c.d"})
+        assert not [name for name in stranger.headers if name.startswith("access-control")]
+        assert client.get("/api/tags", headers={"Origin": "https://c.d"}).status_code == 403
+
+
+def test_vectors_of_each_token_where_nothing_pools(tmp_path):
+    with client_of(tmp_path, default_model="tale", pooling="none") as client:
+        ids = client.post("/tokenize", json={"content": "a fox", "add_special": True}).json()
+        [found] = client.post("/embedding", json={"content": "a fox"}).json()
+        assert len(found["embedding"]) == len(ids["tokens"])
+        squares = [sum(x * x for x in vector) for vector in found["embedding"]]
+        assert all(abs(each - 1) > 1e-3 for each in squares)
+        wrong = client.post("/v1/embeddings", json={"input": "a fox"})
+        assert (wrong.status_code, "--pooling none" in wrong.text) == (400, True)
+    with client_of(tmp_path, default_model="tale", pooling="last") as client:
+        [[last]] = [
+            each["embedding"]
+            for each in client.post("/embedding", json={"content": "a fox"}).json()
+        ]
+        direct = found["embedding"][-1]
+        length = sum(x * x for x in direct) ** 0.5
+        assert last == pytest.approx([x / length for x in direct], abs=1e-5)
+
+
+def test_vectors_count_in_the_figures(tmp_path):
+    def figure(client, name):
+        text = client.get("/metrics").text
+        return next(
+            float(x.split()[1]) for x in text.splitlines() if x.startswith(f"llamacpp:{name} ")
+        )
+
+    with client_of(tmp_path, default_model="tale") as client:
+        usage = client.post("/v1/embeddings", json={"input": ["a fox", "b"]}).json()["usage"]
+        assert figure(client, "prompt_tokens_total") == usage["prompt_tokens"] > 0
+        assert figure(client, "n_decode_total") == 2
+        assert figure(client, "prompt_seconds_total") > 0
+        assert figure(client, "tokens_predicted_total") == 0

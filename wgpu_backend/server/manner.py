@@ -1,0 +1,63 @@
+"""How a server's own model answers, where its operator said so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from wgpu_backend.output_parsers.formats import reasoning
+from wgpu_backend.server.wanted import Wanted
+
+Reasons = Literal["", "on", "off", "auto"]
+_ASKED: Mapping[str, Mapping[str, bool]] = {
+    "auto": {"enable_thinking": True},
+    "on": {"enable_thinking": True, "thinking": True},
+    "off": {"enable_thinking": False, "thinking": False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """What holds for answers where a request says nothing.
+
+    Parameters
+    ----------
+    template : str
+        In the place of the model's own; empty for that.
+    reasons : str
+        Whether the model is to reason: ``on``, ``off``, ``auto`` where its template knows how; and
+        empty for what the template does by itself.
+    sampling : mapping
+        Options by Ollama's names.
+    """
+
+    template: str = ""
+    reasons: Reasons = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def variables(self) -> Mapping[str, bool]:
+        """Variables of the template."""
+        return _ASKED.get(self.reasons, {})
+
+    def applied(self, wanted: Wanted) -> Wanted:
+        """What is wanted, with what it leaves open."""
+        if wanted.think is None and self.reasons == "off":
+            wanted = replace(wanted, think=False)
+        return replace(wanted, template={**self.variables, **wanted.template})
+
+
+def closing(prompt: str, template: str) -> str:
+    """Tag that ends a reasoning which a prompt has begun, as some templates always have it.
+
+    Parameters
+    ----------
+    prompt : str
+        At least its end.
+    template : str
+        What rendered it.
+    """
+    ending = prompt.rstrip()
+    found = (span.closings[0] for span in reasoning(template) if ending.endswith(span.opening))
+    return next(found, "")
