@@ -52,13 +52,15 @@ class Named:
 
 
 def workers_on(*devices):
-    return Workers(Health(devices), lambda _, __, device: LoadSpec("p", device), 4)
+    return Workers(
+        Health(devices), lambda _, __, device: LoadSpec("p", device), 4, spare_seconds=None
+    )
 
 
 def test_loading_goes_on_to_the_next_device_and_ends(monkeypatch: pytest.MonkeyPatch):
     tried = []
 
-    def open_worker(name, spec, max_queue, lost, started, hang_seconds):
+    def open_worker(name, spec, max_queue, lost, started, hang_seconds, start):
         tried.append(spec.device)
         if spec.device == "b":
             return name

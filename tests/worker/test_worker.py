@@ -16,6 +16,7 @@ from tests.builders import tiny_model
 from tests.server.running import alive
 from tests.worker import losing
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.worker import client
 from wgpu_backend.worker.estimate import needed
 from wgpu_backend.worker.messages import LoadSpec
 from wgpu_backend.worker.remote import open_worker
@@ -271,6 +272,45 @@ def test_a_worker_that_hangs_is_ended_and_told(path):
     assert gone(worker.pid)
     assert len(lost) == 1
     worker.close()
+
+
+class Still:
+    """A process that says what a test has it say."""
+
+    pid = 1
+
+    def __init__(self, told, ended):
+        self.told, self.ended, self.killed = told, ended, False
+
+    def post(self, message): ...
+
+    def kill(self):
+        self.killed = True
+
+
+def test_a_worker_that_hangs_while_it_loads_is_ended_and_told(monkeypatch):
+    monkeypatch.setattr(client, "LOADING_SECONDS", 0.3)
+    lost, begin = [], time.monotonic()
+    slow = client.Client("tiny", LoadSpec("path", "cpu"), lost.append, 0.2, Still)
+    while time.monotonic() - begin < 0.6:  # one that tells how far it is is left alone
+        slow._channel.told({"tell": "loading", "share": 0.5}, b"")
+        time.sleep(0.05)
+    assert slow.error is None
+    told = r"told nothing for 0\.3 s while it loaded the model and was ended; .* send the request"
+    with pytest.raises(wb.WorkerLost, match=told):
+        slow.loaded.result(10)
+    assert slow._channel.killed
+    assert len(lost) == 1
+
+
+def test_loading_tells_how_far_it_is(path, monkeypatch):
+    heard = []
+    told = client.Client._told
+    monkeypatch.setattr(
+        client.Client, "_told", lambda self, *one: (heard.append(one[0]["tell"]), told(self, *one))
+    )
+    opened(path).close()
+    assert heard[0] == "loading"
 
 
 def test_what_is_wrong_in_an_imported_file_comes_with_its_line(tmp_path):

@@ -9,8 +9,8 @@ A driver may end the process that uses it, on any submit behind the loss of a de
 a device is there alone; templates, tokenizer and keys of the model's file are in both.
 
 `frames.py` is how messages lie on the socket, `messages.py` what is in them. `process.py` and
-`service.py` are the worker; `channel.py` starts one and says how it ended, `client.py` knows what
-is asked of it, `remote.py` has the model and the engine that a server sees. `health.py` counts
-losses of devices, `opening.py` opens models on those that are left, `estimate.py` says what memory
-one will take.
+`service.py` are the worker; `channel.py` starts one and says how it ended, `spare.py` has one
+ready before it is needed, `client.py` knows what is asked of it, `remote.py` has the model and the
+engine that a server sees. `health.py` counts losses of devices, `opening.py` opens models on those
+that are left, `estimate.py` says what memory one will take.
 """

@@ -17,9 +17,11 @@ from wgpu_backend.serving.request import Request
 from wgpu_backend.worker.channel import Channel, Ending
 from wgpu_backend.worker.frames import Message
 from wgpu_backend.worker.messages import LoadSpec, error_of, event_of, request_plain
+from wgpu_backend.worker.spare import Start
 
 _CLOSE_SECONDS = 10.0
 HANG_SECONDS = 300.0  # a long prompt's pass may take minutes on a slow device
+LOADING_SECONDS = 60.0  # at least: imports, a driver's start and compilers tell nothing
 _BEATS = 4  # times in that
 Answer = tuple[Message, bytes]
 Lost = Callable[[BackendError], None]
@@ -37,8 +39,10 @@ class Client:
         Given the error where the device was lost, or the process failed by itself. It is called
         once, in a thread of the client's.
     hang_seconds : float
-        How long a worker that is loaded may tell nothing and answer nothing, before it is ended as
-        lost; a device that hangs leaves it alive. 0 for ever.
+        How long a worker may answer nothing before it is ended as lost; a device that hangs leaves
+        it alive. While it loads it may tell nothing of that for so long, or a minute. 0 for ever.
+    start : callable
+        Gives the process.
 
     Attributes
     ----------
@@ -47,7 +51,12 @@ class Client:
     """
 
     def __init__(
-        self, name: str, spec: LoadSpec, lost: Lost, hang_seconds: float = HANG_SECONDS
+        self,
+        name: str,
+        spec: LoadSpec,
+        lost: Lost,
+        hang_seconds: float = HANG_SECONDS,
+        start: Start = Channel,
     ) -> None:
         self._name = name
         self._lost = lost
@@ -60,12 +69,12 @@ class Client:
         self._error: BackendError | None = None
         self._heard = time.monotonic()
         self._over = threading.Event()
-        self._channel = Channel(self._told, self._ended)
+        self._channel = start(self._told, self._ended)
         self._channel.post({"do": "load", "spec": spec.plain()})
         if hang_seconds:
             watch = threading.Thread(target=self._watch, args=(hang_seconds,), daemon=True)
             watch.name = f"worker {self.pid} watch"
-            self.loaded.add_done_callback(lambda _: watch.start())
+            watch.start()
 
     @property
     def error(self) -> BackendError | None:
@@ -144,6 +153,11 @@ class Client:
         """End a worker of which nothing is heard, though it is asked."""
         pause = seconds / _BEATS
         while not self._over.wait(pause):
+            if not self.loaded.done():
+                most = max(seconds, LOADING_SECONDS)
+                if time.monotonic() - self._heard >= most:
+                    self._hung(f"has told nothing for {most:g} s while it loaded the model")
+                continue
             asked = time.monotonic()
             try:
                 self.ask("beat", seconds)
@@ -151,12 +165,12 @@ class Client:
                 if self._over.is_set() or self._closing:
                     return
                 if self._heard < asked:
-                    self._hung(seconds)
+                    self._hung(f"has not answered for {seconds:g} s")
 
-    def _hung(self, seconds: float) -> None:
+    def _hung(self, how: str) -> None:
         error = WorkerLost(
-            f"{self._name}: its worker has not answered for {seconds:g} s and was ended; the model "
-            "is loaded again, send the request again"
+            f"{self._name}: its worker {how} and was ended; the model is loaded again, send the "
+            "request again"
         )
         self._end(error)
         self._channel.kill()
@@ -178,6 +192,8 @@ class Client:
             case "lost":
                 error = error_of(message["error"])
                 self._end(self._of_device(error), told=isinstance(error, DeviceLost))
+            case "loading":  # that it was heard is all there is to it
+                pass
             case _:
                 logger = logging.getLogger(message["name"])
                 logger.log(message["level"], "%s: %s", self._name, message["text"])

@@ -9,13 +9,19 @@ from typing import Any
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.errors import BackendError, OptionError
+from wgpu_backend.ml.backend import Progress
 from wgpu_backend.serving.engine import Engine
 from wgpu_backend.worker.messages import NGRAM, LoadSpec
 
 _LOG = logging.getLogger("wgpu_backend.worker")
 
 
-def engine_of(model: LanguageModel, spec: LoadSpec, **options: Any) -> Engine:  # noqa: ANN401
+def engine_of(
+    model: LanguageModel,
+    spec: LoadSpec,
+    progress: Progress | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Engine:
     """An engine with what a spec says of it; ``draft`` there is ``"ngram"`` or the path of a model.
 
     A server serves many models, of which a draft suits some: the others go without, and the log
@@ -25,6 +31,8 @@ def engine_of(model: LanguageModel, spec: LoadSpec, **options: Any) -> Engine:  
     ----------
     model : LanguageModel
     spec : LoadSpec
+    progress : callable or None
+        Of loading the draft.
     **options
         Of the engine, where the spec has no others.
     """
@@ -36,7 +44,7 @@ def engine_of(model: LanguageModel, spec: LoadSpec, **options: Any) -> Engine:  
     guessing = own if most is None else {**own, "draft_tokens": most}
     found: LanguageModel | None = None
     try:
-        found = None if draft == NGRAM else _loaded(draft, model, spec)
+        found = None if draft == NGRAM else _loaded(draft, model, spec, progress)
         return Engine(model, draft=found or "ngram", **guessing)
     except BackendError as error:
         _LOG.warning("%s is served without a draft: %s", spec.path, error)
@@ -45,10 +53,12 @@ def engine_of(model: LanguageModel, spec: LoadSpec, **options: Any) -> Engine:  
         return Engine(model, **own)
 
 
-def _loaded(path: str, model: LanguageModel, spec: LoadSpec) -> LanguageModel:
+def _loaded(
+    path: str, model: LanguageModel, spec: LoadSpec, progress: Progress | None
+) -> LanguageModel:
     """The draft, with as much room as the model has."""
     if path == spec.path:
         raise OptionError("draft: the model would guess for itself, which saves nothing")
     own = replace(spec, adapters=(), control_vectors=(), control_layers=None)
     sized = replace(own, num_ctx=model.num_ctx, num_parallel=model.num_parallel)
-    return load(path, **sized.arguments)
+    return load(path, progress=progress, **sized.arguments)

@@ -12,6 +12,7 @@ from wgpu_backend.worker.client import HANG_SECONDS, Client
 from wgpu_backend.worker.health import Health
 from wgpu_backend.worker.messages import LoadSpec
 from wgpu_backend.worker.remote import WorkerModel, open_worker
+from wgpu_backend.worker.spare import AFTER_SECONDS, Spares
 
 SpecOf = Callable[[Stored, int | None, str], LoadSpec]
 """What is loaded for a model, with so many positions, on a device."""
@@ -29,6 +30,8 @@ class Workers:
         Choices that may wait for a slot, of each model.
     hang_seconds : float
         See `Client`.
+    spare_seconds : float or None
+        How long behind a load a process is made ready for the next one; None for none.
     """
 
     def __init__(
@@ -37,8 +40,10 @@ class Workers:
         spec_of: SpecOf,
         max_queue: int,
         hang_seconds: float = HANG_SECONDS,
+        spare_seconds: float | None = AFTER_SECONDS,
     ) -> None:
         self.health = health
+        self.spares = Spares(spare_seconds)
         self._spec_of = spec_of
         self._max_queue = max_queue
         self._hang_seconds = hang_seconds
@@ -85,18 +90,21 @@ class Workers:
         lost = partial(self.health.lost, device)
         try:
             hang = self._hang_seconds
-            return open_worker(name, spec, self._max_queue, lost, started, hang)
+            start = self.spares.start
+            return open_worker(name, spec, self._max_queue, lost, started, hang, start)
         except DeviceLost as error:
             lost(error)
             raise
         finally:
             with self._lock:
                 self._starting.difference_update(clients)
+            self.spares.prepare()
 
     def close(self) -> None:
-        """Open no more, and end those that are loading."""
+        """Open no more, and end those that are loading, and the spare."""
         with self._lock:
             self._closed = True
             starting = list(self._starting)
+        self.spares.close()
         for client in starting:
             client.kill()

@@ -8,12 +8,16 @@ import signal
 import socket
 import sys
 import threading
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from io import BufferedReader
 from queue import SimpleQueue
 
+from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
+from wgpu_backend.ml.backend import Progress
 from wgpu_backend.plugins import import_file
 from wgpu_backend.serving.engine import Engine
 from wgpu_backend.worker.drafting import engine_of
@@ -23,6 +27,7 @@ from wgpu_backend.worker.outbox import Outbox
 from wgpu_backend.worker.service import Service
 
 _UNBOUND = 1 << 20  # the server counts who waits
+_BEAT_SECONDS = 0.1  # between two messages of how far loading is
 
 
 def main(handle: str) -> None:
@@ -39,6 +44,8 @@ def main(handle: str) -> None:
     outbox = Outbox(sock)
     logging.getLogger("wgpu_backend").addHandler(_Told(outbox))
     logging.getLogger("wgpu_backend").setLevel(logging.INFO)
+    with suppress(Exception):  # told where a device is opened
+        parse_c_types()  # a spare has time for it
     first = read(source)
     if first is None:
         os._exit(0)
@@ -58,7 +65,7 @@ def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
     threading.Thread(target=_read, args=(source, inbox), name="reader", daemon=True).start()
     try:
         spec = LoadSpec(**wanted["spec"])
-        model, engine = _loaded(spec)
+        model, engine = _loaded(spec, _beats(outbox))
     except Exception as error:  # told to the server, which has a message of its own for it
         outbox.tell({"tell": "failed", "id": 0, "error": error_plain(error)})
         outbox.close()
@@ -82,13 +89,26 @@ def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
     os._exit(0)
 
 
-def _loaded(spec: LoadSpec) -> tuple[LanguageModel, Engine | None]:
+def _beats(outbox: Outbox) -> Progress:
+    """Has the server know that loading goes on."""
+    told = 0.0
+
+    def progress(share: float) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _BEAT_SECONDS:
+            told = time.monotonic()
+            outbox.tell({"tell": "loading", "share": share})
+
+    return progress
+
+
+def _loaded(spec: LoadSpec, progress: Progress) -> tuple[LanguageModel, Engine | None]:
     for path in spec.imports:
         import_file(path)
-    model = load(spec.path, **spec.arguments)
+    model = load(spec.path, progress=progress, **spec.arguments)
     if not model.model.has_logits:
         return model, None
-    return model, engine_of(model, spec, max_queue=_UNBOUND)
+    return model, engine_of(model, spec, progress, max_queue=_UNBOUND)
 
 
 def _facts(model: LanguageModel, engine: Engine | None) -> Message:

@@ -17,9 +17,11 @@ from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.worker.channel import Channel
 from wgpu_backend.worker.client import HANG_SECONDS, Answer, Client, Lost
 from wgpu_backend.worker.frames import Message
 from wgpu_backend.worker.messages import LoadSpec, device_of, status_of
+from wgpu_backend.worker.spare import Start
 
 _STATUS_SECONDS = 60.0  # it waits for the end of a step
 
@@ -169,6 +171,7 @@ def open_worker(
     lost: Lost,
     started: Callable[[Client], None] = lambda _: None,
     hang_seconds: float = HANG_SECONDS,
+    start: Start = Channel,
 ) -> WorkerModel:
     """Load a model in a worker of its own; waits until it is there.
 
@@ -184,6 +187,7 @@ def open_worker(
     started : callable
         Given the client while the model loads.
     hang_seconds : float
+    start : callable
         See `Client`.
 
     Raises
@@ -191,7 +195,7 @@ def open_worker(
     BackendError
         As `wgpu_backend.load`; WorkerLost where the process ended.
     """
-    client = Client(name, spec, lost, hang_seconds)
+    client = Client(name, spec, lost, hang_seconds, start)
     try:
         started(client)
         texts = texts_of(spec.path)
