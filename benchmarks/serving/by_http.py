@@ -26,6 +26,7 @@ SLOTS = EIGHT
 NAME = "measured"
 WAIT_SECONDS = 300.0
 PAGE_NBYTES = 4096
+LONGER = 4  # times as long are long answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,33 +171,49 @@ async def together(port: int, given: Given, count: int, tokens: int) -> Counter[
 
 
 def overhead(given: Given) -> Figures:
-    """Eight streams by HTTP, over the engine alone with the same requests."""
+    """Eight streams by HTTP, over the engine alone with the same requests.
+
+    What a step costs more is seen of answers of two lengths: their difference has no requests that
+    begin, of which eight at once come to the server one after another.
+    """
     with serving(given) as server, loaded(given, CONTEXT, SLOTS) as model, Engine(model) as engine:
 
-        def alone() -> None:
+        def alone(tokens: int) -> None:
             made = [
                 engine.complete(
-                    f"{TALE}{i}", max_tokens=given.tokens, options={"seed": i, "temperature": 0.8}
+                    f"{TALE}{i}", max_tokens=tokens, options={"seed": i, "temperature": 0.8}
                 )
                 for i in range(EIGHT)
             ]
             for each in made:
                 each.result()
 
-        def by_http() -> None:
-            found = asyncio.run(together(server.port, given, EIGHT, given.tokens))
+        def by_http(tokens: int) -> None:
+            found = asyncio.run(together(server.port, given, EIGHT, tokens))
             assert found == {200: EIGHT}, found
 
-        bare, served = in_turns(given.repeats, alone, by_http)
+        short, long = given.tokens, LONGER * given.tokens
+        begun, bare, begun_by_http, served = in_turns(
+            given.repeats,
+            lambda: alone(short),
+            lambda: alone(long),
+            lambda: by_http(short),
+            lambda: by_http(long),
+        )
         own, others = time.process_time(), server.seconds
         for _ in range(given.repeats):
-            alone()
+            alone(long)
         own = time.process_time() - own
         for _ in range(given.repeats):
-            by_http()
+            by_http(long)
         others = server.seconds - others
+    step = (bare - begun) / (long - short)
+    step_by_http = (served - begun_by_http) / (long - short)
+    start = (begun_by_http - short * step_by_http) - (begun - short * step)
     return {
-        "seconds of eight streams over the engine's, less one": f"{served / bare - 1:.1%}",
+        "a step of eight streams over the engine's, less one": f"{step_by_http / step - 1:.1%}",
+        "until eight streams run, in steps": round(start / step, 1),
+        f"seconds of {long} tokens each over the engine's, less one": f"{served / bare - 1:.1%}",
         "processor time over the engine's, less one": f"{others / own - 1:.1%}",
     }
 

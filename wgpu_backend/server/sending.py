@@ -7,16 +7,14 @@ import asyncio
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Send
 
-_INTERVAL = 0.01  # seconds; what comes sooner behind a write goes out with what follows it
 _MOST_HELD = 1 << 16  # bytes
 
 
 class Sending:
     """Sends an answer with some headers more, and gives up where nobody reads for some time.
 
-    A write to a socket costs a server more than the text of a token: a small model that makes
-    hundreds a second would wait for them. So pieces of a stream that come within a hundredth of a
-    second go out in one write; the first goes at once.
+    A write to a socket takes longer than all else that a token costs a server. So pieces of a
+    stream that are there at once go out in one write.
 
     Parameters
     ----------
@@ -37,58 +35,47 @@ class Sending:
         self._send = send
         self._extra = extra
         self._most = most
-        self._held = bytearray()
-        self._due = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._held = bytearray()  # what a write takes that has not begun
         self._writing: asyncio.Task[None] | None = None
         self.late = False
 
     async def __call__(self, message: Message) -> None:
-        """Send a message of ASGI, or hold a piece for a moment.
+        """Send a message of ASGI; a piece of a stream when the event loop comes by.
 
         Raises
         ------
         TimeoutError
             The client has not read what was sent before.
         """
-        if self._writing is not None:
+        is_piece = message["type"] == "http.response.body" and message.get("more_body", False)
+        if self._writing is not None and not (is_piece and 0 < len(self._held) < _MOST_HELD):
             writing, self._writing = self._writing, None
             await writing
+        if is_piece:
+            self._hold(message.get("body", b""))
+            return
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in self._extra:
                 headers[name] = value
-            await self._within(message)
-            return
-        self._held += message.get("body", b"")
-        if not message.get("more_body", False):
-            await self._write(more=False)
-        elif asyncio.get_running_loop().time() >= self._due or len(self._held) >= _MOST_HELD:
-            await self._write()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(self._due, self._begin)
+        await self._within(message)
 
     def close(self) -> None:
         """Send nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
         if self._writing is not None:
             self._writing.cancel()
 
-    def _begin(self) -> None:
-        self._timer = None
-        self._writing = asyncio.get_running_loop().create_task(self._write())
-        # The next message tells of its error; where none comes, nobody is left to be told.
-        self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
+    def _hold(self, body: bytes) -> None:
+        self._held += body
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+            # The next message tells of its error; where none comes, nobody is there to be told.
+            self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    async def _write(self, *, more: bool = True) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    async def _write(self) -> None:
         body = bytes(self._held)
         self._held.clear()
-        self._due = asyncio.get_running_loop().time() + _INTERVAL
-        await self._within({"type": "http.response.body", "body": body, "more_body": more})
+        await self._within({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _within(self, message: Message) -> None:
         try:

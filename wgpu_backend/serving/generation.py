@@ -6,7 +6,8 @@ import asyncio
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from types import TracebackType
 
 from wgpu_backend.interrupts import wait_until
@@ -45,29 +46,35 @@ class Mailbox:
 
     def put(self, event: Event) -> None:
         """Add an event; nothing behind the end."""
+        wake(self.add(event))
+
+    def add(self, event: Event) -> list[Waiter]:
+        """Add an event, nothing behind the end, for a caller that wakes event loops itself.
+
+        Returns
+        -------
+        list of Waiter
+            Who waits for it in event loops; threads are woken here.
+        """
         with self._changed:
-            if self.ended:
-                return
-            self.events.append(event)
-            self._left -= event.finish is not None
-        self._tell()
+            if not self.ended:
+                self.events.append(event)
+                self._left -= event.finish is not None
+            return self._taken()
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""
         with self._changed:
             if not self.ended:
                 self.error = error
-        self._tell()
+            waiters = self._taken()
+        wake(waiters)
 
-    def _tell(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-            waiters, self._waiters = self._waiters, []
-        for loop, future in waiters:
-            try:
-                loop.call_soon_threadsafe(_set, future)
-            except RuntimeError:  # the loop was closed, and whoever waited there is gone
-                continue
+    def _taken(self) -> list[Waiter]:
+        """Wake threads, and say who waits in event loops."""
+        self._changed.notify_all()
+        waiters, self._waiters = self._waiters, []
+        return waiters
 
     def has(self, count: int) -> bool:
         """Whether there are more events than that, or none will come."""
@@ -104,9 +111,26 @@ class Mailbox:
         return Result.of(self.events, self.choices)
 
 
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def wake(waiters: Iterable[Waiter]) -> None:
+    """Wake who waits in event loops: each loop once, as that takes a system call.
+
+    Parameters
+    ----------
+    waiters : iterable of Waiter
+    """
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for loop, future in waiters:
+        by_loop.setdefault(loop, []).append(future)
+    for loop, futures in by_loop.items():
+        # A loop that was closed has nobody left who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_set, futures)
+
+
+def _set(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 class Generation:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
-from wgpu_backend.serving.generation import Generation, Mailbox
+from wgpu_backend.serving.generation import Generation, Mailbox, Waiter, wake
 from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.request import Request
 from wgpu_backend.worker.channel import Channel, Ending
@@ -181,8 +181,8 @@ class Client:
         self._heard = time.monotonic()
         number: int = message.get("id", 0)
         match message["tell"]:
-            case "event":
-                self._event(number, message["event"])
+            case "events":
+                wake([each for one in message["events"] for each in self._event(*one)])
             case "answer":
                 found = self._calls.pop(number, None)
                 if found is not None:
@@ -198,19 +198,19 @@ class Client:
                 logger = logging.getLogger(message["name"])
                 logger.log(message["level"], "%s: %s", self._name, message["text"])
 
-    def _event(self, number: int, plain: list[Any]) -> None:
+    def _event(self, number: int, plain: list[Any]) -> list[Waiter]:
+        """Give an event to who asked; those who wait for it are woken by the caller."""
         found = self._boxes.get(number)
-        if found is None:
-            return
+        if found is None or found[0].ended:
+            return []
         mailbox, give_back = found
         event = event_of(plain)
-        if mailbox.ended:
-            return
         if event.finish is not None:
             give_back(1)
-        mailbox.put(event)
+        waiters = mailbox.add(event)
         if mailbox.ended:
             self._boxes.pop(number, None)
+        return waiters
 
     def _failed(self, number: int, error: BackendError) -> None:
         told = self._of_device(error) if isinstance(error, DeviceLost) else error

@@ -1,0 +1,107 @@
+"""What a worker tells arrives in order, whole, and in few messages."""
+
+import socket
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+
+from wgpu_backend.errors import BackendError
+from wgpu_backend.serving.results import Event, Finish, Reading, Usage
+from wgpu_backend.worker import outbox as outbox_module
+from wgpu_backend.worker.frames import opened, read
+from wgpu_backend.worker.messages import event_of
+from wgpu_backend.worker.outbox import Outbox, Posted
+
+LONG = 30.0  # seconds between sends, where a test is to see that nothing waits for them
+END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
+
+
+@contextmanager
+def linked():
+    here, there = socket.socketpair()
+    there.settimeout(LONG / 3)
+    with closing(here), closing(there), opened(there) as source:
+        outbox = Outbox(here)
+        yield outbox, source
+        outbox.close()
+
+
+def events_of(source):
+    message, _ = read(source)
+    assert message["tell"] == "events"
+    return [(number, event_of(plain)) for number, plain in message["events"]]
+
+
+@pytest.fixture
+def seldom(monkeypatch):
+    monkeypatch.setattr(outbox_module, "_INTERVAL", LONG)
+
+
+@pytest.mark.usefixtures("seldom")
+def test_the_middle_of_an_answer_waits_and_goes_out_with_its_end():
+    first, *middle = [Event(0, text, (7,)) for text in "abcd"]
+    last = Event(0, "e", (8,), (), END)
+    with linked() as (outbox, source):
+        posted = Posted(5, 1, outbox)
+        posted.put(first)
+        assert events_of(source) == [(5, first)]
+        for event in [*middle, last]:
+            posted.put(event)
+        found = []
+        while len(found) < 4:
+            found += events_of(source)
+    assert found == [(5, event) for event in [*middle, last]]
+
+
+@pytest.mark.usefixtures("seldom")
+@pytest.mark.parametrize("what", ["first", "reading", "failed", "another"])
+def test_what_is_rare_does_not_wait(what):
+    with linked() as (outbox, source):
+        posted = Posted(1, 2, outbox)
+        posted.put(Event(0, "a", (1,)))
+        assert events_of(source)[0][0] == 1
+        posted.put(Event(0, "b", (2,)))  # waits
+        match what:
+            case "first":
+                posted.put(Event(1, "c", (3,)))
+            case "reading":
+                posted.put(Event(0, "", (), reading=Reading(1, 2, 0, 0.5)))
+            case "failed":
+                posted.fail(BackendError("broken"))
+            case _:
+                outbox.tell({"tell": "answer", "id": 9}, b"raw")
+        assert events_of(source)[0][1].text == "b"
+
+
+def test_events_and_others_keep_their_order():
+    with linked() as (outbox, source):
+        posted = Posted(1, 1, outbox)
+        for number in range(200):
+            posted.put(Event(0, str(number), (number,)))
+            outbox.tell({"tell": "answer", "id": number}, bytes([number]))
+        told = []
+        while len(told) < 400:
+            message, raw = read(source)
+            if message["tell"] == "events":
+                told += [("event", plain[2][0]) for _, plain in message["events"]]
+            else:
+                told.append(("answer", message["id"]))
+                assert raw == bytes([message["id"]])
+    assert told == [(kind, n) for n in range(200) for kind in ("event", "answer")]
+
+
+def test_all_is_sent_before_the_end():
+    here, there = socket.socketpair()
+    with closing(here), closing(there), opened(there) as source:
+        outbox = Outbox(here)
+        posted = Posted(1, 1, outbox)
+        for number in range(1000):
+            posted.put(Event(0, "", (number,)))
+        closing_thread = threading.Thread(target=outbox.close)
+        closing_thread.start()
+        found = []
+        while len(found) < 1000:
+            found += [event.tokens[0] for _, event in events_of(source)]
+        closing_thread.join()
+    assert found == [*range(1000)]
