@@ -35,6 +35,7 @@ from wgpu_backend.model_store.stored import create
 
 CLIENTS = 4
 BACK_SECONDS = 60.0  # a server that takes longer hangs
+LISTED_SECONDS = 0.3  # until `/api/ps` surely lists a lost model no more
 LOSING = Path(__file__).parent.parent / "worker" / "losing.py"
 CONTEXT = 16384
 TINY = {"model": "tiny", "prompt": "the and"}
@@ -49,26 +50,51 @@ def asked(tokens: int = 60, seed: int = 1, **more: object) -> Line:
 
 @dataclass
 class Seen:
-    """How requests ended, and how long it took until the server answered again."""
+    """How requests ended, and how long it took until the server answered again.
+
+    That is told in parts: until the model is loaded, until the first text of any client, and until
+    that of one who asks at the moment of the fault, behind those who wait already.
+    """
 
     ended: Counter[str] = field(default_factory=Counter[str])
-    seconds: list[float] = field(default_factory=list[float])
+    seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     unclear: list[str] = field(default_factory=list[str])
 
     def rows(self) -> Iterator[str]:
         yield from (f"{name:<40}{count:>6}" for name, count in self.ended.most_common())
-        if self.seconds:
+        for what, seconds in self.seconds.items():
             yield (
-                f"back after: median {statistics.median(self.seconds):.2f} s, "
-                f"worst {max(self.seconds):.2f} s, of {len(self.seconds)}"
+                f"{what} after: median {statistics.median(seconds):.2f} s, "
+                f"worst {max(seconds):.2f} s, of {len(seconds)}"
             )
         yield from self.unclear[:5]
 
+    def back(self, server: ServerProcess, clients: Clients) -> None:
+        """Wait until the server answers again, and note how long that takes."""
+        begin, own = time.monotonic(), list[float]()
+        asking = threading.Thread(target=lambda: own.append(first_text(server, asked(4))))
+        asking.start()
+        time.sleep(LISTED_SECONDS)
+        _until(lambda: bool(json.loads(server.ask("GET", "/api/ps")[1])["models"]))
+        self._note("loaded", time.monotonic() - begin)
+        asking.join()
+        first = [at for asked_at, at in [*clients.firsts] if at > begin and asked_at > begin]
+        self._note("first text of any client", min([*(at - begin for at in first), *own]))
+        self._note("text of one more client", own[0])
 
-def outcome(server: ServerProcess, body: Line, seen: Seen) -> str:
+    def _note(self, what: str, seconds: float) -> None:
+        self.seconds.setdefault(what, []).append(seconds)
+
+
+def outcome(
+    server: ServerProcess, body: Line, seen: Seen, first: Callable[[], None] = lambda: None
+) -> str:
     """Ask for a stream, and say how it ended."""
+    status, last = 0, Line()
     try:
-        *_, (status, last) = server.stream(body)
+        for i, (status, last) in enumerate(server.stream(body)):
+            if i == 0 and status == 200 and "error" not in last:
+                first()
     except TimeoutError:
         return "hang"
     except (OSError, ValueError) as error:
@@ -90,19 +116,19 @@ class Clients:
         self._server = server
         self._seen = seen
         self._stop = threading.Event()
-        self.answered_at = 0.0  # when the newest whole answer ended, of a request that begun when
-        self.begun_at = 0.0
+        self.firsts: list[tuple[float, float]] = []  # when each was asked, and had its first text
         self._threads = [threading.Thread(target=self._ask, args=(i,)) for i in range(CLIENTS)]
 
     def _ask(self, number: int) -> None:
         turn = 0
         while not self._stop.is_set():
             turn += 1
-            begin = time.monotonic()
-            ended = outcome(self._server, asked(60, seed=1000 * number + turn), self._seen)
-            self._seen.ended[ended] += 1
-            if ended == "answered" and begin > self.begun_at:
-                self.begun_at, self.answered_at = begin, time.monotonic()
+            begin, body = time.monotonic(), asked(60, seed=1000 * number + turn)
+
+            def first(begin: float = begin) -> None:
+                self.firsts.append((begin, time.monotonic()))
+
+            self._seen.ended[outcome(self._server, body, self._seen, first)] += 1
 
     def __enter__(self) -> Clients:
         for thread in self._threads:
@@ -131,18 +157,20 @@ def kills(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
     seen = Seen()
     with ServerProcess(folder) as server:
         server.ask("POST", "/api/generate", asked(1, stream=False))
-        with Clients(server, seen):
+        with Clients(server, seen) as clients:
             for _ in range(count):
-                time.sleep(rng.uniform(0, 2.0))
+                time.sleep(rng.uniform(0, 4.0))
                 workers = server.workers
                 if not workers:  # it was between two of them, which is a moment, too
                     continue
-                os.kill(rng.choice(workers), signal.SIGKILL)
+                # The oldest has the model; now and then the one that waits for another goes, too.
+                for each in workers if rng.random() < 0.2 else workers[:1]:
+                    os.kill(each, signal.SIGKILL)
                 if rng.random() < 0.7:
-                    seen.seconds.append(first_text(server, asked(4)))
+                    seen.back(server, clients)
         assert server.process.poll() is None, server.log.read_text()
         yield from seen.rows()
-        yield f"server goes on, {len(server.workers)} worker, {server.files} files"
+        yield f"server goes on, {len(server.workers)} processes, {server.files} files"
     yield f"server ended with {server.process.returncode}"
 
 
@@ -151,11 +179,11 @@ def losses(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
     seen = Seen()
     with ServerProcess(folder, "--import", str(LOSING)) as server:
         server.ask("POST", "/api/generate", asked(1, stream=False))
-        with Clients(server, seen):
+        with Clients(server, seen) as clients:
             for turn in range(count):
                 time.sleep(rng.uniform(0.5, 1.5) if turn % 2 else 61)
                 os.kill(server.workers[0], signal.SIGUSR1)
-                seen.seconds.append(first_text(server, asked(4)))
+                seen.back(server, clients)
         yield from seen.rows()
         for _ in range(3):
             os.kill(server.workers[0], signal.SIGABRT)
@@ -184,7 +212,7 @@ def swaps(folder: Path, count: int, _rng: random.Random) -> Iterator[str]:
     def row() -> str:
         return (
             f"{server.mib:7.1f} MiB, {server.files} files, {server.threads} threads, "
-            f"{len(server.workers)} workers"
+            f"{len(server.workers)} processes"
         )
 
     with ServerProcess(folder, OLLAMA_MAX_LOADED_MODELS="1") as server:
