@@ -6,12 +6,13 @@
 // @import formats/load/f32 as addend
 // @import lib/linear/addend
 // @import kernels/gpu/lib/tile_f32 as tile
+// @import kernels/gpu/lib/k_range
 
 const X_STEP: u32 = 8u;          // from a group of x to the next: vectors of four, or one
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32,
+    part_groups: u32, addend_offset: u32, addend_stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -19,17 +20,19 @@ struct Params {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let first_row = (group.y + group.z * 65535u) * result_count(TILE_M);
+    let first_row = row_tile(group) * result_count(TILE_M);
     let first_col = group.x * TILE_N;
     let starts = starts_of(first_row, first_col, lane);
     let row = lane % LANE_ROWS;
     let col = lane / LANE_ROWS * COLS;
     var sums: array<f32, SUMS>;
-    put_slab(brought(starts, 0u), lane);
-    for (var g = 1u; g <= params.groups; g++) {
+    let begin = first_group(group);
+    let end = end_group(begin);
+    put_slab(brought(starts, begin), lane);
+    for (var g = begin + 1u; g <= end; g++) {
         workgroupBarrier();
         // The last turn brings its own slab again.
-        let slab = brought(starts, min(g, params.groups - 1u));
+        let slab = brought(starts, min(g, end - 1u));
         multiply(row, col, &sums);
         workgroupBarrier();
         put_slab(slab, lane);
@@ -37,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var columns: array<u32, COLS>;
     // @unroll
     for (var c = 0u; c < COLS; c++) {
-        columns[c] = (first_col + col + c) * params.m + params.first_row;
+        columns[c] = first_result(group) + (first_col + col + c) * params.m + params.first_row;
     }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {

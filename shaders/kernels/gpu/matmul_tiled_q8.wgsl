@@ -11,6 +11,7 @@
 // @import lib/q8/normed
 // @import lib/q8/parts
 // @import kernels/gpu/lib/tile_place
+// @import kernels/gpu/lib/k_range
 // @import kernels/gpu/lib/q8_slab
 // @import kernels/gpu/lib/q8_products
 
@@ -27,7 +28,7 @@ const ZERO: f32 = 12582912.0;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32, eps: f32,
+    part_groups: u32, addend_offset: u32, addend_stride: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -36,19 +37,21 @@ struct Params {
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     table_fill(lane);
-    let first_row = (group.y + group.z * 65535u) * result_count(TILE_M);
+    let first_row = row_tile(group) * result_count(TILE_M);
     let first_col = group.x * TILE_N;
     let starts = starts_of(first_row, first_col, lane);
     let row = lane % LANE_ROWS;
     let col = lane / LANE_ROWS * COLS;
     var sums: array<f32, SUMS>;
     var squares: array<f32, X_ITEMS>;
-    put_slab(brought(starts, 0u, lane), starts, 0u, 1.0, lane, &squares);
-    for (var g = 0u; g < params.groups; g += SLAB) {
+    let begin = first_group(group);
+    let end = end_group(begin);
+    put_slab(brought(starts, begin, lane), starts, begin, 1.0, lane, &squares);
+    for (var g = begin; g < end; g += SLAB) {
         workgroupBarrier();
         // The last turn brings its own slab again, and counts it as nothing: in a branch the compiler
         // would put off the loads until there.
-        let next = min(g + SLAB, params.groups - SLAB);
+        let next = min(g + SLAB, end - SLAB);
         let slab = brought(starts, next, lane);
         multiply(row, col, &sums);
         workgroupBarrier();
@@ -67,7 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // @unroll
     for (var c = 0u; c < COLS; c++) {
         factors[c] = norm_factor(squares_of(col + c));
-        columns[c] = (first_col + col + c) / PARTS * params.m + params.first_row;
+        columns[c] = first_result(group) + (first_col + col + c) / PARTS * params.m + params.first_row;
     }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {

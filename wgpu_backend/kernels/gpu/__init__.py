@@ -21,6 +21,7 @@ from wgpu_backend.kernels.gpu import (
 from wgpu_backend.kernels.gpu import f16_columns as f16_columns  # rules
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
 from wgpu_backend.kernels.gpu import norms_in_rows as norms_in_rows  # a rule
+from wgpu_backend.kernels.gpu import split_k as split_k  # whose rule is asked after these
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
 from wgpu_backend.kernels.gpu.trials import TRIALS
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
@@ -34,6 +35,8 @@ OPS = (
     f16_rounding.f16_activations,
     f16_rounding.f16_weighted,
     sampling.top_k_sample_into,
+    split_k.linear_splits,
+    split_k.linear_merge,
 )
 
 KERNELS = [
@@ -62,6 +65,9 @@ KERNELS = [
     Kernel("linear", is_hardware, linear.matvec_q8),
     Kernel("linear", is_hardware, linear.matvec_q16),
     Kernel("linear", is_hardware, linear.matmul_tiled_q8),
+    Kernel("linear_splits", linear.multiplies_f16, linear.matmul_tiled_f16),
+    Kernel("linear_splits", is_hardware, linear.matmul_tiled),
+    Kernel("linear_splits", is_hardware, linear.matmul_tiled_q8),
     Kernel("convolve", is_hardware, convolution.conv_tiled),
     Kernel("linear_by_expert", is_hardware, linear_by_expert.matvec),
     Kernel("linear_by_expert", is_hardware, linear_by_expert.matmul_tiled),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import gcd
 
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import F16, DType
@@ -85,7 +86,7 @@ def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
         return None
     m, n = _extents(launch)
     dtype = launch.operands["weights"].spec.dtype
-    return _tiled(launch, TILED, *f32_tile(m, n, capabilities, dtype))
+    return _tiled(launch, TILED, *f32_tile(m, n, capabilities, dtype, split=_is_part(launch)))
 
 
 def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -98,7 +99,7 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
         return None
     m, n = _extents(launch)
     dtype = launch.operands["weights"].spec.dtype
-    tile, choices = f16_tile(m, n, capabilities, dtype)
+    tile, choices = f16_tile(m, n, capabilities, dtype, split=_is_part(launch))
     grouped = found.prologue.form == "f16"
     columns = {**IN_GROUPS, "x_PLANAR": is_planar(dtype)} if grouped else {}
     return _tiled(
@@ -222,7 +223,10 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
     m, n = _extents(launch)
     weights = {"weights": f"formats/int8/{dtype}", **table(dtype)}
     launch = _with_prologue(launch, attributes_of(launch).prologue, weights)
-    return _tiled(launch, TILED_Q8, *q8_tile(dtype, m, n, launch.count("groups"), capabilities))
+    groups, split = launch.count("groups"), _is_part(launch)
+    groups = gcd(groups, launch.count("part_groups")) if split else groups
+    found = q8_tile(dtype, m, n, groups, capabilities, split=split)
+    return _tiled(launch, TILED_Q8, *found)
 
 
 def _takes(
@@ -253,10 +257,22 @@ def _extents(launch: Launch) -> tuple[int, int]:
     return launch.operands["weights"].spec.shape[0], launch.count("n")
 
 
+def _is_part(launch: Launch) -> bool:
+    """Whether work groups take parts of k."""
+    return bool(launch.choices.get("SPLIT"))
+
+
 def _tiled(launch: Launch, shader: str, tile: Tile, choices: Mapping[str, str | int]) -> Launch:
-    n = launch.count("n")
+    n, params = launch.count("n"), {"part_groups": 0, **launch.params}
+    parts = launch.out.shape[0] if _is_part(launch) else 0
 
     def groups(rows: int) -> Groups:
-        return grid(rows, n, tile)
+        return grid(rows, n, tile, parts)
 
-    return replace(launch, shader=shader, groups=groups, choices={**launch.choices, **choices})
+    return replace(
+        launch,
+        shader=shader,
+        groups=groups,
+        params=params,
+        choices={**launch.choices, **choices},
+    )

@@ -90,6 +90,11 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
     return SMALL if threads[found] <= (FEW_THREADS if fits else FEWEST_THREADS) else found
 
 
+def _cheapest(n: int, tiles: Sequence[Tile]) -> Tile:
+    """The tile with the fewest instructions."""
+    return min(tiles, key=lambda tile: TILES[tile] * _padded(n, tile))
+
+
 def _fills(m: int, n: int, tile: Tile) -> bool:
     """Whether all cores of a large device have work, and enough of it."""
     groups = _count(m, n, tile)
@@ -97,10 +102,19 @@ def _fills(m: int, n: int, tile: Tile) -> bool:
 
 
 def _best(
-    shader: str, dtype: DType | None, m: int, n: int, fits: Sequence[Tile], device: Capabilities
+    shader: str,
+    dtype: DType | None,
+    m: int,
+    n: int,
+    fits: Sequence[Tile],
+    device: Capabilities,
+    split: bool = False,
 ) -> Tile:
-    """The tile that was measured to be the fastest, unless it has more surplus columns."""
-    found = pick_tile(m, n, fits)
+    """The tile that was measured to be the fastest, unless it has more surplus columns.
+
+    Parts of k make work groups enough, so of products in parts that tile counts which is cheapest.
+    """
+    found = _cheapest(n, fits) if split else pick_tile(m, n, fits)
     measured = tuned_tile(device, shader, dtype, n) if dtype else None
     if measured is None or measured not in fits:
         return found
@@ -116,7 +130,7 @@ def _count(m: int, n: int, tile: Tile) -> int:
     return -(-m // tile.rows) * -(-n // tile.columns)
 
 
-def grid(rows: int, n: int, tile: Tile) -> Groups:
+def grid(rows: int, n: int, tile: Tile, parts: int = 0) -> Groups:
     """Work groups over columns and rows: those that share rows of weights follow one another.
 
     Parameters
@@ -126,8 +140,12 @@ def grid(rows: int, n: int, tile: Tile) -> Groups:
     n : int
         Columns.
     tile : Tile
+    parts : int
+        Of k, each with work groups of its own; 0 where these take all of k.
     """
     tiles = -(-rows // tile.rows)
+    if parts:
+        return (-(-n // tile.columns), tiles, parts)
     return (-(-n // tile.columns), min(tiles, MAX_GROUPS), -(-tiles // MAX_GROUPS))
 
 
@@ -140,7 +158,7 @@ def tile_choices(tile: Tile) -> dict[str, str | int]:
 
 
 def f32_tile(
-    m: int, n: int, capabilities: Capabilities, dtype: DType | None = None
+    m: int, n: int, capabilities: Capabilities, dtype: DType | None = None, *, split: bool = False
 ) -> tuple[Tile, dict[str, str | int]]:
     """Tile of a product in f32, and choices of its kernel.
 
@@ -151,6 +169,8 @@ def f32_tile(
     capabilities : Capabilities
     dtype : DType or None
         Of the weight: what was measured of products with it counts.
+    split : bool
+        Work groups take parts of k, see `kernels.gpu.split_k`.
     """
     fits = [
         tile
@@ -159,12 +179,12 @@ def f32_tile(
         and _brings_evenly(tile, 1)
         and f32_nbytes(tile) <= capabilities.max_workgroup_nbytes
     ]
-    tile = _best(IN_F32, dtype, m, n, fits, capabilities)
+    tile = _best(IN_F32, dtype, m, n, fits, capabilities, split)
     return tile, f32_choices(tile)
 
 
 def f16_tile(
-    m: int, n: int, capabilities: Capabilities, dtype: DType | None = None
+    m: int, n: int, capabilities: Capabilities, dtype: DType | None = None, *, split: bool = False
 ) -> tuple[Tile, dict[str, str | int]]:
     """Tile of a product in pairs of f16, and choices of its kernel; see `f32_tile`."""
     fits = [
@@ -174,7 +194,7 @@ def f16_tile(
         and _brings_evenly(tile, 1)
         and (2 * GROUP + 4) * (tile.rows + tile.columns) <= capabilities.max_workgroup_nbytes
     ]
-    tile = _best(IN_F16, dtype, m, n, fits, capabilities)
+    tile = _best(IN_F16, dtype, m, n, fits, capabilities, split)
     items = {
         "W_ITEMS": ceil(tile.rows / tile.threads),
         "X_ITEMS": ceil(tile.columns / tile.threads),
@@ -195,7 +215,7 @@ def f32_choices(tile: Tile) -> dict[str, str | int]:
 
 
 def q8_tile(
-    dtype: DType, m: int, n: int, groups: int, capabilities: Capabilities
+    dtype: DType, m: int, n: int, groups: int, capabilities: Capabilities, *, split: bool = False
 ) -> tuple[Tile, dict[str, str | int]]:
     """Tile of a product of a format with activations in eight bits, and choices of its kernel.
 
@@ -205,8 +225,10 @@ def q8_tile(
     m, n : int
         Rows of the weight, and columns.
     groups : int
-        Of 32 values in a row.
+        Of 32 values in a row, or in a part of it.
     capabilities : Capabilities
+    split : bool
+        See `f32_tile`.
     """
     slabs = [slab for slab in SLABS if groups % slab == 0]
     fits = {
@@ -220,7 +242,7 @@ def q8_tile(
         and _q8_nbytes(dtype, tile, slab) <= capabilities.max_workgroup_nbytes
     }
     known = [tile for tile in TILES if tile in fits]
-    tile = _best(IN_BYTES, dtype, m, n, known, capabilities)
+    tile = _best(IN_BYTES, dtype, m, n, known, capabilities, split)
     slab = fits[tile]
     return tile, {
         **tile_choices(tile),

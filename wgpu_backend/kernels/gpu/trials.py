@@ -39,6 +39,12 @@ def _rounded_once(context: Context, rng: np.random.Generator) -> Tensor:
     return first.concat(f16_weight(context, rng, 40, 256).mulmat(x), axis=1)
 
 
+def _long_rows(context: Context, rng: np.random.Generator) -> Tensor:
+    """A product of rows that are worth two parts, and what is added to it."""
+    weight = quantised(context, rng, dtypes.Q4_0, values=1056)
+    return weight.linear(normal(context, rng, 33, 1056), normal(context, rng, 33, 40))
+
+
 def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
     """Two products that are joined, of a norm of one row."""
     x = normal(context, rng, 1, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
@@ -105,6 +111,7 @@ F16_TRIALS = (
 )
 TRIALS = (
     Trial("linear_f16", F16_ERROR, _products_in_f16),
+    Trial("linear_splits", LARGEST_ERROR, _long_rows),
     Trial("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
     Trial(
         "rope_attention_splits",
