@@ -1,5 +1,5 @@
 // y[n, g] = mean of a group of channels, and 1 / sqrt(variance + eps): moments of parts joined
-// (Chan, Golub & LeVeque 1979), a team for each group.
+// (Chan, Golub & LeVeque 1979), row_reduce for each group.
 // @import lib/reduce/each_row
 
 struct Params {

@@ -1,5 +1,5 @@
 // Queries, keys and values as rope_put.wgsl has them, with rms_norm of each head before it turns, or after:
-// a team a head. Values may have one without a weight. All three are parts of one tensor.
+// one row_reduce a head. Values may have one without a weight. All three are parts of one tensor.
 // @import formats/vec4/f32 as q
 // @import formats/vec4/f32 as query_norm
 // @import formats/vec4/f32 as key_norm
@@ -39,7 +39,7 @@ fn compute_row(row: u32, lane: u32, width: u32) {
     }
 }
 
-// What values are multiplied with whose squares a team sums.
+// What values are multiplied with whose squares row_reduce sums.
 fn normed(squares: f32, count: u32, lane: u32) -> f32 {
     return 1.0 / sqrt(row_reduce_sum(squares, lane) / f32(count) + params.eps);
 }

@@ -1,6 +1,6 @@
 // Queries of latent attention as rope_join.wgsl joins them, y[t, h] = first[t, h] beside second[t, h] rotated,
-// and the key of a token likewise, whose latent part may come from a norm, into its row of a cache: a team a
-// head, and one a key.
+// and the key of a token likewise, whose latent part may come from a norm, into its row of a cache: one
+// row_reduce a head, and one a key.
 // @import formats/vec4/f32 as first
 // @import formats/vec4/f32 as second
 // @import formats/vec4/f32 as latents

@@ -1,4 +1,4 @@
-// y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias, row by row: a team a row.
+// y = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias, row by row: one row_reduce a row.
 // @import formats/load/f32 as x
 // @import formats/load/f32 as weight
 // @import formats/load/f32 as bias

@@ -1,4 +1,4 @@
-// y = x / sqrt(mean(x²) + eps) · weight, row by row: a team a row. With ADDS plus `addend`.
+// y = x / sqrt(mean(x²) + eps) · weight, row by row: one row_reduce a row. With ADDS plus `addend`.
 // @import formats/load/f32 as x
 // @import formats/load/f32 as weight
 // @import lib/reduce/no_addend as addend

@@ -1,4 +1,4 @@
-// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: a team a row. A second row
+// y = x / sqrt(mean(x²) + eps) · weight in eight bits, row by row: one row_reduce a row. A second row
 // follows each: what rounding to the first leaves.
 // @import formats/vec4/f32 as x
 // @import formats/vec4/f32 as weight

@@ -1,5 +1,5 @@
 // y[t, h] = first[t, h] beside second[t, h] rotated by the angles of a table as in rope.wgsl, and the first
-// part behind a norm with NORMED: a team a head. With slots a token's heads go into a row of a cache.
+// part behind a norm with NORMED: one row_reduce a head. With slots a token's heads go into a row of a cache.
 // @import formats/vec4/f32 as first
 // @import formats/vec4/f32 as second
 // @import formats/vec4/f32 as weight

@@ -1,4 +1,4 @@
-// y = exp(x - max(x)) / sum(exp(x - max(x))), row by row: a team a row.
+// y = exp(x - max(x)) / sum(exp(x - max(x))), row by row: one row_reduce a row.
 // @import formats/load/f32 as x
 // @import lib/reduce/each_row
 // @import lib/numeric/nan

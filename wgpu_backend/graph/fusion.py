@@ -10,7 +10,7 @@ of one of its ops and answers with a replacement or None::
         return graph.call(linear, weight, x, node.operands["b"])
 
 What the replaced nodes alone needed is dropped, and rules are asked again until none answers. A
-rule only sees the graph, so that it is the same for every device but for what `Capabilities` tell.
+rule only sees the graph, so that it is the same for every device but for its `Capabilities`.
 An answer for which the device has no kernel, or has it as a last resort, is no answer.
 """
 

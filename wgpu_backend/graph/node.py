@@ -73,13 +73,13 @@ class Launch:
         Operand whose storage the launch writes; the result is a view of it.
     writes : tuple of str
         Operands that the launch writes besides the result: states, or what a replaced node made.
-        Only fusion rules make such launches: nothing tells a reader to wait for them.
+        Only fusion rules make such launches: nothing makes a reader wait for them.
     in_place : tuple of str
         Operands that the result may overwrite when nobody else needs them.
     work : int
         Bytes read plus operations, a rough measure that bounds a submit.
     attributes : object
-        What the op was told beside operands, as frozen data, where kernels and fusion rules ask
+        What the op was given beside operands, as frozen data, where kernels and fusion rules ask
         for it.
     last_resort : bool
         The kernel is there so that every device can run the op. Fusion rules make no such launch:

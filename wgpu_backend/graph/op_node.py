@@ -43,7 +43,7 @@ class OpNode:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the op was told by keyword beside its operands."""
+        """What the op was given by keyword beside its operands."""
         return {name: v for name, v in self.call.kwargs.items() if not isinstance(v, Node)}
 
     def arguments(self, *names: str) -> list[Any]:

@@ -136,7 +136,7 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
     """
     module.declare(lambda name: find(prefix + name) is not None)
     values: dict[str, object] = {}
-    # Told at the end: whether others are there decides what it means. Only their words: an error
+    # Raised at the end: whether others are there decides what it means. Only their words: an error
     # kept by a frame that it knows would keep all weights, too.
     missing: list[str] = []
     tags = _tags(module)

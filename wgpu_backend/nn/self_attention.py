@@ -31,7 +31,7 @@ class SelfAttention(Module):
     ----------
     config : LayerConfig
     rope : Rotary or None
-        None where positions are told otherwise, or not at all.
+        None where positions come otherwise, or not at all.
     window : int
         Positions that a token sees, itself included; 0 for all.
     chunk : int

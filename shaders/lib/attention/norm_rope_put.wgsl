@@ -1,5 +1,5 @@
 // As lib/attention/rope_put.wgsl, behind the norms of query and key heads, as rms_norm.wgsl makes them: a
-// team a head. Keys stay as they are where they lie, since work groups that share a head all read them.
+// row_reduce a head. Keys stay as they are where they lie, since work groups that share a head all read them.
 // @import formats/store/f32 as new_key
 // @import formats/vec4/f32 as query_norm
 // @import formats/vec4/f32 as key_norm

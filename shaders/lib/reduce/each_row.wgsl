@@ -1,4 +1,4 @@
-// A team a row. The op's own file brings `compute_row`, which all threads of the row's team call,
+// One row_reduce a row. The op's own file brings `compute_row`, which all threads of the row call,
 // and declares `rows` in its `Params`.
 // @import lib/index/group_row
 // @import lib/reduce/row_workgroup as row_reduce

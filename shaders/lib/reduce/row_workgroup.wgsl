@@ -1,4 +1,4 @@
-// Threads that share a row: those of the work group, through workgroup memory. All of a team call
+// Threads that share a row: those of the work group, through workgroup memory. All of a row call
 // these together, and every one gets the result. The importing file declares `WG`.
 // @import lib/reduce/reduce
 

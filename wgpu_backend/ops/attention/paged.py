@@ -210,7 +210,7 @@ def paged_launch(operands: Mapping[str, Node | None], *, scores: Scores, splits:
 
 
 def _extents(q: Node, kv_heads: int, v_cols: int) -> dict[str, int]:
-    """Parameters that tell how many there are of what: a group shares a head of the cache."""
+    """Parameters that say how many there are of what: a group shares a head of the cache."""
     tokens, heads, cols = q.spec.shape
     group = heads // kv_heads
     return {

@@ -13,7 +13,7 @@ from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 
 CACHE_TYPES = (F32, F16, Q8_0, Q4_0)
 BLOCK_VALUES = 32  # of the block formats among them
-PLACES = ("positions", "sequences")  # what tells where a token stands
+PLACES = ("positions", "sequences")  # where a token stands
 MOST_BUFFERS = 8  # that a kernel may bind
 
 

@@ -82,7 +82,7 @@ def rope_attention(
     """Rotate a token's queries and key, put key and value into the cache, and attend to it.
 
     Made by fusion rules alone, of a `rope_put` and the attention that reads what it gives, and of
-    the `rms_norm` of each head in front of them where models have those. A work group turns the
+    the `rms_norm` of each head in front of them where models have those. A work group rotates the
     queries it needs where they lie, so that none needs what others write.
 
     Parameters
@@ -100,7 +100,7 @@ def rope_attention(
     positions, sequences, table, scores
         See `paged_attention`.
     query_norm, key_norm : (cols,), f32, or None
-        Weights of a norm of each head, both or none, behind which it turns.
+        Weights of a norm of each head, both or none, behind which it is rotated.
     interleaved : bool
         See `rope`.
     eps : float
@@ -231,7 +231,7 @@ def weight_fits(weight: Node, q: Node) -> bool:
 
 
 def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
-    """Choices of attention that turns and writes first; its cache and queries may be written."""
+    """Choices of attention that rotates and writes first; its cache and queries may be written."""
     apart = _lies_apart(launch.operands["q"], new["new_value"])
     states = {name: f"lib/attention/cache_{launch.operands[name].spec.dtype}" for name in "kv"}
     return {

@@ -121,7 +121,7 @@ def _given(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
 
 
 def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
-    """Parameters that tell how many there are of what; where nothing comes out, no tokens."""
+    """Parameters that say how many there are of what; where nothing comes out, no tokens."""
     _, tokens, heads, cols = q.spec.shape
     _, keys, kv_heads, v_cols = v.spec.shape
     tokens = tokens if out.size else 0

@@ -1,4 +1,4 @@
-"""What the bits of floats tell: isnan, isinf, isfinite, signbit; and what is made of them."""
+"""What the bits of floats say: isnan, isinf, isfinite, signbit; and what is made of them."""
 
 from __future__ import annotations
 

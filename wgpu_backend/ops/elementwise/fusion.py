@@ -1,7 +1,7 @@
 """Ops that work value by value, one after the other, compiled into one kernel.
 
 Any op takes part whose WGSL has a function `apply` from values to a value, that of an installed
-package too; numbers that the op was told come behind the values, by their names in `Params`::
+package too; numbers that the op was given come behind the values, by their names in `Params`::
 
     fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { … }
     fn apply(x: vec4<f32>, low: f32, high: f32) -> vec4<f32> { … }
@@ -86,7 +86,7 @@ class Step:
     arguments : tuple of int
         Which values it takes: operands of the chain first, then results of the steps before.
     numbers : tuple of (str, float)
-        What the op was told by keyword.
+        What the op was given by keyword.
     """
 
     op: str
@@ -192,9 +192,9 @@ def parts_of(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Parts:
     fields += [f"x{i}_strides: vec4<u32>" for i, way in read if way == STRIDED]
     values = [f"let v{i} = {_load(i, way)};" for i, way in read]
     for number, step in enumerate(steps):
-        told = [_field(number, name) for name, _ in step.numbers]
-        fields += [f"{name}: f32" for name in told]
-        arguments = [f"v{a}" for a in step.arguments] + [f"params.{name}" for name in told]
+        numbers = [_field(number, name) for name, _ in step.numbers]
+        fields += [f"{name}: f32" for name in numbers]
+        arguments = [f"v{a}" for a in step.arguments] + [f"params.{name}" for name in numbers]
         values.append(f"let v{len(ways) + number} = apply_{step.op}({', '.join(arguments)});")
     bodies = [
         found.text.replace("fn apply(", f"fn apply_{name}(") for name, found in functions.items()
@@ -316,8 +316,8 @@ def as_chain(node: OpNode) -> Chain:
     if node.call.op is chain:
         return operands, node.call.args[0]
     params = node.launch.params
-    told = [(name, cast("float", params[name])) for name in _known(node.op).numbers]
-    return operands, (Step(node.op, tuple(range(len(operands))), tuple(told)),)
+    numbers = [(name, cast("float", params[name])) for name in _known(node.op).numbers]
+    return operands, (Step(node.op, tuple(range(len(operands))), tuple(numbers)),)
 
 
 def across_of(node: OpNode) -> Shape:

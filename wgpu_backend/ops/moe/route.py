@@ -281,7 +281,7 @@ def _continued(
 
 
 def _again(found: OpNode, graph: Graph, ids: Node, **how: Any) -> Node:  # noqa: ANN401
-    """A route once more, told otherwise."""
+    """A route once more, with other arguments."""
     bias = found.operands["bias"] if found.launch.choices["BIASED"] else None
     given = {"x": found.operands["x"], "scales": found.operands.get("scales")}
     return graph.call(route, **{**given, **found.options, **how, "ids": ids, "bias": bias})

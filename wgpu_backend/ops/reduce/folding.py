@@ -142,7 +142,7 @@ def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, st
 
 
 def _layout(kept: Spec, reduced: Spec) -> dict[str, ParamValue]:
-    """Params that tell where outputs begin and how the values of one lie."""
+    """Params that say where outputs begin and how the values of one lie."""
     return {
         "outputs": kept.size,
         "length": reduced.size,

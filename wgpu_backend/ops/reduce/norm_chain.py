@@ -260,11 +260,11 @@ def _once(x: Node, operands: Sequence[Node]) -> bool:
 def _given(
     norm: OpNode, across: Shape
 ) -> tuple[tuple[Step, ...], list[Node], dict[str, Any]] | None:
-    """Steps behind a norm, their operands, and what the norm was told; None if it does not fit."""
+    """Steps behind a norm, their operands, and what the norm was given; None if it does not fit."""
     weights = {"weight": "WEIGHTED", "bias": "BIASED"}
     if norm.op == NAME:
-        told = ("norm", "eps", *weights, "also", "also_weight")
-        how = {n: norm.call.kwargs[n] for n in told if n in norm.call.kwargs}
+        given = ("norm", "eps", *weights, "also", "also_weight")
+        how = {n: norm.call.kwargs[n] for n in given if n in norm.call.kwargs}
         before = list(norm.call.args[2:])
         alike = across_of(norm) == across
         return (norm.call.args[1], before, how) if alike else None
