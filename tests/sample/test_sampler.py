@@ -135,3 +135,26 @@ def test_the_callers_logits_stay_as_they_are() -> None:
     logits.flags.writeable = False
 
     Sampler(SamplingOptions(repeat_penalty=2.0), 4).sample(logits, [1, 2])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"temperature": 0},
+        {"temperature": 0.7, "top_k": 4},
+        {"temperature": 1.5, "top_k": 0, "top_p": 0.7, "min_p": 0.05},
+        {"temperature": 1.0, "top_k": 0, "typical_p": 0.6, "repeat_penalty": 1.5},
+    ],
+)
+def test_chances_are_how_often_each_token_is_chosen(given):
+    random = np.random.default_rng()
+    logits = random.normal(0, 2, 12).astype(np.float32)
+    history = [int(np.argmax(logits))]
+    sampler = Sampler(SamplingOptions(seed=5, **given), 12)
+    found = sampler.chances(logits, history)
+    chances = np.zeros(12)
+    chances[found.ids] = np.exp(found.logits)
+    assert chances.sum() == pytest.approx(1, abs=1e-5)
+    drawn = np.bincount([sampler.sample(logits, history) for _ in range(4000)], minlength=12)
+    assert np.abs(drawn / 4000 - chances).max() < 0.05
+    assert not drawn[chances == 0].any()

@@ -112,6 +112,22 @@ def test_reasoning(client):
     assert contents(asked(client, messages=said)) == [{"type": "text", "text": "Hello there now."}]
 
 
+def test_an_answer_that_is_begun_goes_on(client):
+    begun = {"role": "assistant", "content": [{"type": "text", "text": "Once upon"}]}
+    body = {"model": "tale", "messages": [USER, begun], "max_tokens": 4}
+    found = asked(client, **body)
+    chat = {**body, "messages": [USER, {"role": "assistant", "content": "Once upon"}]}
+    same = client.post("/v1/chat/completions", json={**chat, "temperature": 0}).json()
+    assert contents(found)[0]["text"] == same["choices"][0]["message"]["content"]
+    assert found["usage"]["input_tokens"] > 0
+    alone = asked(client, model="tale", max_tokens=4)
+    assert contents(alone) != contents(found)
+    count = {"model": "tale", "messages": body["messages"]}
+    counted = client.post("/v1/messages/count_tokens", json=count).json()["input_tokens"]
+    usage = found["usage"]
+    assert counted == usage["input_tokens"] + usage["cache_read_input_tokens"]
+
+
 def test_how_an_answer_ends(client):
     cut = asked(client, stop_sequences=[" there"])
     assert (cut["stop_reason"], cut["stop_sequence"]) == ("stop_sequence", " there")
@@ -132,7 +148,8 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"messages": []}, 400, BAD, "messages"),
         ({"messages": ["Hi"]}, 400, BAD, "messages[0]: needs an object"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, BAD, "image"),
-        ({"messages": [USER, {"role": "assistant", "content": "a"}]}, 400, BAD, "last"),
+        ({**THINKS, "messages": [USER, {"role": "assistant", "content": "a"}]}, 400, BAD, "last"),
+        ({"messages": [USER, {"role": "assistant", "content": [USED]}]}, 400, BAD, "results"),
         ({"tools": [{"type": "web_search", "name": "web"}]}, 400, BAD, "web_search"),
         ({"tools": [TOOL], "model": "tale"}, 400, BAD, "does not support tools"),
         ({**THINKS, "model": "tale"}, 400, BAD, "does not support thinking"),

@@ -1,6 +1,7 @@
 """llama-server's own routes, with a model that requests need not name."""
 
 import json
+import math
 
 import pytest
 
@@ -8,7 +9,7 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 import wgpu_backend as wb
 from tests.models.outlines import a_reranker
-from tests.server.serving import client_of
+from tests.server.serving import client_of, named_events
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
@@ -90,6 +91,76 @@ def test_probabilities_biases_and_fields(client):
         assert other[0]["id"] != first
     paths = ["content", "generation_settings/seed", "nothing"]
     assert list(asked(client, response_fields=paths)) == paths[:2]
+
+
+def test_probabilities_behind_all_options(client):
+    def found(**more):
+        made = asked(client, n_probs=20, post_sampling_probs=True, seed=3, **more)
+        return made["completion_probabilities"]
+
+    for each in found(temperature=0.7, top_k=5, min_p=0):
+        chances = {top["id"]: top["prob"] for top in each["top_probs"]}
+        assert len(chances) <= 5
+        assert sum(chances.values()) == pytest.approx(1)
+        assert chances[each["id"]] == each["prob"] > 0
+        assert [*chances.values()] == sorted(chances.values(), reverse=True)
+    assert [each["prob"] for each in found(temperature=0)] == [1] * 6
+    raw = asked(client, n_probs=20, n_predict=1)["completion_probabilities"][0]["top_logprobs"]
+    [hot] = found(temperature=2.0, top_k=3, min_p=0, top_p=1, n_predict=1)
+    weights = [math.exp(top["logprob"] / 2) for top in raw[:3]]
+    expected = [weight / sum(weights) for weight in weights]
+    assert [top["prob"] for top in hot["top_probs"]] == pytest.approx(expected, rel=1e-4)
+    banned = raw[0]["id"]
+    [other] = found(temperature=1.0, top_k=0, logit_bias=[[banned, False]], n_predict=1)
+    assert banned not in [top["id"] for top in other["top_probs"]]
+
+
+def test_times_stand_beside_each_piece_of_a_stream(client):
+    *pieces, last = streamed(client, timings_per_token=True)
+    assert [each["timings"]["predicted_n"] for each in pieces] == list(range(1, 7))
+    times = [each["timings"]["predicted_ms"] for each in pieces]
+    assert times[0] == 0 < times[-1] <= last["timings"]["predicted_ms"] * 1.5 + 50
+    assert all(each["timings"]["prompt_n"] == last["timings"]["prompt_n"] for each in pieces)
+    assert not any("prompt_progress" in each for each in pieces)
+    assert not any("timings" in each for each in streamed(client)[:-1])
+    said = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "stream": True}
+    text = client.post("/chat/completions", json={**said, "timings_per_token": True}).text
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    assert "timings" not in events[0]
+    assert [e["timings"]["predicted_n"] for e in events if "timings" in e][:3] == [1, 2, 3]
+
+
+def test_responses_tell_of_their_pace(client):
+    body = {"input": "a fox " * 20, "max_output_tokens": 4, "stream": True}
+    body |= {"return_progress": True, "timings_per_token": True}
+    found = named_events(client.post("/responses", json=body))
+    told = [each for each in found if "prompt_progress" in each]
+    assert {each["type"] for each in told} == {"response.in_progress"}
+    assert told[-1]["prompt_progress"]["processed"] == told[-1]["prompt_progress"]["total"]
+    deltas = [each for each in found if each["type"] == "response.output_text.delta"]
+    assert all("timings" in each for each in deltas)
+    assert found[-1]["timings"]["predicted_n"] == 4
+
+
+def test_tokens_as_llama_cpp_pythons_server_gives_them(client, tokenizer):
+    text = "A fox and <|user|>"
+    ids = asked(client, "/extras/tokenize", input=text)["tokens"]
+    assert ids == tokenizer.encode(text, parse_special=True)
+    assert asked(client, "/extras/tokenize/count", input=text) == {"count": len(ids)}
+    assert asked(client, "/extras/detokenize", tokens=ids) == {"text": tokenizer.decode(ids)}
+    assert asked(client, "/extras/tokenize/count", input="")["count"] == len(tokenizer.encode(""))
+    wrong = client.post("/extras/tokenize", json={})
+    assert (wrong.status_code, wrong.json()["error"]["message"]) == (400, "input is required")
+
+
+def test_figures_have_llama_servers_names(client):
+    made = asked(client, n_predict=4)
+    text = client.get("/metrics").text
+    rows = dict(line.split() for line in text.splitlines() if line.startswith("llamacpp:"))
+    assert float(rows["llamacpp:n_tokens_max"]) >= made["tokens_evaluated"] + 4
+    assert 0 < float(rows["llamacpp:n_busy_slots_per_decode"]) <= 4
+    assert float(rows["llamacpp:spec_decode_num_drafts_total"]) == 0
+    assert all(f"# HELP {name} " in text for name in rows)
 
 
 def test_tokens_there_and_back(client, tokenizer):
@@ -213,6 +284,8 @@ def test_an_answer_that_is_begun_goes_on(client):
     assert found["choices"][0]["message"]["content"] == same["content"]
     both = {**body, "continue_final_message": True, "add_generation_prompt": True}
     assert client.post("/chat/completions", json=both).status_code == 400
+    twice = client.post("/chat/completions", json={**body, "messages": [*said, said[-1]]})
+    assert (twice.status_code, "last two are answers" in twice.text) == (400, True)
 
 
 def test_one_model_answers_under_any_name(tmp_path):

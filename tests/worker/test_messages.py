@@ -43,6 +43,7 @@ REQUEST = Request(
     ignore_eos=True,
     grammar=Grammar("regex", "[a-z ]+"),
     progress=True,
+    sampled=True,
 )
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.batch import Batch
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checked
@@ -28,6 +29,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
 from wgpu_backend.ops.sampling.sampling import reference
 from wgpu_backend.sample import Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.sample.candidates import Candidates
 from wgpu_backend.sample.plan import HOST
 
 MOST_AHEAD = 8  # tokens that may be under way: each has a slot of its own
@@ -226,6 +228,10 @@ class StepSampler:
         if self._advanced - self._read < self._window:
             self._remember(self._read, token)
         return token
+
+    def chances(self, logits: NDArray[np.float32], history: Sequence[int]) -> Candidates:
+        """What a token is chosen among; see `Sampler.chances`."""
+        return self._sampler.chances(logits, history)
 
     def put(self, token: int) -> None:
         """Take a token that was not chosen, where none is under way."""

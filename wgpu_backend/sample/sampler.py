@@ -10,10 +10,10 @@ from numpy.random import PCG64, Generator
 from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.errors import BackendError, OptionError, ShapeError
-from wgpu_backend.sample.candidates import largest
+from wgpu_backend.sample.candidates import Candidates, largest
 from wgpu_backend.sample.options import RANDOM_SEED, SamplingOptions
 from wgpu_backend.sample.sampling_params import SamplingParams, sampling_params_of
-from wgpu_backend.sample.transforms import penalise, pick, typical_p
+from wgpu_backend.sample.transforms import kept, penalise, pick, typical_p
 
 
 class Sampler:
@@ -94,10 +94,21 @@ class Sampler:
             )
         if self.options.greedy:
             return int(np.argmax(values))
-        candidates = largest(values, self.options.top_k)
-        if self.options.typical_p < 1:
-            candidates = typical_p(candidates, self.options.typical_p)
-        return pick(candidates, self.sampling, draw)
+        return pick(self._candidates(values), self.sampling, draw)
+
+    def chances(self, logits: ArrayLike, history: Sequence[int] = ()) -> Candidates:
+        """Tokens that `sample` would choose among, with log probabilities in the logits' place."""
+        values = self._penalised(np.asarray(logits, np.float32), history)
+        if self.options.greedy:
+            return Candidates(np.array([np.argmax(values)]), np.zeros(1, np.float32))
+        found = kept(self._candidates(values), self.sampling)
+        powers = (found.logits.astype(np.float64) - found.logits[0]) * self.sampling.sharpness
+        powers -= np.log2(np.exp2(powers).sum())
+        return Candidates(found.ids, (powers * np.log(2)).astype(np.float32))
+
+    def _candidates(self, values: NDArray[np.float32]) -> Candidates:
+        found = largest(values, self.options.top_k)
+        return typical_p(found, self.options.typical_p) if self.options.typical_p < 1 else found
 
     def _penalised(
         self, logits: NDArray[np.float32], history: Sequence[int]

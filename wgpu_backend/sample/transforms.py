@@ -84,6 +84,11 @@ def min_p(candidates: Candidates, gap: float) -> Candidates:
     return candidates.first(int(np.count_nonzero(near)))
 
 
+def kept(candidates: Candidates, sampling: SamplingParams) -> Candidates:
+    """Cut candidates by top_k, top_p and min_p."""
+    return min_p(top_p(top_k(candidates, sampling.top_k), sampling.top_p), sampling.gap)
+
+
 def pick(candidates: Candidates, sampling: SamplingParams, draw: int) -> int:
     """Cut candidates by top_k, top_p and min_p, and take the one that a random number falls on.
 
@@ -99,7 +104,7 @@ def pick(candidates: Candidates, sampling: SamplingParams, draw: int) -> int:
     int
         Token.
     """
-    kept = min_p(top_p(top_k(candidates, sampling.top_k), sampling.top_p), sampling.gap)
-    reached = np.cumsum(weights(kept.logits, sampling.sharpness))
+    found = kept(candidates, sampling)
+    reached = np.cumsum(weights(found.logits, sampling.sharpness))
     at = share(int(reached[-1]), draw)
-    return int(kept.ids[np.searchsorted(reached, at, side="right")])
+    return int(found.ids[np.searchsorted(reached, at, side="right")])

@@ -317,6 +317,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         max_tokens=limit,
         stop=stop,
         logprobs=wanted.logprobs,
+        sampled=wanted.sampled,
         logit_bias=wanted.logit_bias,
         when_full="shift" if wanted.shift else "stop",
         keep=keep if wanted.shift else 0,

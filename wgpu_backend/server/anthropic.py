@@ -89,14 +89,15 @@ def _wanted(fields: Fields) -> Wanted:
     given = [_tool(tool) for tool in fields.objects("tools")]
     tools, must_call = chosen_tools(fields.get("tool_choice", dict), given)
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
+    think = _think(fields)
     return Wanted(
-        turns(fields),
+        turns(fields, thinks=bool(think)),
         options=options,
         usual=USUAL,
         tools=tools,
         must_call=must_call,
         grammar=response_grammar(output.get("format", dict), "output_config.format"),
-        think=_think(fields),
+        think=think,
         truncate=False,
     )
 

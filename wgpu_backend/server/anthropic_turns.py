@@ -12,8 +12,14 @@ from wgpu_backend.server.wanted import RequestError
 Turn = dict[str, Any]
 
 
-def turns(fields: Fields) -> list[Turn]:
-    """Turns of a request: its system message, and its messages.
+def turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
+    """Turns of a request: its system message, and its messages; the last may begin the answer.
+
+    Parameters
+    ----------
+    fields : Fields
+    thinks : bool
+        Whether the model is to reason, which it can only do in front of an answer.
 
     Raises
     ------
@@ -26,11 +32,12 @@ def turns(fields: Fields) -> list[Turn]:
     names: dict[str, str] = {}
     for number, message in enumerate(fields.objects("messages")):
         found += _of_message(Fields(message, where=f"messages[{number}]."), names)
-    if not found or found[-1]["role"] == "assistant":
+    if not found or found[-1].get("tool_calls"):
         raise RequestError(
-            400,
-            "messages: the last is the assistant's; needs the user's, an answer is not continued",
+            400, "messages: needs at least one, and behind calls of tools their results"
         )
+    if found[-1]["role"] == "assistant" and thinks:
+        raise RequestError(400, "messages: the last begins the answer, needs thinking disabled")
     return found
 
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, ExceptionHandler
 from wgpu_backend.errors import BackendError
 from wgpu_backend.server import (
     anthropic,
+    extras,
     front,
     inspecting,
     library,
@@ -102,6 +103,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *reranking.endpoints(state),
         *llama_completion.endpoints(state),
         *llama_server.endpoints(state),
+        *extras.endpoints(state),
         *inspecting.endpoints(state),
         *_figures(state, statuses),
     ]

@@ -24,7 +24,7 @@ class Endpoint:
     ----------
     api : str
         Whose it is, which says what errors look like: ``Ollama``, ``OpenAI``, ``Anthropic``,
-        ``Jina``, ``llama-server``, ``page`` or ``others``.
+        ``Jina``, ``llama-server``, ``llama-cpp-python``, ``page`` or ``others``.
     method, path : str
     about : str
         One line.

@@ -37,7 +37,7 @@ def error_body(api: str, status: int, told: str, error: Exception | None = None)
     match api:
         case "Anthropic":
             return {"type": "error", "error": {"type": kind, "message": told}}
-        case "OpenAI" | "Jina":
+        case "OpenAI" | "Jina" | "llama-cpp-python":
             code = "context_length_exceeded" if full else None
             return {"error": {"message": told, "type": kind, "param": None, "code": code}}
         case "llama-server":

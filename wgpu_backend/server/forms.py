@@ -133,6 +133,7 @@ STOP = Field((str, list), "texts that end the answer, and are not given")
 CHOICES = Field((int,), "answers to one prompt", least=1, most=128)
 LOGPROBS = Field((int,), "most likely tokens that are given at each place", least=0, most=20)
 PROGRESS = Field((bool,), "tell in a stream how far the prompt was read")
+TIMINGS = Field((bool,), "tell in a stream, with each piece, how long it all took")
 MOST = Field((int,), "tokens that the answer may have")
 DURATION = Field((str, float), "how long the model stays loaded, such as 5m; negative for ever")
 

@@ -180,7 +180,7 @@ async def _answer(
     send: Send, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()
 ) -> None:
     found: list[Any] = [(b"content-type", b"application/json")] if body else []
-    found += [(name.encode(), value.encode()) for name, value in headers]
+    found += [(name.title().encode(), value.encode()) for name, value in headers]
     found.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": found})
     await send({"type": "http.response.body", "body": body})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
@@ -20,11 +21,11 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.infilling import infill
 from wgpu_backend.server.llama_prompts import biases, prompts
-from wgpu_backend.server.ollama import logprobs_of
+from wgpu_backend.server.ollama import logprob_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.structured import own_grammar
-from wgpu_backend.server.timings import progress, timings, told_progress
+from wgpu_backend.server.timings import Pace, reads_along, timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
@@ -40,14 +41,14 @@ _BY_CHANCE = (-1, (1 << 32) - 1)  # seeds that mean none
 _REFUSED = {
     "dynatemp_range": forms.NUMBER, "dry_multiplier": forms.NUMBER,
     "xtc_probability": forms.NUMBER, "mirostat": forms.WHOLE, "n_indent": forms.WHOLE,
-    "t_max_predict_ms": forms.NUMBER, "lora": forms.LIST, "post_sampling_probs": forms.SWITCH,
+    "t_max_predict_ms": forms.NUMBER, "lora": forms.LIST,
 }  # fmt: skip
 _SAMPLING = {
     **forms.without_meaning(
         "dynatemp_exponent", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
         "dry_sequence_breakers", "xtc_threshold", "mirostat_tau", "mirostat_eta", "min_keep",
         "samplers", "id_slot", "cache_prompt", "n_cache_reuse", "n_keep", "n_discard",
-        "sse_ping_interval", "timings_per_token", "backend_sampling",
+        "sse_ping_interval", "backend_sampling",
     ),
     **_REFUSED,
     **dict.fromkeys(_NUMBERS, forms.NUMBER),
@@ -64,6 +65,10 @@ _SAMPLING = {
     "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
     "logit_bias": Field((list, dict), "pairs of a token or a text and a number, or false"),
     "n_probs": Field((int,), "most likely tokens that are given at each place", least=0, most=20),
+    "post_sampling_probs": Field(
+        (bool,), "give probabilities behind all options, among what could be chosen"
+    ),
+    "timings_per_token": forms.TIMINGS,
     "return_tokens": Field((bool,), "give the tokens, too"),
     "return_progress": forms.PROGRESS,
     "response_fields": Field((list,), "paths of fields that are given; all where it is missing"),
@@ -124,6 +129,7 @@ class _Asked:
 
     name: str
     probabilities: bool
+    sampled: bool
     tokens: bool
     paths: Sequence[str]
 
@@ -134,6 +140,7 @@ async def _answer(state: State, request: Request, fields: Fields, given: Any) ->
     asked = _Asked(
         state.named(fields),
         bool(fields.get("n_probs", int)),
+        fields.switch("post_sampling_probs", default=False),
         fields.switch("return_tokens", default=False),
         fields.texts("response_fields"),
     )
@@ -190,7 +197,8 @@ def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
         ignore_eos=fields.switch("ignore_eos", default=False),
-        progress=told_progress(fields),
+        sampled=fields.switch("post_sampling_probs", default=False),
+        progress=reads_along(fields),
         grammar=own_grammar(fields.get("grammar", str), fields.get("json_schema", dict)),
     )
 
@@ -202,6 +210,7 @@ class _Made:
     content: str
     tokens: list[int]
     logprobs: list[TokenLogprob]
+    pace: Pace = field(default_factory=lambda: Pace(progress=False, times=False))
 
     def add(self, told: Told) -> str:
         """Take news, and give their text."""
@@ -236,7 +245,7 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
             if len(found) > 1:
                 raise RequestError(400, "prompt: several at once are not streamed, send one each")
             answer = await answer_of(loaded, _wanted(fields, loaded, found[0]))
-            made = [_Made("", [], []) for _ in range(answer.request.n)]
+            made = [_Made("", [], [], Pace.of(fields)) for _ in range(answer.request.n)]
             async for told in answer:
                 began = True
                 for data in _news(answer, asked, made[told.choice], told):
@@ -249,14 +258,16 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
 
 def _news(answer: Answer, asked: _Asked, made: _Made, told: Told) -> list[dict[str, Any]]:
     text, found = made.add(told), list[dict[str, Any]]()
+    beside = made.pace.told(len(answer.request.tokens), told)
     if told.reading is not None:
-        return [{"content": "", "tokens": [], "stop": False, **progress(told.reading)}]
+        return [{"content": "", "tokens": [], "stop": False, **beside}] if beside else []
     if text or told.tokens:
         piece: dict[str, Any] = {"content": text, "tokens": [*told.tokens], "stop": False}
+        piece |= beside
         piece |= {"tokens_predicted": len(made.tokens)}
         piece |= {"tokens_evaluated": len(answer.request.tokens)}
         if asked.probabilities:
-            piece["completion_probabilities"] = _probabilities(told.logprobs)
+            piece["completion_probabilities"] = _probabilities(told.logprobs, asked)
         found.append(piece)
     if told.finish is not None:
         ended: dict[str, Any] = {
@@ -292,7 +303,7 @@ def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str
         "timings": timings(prompt, finish.usage),
     }
     if asked.probabilities:
-        found["completion_probabilities"] = _probabilities(made.logprobs)
+        found["completion_probabilities"] = _probabilities(made.logprobs, asked)
     return found
 
 
@@ -315,13 +326,19 @@ def _settings(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _probabilities(found: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    for each, told in zip(found, logprobs_of(tuple(found)), strict=True):
-        tops = zip(each.top, told["top_logprobs"], strict=True)
-        top = [{"id": other.token, **text} for other, text in tops]
-        made.append({"id": each.token, **told, "top_logprobs": top})
-    return made
+def _probabilities(found: Sequence[TokenLogprob], asked: _Asked) -> list[dict[str, Any]]:
+    many, one = ("top_probs", _prob) if asked.sampled else ("top_logprobs", _logprob)
+    return [{**one(each), many: [one(other) for other in each.top]} for each in found]
+
+
+def _logprob(found: TokenLogprob) -> dict[str, Any]:
+    return {"id": found.token, **logprob_of(found)}
+
+
+def _prob(found: TokenLogprob) -> dict[str, Any]:
+    told = _logprob(found)
+    del told["logprob"]
+    return {**told, "prob": math.exp(found.logprob)}
 
 
 def _picked(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:

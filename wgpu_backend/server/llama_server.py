@@ -52,7 +52,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def tokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields)) as loaded:
-            found = await run_in_threadpool(_tokenized, fields, loaded)
+            found = await run_in_threadpool(tokenized, fields, loaded)
         return JSONResponse({"tokens": found})
 
     async def detokenize(_: Request, fields: Fields) -> Response:
@@ -104,7 +104,14 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
+def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
+    """Tokens of a text, with what each stands for where that is asked for.
+
+    Raises
+    ------
+    RequestError
+        The text is too long.
+    """
     tokenizer, content = loaded.model.tokenizer, fields.text("content")
     if len(content) > _MOST:
         raise RequestError(400, f"content: {len(content)} characters, needs at most {_MOST}")

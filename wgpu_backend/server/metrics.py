@@ -8,6 +8,8 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.serving.results import EngineStatus
 
+_MOST = ("n_tokens_max counter",)  # of which the largest counts, and not the sum
+
 
 def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     """Text of all figures; names are llama.cpp's as far as it has them.
@@ -29,7 +31,8 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
         label = f'{{model="{each.stored.entry.name}"}}'
         for name, value in figures.items():
             rows.setdefault(name, []).append(f"{name.split()[0]}{label} {value}")
-            sums[name] = sums.get(name, 0) + value
+            before = sums.get(name, 0)
+            sums[name] = max(before, value) if name in _MOST else before + value
     for name, values in rows.items():
         lines += [f"# TYPE {name}", *values]
     for name, value in (sums | _paces(sums)).items():
@@ -55,6 +58,9 @@ def _figures(loaded: Loaded) -> dict[str, float]:
         "tokens_predicted_total counter": status.completion_tokens,
         "tokens_predicted_seconds_total counter": status.seconds,
         "n_decode_total counter": status.steps + vectors.texts,
+        "n_tokens_max counter": status.longest,
+        "n_busy_slots_total counter": status.busy,
+        "spec_decode_num_drafts_total counter": status.drafts,
         "spec_decode_num_draft_tokens_total counter": status.guessed_tokens,
         "spec_decode_num_accepted_tokens_total counter": status.right_guesses,
         "requests_total counter": status.requests,
@@ -66,18 +72,19 @@ def _figures(loaded: Loaded) -> dict[str, float]:
 
 
 def _paces(sums: Mapping[str, float]) -> dict[str, float]:
-    """Tokens of a second of reading and of writing."""
+    """Tokens of a second of reading and of writing, and slots of a pass."""
     pairs = {
         "prompt_tokens_seconds gauge": ("prompt_tokens_total", "prompt_seconds_total"),
         "predicted_tokens_seconds gauge": (
             "tokens_predicted_total",
             "tokens_predicted_seconds_total",
         ),
+        "n_busy_slots_per_decode gauge": ("n_busy_slots_total", "n_decode_total"),
     }
     found: dict[str, float] = {}
-    for name, (tokens, seconds) in pairs.items():
-        spent = sums.get(f"{seconds} counter", 0.0)
-        found[name] = sums.get(f"{tokens} counter", 0) / spent if spent else 0.0
+    for name, (count, over) in pairs.items():
+        spent = sums.get(f"{over} counter", 0.0)
+        found[name] = sums.get(f"{count} counter", 0) / spent if spent else 0.0
     return found
 
 

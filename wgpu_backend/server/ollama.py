@@ -296,12 +296,13 @@ def _ns(seconds: float) -> int:
 def logprobs_of(found: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> list[dict[str, Any]]:
     """Log probabilities as Ollama and OpenAI have them."""
     return [
-        {**_logprob(each), "top_logprobs": [_logprob(other) for other in each.top]}
+        {**logprob_of(each), "top_logprobs": [logprob_of(other) for other in each.top]}
         for each in found
     ]
 
 
-def _logprob(found: TokenLogprob) -> dict[str, Any]:
+def logprob_of(found: TokenLogprob) -> dict[str, Any]:
+    """Log probability of one token."""
     text = found.piece.decode("utf-8", "replace")
     return {"token": text, "logprob": max(found.logprob, -1e4), "bytes": list(found.piece)}
 

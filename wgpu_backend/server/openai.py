@@ -29,7 +29,7 @@ from wgpu_backend.server.openai_forms import (
     completion_wanted,
 )
 from wgpu_backend.server.serving_state import State, begun, until_gone
-from wgpu_backend.server.timings import progress, timings
+from wgpu_backend.server.timings import Pace, timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Usage
 
@@ -277,6 +277,7 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     """Events of a streamed answer."""
     calls, usages = [0] * wanted.choices, list[Usage]()
+    paces = [Pace.of(fields) for _ in calls]
     began: set[int] = set()
 
     def event(choices: list[dict[str, Any]], **more: Any) -> bytes:  # noqa: ANN401
@@ -292,14 +293,10 @@ async def _events(
                     yield event([first])
                 said = Said.nothing()
                 said.add(told)
-                if told.reading is not None:
-                    nothing = form.piece(told.choice, Said.nothing(), 0)
-                    beside = progress(told.reading)
-                    yield event([{**nothing, "finish_reason": None}], **beside)
-                    continue
-                if any(parts_of(told)) or told.logprobs:
+                beside = paces[told.choice].told(len(answer.request.tokens), told)
+                if any(parts_of(told)) or told.logprobs or (told.reading and beside):
                     piece = form.piece(told.choice, said, calls[told.choice])
-                    yield event([{**piece, "finish_reason": None}])
+                    yield event([{**piece, "finish_reason": None}], **beside)
                 calls[told.choice] += len(said.tool_calls)
                 if told.finish is not None:
                     usages.append(told.finish.usage)

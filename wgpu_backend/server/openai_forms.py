@@ -11,7 +11,7 @@ from wgpu_backend.server.chat_turns import turn_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.structured import chosen_tools, own_grammar, response_grammar
-from wgpu_backend.server.timings import told_progress
+from wgpu_backend.server.timings import reads_along
 from wgpu_backend.server.wanted import RequestError, Wanted
 
 _WITHOUT_MEANING = forms.without_meaning(
@@ -39,7 +39,8 @@ _COMMON = {
     "grammar": Field((str,), "a grammar in GBNF that the text keeps to"),
     "json_schema": Field((dict,), "a JSON Schema that the text follows"),
     "verbose": Field((bool,), "give the prompt, too, as __verbose"),
-    **forms.without_meaning("cache_prompt", "id_slot", "timings_per_token"),
+    **forms.without_meaning("cache_prompt", "id_slot"),
+    "timings_per_token": forms.TIMINGS,
     "return_progress": forms.PROGRESS,
 }
 CHAT = {
@@ -106,13 +107,16 @@ def chat_wanted(fields: Fields) -> Wanted:
         raise RequestError(
             400, "continue_final_message and add_generation_prompt: needs one of the two"
         )
+    said = [turn_of(message) for message in fields.objects("messages")]
+    if [turn.get("role") for turn in said[-2:]] == ["assistant"] * 2:
+        raise RequestError(400, "messages: the last two are answers, needs one to go on with")
     choice = fields.get("tool_choice", str, dict)
     tools, must_call = chosen_tools(choice, fields.objects("tools"))
     logprobs = fields.switch("logprobs", default=False)
     reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
     return Wanted(
-        [turn_of(message) for message in fields.objects("messages")],
+        said,
         options=_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
         usual=USUAL,
         tools=tools,
@@ -123,7 +127,7 @@ def chat_wanted(fields: Fields) -> Wanted:
         logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
-        progress=told_progress(fields),
+        progress=reads_along(fields),
         choices=fields.get("n", int) or 1,
         template=fields.get("chat_template_kwargs", dict) or {},
     )
@@ -141,7 +145,7 @@ def completion_wanted(fields: Fields) -> Wanted:
         logprobs=fields.get("logprobs", int),
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
-        progress=told_progress(fields),
+        progress=reads_along(fields),
         choices=fields.get("n", int) or 1,
         grammar=_grammar(fields),
     )

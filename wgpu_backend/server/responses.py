@@ -22,6 +22,7 @@ from wgpu_backend.server.response_items import Items
 from wgpu_backend.server.response_turns import turns
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.structured import chosen_tools, response_grammar
+from wgpu_backend.server.timings import Pace, reads_along, timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of
 from wgpu_backend.serving.results import Finish
 
@@ -42,6 +43,8 @@ _FORM = {
     "reasoning": Field((dict,), "effort: none, or how much"),
     "text": Field((dict,), "format: what the answer has to look like"),
     "stream": forms.STREAM,
+    "return_progress": forms.PROGRESS,
+    "timings_per_token": forms.TIMINGS,
     "background": Field((bool,), "is refused"),
     "previous_response_id": Field((str,), "is refused: no response is kept"),
     "conversation": Field((str, dict), "is refused: none is kept"),
@@ -55,7 +58,7 @@ def endpoints(state: State) -> list[Endpoint]:
     """Endpoints over the models of a state."""
 
     async def respond(request: Request, fields: Fields) -> Response:
-        asked = _Asked(state.named(fields), _wanted(fields), _told(fields))
+        asked = _Asked(state.named(fields), _wanted(fields), _told(fields), Pace.of(fields))
         if fields.switch("stream", default=False):
             lines = _events(state, asked)
             return StreamingResponse(await begun(lines), media_type="text/event-stream")
@@ -76,6 +79,7 @@ class _Asked:
     name: str
     wanted: Wanted
     told: dict[str, Any]
+    pace: Pace
 
     def head(self) -> dict[str, Any]:
         """A response of which nothing is there."""
@@ -140,6 +144,7 @@ def _wanted(fields: Fields) -> Wanted:
         grammar=response_grammar(text.get("format", dict), "text.format"),
         think=False if effort == "none" else effort,
         truncate=False,
+        progress=reads_along(fields),
     )
 
 
@@ -223,11 +228,17 @@ async def _news(
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}
             began = True
+            beside = asked.pace.told(len(answer.request.tokens), told)
+            if told.reading is not None and beside:
+                yield {"type": "response.in_progress", "response": head, **beside}
             for event in [event for part in told.parts for event in items.push(part)]:
-                yield event
+                yield {**event, **beside}
             if told.finish is not None:
-                for event in _last(head, items, told.finish, answer):
+                *closing, last = _last(head, items, told.finish, answer)
+                for event in closing:
                     yield event
+                whole = timings(len(answer.request.tokens), told.finish.usage)
+                yield {**last, "timings": whole} if asked.pace.times else last
 
 
 def _last(

@@ -58,6 +58,8 @@ class Sending:
             headers = MutableHeaders(scope=message)
             for name, value in self._extra:
                 headers[name] = value
+            # As most servers spell them: there are clients that know no other spelling.
+            message["headers"] = [(name.title(), value) for name, value in message["headers"]]
         await self._within(message)
 
     def close(self) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wgpu_backend.server.answering import Told
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.serving.results import Reading, Usage
 
@@ -37,9 +40,48 @@ def progress(reading: Reading) -> dict[str, Any]:
     return {"prompt_progress": done, "timings": timings(reading.read, usage)}
 
 
-def told_progress(fields: Fields) -> bool:
-    """Whether a stream is to say how far the prompt was read."""
-    return all(fields.switch(name, default=False) for name in ("stream", "return_progress"))
+def reads_along(fields: Fields) -> bool:
+    """Whether a stream needs to know how far the prompt was read: to say so, or to tell times."""
+    told = (fields.switch(name, default=False) for name in ("return_progress", "timings_per_token"))
+    return any([*told]) and fields.switch("stream", default=False)
+
+
+@dataclass(slots=True)
+class Pace:
+    """What a stream says of its own pace while it is made.
+
+    Parameters
+    ----------
+    progress, times : bool
+        Whether it says how far the prompt was read, and how long each piece took.
+    """
+
+    progress: bool
+    times: bool
+    _usage: Usage = field(default_factory=Usage)
+    _first: float = 0.0
+
+    @classmethod
+    def of(cls, fields: Fields) -> Pace:
+        """As a request asks for."""
+        return cls(
+            progress=fields.switch("return_progress", default=False),
+            times=fields.switch("timings_per_token", default=False),
+        )
+
+    def told(self, prompt: int, news: Told) -> dict[str, Any]:
+        """What stands beside news of an answer to a prompt of so many tokens."""
+        if (reading := news.reading) is not None:
+            read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
+            self._usage = replace(self._usage, **read)
+            return progress(reading) if self.progress else {}
+        if not news.tokens or not self.times:
+            return {}
+        now = time.perf_counter()
+        self._first = self._first or now
+        made = self._usage.completion_tokens + len(news.tokens)
+        self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
+        return {"timings": timings(prompt, self._usage)}
 
 
 def _pace(name: str, count: int, seconds: float) -> dict[str, Any]:

@@ -96,6 +96,8 @@ class Wanted:
     shift : bool
         Go on where the context is full.
     logprobs : int or None
+    sampled : bool
+        Log probabilities are those behind all options.
     logit_bias : mapping
     choices : int
     ignore_eos : bool
@@ -120,6 +122,7 @@ class Wanted:
     truncate: bool = True
     shift: bool = False
     logprobs: int | None = None
+    sampled: bool = False
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     choices: int = 1
     ignore_eos: bool = False

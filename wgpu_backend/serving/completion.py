@@ -102,7 +102,7 @@ class Completion:
         self.sent = self.ahead = self.made = self.cached = 0
         self.guessed: list[int] = []
         self.trust = MOST_AHEAD
-        self.guesses = self.right_guesses = 0
+        self.guesses = self.right_guesses = self.drafts = 0
         self.paused = False
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
@@ -264,7 +264,7 @@ class Completion:
         """Tokens of a pass over guesses; the cache keeps those of the ones that were right."""
         found = self.sampler.verified(slots, guessed)
         right = len(found) - 1
-        self.guesses += len(guessed)
+        self.guesses, self.drafts = self.guesses + len(guessed), self.drafts + 1
         self.right_guesses += right
         self.trust = MOST_AHEAD if right == len(guessed) else max(1, right)
         self.sent = min(self.sent, len(self.tokens) + right)
@@ -274,7 +274,9 @@ class Completion:
         """Keep a token's log probability, where that is wanted."""
         count = self.request.logprobs
         if count is not None and logits is not None:
-            self._logprobs.append(token_logprob(logits, token, count, self._tokenizer))
+            behind = self._allowed(self._biased(logits)) if self.request.sampled else None
+            chances = None if behind is None else self.sampler.chances(behind, self.tokens)
+            self._logprobs.append(token_logprob(logits, token, count, self._tokenizer, chances))
 
     def _took(self, token: int) -> None:
         if self._limit == 0:

@@ -198,6 +198,7 @@ class Core:
         planned = self._planned()
         if step := self._submit(planned) if planned else None:
             self._under_way.append(step)
+            self.totals.busy += len(planned)
         # Who comes while a long pass runs shall be in the next one, and not behind that.
         long = sum(count for _, count in planned) > len(self._seats)
         most = len(self._under_way) - 1 if step is None else 0 if long else self._ahead - 1

@@ -6,12 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.sample import largest
+from wgpu_backend.sample.candidates import Candidates
 from wgpu_backend.serving.results import TokenLogprob
 from wgpu_backend.tokenizer import Tokenizer
 
 
 def token_logprob(
-    logits: NDArray[np.float32], token: int, count: int, tokenizer: Tokenizer
+    logits: NDArray[np.float32],
+    token: int,
+    count: int,
+    tokenizer: Tokenizer,
+    chances: Candidates | None = None,
 ) -> TokenLogprob:
     """Log probability of a token, and those of the most likely ones: a softmax of the logits.
 
@@ -22,14 +27,22 @@ def token_logprob(
     count : int
         Of the most likely ones; of equal ones the lower id comes first.
     tokenizer : Tokenizer
+    chances : Candidates or None
+        What it was chosen among, where its probability there is asked for; minus infinity where
+        it was not.
     """
-    values = logits.astype(np.float64)
-    values -= values.max()
-    values -= np.log(np.exp(values).sum())
+    if chances is None:
+        values = logits.astype(np.float64)
+        values -= values.max()
+        values -= np.log(np.exp(values).sum())
+        top = largest(logits, count).ids if count else ()
+    else:
+        values = np.full(len(logits), -np.inf)
+        values[chances.ids] = chances.logits
+        top = chances.first(count).ids
 
     def one(id_: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
         piece = tokenizer.token_bytes(id_) if id_ < tokenizer.vocab_size else b""
         return TokenLogprob(id_, float(values[id_]), piece, top)
 
-    top = largest(logits, count).ids if count else ()
     return one(token, tuple(one(int(id_)) for id_ in top))

@@ -33,6 +33,7 @@ class RequestFields(TypedDict, total=False):
     ignore_eos: bool
     grammar: Grammar | None
     progress: bool
+    sampled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class Request:
         What the answer has to be. Its end ends the answer, also with `ignore_eos`.
     progress : bool
         Tell in events how far the prompt was read.
+    sampled : bool
+        Give log probabilities as they are behind all options, of what the token was chosen among.
 
     Raises
     ------
@@ -87,6 +90,7 @@ class Request:
     ignore_eos: bool = False
     grammar: Grammar | None = None
     progress: bool = False
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)

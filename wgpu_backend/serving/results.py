@@ -227,6 +227,12 @@ class EngineStatus:
         Tokens that a draft guessed for them, and those that were right.
     prompt_seconds, seconds : float
         Sums over them, see `Usage`.
+    longest : int
+        Tokens of the longest of them, prompt and answer.
+    drafts : int
+        How often a draft guessed for them.
+    busy : int
+        Sum over passes of the slots that took part.
     """
 
     slots: tuple[SlotStatus | None, ...]
@@ -245,3 +251,6 @@ class EngineStatus:
     right_guesses: int = 0
     prompt_seconds: float = 0.0
     seconds: float = 0.0
+    longest: int = 0
+    drafts: int = 0
+    busy: int = 0

@@ -24,6 +24,9 @@ class Totals:
     right_guesses: int = 0
     prompt_seconds: float = 0.0
     seconds: float = 0.0
+    longest: int = 0
+    drafts: int = 0
+    busy: int = 0
 
     def add(self, gone: Sequence[Completion]) -> None:
         """Count choices that have ended."""
@@ -38,6 +41,8 @@ class Totals:
             self.right_guesses += each.right_guesses
             self.prompt_seconds += each.usage.prompt_seconds
             self.seconds += each.usage.seconds
+            self.longest = max(self.longest, len(each.tokens))
+            self.drafts += each.drafts
 
     def status(
         self,

@@ -1,0 +1,50 @@
+"""Routes that llama-cpp-python's server has beside OpenAI's: texts to tokens and back."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.server import forms
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import Field
+from wgpu_backend.server.llama_prompts import token_of
+from wgpu_backend.server.llama_server import tokenized
+from wgpu_backend.server.serving_state import State
+from wgpu_backend.server.wanted import RequestError
+
+_TOKENIZE = {"model": forms.MODEL_OR_OWN, "input": Field((str,), "the text")}
+_DETOKENIZE = {"model": forms.MODEL_OR_OWN, "tokens": Field((list,), required=True)}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def tokens_of(fields: Fields) -> list[int]:
+        text = fields.get("input", str)
+        if text is None:
+            raise RequestError(400, "input is required")
+        async with state.using(state.named(fields)) as loaded:
+            asked = Fields({"content": text, "add_special": True})
+            return await run_in_threadpool(tokenized, asked, loaded)
+
+    async def tokenize(_: Request, fields: Fields) -> Response:
+        return JSONResponse({"tokens": await tokens_of(fields)})
+
+    async def count(_: Request, fields: Fields) -> Response:
+        return JSONResponse({"count": len(await tokens_of(fields))})
+
+    async def detokenize(_: Request, fields: Fields) -> Response:
+        async with state.using(state.named(fields)) as loaded:
+            tokenizer = loaded.model.tokenizer
+            ids = [token_of(each, tokenizer) for each in fields.get("tokens", list)]
+        return JSONResponse({"text": tokenizer.decode(ids)})
+
+    api = "llama-cpp-python"
+    return [
+        Endpoint(api, "POST", "/extras/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
+        Endpoint(api, "POST", "/extras/tokenize/count", "How many", count, _TOKENIZE),
+        Endpoint(api, "POST", "/extras/detokenize", "Text of tokens", detokenize, _DETOKENIZE),
+    ]
