@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,24 @@ def figure(row: Row) -> float:
 
 def products(rows: Iterable[Row], format: str, graph: str) -> list[Row]:
     """Products of the layers: of a prompt those of all tokens, not of the last one alone."""
+    own = [row for row in rows if (row["format"], row["graph"]) == (format, graph)]
     return [
-        row
-        for row in rows
-        if (row["format"], row["graph"]) == (format, graph)
-        and row["op"].startswith("linear")
-        and row["instructions_per_weight"]
-        and row["count"] > 1
+        _with_merge(row, own)
+        for row in own
+        if row["op"].startswith("linear") and row["instructions_per_weight"] and row["count"] > 1
     ]
+
+
+def _with_merge(row: Row, rows: Iterable[Row]) -> Row:
+    """A product whose instructions count those that add its parts up, if it has parts."""
+    if row["op"] != "linear_splits":
+        return row
+    m, k = map(int, _weight(row).partition("[")[2].rstrip("]").split("×"))
+    sums = f"x:f32[{row['groups'][2]}×{COLUMNS[row['graph']]}×{m}]"
+    merges = [r for r in rows if r["op"] == "linear_merge" and r["operands"].startswith(sums)]
+    # Products of one size share a merge, or one adds something and the other does not.
+    more = max(r["instructions"] * r["threads"] * prod(r["groups"]) for r in merges) / (m * k)
+    return {**row, "instructions_per_weight": row["instructions_per_weight"] + more}
 
 
 def cell(values: Sequence[float], other: float | None) -> str:

@@ -172,11 +172,11 @@ def test_other_products_are_made_whole(executors, m, n, k, why):
         (4096, 64, 128, 16),
         (4096, 64, 448, 56),
         (4096, 256, 448, 224),
-        (5120, 64, 128, 24),  # 128 groups in six parts of 24, not 22, the last one of 8
+        (5120, 64, 128, 22),  # in six parts, the last one of 18
         (4096, 512, 448, 0),
         (28672, 64, 128, 0),
         (4, 17, 31, 0),
-        (4, 17, 33, 24),
+        (4, 17, 33, 18),
     ],
 )
 def test_parts_are_as_many_as_fill_a_device(m, n, groups, expected):

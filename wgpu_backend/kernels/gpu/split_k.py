@@ -30,7 +30,7 @@ WIDTH = 4  # values that a thread adds up
 MOST_PARTS = 8
 ENOUGH_THREADS = 32768  # that keep a large device busy
 FEWEST_VALUES = 512  # of k in a part, of which what surrounds its loop is little
-STEP = 8  # groups by which parts grow: a block of the formats that have the longest
+STEP = 2  # groups of 32 values by which parts grow: a slab of products in eight bits
 
 # What other rules put into a product.
 ABSORBED = ("add", *ACTIVATIONS)
