@@ -1,5 +1,7 @@
 """What an operator says of the server's own model: names, templates, manners, what is shown."""
 
+from datetime import datetime
+
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
@@ -88,6 +90,33 @@ def test_reasoning_that_a_template_always_begins_is_ended_where_there_is_to_be_n
         assert "reasoning_content" not in message
     with client_of(tmp_path, default_model="tale", manner=Manner(R1)) as client:
         assert rendered(client).endswith("<think>\n")
+
+
+def test_the_date_of_today_where_a_template_asks_for_one(tmp_path):
+    source = (
+        "{% if date_string is not defined %}{% set date_string = 'long ago' %}{% endif %}"
+        "{{ date_string }} {{ datetime }}{% for m in messages %}{% endfor %}"
+    )
+    with client_of(tmp_path, default_model="tale", manner=Manner(source)) as client:
+        days = {datetime.now().strftime("%d %b %Y %b %d %Y")}
+        text = rendered(client)
+        days.add(datetime.now().strftime("%d %b %Y %b %d %Y"))
+        assert text in days
+        body = {"messages": SAID, "max_tokens": 1, "verbose": True}
+        found = client.post("/chat/completions", json=body).json()["__verbose"]["prompt"]
+        assert any(day in found for day in days)
+        other = rendered(client, chat_template_kwargs={"date_string": "then", "datetime": "now"})
+        assert other == "then now"
+
+
+def test_prompts_stand_beside_answers_where_the_operator_wants_that(tmp_path):
+    body = {"messages": SAID, "max_tokens": 1}
+    shows = given(verbose=True).own["shows"]
+    with client_of(tmp_path, default_model="tale", shows=shows) as client:
+        assert "Bye" in client.post("/chat/completions", json=body).json()["__verbose"]["prompt"]
+        silent = client.post("/chat/completions", json={**body, "verbose": False}).json()
+        assert "__verbose" not in silent
+    assert "verbose" not in given().own["shows"]
 
 
 def test_sampling_of_the_operators_stands_between_request_and_model(tmp_path):

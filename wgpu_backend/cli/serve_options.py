@@ -112,6 +112,9 @@ def _given(
     no_metrics: Annotated[
         bool, typer.Option("--no-metrics", help="Do not tell figures to Prometheus.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Give each chat's prompt beside its answer.")
+    ] = False,
     no_page: Annotated[
         bool, typer.Option("--no-page", "--no-ui", help="Have no page for browsers.")
     ] = False,
@@ -119,7 +122,7 @@ def _given(
     from wgpu_backend.server.manner import Manner
 
     template = _template(chat_template, chat_template_file)
-    hidden = {"slots": no_slots, "metrics": no_metrics, "page": no_page}
+    hidden = {"slots": no_slots, "metrics": no_metrics, "page": no_page, "verbose": not verbose}
     own: dict[str, Any] = {
         "aliases": _words(alias),
         "tags": _words(tags),

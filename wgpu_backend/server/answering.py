@@ -26,7 +26,7 @@ from wgpu_backend.output_parsers import (
 )
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
-from wgpu_backend.server.manner import closing
+from wgpu_backend.server.manner import closing, dates
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
@@ -363,7 +363,7 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
             return known_tokens(given, loaded)
         require_short(given, loaded)
         return prompter.raw(given)
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {**dates(prompter.template.source if prompter.template else "")}
     if wanted.think is not None:
         kwargs["enable_thinking"] = bool(wanted.think)
         kwargs["thinking"] = bool(wanted.think)

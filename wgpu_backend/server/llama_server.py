@@ -17,7 +17,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.llama_completion import DEFAULTS
 from wgpu_backend.server.llama_prompts import token_of
-from wgpu_backend.server.manner import closing
+from wgpu_backend.server.manner import closing, dates
 from wgpu_backend.server.metrics import status_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
@@ -142,11 +142,12 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
     asks = fields.switch("add_generation_prompt", default=True)
-    variables: dict[str, Any] = {**loaded.manner.variables, **kwargs}
+    source = prompter.template.source
+    variables: dict[str, Any] = {**dates(source), **loaded.manner.variables, **kwargs}
     tools = fields.objects("tools") or None
     found = prompter.template.render(messages, add_generation_prompt=asks, tools=tools, **variables)
     silent = asks and variables.get("enable_thinking") is False
-    return found + closing(found, prompter.template.source) if silent else found
+    return found + closing(found, source) if silent else found
 
 
 def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal
 
 from wgpu_backend.output_parsers.formats import reasoning
 from wgpu_backend.server.wanted import Wanted
 
 Reasons = Literal["", "on", "off", "auto"]
+_DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}
 _ASKED: Mapping[str, Mapping[str, bool]] = {
     "auto": {"enable_thinking": True},
     "on": {"enable_thinking": True, "thinking": True},
@@ -46,6 +48,17 @@ class Manner:
         if wanted.think is None and self.reasons == "off":
             wanted = replace(wanted, think=False)
         return replace(wanted, template={**self.variables, **wanted.template})
+
+
+def dates(template: str) -> dict[str, str]:
+    """Variables of today's date that a template reads, and that it would else have a past one for.
+
+    Parameters
+    ----------
+    template : str
+    """
+    now = datetime.now()
+    return {name: now.strftime(form) for name, form in _DATES.items() if name in template}
 
 
 def closing(prompt: str, template: str) -> str:

@@ -253,15 +253,17 @@ async def _answer(
         ]
         usages = [each.finish.usage for each in said if each.finish is not None]
         made = {**head, "object": form.kind, "choices": choices, "usage": _usage(usages)}
-        return {**made, **_told_beside(answer, usages, fields)}
+        return {**made, **_told_beside(answer, usages, fields, state)}
 
     return JSONResponse(await until_gone(request, whole()))
 
 
-def _told_beside(answer: Answer, usages: list[Usage], fields: Fields) -> dict[str, Any]:
+def _told_beside(
+    answer: Answer, usages: list[Usage], fields: Fields, state: State
+) -> dict[str, Any]:
     """What llama-server tells of an answer beside what OpenAI does."""
     found: dict[str, Any] = {"timings": timings(len(answer.request.tokens), usages[-1])}
-    if fields.switch("verbose", default=False):
+    if fields.switch("verbose", default="verbose" in state.settings.shows):
         found["__verbose"] = {"prompt": answer.prompt}
     return found
 
@@ -302,7 +304,7 @@ async def _events(
                     usages.append(told.finish.usage)
                     last = form.piece(told.choice, Said.nothing(), 0)
                     reason = _reason(said, called=bool(calls[told.choice]))
-                    beside = _told_beside(answer, usages, fields)
+                    beside = _told_beside(answer, usages, fields, state)
                     yield event([{**last, "finish_reason": reason}], **beside)
     except Exception as error:
         if not began:
@@ -311,5 +313,5 @@ async def _events(
         yield b"data: " + json.dumps({"error": told_error}).encode() + b"\n\n"
         return
     if counts:
-        yield event([], usage=_usage(usages), **_told_beside(answer, usages, fields))
+        yield event([], usage=_usage(usages), **_told_beside(answer, usages, fields, state))
     yield b"data: [DONE]\n\n"

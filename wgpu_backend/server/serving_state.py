@@ -62,7 +62,8 @@ class Settings:
     pooling : str or None
         What makes one vector of those of a text's tokens; None for the model's own way.
     shows : frozenset of str
-        Which of ``slots``, ``metrics`` and ``page`` there are.
+        Which of ``slots``, ``metrics`` and ``page`` there are; with ``verbose`` all answers of
+        chats have their prompt beside them.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
     pause_seconds : float
