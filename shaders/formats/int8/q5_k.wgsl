@@ -5,6 +5,8 @@
 const buf_PAIRS: u32 = 4u;
 const buf_TWO_SCALES: bool = false;
 
+struct buf_Row { quants: u32, supers: u32 }
+
 struct buf_Words { quants: vec4<u32>, high: u32, scales: vec4<u32> }
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
@@ -15,8 +17,19 @@ fn buf_place(lane: u32) -> KPlace {
     return k_place(lane % 8u);
 }
 
+// Where a row begins in each plane, if that is at a multiple of 16 groups; others count as part of `group`.
+fn buf_row(row: u32) -> buf_Row {
+    return buf_Row(row, row / 8u);
+}
+
+fn buf_words_in(row: buf_Row, group: u32) -> buf_Words {
+    return buf_Words(
+        buf_quants[row.quants + group], buf_high[row.quants + group], buf_scales[row.supers + group / 8u],
+    );
+}
+
 fn buf_words(group: u32) -> buf_Words {
-    return buf_Words(buf_quants[group], buf_high[group], buf_scales[group / 8u]);
+    return buf_words_in(buf_row(0u), group);
 }
 
 fn buf_group(words: buf_Words, group: u32, place: KPlace) -> Group {

@@ -5,6 +5,8 @@
 const buf_PAIRS: u32 = 2u;
 const buf_TWO_SCALES: bool = true;
 
+struct buf_Row { quants: u32, scales: u32, supers: u32 }
+
 struct buf_Words { quants: vec4<u32>, high: vec2<u32>, scales: u32, supers: u32 }
 
 @group(0) @binding(0) var<storage, read> buf_quants: array<vec4<u32>>;
@@ -16,10 +18,20 @@ fn buf_place(lane: u32) -> u32 {
     return lane;
 }
 
-fn buf_words(group: u32) -> buf_Words {
+// Where a row begins in each plane, if that is at a multiple of 16 groups; others count as part of `group`.
+fn buf_row(row: u32) -> buf_Row {
+    return buf_Row(row, row / 2u, row / 16u);
+}
+
+fn buf_words_in(row: buf_Row, group: u32) -> buf_Words {
     return buf_Words(
-        buf_quants[group], buf_high[group], buf_scales[group / 2u], buf_supers[group / 16u],
+        buf_quants[row.quants + group], buf_high[row.quants + group],
+        buf_scales[row.scales + group / 2u], buf_supers[row.supers + group / 16u],
     );
+}
+
+fn buf_words(group: u32) -> buf_Words {
+    return buf_words_in(buf_row(0u), group);
 }
 
 // Upper bits of 16 values where they belong in a byte: value 4 · j + b has bits 2 · j of byte b.

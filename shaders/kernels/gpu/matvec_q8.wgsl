@@ -21,7 +21,8 @@ const ROWS: u32 = 4u;
 const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
 const SUMS: u32 = 4u;
-const WHOLE: bool = false;       // there are no surplus rows
+const WHOLE: bool = false;       // lanes that share rows have ROWS of them, or none
+const ALIGNED: bool = false;     // rows are WHOLE, and begin at multiples of 16 groups
 const UNITS: u32 = 1u;           // shares of a group of 32 that lanes take one by one
 
 struct Params {
@@ -54,14 +55,20 @@ fn result_of(row: u32, col: u32) -> f32 {
 
 // Sums of a lane's groups of 32, from the `first` on. Surplus rows and columns repeat the last one and are not stored.
 fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> array<f32, SUMS> {
+    // ALIGNED rows begin so much further than the first one, whichever that is: all lanes add the same.
+    let own_row = select(first_row, min(first_row, result_rows() - ROWS), WHOLE);
+    let start = (params.weights_group + source_row(own_row, 0u) * params.groups) * UNITS;
     var rows: array<u32, SOURCES>;
+    var planes: array<weights_Row, SOURCES>;
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
         var row_r = source_row(first_row + r % ROWS, r / ROWS);
         if WHOLE {
-            row_r = first_row + r % ROWS + r / ROWS * params.m;
+            row_r = own_row + r % ROWS + r / ROWS * params.m;
         }
         rows[r] = (params.weights_group + row_r * params.groups) * UNITS;
+        let further = (r % ROWS + r / ROWS * params.m) * params.groups * UNITS;
+        planes[r] = weights_row(select(0u, further, ALIGNED));
     }
     var columns: array<u32, COLS>;
     // @unroll
@@ -75,12 +82,12 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
         var words: array<weights_Words, SOURCES>;
         // @unroll
         for (var r = 0u; r < SOURCES; r++) {
-            words[r] = weights_words(rows[r] + g);
+            words[r] = weights_words_in(planes[r], g + select(rows[r], start, ALIGNED));
         }
         var weights: array<Group, SOURCES>;
         // @unroll
         for (var r = 0u; r < SOURCES; r++) {
-            weights[r] = weights_group(words[r], rows[r] + g, place);
+            weights[r] = weights_group(words[r], g + select(rows[r], start, ALIGNED), place);
         }
         // @unroll
         for (var c = 0u; c < COLS; c++) {

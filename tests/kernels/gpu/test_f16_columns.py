@@ -7,10 +7,11 @@ import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.f16_groups import values_of as decoded
+from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
-from wgpu_backend.kernels.gpu.matvec import COLUMNS
+from wgpu_backend.kernels.gpu.matvec import COLUMNS, IN_BYTES
 from wgpu_backend.kernels.gpu.trials import F16_TRIALS
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.dry_run import DryRunExecutor
@@ -18,9 +19,10 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.self_test import _fused_finding
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.tiles import key
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.f16_groups import NIBBLES
-from wgpu_backend.ops.rounding.q8 import q8_activations
+from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
 
@@ -81,6 +83,15 @@ def test_products_are_nearer_to_exact_ones_than_those_in_eight_bits(wide, check,
     assert nmse(values_of(wide, lambda ctx: product(ctx, dtype, m, data, x)), exact) < (
         OF_ONE if alone else OF_BYTES
     )
+
+
+@pytest.mark.parametrize("dtype", [*FORMATS, F16], ids=str)
+def test_rows_whose_scales_are_whole_words(wide, check, rng, dtype):
+    """Eight rows of 32 lanes, of which a work group has two, and the last half of one has none."""
+    tuned = {key(IN_BYTES, dtype, 1): Tile(8, 1, 32)}
+    wide = wide.as_if(dataclasses.replace(wide.capabilities, tuned=tuned))
+    data, x = weight_bytes(rng, 24, 1536, dtype, 1 / 32), rng.standard_normal((1, 1536), "f4")
+    check(wide, lambda ctx: product(ctx, dtype, 24, data, x), limit=OF_F16)
 
 
 @pytest.mark.parametrize("dtype", [Q4_0, Q8_0, F16], ids=str)

@@ -27,7 +27,9 @@ from wgpu_backend.dtypes import (
     Q8_0,
 )
 from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.kernels.gpu import matvec
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
+from wgpu_backend.ml import wgpu_storage
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
@@ -87,6 +89,18 @@ def test_any_tile_computes_the_same(hardware, check, rng, dtype, rounded, tile):
     shader = "matvec_q8" if rounded else "matvec"
     hardware = with_tile(hardware, shader, dtype, 1, tile)
     product(hardware, check, rng, dtype, 35, 1, 2080, rounded)
+
+
+@pytest.mark.parametrize("dtype", [Q3_K, Q4_K, Q6_K], ids=str)
+@pytest.mark.parametrize("m", [36, 37])
+def test_rows_whose_scales_are_whole_words(hardware, check, rng, dtype, m):
+    """In eight bits, and the same with rows that lanes lack."""
+    hardware = with_tile(hardware, "matvec_q8", dtype, 2, Tile(4, 2, 64))
+    product(hardware, check, rng, dtype, m, 2, 1024, rounded=True)
+
+
+def test_parts_of_a_weight_begin_where_lanes_expect():
+    assert matvec.ROW_STEP == wgpu_storage.ROW_STEP
 
 
 @pytest.mark.parametrize("rounded", [False, True])

@@ -13,6 +13,7 @@ from wgpu_backend.cpu.q8 import values_of as decoded_q8
 from wgpu_backend.cpu.q16 import values_of as decoded_q16
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.kernels.gpu import matvec
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ml.context import Context
@@ -152,6 +153,12 @@ def test_sums_leave_twice(hardware, rng, dtype, n, k, eps):
 )
 def test_results_in_f16(hardware, rng, dtype, n, epilogue):
     Case(rng, dtype, 64, n, 288 if dtype != Q6_K else 256, epilogue, EPS).check(hardware)
+
+
+@pytest.mark.parametrize("dtype", [Q8_0, Q6_K], ids=str)
+def test_large_results_in_f16_take_fewer_lanes(hardware, rng, monkeypatch, dtype):
+    monkeypatch.setattr(matvec, "FILLING_IN_F16", 64)
+    Case(rng, dtype, 64, 1, 1024, replace(NORM, form="f16"), EPS).check(hardware)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,15 @@ COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
 FILLING = 1 << 15  # threads of a dispatch below which large devices have idle cores
 FEWEST, MOST = 32, 256  # threads of a work group
+# One column in f16, which devices without dot products of bytes take: they are smaller, and fewer
+# lanes share a row, since what is before and behind their loop counts more. Those of several rows
+# make a work group that fills any subgroup.
+FILLING_IN_F16 = 1 << 14
+SHARING, WAVE = 32, 64
+# Groups of which a row is a multiple so that its scales are whole words of each plane, and columns
+# up to which its places are then added apart: beyond, compilers order the products worse.
+ALIGNED, ALIGNED_COLUMNS = 16, 2
+ROW_STEP = 8  # rows of which each part of a weight begins at a multiple
 # Of formats whose quants stand for numbers that no arithmetic gives: what fills a table with these.
 TABLES = {IQ4_NL: "iq4", IQ4_XS: "iq4", MXFP4: "fp4"}
 TABLE_NBYTES = 1024  # of workgroup memory
@@ -61,7 +70,9 @@ class Extent:
     parts: int = 1
 
 
-def fitted(extent: Extent, most: Tile, squares: int, capabilities: Capabilities) -> Tile:
+def fitted(
+    extent: Extent, most: Tile, squares: int, capabilities: Capabilities, filling: int = FILLING
+) -> Tile:
     """Tile for a product that nobody measured: `most` where that fills a device, else less.
 
     Parameters
@@ -72,6 +83,8 @@ def fitted(extent: Extent, most: Tile, squares: int, capabilities: Capabilities)
     squares : int
         Sums that a lane has of each column besides those of rows.
     capabilities : Capabilities
+    filling : int
+        Threads that fill a device.
     """
     columns = _columns(extent, most)
     rows, threads = most.rows, most.threads
@@ -79,7 +92,7 @@ def fitted(extent: Extent, most: Tile, squares: int, capabilities: Capabilities)
         rows //= 2
     while threads > FEWEST and threads >= 2 * extent.groups:
         threads //= 2
-    while threads * -(-extent.rows // rows) < FILLING:
+    while threads * -(-extent.rows // rows) < filling:
         sums = columns * (rows + squares)
         if 2 * threads <= extent.groups and _fits(2 * threads, sums, capabilities):
             threads *= 2
@@ -104,7 +117,11 @@ def _fits(threads: int, sums: int, capabilities: Capabilities) -> bool:
 
 
 def as_vectors(
-    launch: Launch, shader: str, most: Tile, capabilities: Capabilities, squares: int = 0
+    launch: Launch,
+    shader: str,
+    most: Tile,
+    capabilities: Capabilities,
+    squares: int = 0,
 ) -> Launch:
     """Launch of a product of few columns by the kernels for hardware.
 
@@ -124,18 +141,26 @@ def as_vectors(
     weights = launch.operands["weights"].spec
     parts = attributes_of(launch).prologue.parts
     extent = Extent(weights.shape[-2], launch.count("groups"), n, parts)
+    alone = _alone(launch)
+    most = replace(most, threads=SHARING) if alone else most
     tile = tuned_tile(capabilities, shader, weights.dtype, n)
-    tile = tile or fitted(extent, most, squares, capabilities)
+    tile = tile or fitted(extent, most, squares, capabilities, FILLING_IN_F16 if alone else FILLING)
     rows = max(tile.rows // joins, 1)
     columns = _columns(extent, tile)
     sources = rows * joins
     sums = columns * (sources + squares)
 
+    threads = max(tile.threads, WAVE) if alone else tile.threads
+
     def groups(weight_rows: int) -> Groups:
-        x, y, _ = grid_for(-(-weight_rows // sources))
+        x, y, _ = grid_for(-(-weight_rows // (sources * (threads // tile.threads))))
         return (x, y, -(-n // columns))
 
-    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": tile.threads}
+    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": threads}
+    sizes["LANES"] = tile.threads
+    if shader == IN_BYTES:
+        whole = weights.shape[-2] // joins % rows == 0 and ROW_STEP % rows == 0
+        sizes |= {"WHOLE": whole, "ALIGNED": whole and _is_aligned(launch, columns)}
     choices = {**launch.choices, **sizes, **reduction(sums, tile.threads, capabilities)}
     choices |= table(weights.dtype)
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
@@ -151,6 +176,8 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
     """
     n, joins = launch.count("n"), joined_rows(launch)
     threads = min(MOST, capabilities.max_workgroup_invocations)
+    if _alone(launch) and launch.count("m") // GROUP * threads >= 2 * FILLING_IN_F16:
+        threads //= 2
     columns, sources = _rounded_tile(n, joins, squares, threads, capabilities)
     rows = sources // joins
     sums = columns * (sources + squares)
@@ -161,10 +188,20 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums}
     lanes = threads * rows // GROUP
-    sizes |= {"WG": threads, "LANES": lanes, "WHOLE": True}
+    sizes |= {"WG": threads, "LANES": lanes, "WHOLE": True, "ALIGNED": _is_aligned(launch, columns)}
     dtype = launch.operands["weights"].spec.dtype
     choices = {**launch.choices, **sizes, **reduction(sums, lanes, capabilities), **table(dtype)}
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
+
+
+def _alone(launch: Launch) -> bool:
+    """Whether it is one column, in f16."""
+    return launch.count("n") == 1 and attributes_of(launch).prologue.in_f16
+
+
+def _is_aligned(launch: Launch, columns: int) -> bool:
+    """Whether places in planes are sums of a row's and a lane's."""
+    return launch.count("groups") % ALIGNED == 0 and columns <= ALIGNED_COLUMNS
 
 
 def _rounded_tile(
