@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from collections import Counter
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
@@ -30,6 +31,7 @@ class Registry:
         self.fault = ""
         self.asked: list[str] = []
         self.sent: Counter[str] = Counter()
+        self.served = 0  # bytes of blobs
         self.uploads: dict[str, bytes] = {}
         self.taken: dict[str, bytes] = {}  # manifests by path
         self.etags: list[str] = []
@@ -169,6 +171,7 @@ class Registry:
                 if fault == "cut" or (fault == "cut once" and not registry.sent[asked]):
                     part = part[: len(part) // 2]
                 registry.sent[asked] += 1
+                registry.served += len(part)
                 if fault == "busy" and registry.sent[asked] == 1:
                     self.answer(503, b"")
                     return
@@ -192,6 +195,7 @@ class Registry:
                 if part:
                     self.send_header("Content-Range", part)
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(ConnectionError):  # of a client that was killed
+                    self.wfile.write(body)
 
         return Handler

@@ -3,7 +3,8 @@
 A server of its own serves the story model. ``kills`` ends its worker at random moments while four
 clients stream; ``losses`` has the worker lose its device; ``swaps`` changes between two models;
 ``slow`` has a client that hardly reads, ``gone`` clients that vanish; ``ends`` ends the server
-while it answers. Each prints what was seen. `test_stress.py` runs a few of each.
+while it answers; ``pulls``, ``creates`` and ``full`` are of `stress_store.py`. Each prints what was
+seen. `test_stress.py` runs a few of each.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 from tests.builders import tiny_model
 from tests.server.running import ServerProcess, alive
+from tests.server.stress_store import creates, full, pulls
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
@@ -325,6 +327,9 @@ COMMANDS = {
     "slow": slow,
     "gone": gone,
     "ends": ends,
+    "pulls": pulls,
+    "creates": creates,
+    "full": full,
 }
 
 

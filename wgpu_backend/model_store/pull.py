@@ -192,7 +192,9 @@ class Puller:
         locks = self._store.root / ".locks"  # none is removed: somebody may wait for it
         locks.mkdir(exist_ok=True)
         with FileLock(locks / path.name):
-            if not self._store.has(layer):
+            if self._store.has(layer):
+                _forget(path)  # of a pull that was killed when it had all
+            else:
                 url = f"{address_of(name)}/blobs/{layer.digest}"
                 try:
                     self._fetched(client, url, layer, path, self._part_sizes)
@@ -221,12 +223,11 @@ class Puller:
         self._all(client, url, layer, partial, parts)
         self._told(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
         found = sha256(partial)
-        for part in parts:
-            part.note.unlink(missing_ok=True)
         if found != digest_hex(layer.digest):
-            partial.unlink()
+            _forget(path)
             raise StoreError(f"{url}: its SHA-256 is {found}, the manifest has {layer.digest}")
         settle(partial, path)
+        _forget(path)  # last: without notes what is there would be fetched again
 
     def _all(
         self,
