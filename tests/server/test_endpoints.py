@@ -64,6 +64,7 @@ ANSWERED = {
     ("POST", "/apply-template"): {"model": "tale", "messages": SAID},
     ("POST", "/embedding"): {"model": "tale", "content": "a"},
     ("POST", "/embeddings"): {"model": "tale", "content": "a"},
+    ("POST", "/slots/{slot}"): (None, "0?action=erase", 200),
     ("POST", "/extras/tokenize"): {"model": "tale", "input": "a"},
     ("POST", "/extras/tokenize/count"): {"model": "tale", "input": "a"},
     ("POST", "/extras/detokenize"): {"model": "tale", "tokens": [5]},

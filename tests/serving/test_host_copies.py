@@ -31,7 +31,7 @@ def test_copies_on_the_host_have_a_bound_and_the_oldest_go(path):
     ):
         for prompt in prompts:
             engine.complete(prompt, max_tokens=1).result(60)
-        copies = engine._core._prefixes._copies
+        copies = engine._core.prefixes._copies
         assert 0 < copies.nbytes <= 100_000
         assert engine.complete(prompts[0], max_tokens=1).result(60).usage.cached_tokens == 0
         assert engine.complete(prompts[-2], max_tokens=1).result(60).usage.cached_tokens == 64

@@ -108,6 +108,9 @@ def _given(
         Pooling | None,
         typer.Option(help="What makes a text's vector of its tokens'; none gives them all."),
     ] = None,
+    slot_save_path: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where slots' contents may be saved.")
+    ] = None,
     no_slots: Annotated[bool, typer.Option("--no-slots", help="Do not tell of slots.")] = False,
     no_metrics: Annotated[
         bool, typer.Option("--no-metrics", help="Do not tell figures to Prometheus.")
@@ -128,6 +131,7 @@ def _given(
         "tags": _words(tags),
         "manner": Manner(template, reasoning or ""),
         "pooling": pooling,
+        "slot_folder": _folder(slot_save_path),
         "shows": frozenset(name for name, off in hidden.items() if not off),
     }
     only_own = {
@@ -210,3 +214,13 @@ def _read(option: str, path: Path) -> str:
         raise UsageError(f"{option}: {brief(str(path))}: no such file") from None
     except UnicodeDecodeError:
         raise UsageError(f"{option}: {brief(str(path))}: no text in UTF-8") from None
+
+
+def _folder(path: Path | None) -> Path | None:
+    from wgpu_backend.cli.names import exists
+
+    if path is None:
+        return None
+    if not exists(str(path)) or not path.is_dir():
+        raise UsageError(f"--slot-save-path: {brief(str(path))}: no such folder")
+    return path.absolute()

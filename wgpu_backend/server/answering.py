@@ -26,6 +26,7 @@ from wgpu_backend.output_parsers import (
 )
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
+from wgpu_backend.server.chat_turns import begun_answer
 from wgpu_backend.server.manner import closing, dates
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedEngine
@@ -135,6 +136,7 @@ class Answer:
         self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
         if self._texts[0].spells:
             self.request = replace(self.request, stop=())
+        self._loaded, self._slot = loaded, wanted.slot
         self.generation: Generation = engine.submit(self.request)
 
     def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
@@ -153,11 +155,17 @@ class Answer:
 
     async def __aiter__(self) -> AsyncIterator[Told]:
         """News of the answer."""
+        if self._slot is not None:
+            self._loaded.slots[self._slot] = held = [*self.request.tokens]
+        else:
+            held = None
         with self.generation:
             async for event in self.generation:
                 text = self._texts[event.choice]
                 if text.ended:
                     continue
+                if held is not None and not event.choice:
+                    held += event.tokens
                 yield text.told(event)
                 if all(each.ended for each in self._texts):
                     return
@@ -327,16 +335,6 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
     )
 
 
-def _begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Text with which an answer begins: that of a last message of the model's own."""
-    none: Mapping[str, Any] = {}
-    last = messages[-1] if len(messages) > 1 else none
-    content = last.get("content")
-    if last.get("role") != "assistant" or not isinstance(content, str) or last.get("tool_calls"):
-        return ""
-    return content
-
-
 def require_short(text: str, loaded: Loaded) -> None:
     """Refuse a text that the context surely has no room for, before seconds are spent on it.
 
@@ -371,7 +369,7 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
         kwargs["reasoning_effort"] = wanted.think
     kwargs |= wanted.template
     messages = prompter.checked(conversation([*wanted.messages]))
-    begun = _begun_answer(messages)
+    begun = begun_answer(messages)
     if begun:
         messages = messages[:-1]
         kwargs.setdefault("enable_thinking", False)

@@ -29,6 +29,7 @@ from wgpu_backend.server import (
     painting,
     reranking,
     responses,
+    slots,
 )
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import api_of, error_body
@@ -103,6 +104,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *reranking.endpoints(state),
         *llama_completion.endpoints(state),
         *llama_server.endpoints(state),
+        *slots.endpoints(state),
         *extras.endpoints(state),
         *inspecting.endpoints(state),
         *_figures(state, statuses),

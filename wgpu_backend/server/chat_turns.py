@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from wgpu_backend.server.wanted import RequestError
@@ -36,3 +36,13 @@ def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
         return {**call, "function": function}
     except (TypeError, KeyError, ValueError):
         raise RequestError(400, "messages: a tool call has no function with arguments") from None
+
+
+def begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Text with which an answer begins: that of a last message of the model's own."""
+    none: Mapping[str, Any] = {}
+    last = messages[-1] if len(messages) > 1 else none
+    content = last.get("content")
+    if last.get("role") != "assistant" or not isinstance(content, str) or last.get("tool_calls"):
+        return ""
+    return content

@@ -16,6 +16,8 @@ _LLAMA_KINDS = {**_KINDS, 413: "invalid_request_error", 503: "unavailable_error"
 
 def api_of(path: str) -> str:
     """The API that a path which no endpoint has would be of."""
+    if path.startswith("/slots/"):
+        return "llama-server"
     return "OpenAI" if path.startswith("/v1/") else "Ollama"
 
 

@@ -133,6 +133,7 @@ STOP = Field((str, list), "texts that end the answer, and are not given")
 CHOICES = Field((int,), "answers to one prompt", least=1, most=128)
 LOGPROBS = Field((int,), "most likely tokens that are given at each place", least=0, most=20)
 PROGRESS = Field((bool,), "tell in a stream how far the prompt was read")
+SLOT = Field((int,), "number by which `/slots` saves what was read; -1 for none", least=-1, most=31)
 TIMINGS = Field((bool,), "tell in a stream, with each piece, how long it all took")
 MOST = Field((int,), "tokens that the answer may have")
 DURATION = Field((str, float), "how long the model stays loaded, such as 5m; negative for ever")
@@ -141,3 +142,8 @@ DURATION = Field((str, float), "how long the model stays loaded, such as 5m; neg
 def without_meaning(*names: str) -> Form:
     """Fields that clients send of their own accord, and that mean nothing to one machine."""
     return dict.fromkeys(names, Field(ANYTHING.kinds, "taken, and without meaning here"))
+
+
+def slot_of(given: int | None) -> int | None:
+    """Slot that a request names."""
+    return None if given is None or given < 0 else given

@@ -47,7 +47,7 @@ _SAMPLING = {
     **forms.without_meaning(
         "dynatemp_exponent", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
         "dry_sequence_breakers", "xtc_threshold", "mirostat_tau", "mirostat_eta", "min_keep",
-        "samplers", "id_slot", "cache_prompt", "n_cache_reuse", "n_keep", "n_discard",
+        "samplers", "cache_prompt", "n_cache_reuse", "n_keep", "n_discard",
         "sse_ping_interval", "backend_sampling",
     ),
     **_REFUSED,
@@ -68,6 +68,7 @@ _SAMPLING = {
     "post_sampling_probs": Field(
         (bool,), "give probabilities behind all options, among what could be chosen"
     ),
+    "id_slot": forms.SLOT,
     "timings_per_token": forms.TIMINGS,
     "return_tokens": Field((bool,), "give the tokens, too"),
     "return_progress": forms.PROGRESS,
@@ -199,6 +200,7 @@ def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
         ignore_eos=fields.switch("ignore_eos", default=False),
         sampled=fields.switch("post_sampling_probs", default=False),
         progress=reads_along(fields),
+        slot=forms.slot_of(fields.get("id_slot", int)),
         grammar=own_grammar(fields.get("grammar", str), fields.get("json_schema", dict)),
     )
 

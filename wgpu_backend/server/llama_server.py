@@ -18,7 +18,6 @@ from wgpu_backend.server.forms import Field
 from wgpu_backend.server.llama_completion import DEFAULTS
 from wgpu_backend.server.llama_prompts import token_of
 from wgpu_backend.server.manner import closing, dates
-from wgpu_backend.server.metrics import status_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
@@ -86,10 +85,6 @@ def endpoints(state: State) -> list[Endpoint]:
             alias = state.alias_of(loaded.stored) or str(loaded.stored.entry.name)
             return JSONResponse(_properties(loaded, alias, state.settings.version))
 
-    async def slots(request: Request, _: Fields) -> Response:
-        state.require_shown("slots")
-        return JSONResponse(await run_in_threadpool(_slots, state, dict(request.query_params)))
-
     api = "llama-server"
     return [
         Endpoint(api, "POST", "/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
@@ -100,7 +95,6 @@ def endpoints(state: State) -> list[Endpoint]:
             for path in ("/embedding", "/embeddings")
         ),
         Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
-        Endpoint(api, "GET", "/slots", "What models that are loaded do", slots),
     ]
 
 
@@ -163,19 +157,3 @@ def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
         "build_info": f"wgpu-backend {version}",
         "is_sleeping": False,
     }
-
-
-def _slots(state: State, query: dict[str, str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for loaded in state.pool.loaded():
-        status = status_of(loaded)
-        for slot in () if status is None else status.slots:
-            known: dict[str, Any] = {"id": len(found), "model": str(loaded.stored.entry.name)}
-            known |= {"n_ctx": loaded.model.num_ctx, "is_processing": slot is not None}
-            if slot is not None:
-                known |= {"id_task": slot.request, "n_prompt_tokens": slot.prompt_tokens}
-                known |= {"n_decoded": slot.completion_tokens}
-            found.append(known)
-    if query.get("fail_on_no_slot") and all(slot["is_processing"] for slot in found):
-        raise RequestError(503, "no slot is free")
-    return found

@@ -39,7 +39,8 @@ _COMMON = {
     "grammar": Field((str,), "a grammar in GBNF that the text keeps to"),
     "json_schema": Field((dict,), "a JSON Schema that the text follows"),
     "verbose": Field((bool,), "give the prompt, too, as __verbose"),
-    **forms.without_meaning("cache_prompt", "id_slot"),
+    **forms.without_meaning("cache_prompt"),
+    "id_slot": forms.SLOT,
     "timings_per_token": forms.TIMINGS,
     "return_progress": forms.PROGRESS,
 }
@@ -128,6 +129,7 @@ def chat_wanted(fields: Fields) -> Wanted:
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
         progress=reads_along(fields),
+        slot=forms.slot_of(fields.get("id_slot", int)),
         choices=fields.get("n", int) or 1,
         template=fields.get("chat_template_kwargs", dict) or {},
     )
@@ -146,6 +148,7 @@ def completion_wanted(fields: Fields) -> Wanted:
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
         progress=reads_along(fields),
+        slot=forms.slot_of(fields.get("id_slot", int)),
         choices=fields.get("n", int) or 1,
         grammar=_grammar(fields),
     )

@@ -70,6 +70,8 @@ class Loaded:
         How it answers where requests say nothing.
     embedded : Embedded
         Texts that it made vectors of so far.
+    slots : dict of int to list of int
+        Tokens of the newest requests that named a slot, by its number.
     """
 
     stored: Stored
@@ -82,6 +84,7 @@ class Loaded:
     leaving: bool = False
     manner: Manner = field(default_factory=Manner)
     embedded: Embedded = field(default_factory=Embedded)
+    slots: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
     @property
     def seconds_left(self) -> float | None:

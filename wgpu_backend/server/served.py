@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,8 @@ from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.tokenizer import Tokenizer
-from wgpu_backend.worker.remote import WorkerModel
+from wgpu_backend.worker import keeping
+from wgpu_backend.worker.remote import WorkerEngine, WorkerModel
 
 
 class ServedModel(Protocol):
@@ -90,6 +92,10 @@ class ServedEngine(Protocol):
         """What it does now, and has done."""
         ...
 
+    def drop_prefix(self, tokens: Sequence[int]) -> int:
+        """Forget what is kept of a text; how many tokens that were."""
+        ...
+
 
 Opened = LanguageModel | WorkerModel
 
@@ -117,3 +123,19 @@ def close_engine(engine: ServedEngine | None) -> None:
     """End an engine of this process; a worker's ends with its model."""
     if isinstance(engine, Engine):
         engine.close()
+
+
+def keep(engine: ServedEngine, tokens: Sequence[int], path: str) -> int:
+    """Write what an engine has of tokens into a file; how many those are. See `keeping.keep`."""
+    if isinstance(engine, Engine):
+        return keeping.keep(engine.model, engine, tokens, Path(path))
+    assert isinstance(engine, WorkerEngine)
+    return engine.keep(tokens, path)
+
+
+def bring(engine: ServedEngine, path: str) -> list[int]:
+    """Have an engine hold what a file has of a text; its tokens. See `keeping.bring`."""
+    if isinstance(engine, Engine):
+        return keeping.bring(engine.model, engine, Path(path))
+    assert isinstance(engine, WorkerEngine)
+    return engine.bring(path)

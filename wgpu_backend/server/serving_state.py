@@ -64,6 +64,8 @@ class Settings:
     shows : frozenset of str
         Which of ``slots``, ``metrics`` and ``page`` there are; with ``verbose`` all answers of
         chats have their prompt beside them.
+    slot_folder : Path or None
+        Where contents of slots are saved.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
     pause_seconds : float
@@ -94,6 +96,7 @@ class Settings:
     manner: Manner = field(default_factory=Manner)
     pooling: str | None = None
     shows: frozenset[str] = frozenset(("slots", "metrics", "page"))
+    slot_folder: Path | None = None
     max_loaded: int = 3
     max_queue: int = 512
     max_body: int = 64 << 20

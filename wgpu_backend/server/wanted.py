@@ -110,6 +110,8 @@ class Wanted:
         Variables of the model's own template.
     progress : bool
         Tell how far the prompt was read.
+    slot : int or None
+        Number by which its tokens may be saved, or forgotten.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -130,6 +132,7 @@ class Wanted:
     must_call: Sequence[Mapping[str, Any]] = ()
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
     progress: bool = False
+    slot: int | None = None
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:

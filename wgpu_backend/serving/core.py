@@ -72,7 +72,7 @@ class Core:
         self._model = model
         self._reads = model.model.reader() is not None
         self._reuses = reuse and not self._reads
-        self._prefixes = PrefixCache(model.cache, enabled=self._reuses, host_nbytes=host_nbytes)
+        self.prefixes = PrefixCache(model.cache, enabled=self._reuses, host_nbytes=host_nbytes)
         self._runner: Runner = model.attach(self)
         self._constrained = Constrained(self._runner, slots, model.vocabulary)
         self._budget = min(budget, self._runner.chunk)
@@ -99,16 +99,16 @@ class Core:
 
     def give_room(self) -> bool:
         """Forget the prefix that was used longest ago."""
-        return self._prefixes.evict()
+        return self.prefixes.evict()
 
     def forget(self) -> None:
         """Forget what is kept for reuse."""
-        self._prefixes.clear()
+        self.prefixes.clear()
 
     def status(self) -> EngineStatus:
         """What it does now."""
         slots, steps = [each and each.status() for each in self._seats], self._runner.clock.steps
-        return self.totals.status(slots, len(self._queue), self._prefixes.kept, steps)
+        return self.totals.status(slots, len(self._queue), self.prefixes.kept, steps)
 
     # The thread.
 
@@ -137,7 +137,7 @@ class Core:
         with suppress(BackendError):  # its model was closed
             self._drafts.close()
         try:
-            self._model.alone(self._prefixes.clear)
+            self._model.alone(self.prefixes.clear)
             self._model.alone(self._constrained.close)
         except BackendError:  # the model was closed, and the cache with it
             return self._constrained.end_threads()
@@ -220,7 +220,7 @@ class Core:
         for slot, each in enumerate(self._seats):
             if each is not None and each.finished:
                 self._seats[slot] = None
-                self._prefixes.end(each.sequence, self._shareable(each))
+                self.prefixes.end(each.sequence, self._shareable(each))
                 gone.append(each)
         if gone:
             self._resume()
@@ -248,7 +248,7 @@ class Core:
 
     def _seat(self, slot: int, completion: Completion) -> bool:
         prompt = completion.ticket.tokens
-        sequence, reused = self._prefixes.begin(completion.tokens)
+        sequence, reused = self.prefixes.begin(completion.tokens)
         if self._reads and not self._encode(sequence, completion):
             return False
         self._queue.remove(completion)
@@ -265,7 +265,7 @@ class Core:
             except CacheFull as error:
                 if self._model.give_room():
                     continue
-                self._prefixes.forget(sequence)
+                self.prefixes.forget(sequence)
                 if not self._seated():
                     self._fail(completion, error)
                 return False
@@ -308,7 +308,7 @@ class Core:
             return
         keep, end = completion.going
         cache, sequence = self._runner.cache, completion.sequence
-        self._prefixes.hide(sequence)
+        self.prefixes.hide(sequence)
         if cache.can_shift(sequence, keep, end) and cache.length(sequence) >= end:
             cache.shift(sequence, keep, end)
         else:
@@ -322,12 +322,12 @@ class Core:
             try:
                 step = submit(self._runner, self._constrained, planned, self._shape_of(planned))
             except CacheFull as error:
-                if dropped(planned) or self._prefixes.evict() or self._model.give_room():
+                if dropped(planned) or self.prefixes.evict() or self._model.give_room():
                     continue
                 planned = self._preempted(planned, error)
             else:
                 for each, _ in planned:
-                    self._prefixes.note(each.sequence, self._shareable(each))
+                    self.prefixes.note(each.sequence, self._shareable(each))
                 return step
         return None
 
@@ -360,7 +360,7 @@ class Core:
         else:
             last.paused = True
             last.sent = self._runner.cache.remove(last.sequence)
-            self._prefixes.hide(last.sequence)
+            self.prefixes.hide(last.sequence)
         return [(each, count) for each, count in planned if each is not last]
 
     def _read(self, step: Step) -> None:
@@ -390,7 +390,7 @@ class Core:
 
         def forget() -> None:
             for each in gone:
-                self._prefixes.forget(each.sequence)
+                self.prefixes.forget(each.sequence)
 
         try:
             self._model.alone(forget)

@@ -16,6 +16,7 @@ from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import OptionError
+from wgpu_backend.kvcache.saving import Saved
 from wgpu_backend.serving.completion import Ticket
 from wgpu_backend.serving.core import Core
 from wgpu_backend.serving.draft_model import DraftModel
@@ -251,6 +252,18 @@ class Engine:
             The engine or its model was closed.
         """
         self._between(self._core.forget)
+
+    def kept_prefix(self, tokens: Sequence[int]) -> tuple[list[int], Saved | None]:
+        """What the cache has of a text, on the host; see `PrefixCache.saved`."""
+        return self._between(lambda: self._core.prefixes.saved(tokens))
+
+    def take_prefix(self, tokens: Sequence[int], saved: Saved) -> None:
+        """Keep what was saved of tokens for requests that begin with them."""
+        self._between(lambda: self._core.prefixes.take(tokens, saved))
+
+    def drop_prefix(self, tokens: Sequence[int]) -> int:
+        """Forget what is kept of a text; how many tokens that were."""
+        return self._between(lambda: self._core.prefixes.drop(tokens))
 
     def _between(self, act: Callable[[], Item]) -> Item:
         self._intake.require_open()

@@ -19,6 +19,7 @@ import numpy as np
 from wgpu_backend.errors import CacheFull
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.paged import BLOCK
+from wgpu_backend.kvcache.saving import Saved
 from wgpu_backend.serving.host_copies import Copy, HostCopies
 
 NUMBERS = count(1 << 10)  # no two engines have a sequence of the same, sessions have those below
@@ -199,6 +200,50 @@ class PrefixCache:
             self._having[link].remove(sequence)
             if not self._having[link]:
                 del self._having[link]
+
+    def saved(self, tokens: Sequence[int]) -> tuple[list[int], Saved | None]:
+        """What there is of a text: the tokens of a sequence that has most of it; None for nothing.
+
+        It is what the cache has, on the host, whatever may have come behind those tokens.
+        """
+        found, common = self._longest(tokens, len(tokens))
+        if found is None:
+            return [], None
+        entry = self._entries[found]
+        if entry.computed == common:
+            return [*entry.tokens[:common]], self._cache.save(found)
+        copy = next(NUMBERS)
+        length = self._shared(found, copy, common)
+        saved = self._cache.save(copy) if length else None
+        self._cache.remove(copy)
+        return [*tokens[:length]], saved
+
+    def take(self, tokens: Sequence[int], saved: Saved) -> None:
+        """Keep what was saved of tokens; idle sequences make room for it.
+
+        Raises
+        ------
+        CacheFull
+            There is no room beside those that run.
+        """
+        sequence = next(NUMBERS)
+        while True:
+            try:
+                self._cache.restore(sequence, saved)
+                break
+            except CacheFull:
+                if not self.evict():
+                    raise
+        self._begun(sequence, [*tokens], len(tokens))
+        self.end(sequence, len(tokens))
+
+    def drop(self, tokens: Sequence[int]) -> int:
+        """Forget the idle sequence that has most of a text; how many of its tokens that were."""
+        found, common = self._longest(tokens, len(tokens))
+        if found is None or not self._entries[found].idle:
+            return 0
+        self.forget(found)
+        return common
 
     def evict(self) -> bool:
         """Forget the sequence kept for reuse that was used longest ago; False for none.

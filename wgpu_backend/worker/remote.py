@@ -68,6 +68,18 @@ class WorkerEngine:
         """Forget what is kept of requests that have ended."""
         self._client.ask("forget")
 
+    def keep(self, tokens: Sequence[int], path: str) -> int:
+        """Write what there is of tokens into a file; waits. As `keeping.keep`."""
+        return self._client.ask("keep", tokens=[*tokens], path=path)[0]["count"]
+
+    def bring(self, path: str) -> list[int]:
+        """Have what a file holds; waits. As `keeping.bring`."""
+        return self._client.ask("bring", path=path)[0]["tokens"]
+
+    def drop_prefix(self, tokens: Sequence[int]) -> int:
+        """Forget what is kept of a text; waits. As `Engine.drop_prefix`."""
+        return self._client.ask("drop", tokens=[*tokens])[0]["count"]
+
 
 class WorkerModel:
     """A model in a worker: `LanguageModel` as far as a server needs it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,6 +16,7 @@ from wgpu_backend.errors import BackendError, DeviceLost
 from wgpu_backend.serving.engine import Engine
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.worker.frames import Message
+from wgpu_backend.worker.keeping import bring, keep
 from wgpu_backend.worker.messages import request_of
 from wgpu_backend.worker.outbox import Outbox, Posted
 
@@ -70,6 +72,8 @@ class Service:
             case "inspect":
                 what, given = message["what"], message["given"]
                 self._later(self._reading, number, lambda: self._inspect(what, given))
+            case "keep" | "bring" | "drop" as what:
+                self._later(self._reading, number, lambda: self._slot(what, message))
             case "status" | "beat" | "forget" as what:
                 asked = {"status": self._status, "beat": self._beat, "forget": self._forget}
                 self._later(self._asking, number, asked[what])
@@ -112,6 +116,16 @@ class Service:
 
     def _inspect(self, what: str, given: Message) -> Answer:
         return {"found": self._model.inspect(what, given)}, b""
+
+    def _slot(self, what: str, message: Message) -> Answer:
+        """Write what the cache has of tokens into a file, read it, or forget it."""
+        engine, path = self._of_engine(), Path(message.get("path", ""))
+        if what == "bring":
+            return {"tokens": bring(self._model, engine, path)}, b""
+        tokens: list[int] = message["tokens"]
+        if what == "drop":
+            return {"count": engine.drop_prefix(tokens)}, b""
+        return {"count": keep(self._model, engine, tokens, path)}, b""
 
     def _status(self) -> Answer:
         return {"status": asdict(self._of_engine().status())}, b""

@@ -1,0 +1,77 @@
+"""Files of what a cache has of a text, so that it need not be read again after a restart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from wgpu_backend.dtypes import F16
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.errors import StoreError
+from wgpu_backend.kvcache.layered import LayeredCache
+from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.llama.states import Layout, SavedSequence, StateError, packed, unpacked
+from wgpu_backend.serving.engine import Engine
+
+
+def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path) -> int:
+    """Write what there is of these tokens into a file.
+
+    Returns
+    -------
+    int
+        Tokens that it has.
+
+    Raises
+    ------
+    StoreError
+        There is nothing of them any more.
+    """
+    known, saved = engine.kept_prefix(tokens)
+    if saved is None:
+        raise StoreError("slot: what it held was forgotten since, for others that needed the room")
+    data = packed(_layout(model), [SavedSequence(0, saved)], known)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return len(known)
+
+
+def bring(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
+    """Have what a file holds; the tokens that it is of.
+
+    Raises
+    ------
+    StoreError
+        There is no such file, or it is damaged or of another model.
+    """
+    try:
+        found, tokens = unpacked(path.read_bytes(), _layout(model))
+        if len(found) != 1 or not tokens or len(tokens) > model.num_ctx:
+            raise StateError(f"state: {len(found)} sequences of {len(tokens)} tokens, needs one")
+        model.cache.require_saved(found[0].saved)
+        engine.take_prefix(tokens, found[0].saved)
+    except FileNotFoundError:
+        raise StoreError(f"slot: no file {path.name[:60]!r}") from None
+    except (StateError, ValueError) as error:
+        raise StoreError(f"slot: {path.name[:60]!r}: {error}") from None
+    return tokens
+
+
+def _layout(model: LanguageModel) -> Layout:
+    cache = model.cache
+    parts = cache.parts if isinstance(cache, LayeredCache) else [cast("PagedCache", cache)]
+    tensors = [part.tensors for part in parts]
+    file = model.backend.file.path
+    facts = {
+        "architecture": model.backend.config.architecture,
+        "nbytes": Path(file).stat().st_size if Path(file).is_file() else 0,
+        "vocabulary": model.vocabulary,
+    }
+    cols = [[tensor.shape[1] for tensor in part] for part in tensors]
+    return Layout(facts, cols, [all(t.dtype == F16 for t in part) for part in tensors])
