@@ -111,8 +111,35 @@ def test_the_same_vectors_as_in_this_process(worker, model):
     texts = ["the and", "on in"]
     assert np.array_equal(worker.embed(texts), model.embed(texts))
     assert worker.embed([]).shape == (0, 0)
+    assert np.array_equal(worker.states([1, 2, 3]), model.states([1, 2, 3]))
     with pytest.raises(wb.TokenizerError, match="read together"):
         worker.rerank("the", texts)
+
+
+def test_what_a_cache_has_is_saved_dropped_and_brought_back(worker, tmp_path):
+    prompt, file = [*range(5, 53)], str(tmp_path / "slot.bin")
+
+    def answered():
+        return worker.engine.submit(asked(prompt, max_tokens=4)).result()
+
+    first = answered()
+    held = [*prompt, *first.choices[0].tokens]
+    count = worker.engine.keep(held, file)
+    assert count >= len(prompt)
+    assert worker.engine.drop_prefix(held) == count
+    assert worker.engine.drop_prefix(held) == 0
+    assert answered().usage.cached_tokens == 0
+    worker.engine.drop_prefix(held)
+    assert worker.engine.bring(file) == held[:count]
+    again = answered()
+    assert again.usage.cached_tokens == len(prompt) - 1
+    assert again.choices[0].tokens == first.choices[0].tokens
+    worker.engine.drop_prefix(held)
+    for wrong in (held, [1]):
+        with pytest.raises(wb.StoreError, match="was forgotten"):
+            worker.engine.keep(wrong, file)
+    with pytest.raises(wb.StoreError, match="no file 'none"):
+        worker.engine.bring(str(tmp_path / "none.bin"))
 
 
 def test_a_status_and_a_cancelled_answer(worker):
