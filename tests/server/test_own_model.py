@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
+import wgpu_backend as wb
 from tests.server.serving import client_of
 from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.chat_template.named import NAMED
@@ -225,3 +226,11 @@ def test_vectors_count_in_the_figures(tmp_path):
         assert figure(client, "n_decode_total") == 2
         assert figure(client, "prompt_seconds_total") > 0
         assert figure(client, "tokens_predicted_total") == 0
+
+
+def test_what_engines_are_told():
+    assert given().engine == {}
+    told = given(batch_size=64, cache_ram=2, deterministic=True).engine
+    assert told == {"batch_tokens": 64, "host_cache": 2 << 20, "deterministic": True}
+    with wb.load(device="cpu", num_ctx=64) as model:
+        wb.Engine(model, **{**told, "deterministic": False}).close()

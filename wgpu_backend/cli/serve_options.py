@@ -34,6 +34,8 @@ class Given:
     any_name, preload : bool
     own : mapping
         Settings of the server about its own model.
+    engine : mapping
+        Arguments of all models' engines.
     """
 
     hosts: tuple[str, ...]
@@ -44,6 +46,7 @@ class Given:
     any_name: bool
     preload: bool
     own: Mapping[str, Any]
+    engine: Mapping[str, Any]
 
 
 def _given(
@@ -111,6 +114,23 @@ def _given(
     slot_save_path: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where slots' contents may be saved.")
     ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=32, max=256, help="Tokens that one pass computes at most."),
+    ] = None,
+    cache_ram: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MIB",
+            min=0,
+            max=1 << 24,
+            help="Memory for texts that devices have no room for.",
+        ),
+    ] = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option("--deterministic", help="Seeded answers are the same under any load; slower."),
+    ] = False,
     no_slots: Annotated[bool, typer.Option("--no-slots", help="Do not tell of slots.")] = False,
     no_metrics: Annotated[
         bool, typer.Option("--no-metrics", help="Do not tell figures to Prometheus.")
@@ -142,7 +162,14 @@ def _given(
         if value and own_model is None:
             raise UsageError(f"{option}: there is no model that is meant; give --model")
     hosts, keys = _hosts(host), (*_words(api_key), *_keys_of(api_key_file))
-    return Given(hosts, port, keys, _origins(cors_origins), own_model, any_name, preload, own)
+    engine = {
+        "batch_tokens": batch_size,
+        "host_cache": None if cache_ram is None else cache_ram << 20,
+        "deterministic": deterministic or None,
+    }
+    told = {name: value for name, value in engine.items() if value is not None}
+    origins = _origins(cors_origins)
+    return Given(hosts, port, keys, origins, own_model, any_name, preload, own, told)
 
 
 def serves(command: Callable[..., Result]) -> Callable[..., Result]:

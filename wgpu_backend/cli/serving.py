@@ -80,6 +80,8 @@ def serve(
         ) from None
     log_as_notes()
     devices = _devices(settings)  # a wrong name is told before anybody asks
+    if given.engine.get("deterministic") and devices[0].kind == "cpu":
+        raise UsageError("--deterministic: not on device 'cpu'; name another with --device")
     hosts, port = _addresses(given)
     local = all(host in _LOCAL for host in hosts)
     if not local and not given.keys and not anybody:
@@ -87,7 +89,8 @@ def serve(
             f"serve: {', '.join(hosts)} is open to other machines; give --api-key, or "
             "--allow-anyone"
         )
-    engine, folders = _engine(draft, draft_tokens), _pictures(pictures)
+    engine = {**given.engine, **_engine(draft, draft_tokens)}
+    folders = _pictures(pictures)
     serving = _server_settings(settings, devices, given, parallel, engine, local=local)
     serving = replace(serving, pictures={**serving.pictures, **folders})
     if given.own_model is not None:
