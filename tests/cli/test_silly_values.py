@@ -46,6 +46,7 @@ WRONG = {
     "cors_origins": ("", ",", "http://", "a page", "http://a b", *NO_TEXT),
     "chat_template": ("", "no_such_name", "{{", "{% x %}", *NO_TEXT),
     "chat_template_file": (*NO_FILE, "no.jinja", "tiny.gguf"),
+    "api_prefix": ("", "/", "llm", "//", "/a b", "/a?b", *NO_TEXT),
     "batch_size": (*NO_COUNT, "31", "257"), "cache_ram": NO_COUNT,
     "slot_save_path": (*(value for value in NO_FILE if value not in ("", ".")), "text.txt"),
     "reasoning": ("", "maybe", *NO_TEXT), "api_key_file": (*NO_FILE, "text.txt", "tiny.gguf"),

@@ -234,3 +234,17 @@ def test_what_engines_are_told():
     assert told == {"batch_tokens": 64, "host_cache": 2 << 20, "deterministic": True}
     with wb.load(device="cpu", num_ctx=64) as model:
         wb.Engine(model, **{**told, "deterministic": False}).close()
+
+
+def test_a_prefix_stands_in_front_of_all_paths(tmp_path):
+    own = given(api_prefix="/llm/x/").own
+    assert (own["prefix"], "page" in own["shows"]) == ("/llm/x", False)
+    with client_of(tmp_path, prefix="/llm/x", api_keys=("key",)) as client:
+        assert client.get("/llm/x").text == "Ollama is running"
+        assert client.get("/llm/x/health").json() == {"status": "ok"}
+        assert client.get("/llm/x/v1/models").status_code == 401
+        found = client.get("/llm/x/v1/models", headers={"X-Api-Key": "key"})
+        assert found.status_code == 200
+        for path in ("/health", "/llm/xhealth", "/llm"):
+            wrong = client.get(path)
+            assert (wrong.status_code, "needs /llm/x in front" in wrong.text) == (404, True)

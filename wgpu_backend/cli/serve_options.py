@@ -15,6 +15,7 @@ from wgpu_backend.cli.options import Result, gathered
 
 _LOCAL_ORIGINS = "localhost"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,\x00-\x1f\x7f-\uffff]{1,256}")
+_PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]{1,60}){1,8}/?")
 _MOST_BYTES = 1 << 20  # of a file of keys, or of a template
 Pooling = Literal["none", "mean", "cls", "last"]
 
@@ -75,6 +76,10 @@ def _given(
             metavar="ORIGINS",
             help="Pages that may call: http://a,http://b, or * for all; this machine's always may.",
         ),
+    ] = None,
+    api_prefix: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="In front of all paths, such as /llm; without a page."),
     ] = None,
     own_model: Annotated[
         str | None,
@@ -145,11 +150,17 @@ def _given(
     from wgpu_backend.server.manner import Manner
 
     template = _template(chat_template, chat_template_file)
-    hidden = {"slots": no_slots, "metrics": no_metrics, "page": no_page, "verbose": not verbose}
+    hidden = {
+        "slots": no_slots,
+        "metrics": no_metrics,
+        "page": no_page or api_prefix is not None,
+        "verbose": not verbose,
+    }
     own: dict[str, Any] = {
         "aliases": _words(alias),
         "tags": _words(tags),
         "manner": Manner(template, reasoning or ""),
+        "prefix": _prefix(api_prefix),
         "pooling": pooling,
         "slot_folder": _folder(slot_save_path),
         "shows": frozenset(name for name, off in hidden.items() if not off),
@@ -198,6 +209,13 @@ def _origins(text: str | None) -> tuple[str, ...]:
     if text is not None and not (found and known):
         raise UsageError(f"--cors-origins: {brief(text)}, needs *, localhost or http://host:port")
     return tuple(each for each in found if each != _LOCAL_ORIGINS)
+
+
+def _prefix(text: str | None) -> str:
+    """What stands in front of paths, without a slash at its end."""
+    if text is not None and not _PREFIX.fullmatch(text):
+        raise UsageError(f"--api-prefix: {brief(text)}, needs a path, such as /llm")
+    return (text or "").rstrip("/")
 
 
 def _keys_of(path: Path | None) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         try:
+            scope = self._without_prefix(scope)
             host, name = self._require_host(headers)
             known = not origin or self._is_known(origin, host, name)
             if scope["method"] == "OPTIONS" and origin:
@@ -78,6 +79,15 @@ class Guard:
                 raise
         finally:
             sending.close()
+
+    def _without_prefix(self, scope: Scope) -> Scope:
+        """The request as if it was for this server alone, where others share its address."""
+        prefix, path = self._settings.prefix, scope["path"]
+        if not prefix:
+            return scope
+        if path != prefix and not path.startswith(f"{prefix}/"):
+            raise RequestError(404, f"path: {path[:60]!r}, needs {prefix} in front")
+        return {**scope, "path": path.removeprefix(prefix) or "/"}
 
     def _require_host(self, headers: Headers) -> tuple[str, str]:
         """What a request calls this server, with its port and without."""

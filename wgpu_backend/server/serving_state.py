@@ -46,6 +46,8 @@ class Settings:
         Of pages that may call it; ``*`` for all.
     api_keys : tuple of str
         Empty where anybody may call.
+    prefix : str
+        In front of all paths, such as ``/models``; empty for none.
     keep_seconds : float
         How long models stay; negative for ever.
     default_model : str
@@ -87,6 +89,7 @@ class Settings:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
+    prefix: str = ""
     keep_seconds: float = 300.0
     default_model: str = ""
     any_name: bool = False
