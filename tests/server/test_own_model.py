@@ -1,5 +1,6 @@
 """What an operator says of the server's own model: names, templates, manners, what is shown."""
 
+import json
 from datetime import datetime
 
 import pytest
@@ -108,6 +109,14 @@ def test_the_date_of_today_where_a_template_asks_for_one(tmp_path):
         assert any(day in found for day in days)
         other = rendered(client, chat_template_kwargs={"date_string": "then", "datetime": "now"})
         assert other == "then now"
+
+
+def test_functions_as_text_where_a_template_reads_them_so(tmp_path):
+    source = "functools[ {{ functions }}{% for m in messages %}{% endfor %}"
+    tool = {"type": "function", "function": {"name": "weather"}}
+    with client_of(tmp_path, default_model="tale", manner=Manner(source)) as client:
+        assert rendered(client) == "functools[ []"
+        assert json.loads(rendered(client, tools=[tool]).removeprefix("functools[ ")) == [tool]
 
 
 def test_prompts_stand_beside_answers_where_the_operator_wants_that(tmp_path):

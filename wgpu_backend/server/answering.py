@@ -27,7 +27,7 @@ from wgpu_backend.output_parsers import (
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.server.chat_turns import begun_answer
-from wgpu_backend.server.manner import closing, dates
+from wgpu_backend.server.manner import closing, supplied
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
@@ -361,7 +361,8 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
             return known_tokens(given, loaded)
         require_short(given, loaded)
         return prompter.raw(given)
-    kwargs: dict[str, Any] = {**dates(prompter.template.source if prompter.template else "")}
+    source = prompter.template.source if prompter.template else ""
+    kwargs: dict[str, Any] = {**supplied(source, wanted.tools)}
     if wanted.think is not None:
         kwargs["enable_thinking"] = bool(wanted.think)
         kwargs["thinking"] = bool(wanted.think)

@@ -17,7 +17,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.llama_completion import DEFAULTS
 from wgpu_backend.server.llama_prompts import token_of
-from wgpu_backend.server.manner import closing, dates
+from wgpu_backend.server.manner import closing, supplied
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
@@ -136,9 +136,12 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
     asks = fields.switch("add_generation_prompt", default=True)
-    source = prompter.template.source
-    variables: dict[str, Any] = {**dates(source), **loaded.manner.variables, **kwargs}
-    tools = fields.objects("tools") or None
+    source, tools = prompter.template.source, fields.objects("tools") or None
+    variables: dict[str, Any] = {
+        **supplied(source, tools or ()),
+        **loaded.manner.variables,
+        **kwargs,
+    }
     found = prompter.template.render(messages, add_generation_prompt=asks, tools=tools, **variables)
     silent = asks and variables.get("enable_thinking") is False
     return found + closing(found, source) if silent else found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from wgpu_backend.server.wanted import Wanted
 
 Reasons = Literal["", "on", "off", "auto"]
 _DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}
+_FUNCTIONS = "functools["  # a mark of Firefunction's templates
 _ASKED: Mapping[str, Mapping[str, bool]] = {
     "auto": {"enable_thinking": True},
     "on": {"enable_thinking": True, "thinking": True},
@@ -50,15 +52,20 @@ class Manner:
         return replace(wanted, template={**self.variables, **wanted.template})
 
 
-def dates(template: str) -> dict[str, str]:
-    """Variables of today's date that a template reads, and that it would else have a past one for.
+def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, str]:
+    """Variables that some templates read beside those that all are given.
+
+    Today's date, in whose place a template would else have a past one or none; and functions as
+    JSON, as Firefunction has them.
 
     Parameters
     ----------
     template : str
+    tools : sequence of mapping
     """
     now = datetime.now()
-    return {name: now.strftime(form) for name, form in _DATES.items() if name in template}
+    found = {name: now.strftime(form) for name, form in _DATES.items() if name in template}
+    return found | ({"functions": json.dumps([*tools])} if _FUNCTIONS in template else {})
 
 
 def closing(prompt: str, template: str) -> str:
