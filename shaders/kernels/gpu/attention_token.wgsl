@@ -49,7 +49,7 @@ fn main(
     let index = subgroup * width + place;
     let lane = index % LANES;
     let cluster = index / LANES;
-    prologue_put(kv_head, thread, lane);
+    prologue_put(kv_head, token, thread, lane);
     var query: array<sums_Vector, ROWS * K_VEC4S>;
     var powers: array<f32, ROWS>;
     // @unroll
@@ -129,7 +129,7 @@ fn bring_query(
     for (var i = 0u; i < K_VEC4S; i++) {
         let vec4_i = vec4_of(i, K_VEC4S, lane);
         if K_EVEN || vec4_i < params.k_vec4s {
-            values[i] = prologue_query4(start, vec4_i, factor) * scale;
+            values[i] = prologue_query4(start, row / params.group, vec4_i, factor) * scale;
         }
         let size_i = abs(values[i]);
         largest = max(largest, max(max(size_i.x, size_i.y), max(size_i.z, size_i.w)));

@@ -1,12 +1,13 @@
 """Norms, rotation and cache write of one token, by the attention in ranges behind them."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.ops.fused import ran
-from tests.ops.test_rope_attention import NORMS, RULES, SHAPES, operands, other_value
+from tests.ops.test_rope_attention import BLOCK, NORMS, RULES, SHAPES, operands, other_value
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels.gpu.rope_splits import rope_attention_splits
@@ -70,14 +71,55 @@ def test_ranges_joined_are_what_ops_apart_give(wide, seed, heads, dtype, how, po
         np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == F32 else 2**-10, atol=3e-5)
 
 
-def layer(seed, *, value_apart=False):
+def of_sequences(context, seed, heads, dtype, **how):
+    """Two tokens of one sequence, of which one sees the other; one of another; one of none."""
+    given = operands(context, seed, heads, dtype, 330, tokens=4, **how)
+    at, sequences = np.array([258, 40, 257, -1]), np.array([1, 0, 1, 2])
+    blocks = len(given.keys.numpy()) // BLOCK
+    order = np.random.default_rng(seed).permutation(blocks)
+    table = np.stack([np.roll(order, 3 * i) for i in range(4)])
+    slots = table[sequences, at // BLOCK] * BLOCK + at % BLOCK
+    slots[3] = 1 << 30  # in no row of the cache
+    positions = context.from_ints(at)
+    given.angles = positions.rope_table(context.from_numpy(np.full(heads.pairs, 0.5, "f4")))
+    given.slot = context.from_ints(slots)
+    given.places = [positions, context.from_ints(sequences), context.from_ints(table, 4, blocks)]
+    return given
+
+
+@pytest.mark.parametrize(
+    ("heads", "dtype", "how"),
+    [
+        (SHAPES[0], F16, {}),
+        pytest.param(SHAPES[1], F32, {"interleaved": True}, marks=pytest.mark.slow),
+        pytest.param(SHAPES[2], F32, {"eps": 0.1}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_tokens_of_several_sequences(wide, seed, heads, dtype, how):
+    with Context(wide) as context:
+        given = of_sequences(context, seed, heads, dtype)
+        y = in_ranges(given, heads, **how).numpy()
+        got = [y, given.keys.numpy(), given.values.numpy()]
+    with Context(NumpyExecutor()) as context:
+        given = of_sequences(context, seed, heads, dtype)
+        want = [t.numpy() for t in given.apart(heads, **{"interleaved": False, **how})]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a[:3], b[:3], rtol=1e-5 if dtype == F32 else 2**-10, atol=3e-5)
+        if a.ndim == 2:
+            np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == F32 else 2**-10, atol=3e-5)
+
+
+def layer(seed, *, value_apart=False, make=None):
     def build(context):
-        given = operands(context, seed, SHAPES[0], F16, 700, filled=False)
+        make_operands = make or partial(operands, position=700)
+        given = make_operands(context, seed, SHAPES[0], F16, filled=False)
+        tokens = given.q.shape[0]
         if value_apart:
             given.value = other_value(context, SHAPES[0])
         q, key = (x.rope(given.angles, interleaved=False) for x in (given.q, given.key))
-        keys = given.keys.set_rows(key.reshape(1, -1), given.slot)
-        values = given.values.set_rows(given.value.contiguous().reshape(1, -1), given.slot)
+        keys = given.keys.set_rows(key.reshape(tokens, -1), given.slot)
+        values = given.values.set_rows(given.value.contiguous().reshape(tokens, -1), given.slot)
         parts = paged_attention_splits(
             q, keys, values, *given.places, scores=SHAPES[0].scores(), splits=SPLITS
         )
@@ -92,6 +134,15 @@ RULE = [*RULES, "rope_attention_splits"]
 @pytest.mark.parametrize("value_apart", [False, True])
 def test_a_step_of_one_token_is_two_ops(wide, seed, monkeypatch, value_apart):
     build = layer(seed, value_apart=value_apart)
+    fused, got = ran(wide, monkeypatch, RULE, build)
+    _, want = ran(wide, monkeypatch, [], build)
+    assert fused[-2:] == ["rope_attention_splits", "attention_merge"]
+    assert not {"rope", "rope_put", "set_rows"} & set(fused)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_a_step_of_several_sequences_is_two_ops(wide, seed, monkeypatch):
+    build = layer(seed, make=of_sequences)
     fused, got = ran(wide, monkeypatch, RULE, build)
     _, want = ran(wide, monkeypatch, [], build)
     assert fused[-2:] == ["rope_attention_splits", "attention_merge"]

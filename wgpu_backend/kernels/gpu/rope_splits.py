@@ -1,4 +1,4 @@
-"""Norms, rotation and cache write of one token, and its attention in ranges of positions."""
+"""Norms, rotation and cache write of few tokens, and their attention in ranges of positions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from wgpu_backend.ops.attention.paged import Scores
 from wgpu_backend.ops.attention.rope_attention import has_bindings, prepared, prepared_launch
 from wgpu_backend.ops.op import op
 
+MOST_TOKENS = 8  # of each of which every work group asks whether its own sees it
 NEEDS = f"{EIGHT_LANES}, and 9 buffers, 11 with norms"
 
 
@@ -39,15 +40,15 @@ def rope_attention_splits(
     eps: float = 0.0,
     sinks: Node | None = None,
 ) -> Launch:
-    """Rotate a token's queries and key, put key and value into the cache, and attend in ranges.
+    """Rotate tokens' queries and keys, put keys and values into the cache, and attend in ranges.
 
-    Made by a fusion rule alone. Every work group turns the queries it needs, and writes the key and
-    value of its head, since it may see that position.
+    Made by a fusion rule alone. Every work group turns the queries it needs, and writes the keys
+    and values of its head that it may see: of its token, and of others of the same sequence.
 
     Parameters
     ----------
     q, key, value, angles, slot, k, v, positions, sequences, table, query_norm, key_norm
-        See `rope_attention`.
+        See `rope_attention`; of up to `MOST_TOKENS` tokens, and as many sequences at least.
     interleaved, scores, eps, sinks
         See `rope_attention`.
     splits : int
@@ -55,7 +56,7 @@ def rope_attention_splits(
 
     Returns
     -------
-    (1, heads, splits, v_cols + 4), f32
+    (tokens, heads, splits, v_cols + 4), f32
         For `attention_merge`.
 
     Raises
@@ -75,12 +76,14 @@ def rope_attention_splits(
         eps=eps,
         sinks=sinks,
         splits=splits,
+        most_tokens=MOST_TOKENS,
     )
 
 
 @rope_attention_splits.fuses("paged_attention_splits")
 def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
-    """Attention of one token in ranges, and the `rope_put` in front of it."""
+    """Attention of few tokens in ranges, and the `rope_put` in front of it."""
     if not has_eight_lanes(graph.capabilities) or not has_bindings(graph.capabilities):
         return None
-    return prepared(node, graph, rope_attention_splits, splits=node.call.kwargs["splits"])
+    splits = node.call.kwargs["splits"]
+    return prepared(node, graph, rope_attention_splits, MOST_TOKENS, splits=splits)

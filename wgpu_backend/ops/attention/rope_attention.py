@@ -148,10 +148,11 @@ def prepared_launch(
     eps: float,
     sinks: Node | None = None,
     splits: int = 1,
+    most_tokens: int = 1,
 ) -> Launch:
-    """Launch of an op over the operands of `rope_attention`, see there."""
+    """Launch of an op over the operands of `rope_attention`, see there, of so many tokens."""
     _require_places(angles, slot)
-    _require_one_token(q, key, value)
+    _require_tokens(q, key, value, most_tokens)
     operands = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
         "sinks": sinks,
@@ -200,12 +201,13 @@ def _require_places(angles: Node, slot: Node) -> None:
     )
 
 
-def _require_one_token(q: Node, key: Node, value: Node) -> None:
+def _require_tokens(q: Node, key: Node, value: Node, most: int) -> None:
     require(
-        q.spec.shape[0] == 1 and lie_together(q, key) and _in_vectors(value),
+        q.spec.shape[0] <= most and lie_together(q, key) and _in_vectors(value),
         ShapeError,
-        f"rope_attention: q, key and value are {q.spec}, {key.spec}, {value.spec}; needs one "
-        "token, and parts of one tensor, of which the value alone may be another",
+        f"rope_attention: q, key and value are {q.spec}, {key.spec}, {value.spec}; needs "
+        f"{'one token' if most == 1 else f'{most} tokens at most'}, and parts of one tensor, of "
+        "which the value alone may be another",
     )
 
 
@@ -244,18 +246,29 @@ def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
         "PAIRS": new["angles"].spec.shape[1],
         "KEY_AT": new["new_key"].spec.offset,
         "VALUE_AT": new["new_value"].spec.offset,
+        **_of_tokens(new["new_value"]),
     }
+
+
+def _of_tokens(value: Node) -> dict[str, int]:
+    """Choices of a kernel of several tokens; others know none."""
+    tokens, stride = value.spec.shape[0], value.spec.strides[0]
+    return {"TOKENS": tokens, "VALUE_STRIDE": stride} if tokens > 1 else {}
 
 
 def lie_together(*parts: Node) -> bool:
     """Whether heads are parts of one tensor, as `_in_vectors` wants them."""
-    return len({part.storage for part in parts}) == 1 and all(map(_in_vectors, parts))
+    steps = {part.spec.strides[0] for part in parts if part.spec.shape[0] > 1}
+    alike = len({part.storage for part in parts}) == 1 and len(steps) < 2
+    return alike and all(map(_in_vectors, parts))
 
 
 def _in_vectors(heads: Node) -> bool:
     """Whether heads are neighbours in their tensor, from a multiple of four values on."""
     spec = heads.spec
-    return spec.strides[1:] == (spec.shape[2], 1) and spec.offset % 4 == 0
+    # Of one token, no stride leads to the next.
+    step = spec.strides[0] if spec.shape[0] > 1 else 0
+    return spec.strides[1:] == (spec.shape[2], 1) and spec.offset % 4 == step % 4 == 0
 
 
 def _lies_apart(q: Node, value: Node) -> bool:
@@ -271,10 +284,16 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
     return prepared(node, graph, rope_attention, rounds=node.op == "paged_attention_q8")
 
 
-def prepared(node: OpNode, graph: Graph, op: Callee, **options: bool | int) -> Node | None:
-    """Attention of one token and the `rope_put` in front of it as `op`, with these options."""
+def prepared(
+    node: OpNode, graph: Graph, op: Callee, most_tokens: int = 1, **options: bool | int
+) -> Node | None:
+    """Attention of few tokens and the `rope_put` in front of it as `op`, with these options."""
     put = graph.single_use_producer(node.operands["q"], "rope_put")
-    if put is None or put.spec.shape[0] != 1 or {"ends", "bias"} & node.operands.keys():
+    if (
+        put is None
+        or not 0 < put.spec.shape[0] <= most_tokens
+        or {"ends", "bias"} & node.operands.keys()
+    ):
         return None
     q, key, value, angles, slot, keys, values = put.call.args
     norms = [norm for x in (q, key) if (norm := graph.single_use_producer(x, "rms_norm"))]
