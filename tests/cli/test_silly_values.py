@@ -49,6 +49,7 @@ WRONG = {
     "api_prefix": ("", "/", "llm", "//", "/a b", "/a?b", *NO_TEXT),
     "batch_size": (*NO_COUNT, "31", "257"), "cache_ram": NO_COUNT,
     "slot_save_path": (*(value for value in NO_FILE if value not in ("", ".")), "text.txt"),
+    "reasoning_format": ("", "some", *NO_TEXT),
     "reasoning": ("", "maybe", *NO_TEXT), "api_key_file": (*NO_FILE, "text.txt", "tiny.gguf"),
     "image": (*NO_FILE, "text.txt"), "mask": (*NO_FILE, "text.txt"),
 }  # fmt: skip

@@ -119,6 +119,22 @@ def test_functions_as_text_where_a_template_reads_them_so(tmp_path):
         assert json.loads(rendered(client, tools=[tool]).removeprefix("functools[ ")) == [tool]
 
 
+def test_reasoning_may_stay_in_the_text(tmp_path):
+    def message(client, **more):
+        body = {"messages": [SAID[1]], "reasoning_effort": "low", "temperature": 0, **more}
+        return client.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]
+
+    with client_of(tmp_path, default_model="actor") as client:
+        apart = message(client)
+        assert (apart["content"], apart["reasoning_content"].strip()) == ("Yes", "hm")
+        raw = message(client, reasoning_format="none")
+        assert raw == {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}
+    manner = given(reasoning_format="none", own_model="actor").own["manner"]
+    with client_of(tmp_path, default_model="actor", manner=manner) as client:
+        assert message(client) == raw
+        assert message(client, reasoning_format="auto") == apart
+
+
 def test_prompts_stand_beside_answers_where_the_operator_wants_that(tmp_path):
     body = {"messages": SAID, "max_tokens": 1}
     shows = given(verbose=True).own["shows"]

@@ -112,6 +112,10 @@ def _given(
         Literal["on", "off", "auto"] | None,
         typer.Option(help="Whether --model reasons where a request says nothing."),
     ] = None,
+    reasoning_format: Annotated[
+        Literal["none", "auto", "deepseek"] | None,
+        typer.Option(help="`none` leaves --model's reasoning in the text of OpenAI's chats."),
+    ] = None,
     pooling: Annotated[
         Pooling | None,
         typer.Option(help="What makes a text's vector of its tokens'; none gives them all."),
@@ -159,7 +163,7 @@ def _given(
     own: dict[str, Any] = {
         "aliases": _words(alias),
         "tags": _words(tags),
-        "manner": Manner(template, reasoning or ""),
+        "manner": Manner(template, reasoning or "", raw_thoughts=reasoning_format == "none"),
         "prefix": _prefix(api_prefix),
         "pooling": pooling,
         "slot_folder": _folder(slot_save_path),
@@ -167,7 +171,8 @@ def _given(
     }
     only_own = {
         "--any-name": any_name, "--preload": preload, "--alias": alias, "--tags": tags,
-        "--chat-template": template, "--reasoning": reasoning, "--pooling": pooling,
+        "--chat-template": template, "--reasoning": reasoning,
+        "--reasoning-format": reasoning_format, "--pooling": pooling,
     }  # fmt: skip
     for option, value in only_own.items():
         if value and own_model is None:

@@ -27,7 +27,7 @@ from wgpu_backend.output_parsers import (
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.server.chat_turns import begun_answer
-from wgpu_backend.server.manner import closing, supplied
+from wgpu_backend.server.manner import closing, supplied, without_reasoning
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
@@ -150,6 +150,7 @@ class Answer:
 
     def _text(self, wanted: Wanted, prompt: str) -> _Text:
         template = "" if wanted.messages is None else self._template
+        template = without_reasoning(template) if wanted.raw_thoughts else template
         parser = parser_for(template, tools=wanted.tools, prompt=prompt)
         return _Text(parser, self._tokenizer, tuple(self.request.stop))
 

@@ -34,11 +34,14 @@ class Manner:
         empty for what the template does by itself.
     sampling : mapping
         Options by Ollama's names.
+    raw_thoughts : bool
+        Whether reasoning is left in the text of OpenAI's chats.
     """
 
     template: str = ""
     reasons: Reasons = ""
     sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    raw_thoughts: bool = False
 
     @property
     def variables(self) -> Mapping[str, bool]:
@@ -49,6 +52,8 @@ class Manner:
         """What is wanted, with what it leaves open."""
         if wanted.think is None and self.reasons == "off":
             wanted = replace(wanted, think=False)
+        if wanted.raw_thoughts is None:
+            wanted = replace(wanted, raw_thoughts=self.raw_thoughts)
         return replace(wanted, template={**self.variables, **wanted.template})
 
 
@@ -66,6 +71,14 @@ def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str
     now = datetime.now()
     found = {name: now.strftime(form) for name, form in _DATES.items() if name in template}
     return found | ({"functions": json.dumps([*tools])} if _FUNCTIONS in template else {})
+
+
+def without_reasoning(template: str) -> str:
+    """A template without its tags of reasoning: who reads answers by it leaves that in the text."""
+    for span in reasoning(template):
+        for tag in (span.opening, *span.closings):
+            template = template.replace(tag, "")
+    return template
 
 
 def closing(prompt: str, template: str) -> str:

@@ -54,6 +54,9 @@ CHAT = {
     "logprobs": Field((bool,), "give log probabilities of tokens"),
     "top_logprobs": forms.LOGPROBS,
     "reasoning_effort": forms.TEXT,
+    "reasoning_format": Field(
+        (str,), "none: leave reasoning in the text", among=("none", "auto", "deepseek")
+    ),
     "reasoning": Field((dict,), "effort: as reasoning_effort"),
     "chat_template_kwargs": Field((dict,), "variables of the model's own template"),
     "modalities": Field((list,), "taken, and without meaning here"),
@@ -124,6 +127,9 @@ def chat_wanted(fields: Fields) -> Wanted:
         must_call=must_call,
         grammar=_grammar(fields),
         think=False if effort == "none" else effort,
+        raw_thoughts=None
+        if (form := fields.get("reasoning_format", str)) is None
+        else form == "none",
         truncate=False,
         logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
         logit_bias=_bias(fields),

@@ -39,7 +39,6 @@ def endpoints(state: State) -> list[Endpoint]:
         return JSONResponse(await run_in_threadpool(_slots, state, dict(request.query_params)))
 
     async def change(request: Request, _: Fields) -> Response:
-        state.require_shown("slots")
         action = request.query_params.get("action", "")
         acts: dict[str, Act] = {"save": _saved, "restore": _restored, "erase": _erased}
         if action not in acts:

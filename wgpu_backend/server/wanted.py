@@ -91,6 +91,8 @@ class Wanted:
     tools : sequence of mappings
     think : bool, str or None
         None for what the model does by itself.
+    raw_thoughts : bool or None
+        Leave reasoning in the text, tags and all; None for what the operator says.
     truncate : bool
         Leave out the oldest messages where the context has no room.
     shift : bool
@@ -121,6 +123,7 @@ class Wanted:
     before: Sequence[int] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     think: bool | str | None = None
+    raw_thoughts: bool | None = False
     truncate: bool = True
     shift: bool = False
     logprobs: int | None = None
