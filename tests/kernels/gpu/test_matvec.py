@@ -265,7 +265,8 @@ INTO_PRODUCTS = ("linear_add", "linear_gated", "linear_norm")
     [
         (1, F16, (0, 0), ["linear normed add", "linear normed gated"]),
         (1, F16, (0, 1), ["linear normed add", "linear normed", "linear normed", "swiglu"]),
-        (2, F16, (0, 0), ["rms_norm", "linear add", "rms_norm", "linear gated"]),
+        (3, F16, (0, 0), ["linear normed add", "linear normed gated"]),
+        (9, F16, (0, 0), ["rms_norm", "linear add", "rms_norm", "linear gated"]),
         (1, Q8_0, (0, 0), ["rms_norm", "linear add", "rms_norm", "linear gated"]),
     ],
     ids=str,

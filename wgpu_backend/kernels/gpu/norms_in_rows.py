@@ -1,8 +1,8 @@
-"""Norms that products of one column with weights in floats make of their rows.
+"""Norms that products of few columns with weights in floats make of their rows.
 
-Every work group reads the whole row, so it can as well sum its squares and multiply with the weight
-of the norm. That is a fifth more instructions, of which products with floats have plenty to spare
-before they wait for anything but memory; those with blocks have not.
+Every work group reads whole rows, so it can as well sum their squares and multiply with the weight
+of the norm. That is a fifth more instructions of one column, and two fifths of eight. Products with
+floats have as many to spare before they wait for anything but memory; those with blocks have not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.rounding.normed import in_whole_groups
 
-MOST_COLUMNS = 1
+MOST_COLUMNS = 8
 
 
 @linear.fuses("linear", name="linear_norm")
