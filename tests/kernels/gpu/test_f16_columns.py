@@ -94,6 +94,21 @@ def test_rows_whose_scales_are_whole_words(wide, check, rng, dtype):
     check(wide, lambda ctx: product(ctx, dtype, 24, data, x), limit=OF_F16)
 
 
+@pytest.mark.parametrize(("first", "last"), [(0, 600), (3, 27)], ids=["all", "slice"])
+def test_parts_of_a_weight(executors, check, rng, first, last):
+    """Rows of several bindings, or some of one, eight a lane."""
+    split = executors("split wide")
+    tuned = {key(IN_BYTES, Q8_0, 1): Tile(8, 1, 32)}
+    split = split.as_if(dataclasses.replace(split.capabilities, tuned=tuned))
+    data, x = weight_bytes(rng, 600, 512, Q8_0, 1 / 32), rng.standard_normal((1, 512), "f4")
+
+    def build(ctx):
+        rows = weight(ctx._executor, 600, 512, Q8_0, data).slice(0, first, last)
+        return linear(rows, rounded(ctx, x, Q8_0), prologue=Prologue(form(Q8_0)))
+
+    check(split, build, limit=OF_F16)
+
+
 @pytest.mark.parametrize("dtype", [Q4_0, Q8_0, F16], ids=str)
 @pytest.mark.parametrize("offset", [0.0, 3.0])
 def test_rounding_is_finer_than_to_eight_bits(rng, dtype, offset):
