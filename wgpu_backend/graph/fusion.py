@@ -213,6 +213,10 @@ class Graph:
             known = self._shared[key] = self.call(op, operand, **kwargs)
         return known
 
+    def is_shared(self, op: Callee, operand: Node, **kwargs: Any) -> bool:  # noqa: ANN401
+        """Whether `shared` has such a node already."""
+        return (op, operand.storage, operand.spec, *sorted(kwargs.items())) in self._shared
+
     # What ops call: see `wgpu_backend.graph.node.Builder`.
 
     def add(self, call: Call, launch: Launch) -> Node:

@@ -20,7 +20,7 @@ from wgpu_backend.ops.check import row_count
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES, WEIGHTS, is_planar
+from wgpu_backend.ops.rounding.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.rounding.normed import in_whole_groups
 from wgpu_backend.ops.rounding.rules import pays_in_q16
 
@@ -34,7 +34,9 @@ def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
     if not _pays(weight, row_count(x.spec), graph.capabilities):
         return None
     dtype = weight.spec.dtype
-    nibbles = dtype in NIBBLES
+    how = {"planar": is_planar(dtype), "nibbles": True}
+    shares = dtype in BESIDE_NIBBLES and graph.is_shared(f16_activations, x, **how)
+    nibbles = dtype in NIBBLES or shares
     rounded = graph.shared(f16_activations, x, planar=is_planar(dtype), nibbles=nibbles)
     return again(node, graph, x=rounded, prologue=Prologue("f16_nibbles" if nibbles else "f16"))
 

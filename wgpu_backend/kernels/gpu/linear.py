@@ -31,7 +31,7 @@ from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, attribu
 from wgpu_backend.ops.linear.gates import require_whole
 from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.tiles import FEW
-from wgpu_backend.ops.rounding.f16_groups import is_planar
+from wgpu_backend.ops.rounding.f16_groups import NIBBLES, is_planar
 from wgpu_backend.ops.rounding.q8 import FORMATS
 
 FOLDER = "kernels/gpu"
@@ -205,7 +205,9 @@ def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float
             "pair": "kernels/gpu/product/eights_f16",
             "UNITS": GROUP // 8,
         }
-    whole = {"WHOLE_BYTES": True} if prologue.form == "f16_nibbles" else {}
+    # Weights stay packed, or else columns become what they stand for.
+    way = "WHOLE_BYTES" if dtype in NIBBLES else "x_NIBBLES"
+    whole = {way: True} if prologue.form == "f16_nibbles" else {}
     return {
         "weights": f"formats/int8/{dtype}",
         "x": "kernels/gpu/lib/column_f16",

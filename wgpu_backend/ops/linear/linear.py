@@ -37,7 +37,7 @@ from wgpu_backend.ops.linear.gates import gated
 from wgpu_backend.ops.linear.matmul_strided import matmul_strided
 from wgpu_backend.ops.linear.portable import select_portable
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES, f16_spec, is_planar
+from wgpu_backend.ops.rounding.f16_groups import BESIDE_NIBBLES, NIBBLES, f16_spec, is_planar
 from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
 from wgpu_backend.ops.rounding.normed import GROUP, square_count, weighted_spec
 from wgpu_backend.ops.rounding.q8 import FORMATS, PLANAR, ROW, WORDS, rounded_spec
@@ -50,7 +50,7 @@ WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
     "q8_pair": FORMATS,
     "q16": FORMATS,
     "f16": F16_WEIGHTS,
-    "f16_nibbles": NIBBLES,
+    "f16_nibbles": (*NIBBLES, *BESIDE_NIBBLES),
 }
 # How results lie that are rounded.
 SPECS: Mapping[Form, Callable[[Shape, int, bool], Spec]] = {

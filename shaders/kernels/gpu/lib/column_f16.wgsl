@@ -2,6 +2,7 @@
 // by side.
 
 const buf_PLANAR: bool = true;
+const buf_NIBBLES: bool = false;  // in the place of values there are factors of nibbles and of bytes
 
 struct F16Column { values: array<vec4<f16>, 8>, scale: f32, sum: f32, first: f32, squares: f32 }
 
@@ -16,6 +17,13 @@ fn buf_column(group: u32, lane: u32) -> F16Column {
     for (var k = 0u; k < 8u; k++) {
         let at_k = select(5u * group + k / 2u, k / 2u * plane + group, buf_PLANAR);
         values[k] = buf[2u * at_k + k % 2u];
+    }
+    if buf_NIBBLES {
+        // @unroll
+        for (var k = 0u; k < 4u; k++) {
+            values[k] += values[k + 4u];
+            values[k + 4u] *= 16.0h;
+        }
     }
     return F16Column(values, tail.x, tail.y, tail.z, tail.w);
 }
