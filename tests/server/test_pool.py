@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
-from wgpu_backend.errors import BackendError, OutOfMemory
+from wgpu_backend.errors import BackendError, OptionError, OutOfMemory
 from wgpu_backend.server.pool import Pool
 from wgpu_backend.worker.estimate import Room
 from wgpu_backend.worker.remote import WorkerModel
@@ -130,6 +130,19 @@ def test_what_never_fits_is_told_and_drives_nothing_out():
         with pytest.raises(OutOfMemory, match="b: needs about 10 B, the device has 9 B"):
             await used(pool, "b")
         assert names(pool) == ["a"]
+
+    run(test)
+
+
+def test_a_context_that_cannot_be_leaves_the_model_as_it_is():
+    async def test(pool, machine):
+        await used(pool, "a")
+        with pytest.raises(OptionError, match="num_ctx: -1, needs at least 1"):
+            await used(pool, "a", num_ctx=-1)
+        machine.memory = 9
+        with pytest.raises(OutOfMemory, match="a: needs about 10 B, the device has 9 B"):
+            await used(pool, "a", num_ctx=10**9)
+        assert [each.closed for each in machine.opened] == [False]
 
     run(test)
 

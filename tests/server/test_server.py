@@ -225,12 +225,24 @@ BIG = "once upon a time " * 600_000
         ("/v1/messages", {"messages": [{"role": "user", "content": BIG}], "max_tokens": 1}),
         ("/completion", {"prompt": BIG}),
         ("/tokenize", {"content": BIG}),
+        ("/v1/embeddings", {"input": BIG}),
+        ("/v1/rerank", {"query": "a", "documents": ["b", BIG]}),
     ],
 )
 def test_ten_megabytes_are_refused_at_once(client, path, body):
     begin = time.monotonic()
     found = client.post(path, json={"model": "tale", **body})
     assert (found.status_code, "characters" in found.text) == (400, True)
+    assert time.monotonic() - begin < 5
+
+
+def test_of_ten_megabytes_that_may_be_cut_the_beginning_is_read(client):
+    begin = time.monotonic()
+    found = [
+        client.post("/api/embed", json={"model": "tale", "input": text}).json()["embeddings"]
+        for text in (BIG, BIG[:10_000])
+    ]
+    assert found[0] == found[1]
     assert time.monotonic() - begin < 5
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.errors import ContextFull
+from wgpu_backend.server.answering import require_short
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.llama_prompts import token_of
 from wgpu_backend.server.pool import Loaded
@@ -18,6 +19,8 @@ from wgpu_backend.server.served import ServedModel
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.tokenizer import Tokenizer
+
+_LONG = 1 << 18  # characters whose tokens are known at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,11 @@ def _embedded(
     loaded: Loaded, fields: Fields, given: object, pooling: str | None, *, truncate: bool
 ) -> Vectors:
     model, done, begin = loaded.model, loaded.embedded, time.monotonic()
-    read = [_fitting(text, model, truncate=truncate) for text in _texts(given, model.tokenizer)]
+    given_texts = _texts(given, model.tokenizer)
+    if not truncate:
+        for text in given_texts:
+            require_short(text, loaded)
+    read = [_fitting(text, model, truncate=truncate) for text in given_texts]
     texts, count = [text for text, _ in read], sum(number for _, number in read)
     if pooling == "none":
         vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in texts]
@@ -88,7 +95,8 @@ def _embedded(
 
 def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:
     """A text, cut where it is too long and may be, and its tokens' number."""
-    ids, room = model.tokenizer.encode(text), model.num_ctx
+    room = model.num_ctx
+    ids = model.tokenizer.encode(_beginning(text, model) if truncate else text)
     if len(ids) <= room:
         return text, len(ids)
     if not truncate:
@@ -98,6 +106,13 @@ def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int
             room,
         )
     return model.tokenizer.decode(ids[: room - 4]), room
+
+
+def _beginning(text: str, model: ServedModel) -> str:
+    """A text, cut where it is so long that all of its tokens would take seconds."""
+    begin = text[: max(_LONG, 16 * model.num_ctx)]
+    enough = len(begin) < len(text) and len(model.tokenizer.encode(begin)) > model.num_ctx
+    return begin if enough else text
 
 
 def _shortened(found: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:

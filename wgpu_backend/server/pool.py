@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from wgpu_backend.errors import OutOfMemory
+from wgpu_backend.errors import OptionError, OutOfMemory
 from wgpu_backend.model_store.stored import Stored
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.served import (
@@ -213,6 +213,11 @@ class Pool:
     async def _brought(self, stored: Stored, num_ctx: int | None) -> Loaded:
         key = str(stored.entry.name)
         if key in self._loaded:
+            # What cannot be served drives nothing out, not even itself with another context.
+            if num_ctx is not None and num_ctx < 1:
+                raise OptionError(f"num_ctx: {num_ctx}, needs at least 1")
+            if self._measure is not None:
+                _require_possible(stored, await asyncio.to_thread(self._measure, stored, num_ctx))
             await self._unload(key)
         self._loaded[key] = await self._load(stored, num_ctx)
         return self._loaded[key]

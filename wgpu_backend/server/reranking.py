@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import ModelError, TokenizerError
 from wgpu_backend.server import forms
+from wgpu_backend.server.answering import require_short
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
@@ -52,6 +53,8 @@ async def _ranked(state: State, fields: Fields) -> dict[str, Any] | list[dict[st
         raise RequestError(400, "documents is required")
     most = fields.get("top_n", int)
     async with state.using(name) as loaded:
+        for text in (query, *texts):
+            require_short(text, loaded)
         try:
             scores = await run_in_threadpool(loaded.model.rerank, query, texts)
             read = await run_in_threadpool(_count, loaded.model.prompter, query, texts)
