@@ -35,3 +35,9 @@ export async function idle() {
   }
   throw new Error("something is made still");
 }
+
+export async function width() {
+  const body = JSON.stringify({ model: "tale" });
+  const facts = (await (await fetch(`${url}/api/show`, { method: "POST", body })).json()).model_info;
+  return facts[`${facts["general.architecture"]}.embedding_length`];
+}

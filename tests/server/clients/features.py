@@ -1,8 +1,10 @@
 """What each script here does: try features one by one, and print a line for each."""
 
+import json
 import sys
 import time
 import traceback
+from urllib.request import urlopen
 
 
 def url():
@@ -50,8 +52,12 @@ def idle(slots) -> None:
 
 def slots():
     """Slots of the server."""
-    import json
-    from urllib.request import urlopen
-
     with urlopen(f"{url()}/slots") as response:
         return json.load(response)
+
+
+def width() -> int:
+    """Of the vectors of ``tale``, as the server shows the model."""
+    with urlopen(f"{url()}/api/show", json.dumps({"model": "tale"}).encode()) as response:
+        facts = json.load(response)["model_info"]
+    return facts[f"{facts['general.architecture']}.embedding_length"]

@@ -4,7 +4,7 @@ import gc
 import json
 
 import litellm
-from features import idle, refused, slots, try_all, url
+from features import idle, refused, slots, try_all, url, width
 
 SAID = [{"role": "user", "content": "Hi"}]
 FUNCTION = {"name": "weather", "description": "tells", "parameters": {"type": "object"}}
@@ -66,7 +66,7 @@ def thinking():
 
 def logprobs():
     found = ask("openai", "tale", logprobs=True, top_logprobs=2, max_tokens=12)
-    assert len(found.choices[0].logprobs.content) == 12
+    assert len(found.choices[0].logprobs.content) == found.usage.completion_tokens
 
 
 def embed():
@@ -74,7 +74,7 @@ def embed():
         found = litellm.embedding(
             f"{provider}/tale", ["a fox"], api_base=url() + path, api_key="none"
         )
-        assert len(found.data[0]["embedding"]) == 192, provider
+        assert len(found.data[0]["embedding"]) == width(), provider
 
 
 def rerank():

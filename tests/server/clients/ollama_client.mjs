@@ -19,7 +19,8 @@ await tryAll({
     equal(last.status, "success");
   },
   async generate() {
-    const found = await client.generate({ model: "tale", prompt: "A fox", options });
+    const prompt = "Tell me a story about a fox.";
+    const found = await client.generate({ model: "tale", prompt, options });
     equal(found.eval_count, 12);
   },
   async chat() {

@@ -1,6 +1,6 @@
 // OpenAI's client for JavaScript.
 import { createRequire } from "node:module";
-import { equal, idle, refused, tryAll, url } from "./features.mjs";
+import { equal, idle, refused, tryAll, url, width } from "./features.mjs";
 
 const { OpenAI } = createRequire(process.env.NODE_PATH + "/")("openai");
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
@@ -51,7 +51,7 @@ await tryAll({
   },
   async embed() {
     const found = await client.embeddings.create({ model: "tale", input: "a fox" });
-    equal(found.data[0].embedding.length, 192);
+    equal(found.data[0].embedding.length, await width());
   },
   async logprobs() {
     const found = await client.chat.completions.create({ ...asked, logprobs: true, top_logprobs: 2 });

@@ -3,7 +3,7 @@
 import json
 
 import openai
-from features import idle, refused, slots, try_all, url
+from features import idle, refused, slots, try_all, url, width
 
 client = openai.OpenAI(base_url=f"{url()}/v1", api_key="none", max_retries=0)
 SCHEMA = {
@@ -115,7 +115,7 @@ def streamed_responses():
 def embed():
     found = client.embeddings.create(model="tale", input=["a fox", "a bear"])
     assert [each.index for each in found.data] == [0, 1]
-    assert len(found.data[0].embedding) == 192
+    assert len(found.data[0].embedding) == width()
 
 
 def rerank():

@@ -1,7 +1,8 @@
 """Clients of other projects against `wgpu-backend serve`, a script for each.
 
 The variable WGPU_BACKEND_CLIENTS names a Python that has them, this one is the default; NODE_PATH
-names a folder of npm's packages. `pytest -m clients -s` prints what each does.
+names a folder of npm's packages; WGPU_BACKEND_CLIENTS_MODEL a GGUF file in the place of the story
+model. `pytest -m clients -s` prints what each does.
 """
 
 import os
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.clients
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]
 PYTHON = os.environ.get("WGPU_BACKEND_CLIENTS", sys.executable)
 NODE = os.environ.get("NODE_PATH", "")
+MODEL = Path(os.environ.get("WGPU_BACKEND_CLIENTS_MODEL", "") or bundled())
 PACKAGES = {
     "ollama_client.py": "ollama",
     "openai_client.py": "openai",
@@ -49,7 +51,7 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
     store = Store(folder)
     models = {
-        "tale": bundled(),
+        "tale": MODEL,
         "actor": scripted(folder / "actor.gguf"),
         "judge": a_reranker(folder / "judge.gguf"),
     }
@@ -88,10 +90,10 @@ def _command(script: str) -> list[str]:
 def test_a_client_gets_what_it_asks_for(script, request):
     command = _command(script)
     url = request.getfixturevalue("server")
-    with Registry(bundled().read_bytes()) as registry:
+    with Registry(MODEL.read_bytes()) as registry:
         told = subprocess.run(
             [*command, HERE / script, url, registry.name],
-            capture_output=True, text=True, timeout=240, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
     sys.stdout.write(f"\n{script}\n{told.stdout}")
     assert told.returncode == 0, told.stderr
