@@ -1,5 +1,6 @@
 // Which groups of k a work group sums: all of them, or with SPLIT those of one part, whose sums lie behind
 // those of the parts before. The importing file has Params. Few rows are split, so z counts parts then.
+// Functions have one end: D3D12's compiler refuses barriers that hang on what one with several gives.
 
 const SPLIT: bool = false;
 
@@ -12,10 +13,7 @@ fn first_group(group: vec3<u32>) -> u32 {
 }
 
 fn end_group(first: u32) -> u32 {
-    if SPLIT {
-        return min(first + params.part_groups, params.groups);
-    }
-    return params.groups;
+    return select(params.groups, min(first + params.part_groups, params.groups), SPLIT);
 }
 
 fn first_result(group: vec3<u32>) -> u32 {

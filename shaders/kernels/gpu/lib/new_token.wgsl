@@ -21,11 +21,8 @@ const WHOLE: bool = 2u * PAIRS == COLS;  // no value stays as it is
 // Whether a work group of `token` puts the key and value of token `t` into the cache: its own, and those
 // that its own sees, as work groups do not wait for one another. All of them put the same.
 fn puts(t: u32, token: u32) -> bool {
-    if TOKENS == 1u {
-        return true;
-    }
     let position = min(u32(max(position_of(t), 0)), params.table_width * params.block - 1u);
-    return t == token || u32(slot[t]) == cache_row(sequence_of(token), position);
+    return TOKENS == 1u || t == token || u32(slot[t]) == cache_row(sequence_of(token), position);
 }
 
 // Steps from the first token's to another one's.
