@@ -28,6 +28,7 @@ from typing import Any
 
 from tests.builders import tiny_model
 from tests.server.running import ServerProcess, alive
+from tests.server.stress_input import inputs
 from tests.server.stress_store import creates, full, pulls
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.model_store.modelfile import Modelfile
@@ -330,13 +331,18 @@ COMMANDS = {
     "pulls": pulls,
     "creates": creates,
     "full": full,
+    "input": inputs,
 }
 
 
 def run(command: str, count: int, folder: Path, seed: int = 0) -> list[str]:
     """What was seen, in lines."""
+    return list(_seen(command, count, folder, seed))
+
+
+def _seen(command: str, count: int, folder: Path, seed: int) -> Iterator[str]:
     (folder / "models").mkdir(exist_ok=True)
-    return list(COMMANDS[command](folder, count, random.Random(seed)))
+    return COMMANDS[command](folder, count, random.Random(seed))
 
 
 def main() -> None:
@@ -347,8 +353,9 @@ def main() -> None:
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
-        for line in run(wanted.command, wanted.count, Path(folder), wanted.seed):
+        for line in _seen(wanted.command, wanted.count, Path(folder), wanted.seed):
             sys.stdout.write(line + "\n")
+            sys.stdout.flush()
         sys.stdout.write(f"{time.monotonic() - begin:.0f} s\n")
 
 
