@@ -196,6 +196,17 @@ def test_a_model_that_is_loaded_at_once_stays(tmp_path):
         assert len(client.get("/slots").json()) == 2
 
 
+def test_why_a_model_was_not_loaded_at_once_is_told(tmp_path, caplog):
+    def fails(*_):
+        raise wb.ContextFull("num_ctx: 512, the model knows 1 to 64")
+
+    with client_of(tmp_path, default_model="tale", preload=True, opens=fails) as client:
+        assert "tale: not loaded: num_ctx: 512" in caplog.text
+        assert client.get("/health").status_code == 200
+        found = client.post("/completion", json={"prompt": "a"})
+        assert (found.status_code, "the model knows 1 to 64" in found.text) == (400, True)
+
+
 def test_any_of_several_keys_will_do(tmp_path):
     (tmp_path / "keys").write_text("second\n\n third \n")
     keys = given(api_key="first", api_key_file=tmp_path / "keys").keys

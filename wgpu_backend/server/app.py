@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
@@ -40,6 +41,7 @@ from wgpu_backend.server.openapi import document
 from wgpu_backend.server.serving_state import Settings, State
 from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError, message_of, status_of
 
+_LOG = logging.getLogger("wgpu_backend.server")
 # What routes raise on purpose; Starlette logs others as its own, and raises them once more.
 _FORESEEN: tuple[type[Exception], ...] = (
     BackendError, RequestError, OSError, HTTPException, Exception,
@@ -68,8 +70,7 @@ def make_app(settings: Settings) -> ASGIApp:
         expiring = asyncio.create_task(state.pool.expire())
         try:
             if settings.preload:
-                async with state.using(settings.default_model, None, -1):
-                    pass
+                await _preload(state)
             yield
         finally:
             expiring.cancel()
@@ -82,6 +83,16 @@ def make_app(settings: Settings) -> ASGIApp:
     for kind in _FORESEEN:
         app.add_exception_handler(kind, _failing(apis, statuses))
     return Guard(app, settings, apis)
+
+
+async def _preload(state: State) -> None:
+    """Load the server's own model; what keeps it from that is told to each who asks, too."""
+    name = state.settings.default_model
+    try:
+        async with state.using(name, None, -1):
+            pass
+    except (BackendError, RequestError) as error:
+        _LOG.error("%s: not loaded: %s", name, error)
 
 
 def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
