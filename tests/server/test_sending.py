@@ -65,7 +65,7 @@ def test_headers_are_added_and_a_whole_answer_goes_at_once():
         assert client.bodies == [b"whole"]
 
     _, client = run(act, extra=(("vary", "Origin"),))
-    assert client.got[0]["headers"] == [(b"vary", b"Origin")]
+    assert client.got[0]["headers"] == [(b"Vary", b"Origin")]
 
 
 def test_a_client_that_does_not_read_stops_the_stream_and_is_given_up():
