@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 import threading
-import time
 
 import pytest
 
@@ -211,39 +210,6 @@ def test_what_is_wrong_is_told(client, path, body, status, message):
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
 def test_what_is_no_json_object_is_told(client, body):
     assert client.post("/api/chat", content=body).status_code == 400
-
-
-BIG = "once upon a time " * 600_000
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/api/generate", {"prompt": BIG, "raw": True}),
-        ("/api/chat", {"messages": [{"role": "user", "content": BIG}]}),
-        ("/v1/completions", {"prompt": BIG}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": BIG}], "max_tokens": 1}),
-        ("/completion", {"prompt": BIG}),
-        ("/tokenize", {"content": BIG}),
-        ("/v1/embeddings", {"input": BIG}),
-        ("/v1/rerank", {"query": "a", "documents": ["b", BIG]}),
-    ],
-)
-def test_ten_megabytes_are_refused_at_once(client, path, body):
-    begin = time.monotonic()
-    found = client.post(path, json={"model": "tale", **body})
-    assert (found.status_code, "characters" in found.text) == (400, True)
-    assert time.monotonic() - begin < 5
-
-
-def test_of_ten_megabytes_that_may_be_cut_the_beginning_is_read(client):
-    begin = time.monotonic()
-    found = [
-        client.post("/api/embed", json={"model": "tale", "input": text}).json()["embeddings"]
-        for text in (BIG, BIG[:10_000])
-    ]
-    assert found[0] == found[1]
-    assert time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize(

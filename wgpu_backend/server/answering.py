@@ -371,6 +371,9 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
         kwargs["reasoning_effort"] = wanted.think
     kwargs |= wanted.template
     messages = prompter.checked(conversation([*wanted.messages]))
+    # Where earlier turns may go, the last one has to fit.
+    texts = [each.get("content") for each in (messages[-1:] if wanted.truncate else messages)]
+    require_short("".join(text for text in texts if isinstance(text, str)), loaded)
     begun = begun_answer(messages)
     if begun:
         messages = messages[:-1]
