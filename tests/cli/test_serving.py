@@ -65,3 +65,17 @@ def test_folders_of_pipelines_are_served_by_their_names(tmp_path):
             serving._pictures(wrong)
     with pytest.raises(UsageError, match="no-folder', needs a folder with model_index"):
         serving._pictures([tmp_path / "no-folder"])
+
+
+def test_a_host_is_bound_at_all_its_addresses_or_refused():
+    [one] = serving.bound("127.0.0.1", 0)
+    with one:
+        port = one.getsockname()[1]
+        with pytest.raises(UsageError, match=f"'127.0.0.1', port {port}: .*in use"):
+            serving.bound("127.0.0.1", port)
+    with pytest.raises(UsageError, match=r"serve: 'no such host', port 1: "):
+        serving.bound("no such host", 1)
+    found = serving.bound("localhost", 0)
+    assert "127.0.0.1" in {each.getsockname()[0] for each in found}
+    for each in found:
+        each.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 _GRACE_SECONDS = 30
+_NONE_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _SCHEMES = ("http", "https", "app", "file", "tauri", "vscode-webview")
 
 
@@ -100,7 +102,7 @@ def serve(
     elif parameters:
         name = next(iter(parameters)).replace("_", "-")
         raise UsageError(f"--{name}: there is no model that is meant; give --model")
-    sockets = [bound(host.strip("[]"), port) for host in hosts]
+    sockets = [each for host in hosts for each in bound(host.strip("[]"), port)]
     app = make_app(serving)
     for host in hosts:
         note(f"serving on http://{host}:{port}")
@@ -120,20 +122,31 @@ def _addresses(given: Given) -> tuple[tuple[str, ...], int]:
     return given.hosts or (host,), port if given.port is None else given.port
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """Socket at an address.
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets at all addresses of a host; ``localhost`` has two.
 
     Raises
     ------
     UsageError
         There is no such address, or another program has the port.
     """
+    found: list[socket.socket] = []
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                found.append(socket.create_server(place[:2], family=family, backlog=2048))
+            except OSError as error:
+                # A machine without IPv6 may have an address of it in its table of hosts.
+                if family != socket.AF_INET6 or error.errno not in _NONE_THERE:
+                    raise
+        if not found:
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     except (OSError, ValueError) as error:
+        for each in found:
+            each.close()
         told = getattr(error, "strerror", None) or "needs an address, such as 127.0.0.1"
         raise UsageError(f"serve: {brief(host)}, port {port}: {told}") from None
+    return found
 
 
 def _pictures(folders: Sequence[Path]) -> dict[str, Path]:
