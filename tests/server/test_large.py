@@ -39,6 +39,12 @@ def test_ten_megabytes_are_refused_at_once(client, path, body):
     assert time.monotonic() - begin < 5
 
 
+def test_a_million_texts_are_refused_at_once(client):
+    found = client.post("/v1/embeddings", json={"model": "tale", "input": ["a"] * 10**6})
+    assert found.status_code == 400
+    assert "1000000 texts, needs at most 16384" in found.json()["error"]["message"]
+
+
 def test_of_ten_megabytes_that_may_be_cut_the_beginning_is_read(client):
     begin = time.monotonic()
     found = [

@@ -21,6 +21,7 @@ from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.tokenizer import Tokenizer
 
 _LONG = 1 << 18  # characters whose tokens are known at once
+_MOST_TEXTS = 1 << 14  # of a request: they are computed whether or not the client stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,9 @@ def _shortened(found: NDArray[np.float32], dimensions: int | None) -> NDArray[np
 def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
     items = cast("list[object]", given) if isinstance(given, list) else [given]
     alone = any(isinstance(item, int) for item in items)
+    if len(items) > _MOST_TEXTS and not alone:
+        told = f"{len(items)} texts, needs at most {_MOST_TEXTS}; send several requests"
+        raise RequestError(400, f"input: {told}")
     return [_text(item, tokenizer) for item in ([items] if alone else items)]
 
 
