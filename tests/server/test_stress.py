@@ -17,12 +17,13 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
-COUNTS = {"kills": 3, "swaps": 4, "slow": 2, "gone": 3, "ends": 3}
+COUNTS = {"kills": 3, "swaps": 4, "slow": 2, "gone": 3, "ends": 3, "pulls": 2}
 RIGHT = {
     "kills": r"^server goes on, [0-2] processes",
     "swaps": r"^after   8 swaps: .* [12] processes",
     "slow": r"^free again after [0-9]\.",
     "gone": r"^3 went, 3 answers were cancelled",
+    "pulls": r"^then: .*success.* answers: 200",
     "ends": r"^SIGTERM: ended with -15 .* was answered",
 }
 WRONG = r"hang|unclear *\d|connection: |Traceback|inf"
