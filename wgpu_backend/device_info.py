@@ -85,6 +85,8 @@ class Capabilities:
         ``fma`` rounds once, as hardware has it; rasterisers multiply, then add.
     int64 : bool
         Kernels may use ``i64`` and ``u64``.
+    few_registers : bool
+        A thread has some sixty registers: the larger tiles of products would spill.
     integer_dot : bool
         ``dot4I8Packed`` is one instruction, as far as can be known, see `device.integer_dot`.
     timestamps : bool
@@ -129,6 +131,7 @@ class Capabilities:
     f16: bool = False
     fused: bool = False
     int64: bool = False
+    few_registers: bool = False
     integer_dot: bool = False
     timestamps: bool = False
     max_binding_nbytes: int = 128 << 20

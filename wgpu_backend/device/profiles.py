@@ -81,6 +81,7 @@ def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         f16="shader-f16" in gpu.features,
         fused=info.kind != "software",
         int64="shader-int64" in gpu.features,
+        few_registers=info.vendor == "Intel" and info.kind != "software",
         integer_dot=has_integer_dot(info),
         timestamps="timestamp-query" in gpu.features,
         max_binding_nbytes=limits["max-storage-buffer-binding-size"],

@@ -8,6 +8,7 @@
 // @import kernels/gpu/lib/tile_f32 as tile
 // @import kernels/gpu/lib/k_range
 
+const AHEAD: bool = true;        // registers hold the next slab while one is multiplied
 const X_STEP: u32 = 8u;          // from a group of x to the next: vectors of four, or one
 
 struct Params {
@@ -32,9 +33,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var g = begin + 1u; g <= end; g++) {
         workgroupBarrier();
         // The last turn brings its own slab again.
-        let slab = brought(starts, min(g, end - 1u));
+        let next = min(g, end - 1u);
+        var slab: Slab;
+        if AHEAD {
+            slab = brought(starts, next);
+        }
         multiply(row, col, &sums);
         workgroupBarrier();
+        if !AHEAD {
+            slab = brought(starts, next);
+        }
         put_slab(slab, lane);
     }
     var columns: array<u32, COLS>;

@@ -15,6 +15,7 @@
 // @import kernels/gpu/lib/q8_slab
 // @import kernels/gpu/lib/q8_products
 
+const AHEAD: bool = true;        // registers hold the next slab while one is multiplied
 const SLAB: u32 = 1u;
 const OFFSET: u32 = 8u;
 const MINIMA: bool = false;
@@ -52,9 +53,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         // The last turn brings its own slab again, and counts it as nothing: in a branch the compiler
         // would put off the loads until there.
         let next = min(g + SLAB, end - SLAB);
-        let slab = brought(starts, next, lane);
+        var slab: Slab;
+        if AHEAD {
+            slab = brought(starts, next, lane);
+        }
         multiply(row, col, &sums);
         workgroupBarrier();
+        if !AHEAD {
+            slab = brought(starts, next, lane);
+        }
         put_slab(slab, starts, next, select(0.0, 1.0, next > g), lane, &squares);
     }
     workgroupBarrier();

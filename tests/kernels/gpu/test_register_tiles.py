@@ -27,6 +27,7 @@ from wgpu_backend.ops.linear.attributes import Q8, SUMS, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
+from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.each_value
@@ -85,6 +86,22 @@ def test_every_tile_in_f32(wide, check, rng, tile, groups):
         lambda ctx: linear(weight(ctx._executor, m, k, F16, data), tensor(ctx, x)),
         limit=EXACT,
     )
+
+
+@pytest.mark.any_width
+@pytest.mark.parametrize("rounds", [True, False], ids=["q8", "f32"])
+@pytest.mark.parametrize("dtype", [Q4_0, Q4_K, Q6_K], ids=str)
+def test_tiles_of_threads_with_few_registers(wide, check, rng, dtype, rounds):
+    """Slabs are brought behind the products, and fewer rows are multiplied at once."""
+    device = wide.as_if(dataclasses.replace(wide.capabilities, few_registers=True))
+    m, n, k = 131, 66, 768
+    data, x = weight_bytes(rng, m, k, dtype, k**-0.5), rng.standard_normal((n, k), "f4")
+
+    def product(ctx):
+        w, columns = weight(ctx._executor, m, k, dtype, data), tensor(ctx, x)
+        return linear(w, q8_activations(columns), prologue=Q8) if rounds else linear(w, columns)
+
+    check(device, product, limit=EXACT)
 
 
 @pytest.mark.slow
@@ -280,6 +297,31 @@ def test_a_tile_that_was_measured_is_taken_unless_it_has_more_surplus_columns(n,
     ]
     assert all((each == tile) == taken for each in found)
     assert q8_tile(Q4_0, 8192, 512, 128, ROOM)[0] != tile
+
+
+@pytest.mark.parametrize("n", [9, 40, 512])
+def test_threads_with_few_registers_make_few_sums(n):
+    few = dataclasses.replace(ROOM, few_registers=True)
+    for tile, choices in (
+        f32_tile(4096, n, few),
+        *(q8_tile(t, 4096, n, 128, few) for t in FORMATS),
+    ):
+        assert tile.rows * tile.columns <= 32 * tile.threads
+        assert not choices["AHEAD"]
+        assert choices.get("SLAB", 1) == 1
+    assert f32_tile(4096, n, ROOM)[1]["AHEAD"]
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_pairs_of_eight_bits_stand_for_f16_where_registers_are_few(wide, rng, monkeypatch, few):
+    known = {"f16": True, "rounded": EVERY_PRODUCT, "few_registers": few}
+    device = wide.as_if(dataclasses.replace(wide.capabilities, **known))
+    monkeypatch.setattr(device, "rules", fusions(exact=False, coarse=False))
+    data, x = weight_bytes(rng, 64, 96, Q4_0, 0.1), rng.standard_normal((130, 96), "f4")
+    with Context(DryRunExecutor(device, lambda shader: None)) as ctx:
+        product = weight(ctx._executor, 64, 96, Q4_0, data).mulmat(tensor(ctx, x))
+        ops = [node.call.op.name for node, _ in ctx.record(product).plan.steps]
+    assert ops == ["q8_pair" if few else "f16_activations", "linear"]
 
 
 def test_tuning_tries_all_tiles_beside_what_nobody_measured_would_take(wide):

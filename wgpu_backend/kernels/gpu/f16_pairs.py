@@ -13,7 +13,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
-from wgpu_backend.kernels.gpu.linear import multiplies_f16
+from wgpu_backend.kernels.gpu.linear import tiles_in_f16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ops.check import row_count
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
@@ -33,7 +33,7 @@ def in_pairs(node: OpNode, graph: Graph) -> Node | None:
     dtype, n = weight.spec.dtype, row_count(node.operands["x"].spec)
     if found.precision != "default" or found.prologue != VALUES or n <= COLUMNS or dtype == F32:
         return None
-    if not multiplies_f16(graph.capabilities):
+    if not tiles_in_f16(graph.capabilities):
         return None
     return again(node, graph, precision="f16")
 

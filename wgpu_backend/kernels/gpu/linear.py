@@ -80,6 +80,11 @@ def shares(dtype: DType) -> dict[str, str]:
     return {"share": "kernels/gpu/share/values", "weights": f"formats/dequant/{dtype}"}
 
 
+def tiles_in_f16(capabilities: Capabilities) -> bool:
+    """Whether tiles of such pairs pay: each takes a whole register where there are few."""
+    return multiplies_f16(capabilities) and not capabilities.few_registers
+
+
 def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns, in f32."""
     if not _takes(launch, VALUES):

@@ -42,6 +42,7 @@ TILES: Mapping[Tile, float] = MappingProxyType(
         Tile(128, 128, 256): 0.98,
         Tile(128, 64, 128): 1.0,
         Tile(128, 64, 256): 1.2,
+        Tile(64, 64, 128): 1.2,
         Tile(64, 64, 64): 1.03,
         Tile(128, 32, 64): 1.15,
         Tile(64, 32, 64): 1.2,
@@ -66,6 +67,7 @@ ZEROS = {Q4_0: 8, Q5_0: 16, Q3_K: 4, Q6_K: 32, MXFP4: 12}
 WITH_MINIMA = (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K)
 F16_ROWS = 4  # of a thread that it takes at once in f16
 HALVED_ROWS = 4  # of a thread that it takes at once where they have two sums each
+FEW_SUMS = 32  # of a thread, where it has few registers
 HALVED = (Q2_K, Q3_K, Q6_K)  # formats with a scale for each half of a group
 
 
@@ -176,11 +178,12 @@ def f32_tile(
         tile
         for tile in TILES
         if tile.threads <= capabilities.max_workgroup_invocations
+        and _fits_registers(tile, capabilities)
         and _brings_evenly(tile, 1)
         and f32_nbytes(tile) <= capabilities.max_workgroup_nbytes
     ]
     tile = _best(IN_F32, dtype, m, n, fits, capabilities, split)
-    return tile, f32_choices(tile)
+    return tile, {**f32_choices(tile), "AHEAD": not capabilities.few_registers}
 
 
 def f16_tile(
@@ -230,12 +233,14 @@ def q8_tile(
     split : bool
         See `f32_tile`.
     """
-    slabs = [slab for slab in SLABS if groups % slab == 0]
+    most = 1 if capabilities.few_registers else max(SLABS)
+    slabs = [slab for slab in SLABS if groups % slab == 0 and slab <= most]
     fits = {
         tile: slab
         for slab in reversed(slabs)
         for tile in (*TILES, SMALL)
         if tile.threads <= capabilities.max_workgroup_invocations
+        and _fits_registers(tile, capabilities)
         and _brings_evenly(tile, slab)
         and (slab == 1 or tile != SMALL)  # it is compiled faster
         and (slab == 1 or dtype != Q6_K or tile.rows * slab <= tile.threads)  # or it spills
@@ -246,7 +251,8 @@ def q8_tile(
     slab = fits[tile]
     return tile, {
         **tile_choices(tile),
-        **_steps(dtype, tile),
+        **_steps(dtype, tile, capabilities),
+        "AHEAD": not capabilities.few_registers,
         "SLAB": slab,
         "W_ITEMS": ceil(tile.rows * slab / tile.threads),
         "X_ITEMS": ceil(tile.columns * slab / tile.threads),
@@ -259,11 +265,17 @@ def q8_tile(
     }
 
 
-def _steps(dtype: DType, tile: Tile) -> dict[str, int]:
+def _steps(dtype: DType, tile: Tile, capabilities: Capabilities) -> dict[str, int]:
     """How many rows a thread multiplies at once, and how often."""
     rows = int(tile_choices(tile)["ROWS"])
-    step = min(rows, HALVED_ROWS) if dtype in HALVED else rows
+    halved = HALVED_ROWS // 2 if capabilities.few_registers else HALVED_ROWS
+    step = min(rows, halved) if dtype in HALVED else rows
     return {"STEP_ROWS": step, "STEPS": rows // step}
+
+
+def _fits_registers(tile: Tile, capabilities: Capabilities) -> bool:
+    """Whether a thread holds its sums in registers beside what it multiplies."""
+    return not capabilities.few_registers or tile.rows * tile.columns <= FEW_SUMS * tile.threads
 
 
 def _brings_evenly(tile: Tile, slab: int) -> bool:

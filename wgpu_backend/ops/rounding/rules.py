@@ -219,7 +219,9 @@ def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
 def precise_product(node: OpNode, graph: Graph) -> Node | None:
     """A product of both halves of a pair, a column each: of logits, and of all without f16."""
     precision = attributes_of(node.launch).precision
-    if precision == "f16" or (precision == "default" and graph.capabilities.f16):
+    known = graph.capabilities
+    in_f16 = known.f16 and not known.few_registers
+    if precision == "f16" or (precision == "default" and in_f16):
         return None
     return _in_eight_bits(node, graph, q8_pair, Q8_PAIR)
 
