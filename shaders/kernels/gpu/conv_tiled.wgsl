@@ -5,6 +5,8 @@
 // @import formats/vec4/f32 as x
 // @import kernels/gpu/lib/tile_f32 as tile
 
+const AHEAD: bool = true;        // registers hold the next slab while one is multiplied
+
 struct Params {
     m: u32, n: u32, groups: u32, tap_groups: u32, weights_rows: u32, weights_group: u32,
     x_offset: u32, x_batch: u32, x_depth: u32, x_height: u32, x_width: u32,
@@ -52,9 +54,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 seen = seen_by(pixels, tap, lane);
             }
         }
-        let slab = channels(starts, seen, min(g, params.groups - 1u), of_tap);
+        let next = min(g, params.groups - 1u);
+        var slab: Slab;
+        if AHEAD {
+            slab = channels(starts, seen, next, of_tap);
+        }
         multiply(row, col, &sums);
         workgroupBarrier();
+        if !AHEAD {
+            slab = channels(starts, seen, next, of_tap);
+        }
         put_slab(slab, lane);
     }
     // @unroll

@@ -5,7 +5,7 @@
 alias buf_Value = f32;
 alias buf_Total = vec2<f32>;
 
-const LARGEST: f32 = 3.4028235e38;
+const LARGEST: f32 = 0x1.fffffep+127;
 
 fn buf_none() -> vec2<f32> {
     return vec2<f32>(-LARGEST, 0.0);

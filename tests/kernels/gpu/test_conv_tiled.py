@@ -1,5 +1,7 @@
 """Convolutions as products of tiles, on whatever device there is."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,12 @@ def test_tiles_convolve(wide, check, rng, outputs, channels, how):
 
     check(wide, convolved, limit=LIMIT)
     assert shader_of(wide, convolved) == SHADER
+
+
+def test_tiles_of_threads_with_few_registers_convolve(wide, check, rng):
+    device = wide.as_if(dataclasses.replace(wide.capabilities, few_registers=True))
+    x, w = rng.standard_normal((2, 5, 7, 64), "f4"), rng.standard_normal((40, 2, 2, 64), "f4")
+    check(device, lambda ctx: tensor(ctx, x).conv2d(tensor(ctx, w)), limit=LIMIT)
 
 
 def shader_of(executor, build):
