@@ -79,6 +79,15 @@ def test_whether_a_model_reasons_where_nobody_says(tmp_path, reasons, end):
         assert other.endswith("|maybe")
 
 
+@pytest.mark.parametrize("reasons", ["on", "off", "auto"])
+@pytest.mark.parametrize(("effort", "end"), [("none", "|False"), ("low", "|True")])
+def test_what_a_request_says_of_reasoning_counts_more(tmp_path, reasons, effort, end):
+    with client_of(tmp_path, default_model="tale", manner=Manner(KNOWS, reasons)) as client:
+        body = {"messages": SAID, "max_tokens": 1, "verbose": True, "reasoning_effort": effort}
+        found = client.post("/v1/chat/completions", json=body).json()
+        assert found["__verbose"]["prompt"].endswith(end)
+
+
 def test_reasoning_that_a_template_always_begins_is_ended_where_there_is_to_be_none(tmp_path):
     assert closing("a<think>\n", R1) == "</think>"
     assert closing("a<think>\nhm", R1) == closing("a<think>\n", "no tags") == ""
@@ -181,6 +190,21 @@ def test_further_names_of_the_own_model(tmp_path):
         assert client.post("/v1/completions", json=asks).status_code == 200
 
 
+@pytest.mark.parametrize("any_name", [False, True])
+def test_other_models_answer_when_the_own_one_was_removed(tmp_path, any_name):
+    own = {"default_model": "tale", "aliases": ("mine",), "manner": Manner(sampling={"seed": 7})}
+    with client_of(tmp_path, any_name=any_name, **own) as client:
+        assert client.request("DELETE", "/api/delete", json={"model": "tale"}).status_code == 200
+        made = client.post("/completion", json={"model": "actor", "prompt": "<|plain|>"})
+        assert (made.status_code, made.json()["content"]) == (200, "Hello there now.")
+        assert client.get("/props?model=actor").json()["model_alias"] == "actor:latest"
+        listed = [each["id"] for each in client.get("/v1/models").json()["data"]]
+        assert ("actor:latest" in listed) != any_name
+        assert "mine" not in listed
+        for model in ({}, {"model": "mine"}):
+            assert client.post("/completion", json={"prompt": "a", **model}).status_code == 404
+
+
 def test_what_is_not_shown(tmp_path):
     with client_of(tmp_path, shows=frozenset()) as client:
         for path, name in (("/slots", "slots"), ("/metrics", "metrics"), ("/page/page.js", "page")):
@@ -196,15 +220,18 @@ def test_a_model_that_is_loaded_at_once_stays(tmp_path):
         assert len(client.get("/slots").json()) == 2
 
 
-def test_why_a_model_was_not_loaded_at_once_is_told(tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(wb.ContextFull("num_ctx: 512, the model knows 1 to 64"), 400), (OSError(5, "cut off"), 500)],
+)
+def test_why_a_model_was_not_loaded_at_once_is_told(tmp_path, caplog, error, status):
     def fails(*_):
-        raise wb.ContextFull("num_ctx: 512, the model knows 1 to 64")
+        raise error
 
     with client_of(tmp_path, default_model="tale", preload=True, opens=fails) as client:
-        assert "tale: not loaded: num_ctx: 512" in caplog.text
+        assert f"tale: not loaded: {error}" in caplog.text
         assert client.get("/health").status_code == 200
-        found = client.post("/completion", json={"prompt": "a"})
-        assert (found.status_code, "the model knows 1 to 64" in found.text) == (400, True)
+        assert client.post("/completion", json={"prompt": "a"}).status_code == status
 
 
 def test_any_of_several_keys_will_do(tmp_path):
@@ -284,3 +311,6 @@ def test_a_prefix_stands_in_front_of_all_paths(tmp_path):
         for path in ("/health", "/llm/xhealth", "/llm"):
             wrong = client.get(path)
             assert (wrong.status_code, "needs /llm/x in front" in wrong.text) == (404, True)
+        stranger = client.get("/health", headers={"Origin": "https://c.d"})
+        assert stranger.status_code == 403
+        assert "access-control-allow-origin" not in stranger.headers

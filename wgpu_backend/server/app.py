@@ -86,12 +86,12 @@ def make_app(settings: Settings) -> ASGIApp:
 
 
 async def _preload(state: State) -> None:
-    """Load the server's own model; what keeps it from that is told to each who asks, too."""
+    """Load the server's own model; a failure is logged, and each request for it fails likewise."""
     name = state.settings.default_model
     try:
         async with state.using(name, None, -1):
             pass
-    except (BackendError, RequestError) as error:
+    except (BackendError, RequestError, OSError) as error:
         _LOG.error("%s: not loaded: %s", name, error)
 
 

@@ -54,7 +54,6 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         try:
-            scope = self._without_prefix(scope)
             host, name = self._require_host(headers)
             known = not origin or self._is_known(origin, host, name)
             if scope["method"] == "OPTIONS" and origin:
@@ -63,6 +62,7 @@ class Guard:
                 return
             if not known:
                 raise RequestError(403, f"origin {origin[:60]!r} may not call this server")
+            scope = self._without_prefix(scope)
             self._require_key(headers, scope["path"])
             limited = self._limited(headers, scope, receive)
         except RequestError as error:
@@ -81,7 +81,7 @@ class Guard:
             sending.close()
 
     def _without_prefix(self, scope: Scope) -> Scope:
-        """The request as if it was for this server alone, where others share its address."""
+        """The request without the prefix, where other servers share the address."""
         prefix, path = self._settings.prefix, scope["path"]
         if not prefix:
             return scope

@@ -49,12 +49,13 @@ class Manner:
         return _ASKED.get(self.reasons, {})
 
     def applied(self, wanted: Wanted) -> Wanted:
-        """What is wanted, with what it leaves open."""
-        if wanted.think is None and self.reasons == "off":
-            wanted = replace(wanted, think=False)
+        """A request with the fields that it leaves open filled in."""
         if wanted.raw_thoughts is None:
             wanted = replace(wanted, raw_thoughts=self.raw_thoughts)
-        return replace(wanted, template={**self.variables, **wanted.template})
+        if wanted.think is not None:
+            return wanted
+        think = False if self.reasons == "off" else None
+        return replace(wanted, think=think, template={**self.variables, **wanted.template})
 
 
 def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, str]:

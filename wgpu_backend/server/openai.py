@@ -105,17 +105,16 @@ def _models(state: State) -> list[dict[str, Any]]:
     fixed = [each.entry for each in state.settings.fixed.values()]
     entries = [*fixed, *state.store.entries()]
     found = [_model(str(entry.name), entry.modified) for entry in entries]
-    if state.settings.aliases or state.settings.tags:
-        own = str(state.find(state.settings.default_model).entry.name)
-        beside = _beside(state)
-        found = [{**each, **beside} if each["id"] == own else each for each in found]
+    if (state.settings.aliases or state.settings.tags) and (own := state.own()):
+        name, beside = str(own.entry.name), _beside(state)
+        found = [{**each, **beside} if each["id"] == name else each for each in found]
     return [*found, *(_model(*each) for each in state.studio.models().items())]
 
 
 def _own_model(state: State) -> list[dict[str, Any]]:
-    """The model that answers under any name, alone."""
-    entry = state.find(state.settings.default_model).entry
-    return [{**_model(state.own_name, entry.modified), **_beside(state)}]
+    """The model that answers under any name, alone; none where it was removed."""
+    own = state.own()
+    return [{**_model(state.own_name, own.entry.modified), **_beside(state)}] if own else []
 
 
 def _beside(state: State) -> dict[str, Any]:

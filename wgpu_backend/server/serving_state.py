@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -148,10 +148,19 @@ class State:
 
     def alias_of(self, stored: Stored) -> str:
         """First further name of a model; empty where it has none."""
-        if not self.settings.aliases:
-            return ""
-        own = self.find(self.settings.default_model)
-        return self.own_name if own.entry.name == stored.entry.name else ""
+        return self.own_name if self.settings.aliases and self._is_own(stored) else ""
+
+    def own(self) -> Stored | None:
+        """The model that is meant where none is named; None where there is none (any more)."""
+        if not self.settings.default_model:
+            return None
+        with suppress(ModelNotFound):
+            return self.find(self.settings.default_model)
+        return None
+
+    def _is_own(self, stored: Stored) -> bool:
+        own = self.own()
+        return own is not None and own.entry.name == stored.entry.name
 
     def require_shown(self, what: str) -> None:
         """Refuse what the server was told not to show.
@@ -204,14 +213,14 @@ class State:
         keep = None if keep_alive is None else seconds_of(keep_alive)
         own = stored.parameters.get("num_ctx")
         async with self.pool.using(stored, num_ctx if num_ctx is not None else own, keep) as found:
-            if found.manner is not self.settings.manner != Manner():
+            manner = self.settings.manner
+            if manner != Manner() and found.manner is not manner:
                 await run_in_threadpool(self._instruct, found)
             yield found
 
     def _instruct(self, loaded: Loaded) -> None:
         """Have the server's own model answer as its operator said."""
-        own = self.find(self.settings.default_model)
-        if loaded.stored.entry.name != own.entry.name:
+        if not self._is_own(loaded.stored):
             return
         if source := self.settings.manner.template:
             loaded.model.prompter.use_template(source)
