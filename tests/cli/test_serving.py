@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from wgpu_backend.cli import serving
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.options import Changes, Settings
+from wgpu_backend.cli.serve import loads
+from wgpu_backend.cli.serve.models import pipelines
+from wgpu_backend.cli.serve.sockets import bound
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.model_store.stored import Stored
 
@@ -14,7 +16,7 @@ STORED = Stored(None, Path("model.gguf"), adapters=(Path("own.gguf"),))
 
 
 def spec(num_ctx=None, parallel=None, **given):
-    return serving._spec(STORED, num_ctx, "vulkan:1", Settings(**given), parallel)
+    return loads.spec(STORED, num_ctx, "vulkan:1", Settings(**given), parallel)
 
 
 def test_a_worker_loads_what_the_command_and_the_model_say():
@@ -30,7 +32,7 @@ def test_a_worker_loads_what_the_command_and_the_model_say():
 def test_the_context_is_the_requests_or_the_commands_or_the_variables(monkeypatch):
     monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "64")
     assert spec(num_ctx=16).num_ctx == 16
-    assert serving._spec(STORED, None, "cpu", Settings(num_ctx=32), None).num_ctx == 32
+    assert loads.spec(STORED, None, "cpu", Settings(num_ctx=32), None).num_ctx == 32
     assert spec().num_ctx == 64
     monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "7")
     assert (spec().num_parallel, spec(parallel=2).num_parallel) == (7, 2)
@@ -47,35 +49,36 @@ def test_the_context_is_the_requests_or_the_commands_or_the_variables(monkeypatc
 def test_models_go_to_the_next_gpu_and_never_to_numpy_in_its_place(monkeypatch, kinds, named, ids):
     found = [DeviceInfo(str(i), kind, kind=kind) for i, kind in enumerate(kinds)]
     best = found[kinds.index(named or kinds[0])]
-    monkeypatch.setattr(serving, "find_device", lambda _: best)
+    monkeypatch.setattr(loads, "find_device", lambda _: best)
     monkeypatch.setattr("wgpu_backend.device.adapters.Devices", lambda: found)
-    assert [each.id for each in serving._devices(Settings(device=named))] == ids
+    assert [each.id for each in loads.devices_of(Settings(device=named))] == ids
 
 
 def test_folders_of_pipelines_are_served_by_their_names(tmp_path):
     for name in ("sd", "pictures"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model_index.json").write_text('{"_class_name": "SomePipeline"}')
-    assert serving._pictures([tmp_path / "sd"]) == {"sd": tmp_path / "sd"}
+    found = pipelines([tmp_path / "sd"])
+    assert (found.pop("pictures").name, found) == ("pictures", {"sd": tmp_path / "sd"})
     for wrong, told in (
         ([tmp_path / "pictures"], "has the name 'pictures' as another"),
         ([tmp_path / "sd", tmp_path / "sd"], "has the name 'sd' as another"),
     ):
         with pytest.raises(UsageError, match=told):
-            serving._pictures(wrong)
+            pipelines(wrong)
     with pytest.raises(UsageError, match="no-folder', needs a folder with model_index"):
-        serving._pictures([tmp_path / "no-folder"])
+        pipelines([tmp_path / "no-folder"])
 
 
 def test_a_host_is_bound_at_all_its_addresses_or_refused():
-    [one] = serving.bound("127.0.0.1", 0)
+    [one] = bound("127.0.0.1", 0)
     with one:
         port = one.getsockname()[1]
         with pytest.raises(UsageError, match=f"'127.0.0.1', port {port}: .*in use"):
-            serving.bound("127.0.0.1", port)
+            bound("127.0.0.1", port)
     with pytest.raises(UsageError, match=r"serve: 'no such host', port 1: "):
-        serving.bound("no such host", 1)
-    found = serving.bound("localhost", 0)
+        bound("no such host", 1)
+    found = bound("localhost", 0)
     assert "127.0.0.1" in {each.getsockname()[0] for each in found}
     for each in found:
         each.close()

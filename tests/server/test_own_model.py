@@ -11,7 +11,10 @@ import wgpu_backend as wb
 from tests.server.serving import client_of
 from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.chat_template.named import NAMED
-from wgpu_backend.cli.serve_options import _given as given
+from wgpu_backend.cli.serve.engine import EngineOptions
+from wgpu_backend.cli.serve.listening import Listening
+from wgpu_backend.cli.serve.own_model import OwnModel
+from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.server.manner import Manner, closing
 
 SAID = [
@@ -57,7 +60,7 @@ def test_named_templates_are_those_that_models_were_trained_on():
 
 
 def test_a_template_in_the_place_of_the_models_own(tmp_path):
-    manner = Manner(given(chat_template="command-r", own_model="tale").own["manner"].template)
+    manner = OwnModel("tale", chat_template="command-r").manner({})
     with client_of(tmp_path, default_model="tale", manner=manner) as client:
         turns = [f"<|{who}_TOKEN|>" for who in ("SYSTEM", "USER", "CHATBOT", "USER", "CHATBOT")]
         text = rendered(client)
@@ -138,7 +141,7 @@ def test_reasoning_may_stay_in_the_text(tmp_path):
         assert (apart["content"], apart["reasoning_content"].strip()) == ("Yes", "hm")
         raw = message(client, reasoning_format="none")
         assert raw == {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}
-    manner = given(reasoning_format="none", own_model="actor").own["manner"]
+    manner = OwnModel("actor", reasoning_format="none").manner({})
     with client_of(tmp_path, default_model="actor", manner=manner) as client:
         assert message(client) == raw
         assert message(client, reasoning_format="auto") == apart
@@ -146,12 +149,12 @@ def test_reasoning_may_stay_in_the_text(tmp_path):
 
 def test_prompts_stand_beside_answers_where_the_operator_wants_that(tmp_path):
     body = {"messages": SAID, "max_tokens": 1}
-    shows = given(verbose=True).own["shows"]
+    shows = Shown(verbose=True).settings("")["shows"]
     with client_of(tmp_path, default_model="tale", shows=shows) as client:
         assert "Bye" in client.post("/chat/completions", json=body).json()["__verbose"]["prompt"]
         silent = client.post("/chat/completions", json={**body, "verbose": False}).json()
         assert "__verbose" not in silent
-    assert "verbose" not in given().own["shows"]
+    assert "verbose" not in Shown().settings("")["shows"]
 
 
 def test_sampling_of_the_operators_stands_between_request_and_model(tmp_path):
@@ -236,7 +239,7 @@ def test_why_a_model_was_not_loaded_at_once_is_told(tmp_path, caplog, error, sta
 
 def test_any_of_several_keys_will_do(tmp_path):
     (tmp_path / "keys").write_text("second\n\n third \n")
-    keys = given(api_key="first", api_key_file=tmp_path / "keys").keys
+    keys = Listening(api_key="first", api_key_file=tmp_path / "keys").keys
     assert keys == ("first", "second", "third")
     with client_of(tmp_path, api_keys=keys) as client:
         found = [
@@ -247,8 +250,8 @@ def test_any_of_several_keys_will_do(tmp_path):
 
 
 def test_origins_as_they_are_given(tmp_path):
-    assert given(cors_origins="localhost").origins == ()
-    assert given(cors_origins="https://a.b:1, *").origins == ("https://a.b:1", "*")
+    assert Listening(cors_origins="localhost").origins == ()
+    assert Listening(cors_origins="https://a.b:1, *").origins == ("https://a.b:1", "*")
     with client_of(tmp_path, origins=("https://a.b",)) as client:
         found = client.options("/api/chat", headers={"Origin": "https://a.b"})
         assert found.headers["access-control-allow-credentials"] == "true"
@@ -292,16 +295,16 @@ def test_vectors_count_in_the_figures(tmp_path):
 
 
 def test_what_engines_are_told():
-    assert given().engine == {}
-    told = given(batch_size=64, cache_ram=2, deterministic=True).engine
+    assert EngineOptions().engine() == {}
+    told = EngineOptions(batch_size=64, cache_ram=2, deterministic=True).engine()
     assert told == {"batch_tokens": 64, "host_cache": 2 << 20, "deterministic": True}
     with wb.load(device="cpu", num_ctx=64) as model:
         wb.Engine(model, **{**told, "deterministic": False}).close()
 
 
 def test_a_prefix_stands_in_front_of_all_paths(tmp_path):
-    own = given(api_prefix="/llm/x/").own
-    assert (own["prefix"], "page" in own["shows"]) == ("/llm/x", False)
+    prefix = Listening(api_prefix="/llm/x/").prefix
+    assert (prefix, "page" in Shown().settings(prefix)["shows"]) == ("/llm/x", False)
     with client_of(tmp_path, prefix="/llm/x", api_keys=("key",)) as client:
         assert client.get("/llm/x").text == "Ollama is running"
         assert client.get("/llm/x/health").json() == {"status": "ok"}

@@ -2,7 +2,9 @@
 
 ::
 
-    main ─ app ─┬ run ─ opened, repl ─ commands ─ chat    answers
+    main ─ app ─ *_commands                               names, options and help, by theme
+                ├ run ─ opened, repl ─ commands ─ chat    answers
+                ├ serve/                                  a server; running asks one that runs
                 ├ devices, show, tokens, vectors           what there is, and what goes in and out
                 ├ bench, profile ─ roof                    how fast
                 ├ graph ─ graph.html                       in which steps, in which memory

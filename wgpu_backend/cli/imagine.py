@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,49 +20,15 @@ from wgpu_backend.images.bundled import PICTURES
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from wgpu_backend.cli.picture_commands import PictureOptions
     from wgpu_backend.images.pipelines.pipeline import Pipeline
     from wgpu_backend.images.requests import Generated, Step
 
 Told = Callable[["Step"], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is wanted of the model; None leaves it to the model.
-
-    Parameters
-    ----------
-    negative : str or None
-        What to stay away from.
-    width, height : int or None
-        Pixels.
-    steps, seed : int or None
-    guidance : float or None
-    image, mask : Path or None
-        Picture to begin with, and where to paint it anew.
-    strength : float or None
-        Share of the steps that are made where there is a picture.
-    count : int
-        Pictures, each of the next seed.
-    preview : bool
-        Show the picture in the terminal while it forms.
-    """
-
-    negative: str | None = None
-    width: int | None = None
-    height: int | None = None
-    steps: int | None = None
-    seed: int | None = None
-    guidance: float | None = None
-    image: Path | None = None
-    mask: Path | None = None
-    strength: float | None = None
-    count: int = 1
-    preview: bool = False
-
-
 def imagine(
-    words: tuple[str, str | None], out: Path, wanted: Wanted, device: str | None = None
+    words: tuple[str, str | None], out: Path, wanted: PictureOptions, device: str | None = None
 ) -> None:
     """Make pictures and write them.
 
@@ -73,7 +38,7 @@ def imagine(
         Model and prompt; a lone text is the prompt of the bundled model.
     out : Path
         Of one picture. Several have numbers before the suffix.
-    wanted : Wanted
+    wanted : PictureOptions
     device : str or None
         What the user calls it; None is the best.
 
@@ -97,7 +62,7 @@ def imagine(
     _write(files, made, {**_made_by(prompt, wanted), "steps": steps[-1], "model": name}, took)
 
 
-def _require_fit(wanted: Wanted) -> None:
+def _require_fit(wanted: PictureOptions) -> None:
     """Refuse what would mean nothing."""
     for option, value in (("--mask", wanted.mask), ("--strength", wanted.strength)):
         if value is not None and wanted.image is None:
@@ -124,7 +89,7 @@ def _files(out: Path, count: int) -> list[Path]:
     return [writable(out.with_stem(f"{out.stem}-{i + 1}")) for i in range(count)]
 
 
-def _generated(pipeline: Pipeline, prompt: str, wanted: Wanted, told: Told) -> Generated:
+def _generated(pipeline: Pipeline, prompt: str, wanted: PictureOptions, told: Told) -> Generated:
     return pipeline.generate(
         prompt,
         wanted.negative,
@@ -151,7 +116,7 @@ def _all(*told: Told) -> Told:
     return tell
 
 
-def _made_by(prompt: str, wanted: Wanted) -> dict[str, object]:
+def _made_by(prompt: str, wanted: PictureOptions) -> dict[str, object]:
     """What made a picture, for its file."""
     return {
         "prompt": prompt,
@@ -173,7 +138,7 @@ def _write(files: list[Path], made: Generated, facts: dict[str, object], took: f
 
 
 @contextmanager
-def _showing(prompt: str, wanted: Wanted) -> Generator[Told]:
+def _showing(prompt: str, wanted: PictureOptions) -> Generator[Told]:
     """Show how far the pictures are: a bar, or the picture itself while it forms."""
     if wanted.preview and is_terminal(sys.stderr):
         yield _Screen().show

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from wgpu_backend.cli.completion import complete_stored
-from wgpu_backend.cli.options import (
-    Debug,
-    Imports,
-    Json,
-    Model,
-    Settings,
-    makes_answers,
-    opens_a_model,
-)
-from wgpu_backend.cli.parameters import Value
-from wgpu_backend.cli.serve_options import Given, serves
-
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="As the store has it: qwen2.5:7b.", autocompletion=complete_stored
-    ),
-]
-
-
-def add_library(app: typer.Typer) -> None:
-    """Give the program these commands."""
-    app.command()(show)
-    app.command("list")(list_)
-    app.command("ls", hidden=True)(list_)
-    app.command()(opens_a_model(makes_answers(serves(serve))))
-    for command in (pull, push, cp, rm, ps, stop):
-        app.command()(command)
+from wgpu_backend.cli.options import Debug, Imports, Json, Model, StoredName
 
 
 def show(
@@ -121,7 +92,7 @@ def push(
 
 
 def cp(
-    source: Name,
+    source: StoredName,
     destination: Annotated[str, typer.Argument(metavar="NEW", help="A second name.")],
     debug: Debug = False,
 ) -> None:
@@ -142,73 +113,3 @@ def rm(
     from wgpu_backend.cli.library import remove_models
 
     remove_models(names)
-
-
-def serve(
-    allow_anyone: Annotated[
-        bool,
-        typer.Option("--allow-anyone", help="Serve other machines without a key."),
-    ] = False,
-    parallel: Annotated[
-        int | None,
-        typer.Option(
-            "--num-parallel",
-            "--parallel",
-            metavar="N",
-            min=1,
-            max=32,
-            help="Answers at once of each model.",
-        ),
-    ] = None,
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            "--draft",
-            metavar="MODEL",
-            help="What guesses tokens ahead: ngram, or a smaller model of the same tokens.",
-        ),
-    ] = None,
-    draft_tokens: Annotated[
-        int | None,
-        typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Guessed at once (3)."),
-    ] = None,
-    pictures: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--pictures",
-            metavar="FOLDER",
-            help="Also make pictures with a folder of diffusers' layout; several are allowed.",
-        ),
-    ] = None,
-    *,
-    given: Given,
-    parameters: Mapping[str, Value],
-    settings: Settings,
-) -> None:
-    """Serve models to clients of Ollama, OpenAI, Anthropic, llama-server (127.0.0.1:11434)."""
-    from wgpu_backend.cli.serving import serve as run
-
-    run(
-        settings,
-        given,
-        parameters,
-        anybody=allow_anyone,
-        parallel=parallel,
-        draft=draft,
-        draft_tokens=draft_tokens,
-        pictures=pictures or [],
-    )
-
-
-def ps(as_json: Json = False, debug: Debug = False) -> None:
-    """List the models that a running server has loaded."""
-    from wgpu_backend.cli.serving import print_running
-
-    print_running(as_json=as_json)
-
-
-def stop(name: Name, debug: Debug = False) -> None:
-    """Have a running server unload a model."""
-    from wgpu_backend.cli.serving import stop_model
-
-    stop_model(name)

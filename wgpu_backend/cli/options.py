@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from wgpu_backend.cli.completion import complete_device, complete_model
+from wgpu_backend.cli.completion import complete_device, complete_model, complete_stored
 from wgpu_backend.cli.failures import Debugging, UsageError
 from wgpu_backend.cli.parameters import PARAMETERS, chosen
 from wgpu_backend.cli.parameters import options as parameter_options
@@ -52,6 +52,12 @@ Model = Annotated[
         metavar="MODEL",
         help="GGUF file, Hugging Face folder, or `story`.",
         autocompletion=complete_model,
+    ),
+]
+StoredName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="As the store has it: qwen2.5:7b.", autocompletion=complete_stored
     ),
 ]
 Device = Annotated[
@@ -255,31 +261,62 @@ def _file(path: Path) -> Path:
 
 def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorator: a command gets the options of `Settings` in the place of its `settings`."""
-    shared = inspect.signature(_settings, eval_str=True).parameters
-    return gathered(command, "settings", list(shared.values()), _settings)
+    return gathered(command, "settings", _settings)
 
 
 def makes_answers(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorator: a command gets an option for each parameter in the place of `parameters`."""
-    return gathered(command, "parameters", parameter_options(), chosen)
+    return gathered(command, "parameters", chosen, parameter_options())
+
+
+def takes(
+    **groups: Callable[..., object],
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Decorator: a command gets options in the places of some arguments.
+
+    Parameters
+    ----------
+    groups : dataclasses
+        By argument; the fields are the options.
+    """
+
+    def taking(command: Callable[..., Result]) -> Callable[..., Result]:
+        for place, group in groups.items():
+            command = gathered(command, place, group)
+        return command
+
+    return taking
 
 
 def gathered(
     command: Callable[..., Result],
     place: str,
-    parts: Sequence[inspect.Parameter],
     make: Callable[..., object],
+    parts: Sequence[inspect.Parameter] | None = None,
 ) -> Callable[..., Result]:
-    """Command with options in the place of one argument, which is made of their values."""
+    """Command with options in the place of one argument, which is made of their values.
+
+    Parameters
+    ----------
+    command : callable
+    place : str
+        Name of the argument.
+    make : callable
+        Makes it: a function, or a dataclass.
+    parts : sequence of Parameter or None
+        The options; None for the arguments of `make`.
+    """
+    declared = inspect.signature(make, eval_str=True).parameters.values()
+    options = list(declared) if parts is None else parts
     own = inspect.signature(command, eval_str=True).parameters
     offered = [p for p in own.values() if p.name != place]
     keyword_only = inspect.Parameter.KEYWORD_ONLY
     at = next((i for i, p in enumerate(offered) if p.kind == keyword_only), len(offered))
-    offered[at:at] = parts
+    offered[at:at] = options
 
     @wraps(command)
     def with_options(**given: object) -> Result:
-        made = make(**{part.name: given.pop(part.name) for part in parts})
+        made = make(**{part.name: given.pop(part.name) for part in options})
         return command(**given, **{place: made})
 
     # Typer reads what a command takes here.

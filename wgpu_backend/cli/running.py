@@ -1,0 +1,71 @@
+"""`wgpu-backend ps` and `stop`: what a server that runs is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from wgpu_backend.cli.console import answer, human_bytes, note, print_table
+from wgpu_backend.cli.serve.listening import DEFAULT_HOST, address
+from wgpu_backend.errors import StoreError
+
+
+def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """What a server that runs answers.
+
+    Raises
+    ------
+    StoreError
+        None runs, or it refuses.
+    """
+    import httpx2
+
+    host, port = address(os.environ.get("OLLAMA_HOST"))
+    host = DEFAULT_HOST if host == "0.0.0.0" else host
+    key = os.environ.get("WGPU_BACKEND_API_KEY", "").partition(",")[0].strip()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    url = f"http://{host}:{port}{path}"
+    try:
+        response = httpx2.request(method, url, json=body, headers=headers, timeout=60)
+        found = cast("dict[str, Any]", response.json())
+    except (httpx2.HTTPError, ValueError):
+        raise StoreError(f"{url}: no server answers; `wgpu-backend serve` starts one") from None
+    if response.status_code != 200:
+        raise StoreError(f"{url}: {found.get('error', response.status_code)}")
+    return found
+
+
+def print_running(*, as_json: bool) -> None:
+    """List the models that a server has loaded."""
+    models = cast("list[dict[str, Any]]", _asked("GET", "/api/ps")["models"])
+    if as_json:
+        answer(json.dumps(models, indent=2) + "\n")
+        return
+    rows = [
+        (
+            str(each["name"]),
+            str(each["digest"])[:12],
+            human_bytes(int(each["size"])),
+            str(each["context_length"]),
+            _until(str(each["expires_at"])),
+        )
+        for each in models
+    ]
+    if not rows:
+        note("no model is loaded")
+        return
+    print_table(("name", "id", "size", "context", "until"), rows, right=("size", "context"))
+
+
+def _until(text: str) -> str:
+    left = (datetime.fromisoformat(text) - datetime.now(UTC)).total_seconds()
+    return "for ever" if left > 1e9 else f"{max(0, round(left))} s from now"
+
+
+def stop_model(name: str) -> None:
+    """Have a server unload a model."""
+    _asked("POST", "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
+    note(f"stopped {name}")

@@ -1,0 +1,155 @@
+"""What the command `serve` does: a server is made of its options, and runs until it is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from socket import socket
+from typing import TYPE_CHECKING, Any
+
+from wgpu_backend.cli.console import log_as_notes, note
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.library import open_store, signing_key
+from wgpu_backend.cli.names import STORY
+from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.serve.engine import EngineOptions, drafts
+from wgpu_backend.cli.serve.listening import Listening
+from wgpu_backend.cli.serve.loads import devices_of, loads
+from wgpu_backend.cli.serve.models import pipelines, require_known, story
+from wgpu_backend.cli.serve.own_model import OwnModel
+from wgpu_backend.cli.serve.shown import Shown
+from wgpu_backend.cli.serve.sockets import bound
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from wgpu_backend.device_info import DeviceInfo
+    from wgpu_backend.server.serving_state import Settings as ServerSettings
+
+_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of the server.
+
+    Parameters
+    ----------
+    listening : Listening
+    own_model : OwnModel
+    engine : EngineOptions
+    shown : Shown
+    sampling : mapping
+        Parameters of the own model's answers, by name.
+    anybody : bool
+        Serve other machines without a key.
+    parallel : int or None
+        Answers at once of each model.
+    draft : str or None
+    draft_tokens : int or None
+    pictures : sequence of Path
+        Folders of pipelines.
+    """
+
+    listening: Listening
+    own_model: OwnModel
+    engine: EngineOptions
+    shown: Shown
+    sampling: Mapping[str, object]
+    anybody: bool = False
+    parallel: int | None = None
+    draft: str | None = None
+    draft_tokens: int | None = None
+    pictures: Sequence[Path] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """What the server is told of its clients and its own model; errors as the groups'."""
+        return {
+            **self.listening.settings(anybody=self.anybody),
+            **self.own_model.settings(self.sampling),
+            **self.engine.settings(),
+            **self.shown.settings(self.listening.prefix),
+        }
+
+
+def serve(wanted: Wanted, settings: Settings) -> None:
+    """Serve until Ctrl-C or SIGTERM; requests that are under way have some time to end.
+
+    Raises
+    ------
+    UsageError
+        The address is not this machine's alone, and there is no key; or a library is missing, or
+        the model.
+    """
+    told = wanted.settings()  # what is wrong there is refused before anything is opened
+    _require_libraries()
+    from wgpu_backend.server.app import make_app
+
+    log_as_notes()
+    serving = _settings(wanted, settings, _devices(wanted, settings), told)
+    if (name := wanted.own_model.own_model) is not None:
+        require_known(name, serving)
+    hosts, port = wanted.listening.addresses
+    sockets = [each for host in hosts for each in bound(host.strip("[]"), port)]
+    app = make_app(serving)
+    for host in hosts:
+        note(f"serving on http://{host}:{port}")
+    _run(app, sockets)
+
+
+def _require_libraries() -> None:
+    try:
+        for name in ("uvicorn", "wgpu_backend.server.app"):
+            import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"serve: {error.name} is not installed; pip install 'wgpu-backend[serve]' brings it"
+        ) from None
+
+
+def _devices(wanted: Wanted, settings: Settings) -> list[DeviceInfo]:
+    """What models may run on; a wrong name is told before anybody asks."""
+    devices = devices_of(settings)
+    if wanted.engine.deterministic and devices[0].kind == "cpu":
+        raise UsageError("--deterministic: not on device 'cpu'; name another with --device")
+    return devices
+
+
+def _settings(
+    wanted: Wanted, settings: Settings, devices: Sequence[DeviceInfo], told: Mapping[str, Any]
+) -> ServerSettings:
+    from wgpu_backend import __version__
+    from wgpu_backend.server.serving_state import Settings as Serving
+    from wgpu_backend.server.serving_state import seconds_of
+
+    engine = {**wanted.engine.engine(), **drafts(wanted.draft, wanted.draft_tokens)}
+    return Serving(
+        open_store(),
+        fixed={STORY: story()},
+        version=__version__,
+        keep_seconds=seconds_of(os.environ.get("OLLAMA_KEEP_ALIVE", "5m")),
+        pictures=pipelines(wanted.pictures),
+        picture_device=devices[0].id,
+        signing_key=signing_key(),
+        **loads(settings, devices, wanted.parallel, engine),
+        **told,
+    )
+
+
+def _run(app: ASGIApp, sockets: list[socket]) -> None:
+    import uvicorn
+
+    from wgpu_backend.server.listening import TimelyProtocol
+
+    config = uvicorn.Config(
+        app,
+        http=TimelyProtocol,
+        log_level="warning",
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=sockets)

@@ -1,0 +1,146 @@
+"""Where `serve` listens, and to whom."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wgpu_backend.cli.failures import UsageError, brief
+from wgpu_backend.cli.serve.texts import text_of, words
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
+_LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
+_SCHEMES = ("http", "https", "app", "file", "tauri", "vscode-webview")
+_LOCAL_ORIGINS = "localhost"
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,\x00-\x1f\x7f-\uffff]{1,256}")
+_PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]{1,60}){1,8}/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Options of addresses and clients; what is wrong is a `UsageError` where it is read."""
+
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Where to listen, in OLLAMA_HOST's place; A,B for both."),
+    ] = None
+    port: Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="Likewise.")] = (
+        None
+    )
+    api_key: Annotated[
+        str,
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            envvar="WGPU_BACKEND_API_KEY",
+            help="Serve only requests that have this key; A,B for one of several.",
+        ),
+    ] = ""
+    api_key_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Keys, one a line.")] = (
+        None
+    )
+    cors_origins: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORIGINS",
+            help="Pages that may call: http://a,http://b, or * for all; this machine's always may.",
+        ),
+    ] = None
+    api_prefix: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="In front of all paths, such as /llm; without a page."),
+    ] = None
+
+    @property
+    def addresses(self) -> tuple[tuple[str, ...], int]:
+        """Hosts and the port, of the options or the variable."""
+        found = words(self.host or "")
+        if self.host is not None and not found:
+            raise UsageError(f"--host: {brief(self.host)}, needs an address, such as 127.0.0.1")
+        host, port = address(os.environ.get("OLLAMA_HOST"))
+        return found or (host,), port if self.port is None else self.port
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of clients; empty where anybody may call."""
+        return (*words(self.api_key), *_keys_of(self.api_key_file))
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins that were given, without the word for those that may call anyway."""
+        text, found = self.cors_origins, words(self.cors_origins or "")
+        known = all(each in ("*", _LOCAL_ORIGINS) or _ORIGIN.fullmatch(each) for each in found)
+        if text is not None and not (found and known):
+            raise UsageError(
+                f"--cors-origins: {brief(text)}, needs *, localhost or http://host:port"
+            )
+        return tuple(each for each in found if each != _LOCAL_ORIGINS)
+
+    @property
+    def prefix(self) -> str:
+        """What stands in front of paths, without a slash at its end."""
+        text = self.api_prefix
+        if text is not None and not _PREFIX.fullmatch(text):
+            raise UsageError(f"--api-prefix: {brief(text)}, needs a path, such as /llm")
+        return (text or "").rstrip("/")
+
+    def settings(self, *, anybody: bool) -> dict[str, Any]:
+        """What the server is told.
+
+        Parameters
+        ----------
+        anybody : bool
+            Whether other machines may call without a key.
+
+        Raises
+        ------
+        UsageError
+            An address is not this machine's alone, and there is no key; or an option is wrong.
+        """
+        (hosts, _), keys = self.addresses, self.keys
+        local = all(host in _LOCAL for host in hosts)
+        if not local and not keys and not anybody:
+            raise UsageError(
+                f"serve: {', '.join(hosts)} is open to other machines; give --api-key, or "
+                "--allow-anyone"
+            )
+        own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
+        others = words(os.environ.get("OLLAMA_ORIGINS", ""))
+        return {
+            "hosts": _LOCAL if local else (),
+            "origins": (*own, *self.origins, *others),
+            "api_keys": keys,
+            "prefix": self.prefix,
+        }
+
+
+def address(text: str | None) -> tuple[str, int]:
+    """Host and port of ``OLLAMA_HOST``: ``host``, ``host:port``, ``:port`` or a URL.
+
+    Raises
+    ------
+    UsageError
+        The port is none.
+    """
+    rest = (text or "").strip().removeprefix("http://").removeprefix("https://").rstrip("/")
+    host, colon, port = rest.rpartition(":")
+    if not colon or rest.endswith("]"):
+        host, port = rest, str(DEFAULT_PORT)
+    if not port.isdecimal() or not 0 <= int(port) < 1 << 16:
+        raise UsageError(f"OLLAMA_HOST: {rest[:60]!r}, needs host:port")
+    return host or DEFAULT_HOST, int(port)
+
+
+def _keys_of(path: Path | None) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    lines = text_of("--api-key-file", path).splitlines()
+    keys = tuple(line.strip() for line in lines if line.strip())
+    if not keys:
+        raise UsageError(f"--api-key-file: {brief(str(path))} has no key, needs one a line")
+    return keys

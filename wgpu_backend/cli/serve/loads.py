@@ -1,0 +1,125 @@
+"""On which devices the workers of `serve` load models, and how."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.loading import find_device
+from wgpu_backend.cli.options import Settings
+
+if TYPE_CHECKING:
+    from wgpu_backend.device_info import DeviceInfo
+    from wgpu_backend.model_store.stored import Stored
+    from wgpu_backend.server.pool import Measure
+    from wgpu_backend.worker.estimate import Room
+    from wgpu_backend.worker.messages import LoadSpec
+    from wgpu_backend.worker.opening import Workers
+
+
+def devices_of(settings: Settings) -> list[DeviceInfo]:
+    """What models may run on, the best first: the one that was named, or all adapters."""
+    best = find_device(settings)
+    if settings.device is not None or best.kind == "cpu":
+        return [best]
+    from wgpu_backend.device.adapters import Devices
+
+    return [best, *(info for info in Devices() if info.kind != "cpu" and info.id != best.id)]
+
+
+def loads(
+    settings: Settings,
+    devices: Sequence[DeviceInfo],
+    parallel: int | None,
+    engine: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What the server is told of loading: what opens a model, and what measures one before.
+
+    Parameters
+    ----------
+    settings : Settings
+    devices : sequence of DeviceInfo
+    parallel : int or None
+        Answers at once; None for the environment's word.
+    engine : mapping
+        Arguments of engines.
+
+    Raises
+    ------
+    UsageError
+        A variable of the environment is no number.
+    """
+    from wgpu_backend.worker.health import Health
+    from wgpu_backend.worker.opening import Workers
+
+    max_queue = whole("OLLAMA_MAX_QUEUE", 512)
+    workers = Workers(
+        Health([info.id for info in devices]),
+        lambda stored, num_ctx, device: replace(
+            spec(stored, num_ctx, device, settings, parallel), engine=engine
+        ),
+        max_queue,
+        whole("WGPU_BACKEND_HANG_SECONDS", 300),
+    )
+    return {
+        "open_model": workers,
+        "measure": _measure(workers, devices),
+        "max_queue": max_queue,
+        "max_loaded": whole("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
+    }
+
+
+def _measure(workers: Workers, devices: Sequence[DeviceInfo]) -> Measure:
+    """What says how much memory a model would take, and how much there is."""
+    from wgpu_backend.worker.estimate import room_for
+
+    known = {info.id: info for info in devices}
+
+    def measure(stored: Stored, num_ctx: int | None) -> Room:
+        spec = workers.spec(stored, num_ctx)
+        return room_for(spec, known[spec.device])
+
+    return measure
+
+
+def spec(
+    stored: Stored, num_ctx: int | None, device: str, settings: Settings, parallel: int | None
+) -> LoadSpec:
+    """What a worker loads: the request's context, or the command's, or the environment's."""
+    from wgpu_backend.plugins import imported_files
+    from wgpu_backend.worker.messages import LoadSpec
+
+    own = whole("OLLAMA_CONTEXT_LENGTH", 0) or None
+    changes = settings.changes
+    adapters = [*((path, 1.0) for path in stored.adapters), *changes.adapters]
+    return LoadSpec(
+        str(stored.path),
+        device,
+        profile=settings.profile,
+        num_ctx=num_ctx or settings.num_ctx or own,
+        num_parallel=parallel or whole("OLLAMA_NUM_PARALLEL", 0) or 4,
+        kv_dtype=settings.kv,
+        exact=settings.exact,
+        coarse=settings.coarse,
+        adapters=tuple((str(path), scale) for path, scale in adapters),
+        control_vectors=tuple((str(path), scale) for path, scale in changes.control_vectors),
+        control_layers=changes.control_layers,
+        imports=tuple(map(str, imported_files())),
+    )
+
+
+def whole(variable: str, default: int) -> int:
+    """A whole number of the environment.
+
+    Raises
+    ------
+    UsageError
+        It is none.
+    """
+    text = os.environ.get(variable, "") or str(default)
+    if not text.isdecimal():
+        raise UsageError(f"{variable}: {text[:40]!r}, needs a whole number")
+    return int(text)

@@ -1,0 +1,71 @@
+"""Models that `serve` has beside those of the store, and what it is told of one by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.names import BUNDLED, STORY, exists
+from wgpu_backend.errors import StoreError
+
+if TYPE_CHECKING:
+    from wgpu_backend.model_store.stored import Stored
+    from wgpu_backend.server.serving_state import Settings as ServerSettings
+
+
+def story() -> Stored:
+    """The bundled model, as if the store had it."""
+    from wgpu_backend.model_store.files import sha256
+    from wgpu_backend.model_store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
+    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.model_store.store import Entry
+    from wgpu_backend.model_store.stored import Stored
+
+    digest, facts = sha256(BUNDLED), BUNDLED.stat()
+    layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
+    manifest = Manifest(Layer(CONFIG_TYPE, f"sha256:{digest}", 0), (layer,))
+    entry = Entry(ModelName.parse(STORY), manifest, digest, facts.st_mtime)
+    details = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"]}
+    sizes = {"parameter_size": "", "quantization_level": ""}
+    return Stored(entry, BUNDLED, details={**details, **sizes})
+
+
+def pipelines(folders: Sequence[Path]) -> dict[str, Path]:
+    """Folders of pipelines by the names that requests use, with the bundled one.
+
+    Raises
+    ------
+    UsageError
+        One is no such folder, or has the name of another.
+    """
+    from wgpu_backend.images.bundled import PICTURES, bundled_pictures
+    from wgpu_backend.images.folder import INDEX
+
+    found = {PICTURES: bundled_pictures()}
+    for folder in folders:
+        if not exists(str(folder / INDEX)):
+            raise UsageError(f"--pictures: {str(folder)[:200]!r}, needs a folder with {INDEX}")
+        name = folder.absolute().name
+        if name in found:
+            raise UsageError(f"--pictures: {folder} has the name {name!r} as another; rename it")
+        found[name] = folder.absolute()
+    return found
+
+
+def require_known(name: str, serving: ServerSettings) -> None:
+    """Refuse a model that the server would not find.
+
+    Raises
+    ------
+    UsageError
+        Neither the store nor the program has it.
+    """
+    from wgpu_backend.model_store.names import ModelName
+
+    try:
+        if name not in serving.fixed:
+            serving.store.entry(ModelName.parse(name))
+    except StoreError as error:
+        raise UsageError(f"--model: {error}") from None

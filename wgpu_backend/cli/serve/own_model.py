@@ -1,0 +1,125 @@
+"""The model that `serve` means where a request names none, and how it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.serve.texts import text_of, words
+
+if TYPE_CHECKING:
+    from wgpu_backend.server.manner import Manner
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """Options of the server's own model, and of nothing where it has none."""
+
+    own_model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="Meant where a request names no model."),
+    ] = None
+    any_name: Annotated[
+        bool,
+        typer.Option("--any-name", help="Take --model for names of models that are not there."),
+    ] = False
+    preload: Annotated[
+        bool,
+        typer.Option("--preload", help="Load --model before requests are served, and keep it."),
+    ] = False
+    alias: Annotated[str, typer.Option(metavar="NAMES", help="Further names of --model: A,B.")] = ""
+    tags: Annotated[
+        str, typer.Option(metavar="WORDS", help="What lists say beside --model: A,B.")
+    ] = ""
+    chat_template: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Template of --model's chats: chatml, llama3, …, or Jinja itself."
+        ),
+    ] = None
+    chat_template_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same, in a file.")
+    ] = None
+    reasoning: Annotated[
+        Literal["on", "off", "auto"] | None,
+        typer.Option(help="Whether --model reasons where a request says nothing."),
+    ] = None
+    reasoning_format: Annotated[
+        Literal["none", "auto", "deepseek"] | None,
+        typer.Option(help="`none` leaves --model's reasoning in the text of OpenAI's chats."),
+    ] = None
+    pooling: Annotated[
+        Literal["none", "mean", "cls", "last"] | None,
+        typer.Option(help="What makes a text's vector of its tokens'; none gives them all."),
+    ] = None
+
+    def settings(self, sampling: Mapping[str, object]) -> dict[str, Any]:
+        """What the server is told.
+
+        Parameters
+        ----------
+        sampling : mapping
+            Parameters of its answers that were given, by name.
+
+        Raises
+        ------
+        UsageError
+            Something is said of the model, and there is none; or the template is wrong.
+        """
+        manner = self.manner(sampling)
+        if self.own_model is None:
+            self._require_nothing_said(manner)
+        return {
+            "default_model": self.own_model or "",
+            "any_name": self.any_name,
+            "preload": self.preload,
+            "aliases": words(self.alias),
+            "tags": words(self.tags),
+            "manner": manner,
+            "pooling": self.pooling,
+        }
+
+    def manner(self, sampling: Mapping[str, object]) -> Manner:
+        """How it answers where a request says nothing; errors as `settings`."""
+        from wgpu_backend.server.manner import Manner
+
+        template = _template(self.chat_template, self.chat_template_file)
+        raw = self.reasoning_format == "none"
+        return Manner(template, self.reasoning or "", sampling, raw_thoughts=raw)
+
+    def _require_nothing_said(self, manner: Manner) -> None:
+        said = {
+            "--any-name": self.any_name,
+            "--preload": self.preload,
+            "--alias": self.alias,
+            "--tags": self.tags,
+            "--chat-template": manner.template,
+            "--reasoning": self.reasoning,
+            "--reasoning-format": self.reasoning_format,
+            "--pooling": self.pooling,
+            **{"--" + name.replace("_", "-"): True for name in manner.sampling},
+        }
+        for option in (option for option, value in said.items() if value):
+            raise UsageError(f"{option}: there is no model that is meant; give --model")
+
+
+def _template(text: str | None, path: Path | None) -> str:
+    """Jinja that was given by its name, as a text or in a file; empty where none was."""
+    from wgpu_backend.chat_template import ChatTemplate
+    from wgpu_backend.chat_template.named import template_named
+    from wgpu_backend.errors import TemplateError
+
+    option = "--chat-template" if path is None else "--chat-template-file"
+    if text is not None and path is not None:
+        raise UsageError("--chat-template and --chat-template-file: give one")
+    try:
+        if text is not None:
+            return ChatTemplate(template_named(text)).source
+        return "" if path is None else ChatTemplate(text_of(option, path)).source
+    except TemplateError as error:
+        raise UsageError(f"{option}: {error}") from None

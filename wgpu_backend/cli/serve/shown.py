@@ -1,0 +1,34 @@
+"""What `serve` shows beside answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Options of what clients see of the server."""
+
+    no_slots: Annotated[bool, typer.Option("--no-slots", help="Do not tell of slots.")] = False
+    no_metrics: Annotated[
+        bool, typer.Option("--no-metrics", help="Do not tell figures to Prometheus.")
+    ] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Give each chat's prompt beside its answer.")
+    ] = False
+    no_page: Annotated[
+        bool, typer.Option("--no-page", "--no-ui", help="Have no page for browsers.")
+    ] = False
+
+    def settings(self, prefix: str) -> dict[str, Any]:
+        """What the server is told; the page needs to be at the root, without a prefix."""
+        shown = {
+            "slots": not self.no_slots,
+            "metrics": not self.no_metrics,
+            "page": not self.no_page and not prefix,
+            "verbose": self.verbose,
+        }
+        return {"shows": frozenset(name for name, on in shown.items() if on)}

@@ -1,0 +1,104 @@
+"""The commands about a server: names, options and help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wgpu_backend.cli.options import (
+    Debug,
+    Json,
+    Settings,
+    StoredName,
+    makes_answers,
+    opens_a_model,
+    takes,
+)
+from wgpu_backend.cli.parameters import Value
+from wgpu_backend.cli.serve.engine import EngineOptions
+from wgpu_backend.cli.serve.listening import Listening
+from wgpu_backend.cli.serve.own_model import OwnModel
+from wgpu_backend.cli.serve.shown import Shown
+
+
+@opens_a_model
+@makes_answers
+@takes(listening=Listening, own_model=OwnModel, engine=EngineOptions, shown=Shown)
+def serve(
+    allow_anyone: Annotated[
+        bool,
+        typer.Option("--allow-anyone", help="Serve other machines without a key."),
+    ] = False,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--num-parallel",
+            "--parallel",
+            metavar="N",
+            min=1,
+            max=32,
+            help="Answers at once of each model.",
+        ),
+    ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            "--draft",
+            metavar="MODEL",
+            help="What guesses tokens ahead: ngram, or a smaller model of the same tokens.",
+        ),
+    ] = None,
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Guessed at once (3)."),
+    ] = None,
+    pictures: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--pictures",
+            metavar="FOLDER",
+            help="Also make pictures with a folder of diffusers' layout; several are allowed.",
+        ),
+    ] = None,
+    *,
+    listening: Listening,
+    own_model: OwnModel,
+    engine: EngineOptions,
+    shown: Shown,
+    parameters: Mapping[str, Value],
+    settings: Settings,
+) -> None:
+    """Serve models to clients of Ollama, OpenAI, Anthropic, llama-server (127.0.0.1:11434)."""
+    from wgpu_backend.cli.serve.command import Wanted
+    from wgpu_backend.cli.serve.command import serve as run
+
+    wanted = Wanted(
+        listening,
+        own_model,
+        engine,
+        shown,
+        parameters,
+        anybody=allow_anyone,
+        parallel=parallel,
+        draft=draft,
+        draft_tokens=draft_tokens,
+        pictures=pictures or [],
+    )
+    run(wanted, settings)
+
+
+def ps(as_json: Json = False, debug: Debug = False) -> None:
+    """List the models that a running server has loaded."""
+    from wgpu_backend.cli.running import print_running
+
+    print_running(as_json=as_json)
+
+
+def stop(name: StoredName, debug: Debug = False) -> None:
+    """Have a running server unload a model."""
+    from wgpu_backend.cli.running import stop_model
+
+    stop_model(name)

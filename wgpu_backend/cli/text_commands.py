@@ -1,0 +1,159 @@
+"""The commands about texts: names, options and help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wgpu_backend.cli.completion import complete_model
+from wgpu_backend.cli.options import (
+    HISTORY_VARIABLES,
+    Debug,
+    Imports,
+    Json,
+    Model,
+    OutFile,
+    Settings,
+    makes_answers,
+    opens_a_model,
+)
+from wgpu_backend.cli.parameters import Value
+
+
+@opens_a_model
+@makes_answers
+def run(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="GGUF file, folder, or name in the store; the story model if left out.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="What to answer; a chat if left out.")
+    ] = None,
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is.")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="Answer in `json`, or by a schema's file."),
+    ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option("--grammar", metavar="FILE", help="Keep to a grammar: GBNF, or .lark."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write the answer and what it took as JSON.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print timing statistics.")] = False,
+    no_history: Annotated[
+        bool,
+        typer.Option(
+            "--no-history", envvar=HISTORY_VARIABLES, help="Keep nothing that is typed in a chat."
+        ),
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="A missing model may come from http://.")
+    ] = False,
+    *,
+    parameters: Mapping[str, Value],
+    settings: Settings,
+) -> int:
+    """Answer a prompt, or chat where none is given; piped text comes before the prompt."""
+    from wgpu_backend.cli.formats import grammar_of
+    from wgpu_backend.cli.run import Wanted, run
+
+    keeps = grammar_of(form, grammar)
+    wanted = Wanted(
+        system, parameters, raw=raw, as_json=as_json, history=not no_history, grammar=keeps
+    )
+    return run((model, prompt), wanted, replace(settings, verbose=verbose), insecure=insecure)
+
+
+def tokenize(
+    model: Model,
+    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    ids: Annotated[bool, typer.Option("--ids", help="Only the ids, as a JSON list.")] = False,
+    special: Annotated[
+        bool, typer.Option("--special", help="Control tokens in the text are those tokens.")
+    ] = False,
+    imports: Imports = None,
+    debug: Debug = False,
+) -> None:
+    """Show text as the model sees it."""
+    from wgpu_backend.cli.tokens import print_tokens
+
+    print_tokens(model, text, ids_only=ids, special=special)
+
+
+@opens_a_model
+def logits(
+    model: Model,
+    out: OutFile,
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", metavar="IDS", help="Token ids: 1,2,3.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="Text, not templated.")
+    ] = None,
+    *,
+    settings: Settings,
+) -> None:
+    """Save the scores of every next token as a .npy file, float32, tokens × vocabulary."""
+    from wgpu_backend.cli.vectors import write_logits
+
+    write_logits(model, tokens, prompt, out, settings)
+
+
+@opens_a_model
+def embed(
+    model: Model,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
+    *,
+    pooling: Annotated[
+        str | None, typer.Option(help="One of mean, cls and last, in place of the file's.")
+    ] = None,
+    settings: Settings,
+) -> None:
+    """Write an embedding of each text: one JSON list a line."""
+    from wgpu_backend.cli.vectors import print_embeddings
+
+    print_embeddings(model, texts, pooling, settings)
+
+
+@opens_a_model
+def rerank(
+    model: Model,
+    query: Annotated[str, typer.Argument()],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
+    *,
+    settings: Settings,
+) -> None:
+    """Write how well each text answers a query: one number a line, more is better."""
+    from wgpu_backend.cli.vectors import print_scores
+
+    print_scores(model, query, texts, settings)
+
+
+@opens_a_model
+def perplexity(
+    model: Model,
+    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Text in UTF-8.")],
+    chunks: Annotated[
+        int | None,
+        typer.Option("--chunks", metavar="N", min=1, help="Read so many chunks of the text."),
+    ] = None,
+    as_json: Json = False,
+    *,
+    settings: Settings,
+) -> None:
+    """Measure how well a model foresees a text, in chunks of --num-ctx tokens (512)."""
+    from wgpu_backend.cli.perplexity import print_perplexity
+
+    print_perplexity(model, file, chunks, settings, as_json=as_json)
