@@ -15,8 +15,9 @@ import numpy as np
 
 from wgpu_backend.config import Value
 from wgpu_backend.errors import ModelError
+from wgpu_backend.folders.arrangements import columns, flat
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, columns, flat
+from wgpu_backend.folders.values import Values
 
 Change = Callable[[Values, Settings], Values]
 Names = Mapping[str, str | Mapping[str, Change]]

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ModelError
+from wgpu_backend.folders.arrangements import stacked
 from wgpu_backend.folders.family import EXPERT_COUNTS, Family, layer_count
-from wgpu_backend.folders.values import Values, stacked
+from wgpu_backend.folders.values import Values
 from wgpu_backend.folders.weights import Weights
 
 # Of matrices, as llama.cpp's converter has it: small ones whose errors all tokens have.

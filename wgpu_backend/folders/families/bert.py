@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from wgpu_backend.config import Value
+from wgpu_backend.folders.arrangements import without_first
 from wgpu_backend.folders.family import Family, Names, family, named
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, without_first
+from wgpu_backend.folders.values import Values
 
 ENDS: Names = {
     "embeddings.word_embeddings": "token_embd",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from wgpu_backend.config import Value
+from wgpu_backend.folders.arrangements import matrices, rows_of_each, transposed
 from wgpu_backend.folders.families.llama import ATTENTION, ENDS, EXPERTS, MLP
 from wgpu_backend.folders.family import Family, Names, family, layer_count, named
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, matrices, rows_of_each, transposed
+from wgpu_backend.folders.values import Values
 
 _LAYER = re.compile(r"^layers\.(\d+)\.")
 _GATING = {"softmax": 1, "sigmoid": 2}

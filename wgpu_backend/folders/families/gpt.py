@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from wgpu_backend.config import Value
 from wgpu_backend.dtypes import MXFP4
+from wgpu_backend.folders.arrangements import every_other, transposed
 from wgpu_backend.folders.families.llama import ATTENTION, ENDS
 from wgpu_backend.folders.family import Family, family, named
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, every_other, transposed
+from wgpu_backend.folders.values import Values
 
 
 def turned(x: Values, settings: Settings) -> Values:

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from wgpu_backend.config import Value
+from wgpu_backend.folders.arrangements import half, halves_interleaved
 from wgpu_backend.folders.family import Family, Names, bools, family, head_size, named
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, constant, half, halves_interleaved
+from wgpu_backend.folders.values import Values, constant
 
 ENDS: Names = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 ATTENTION: Names = {

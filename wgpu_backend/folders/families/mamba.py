@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from wgpu_backend.config import Value
+from wgpu_backend.folders.arrangements import columns, shaped
 from wgpu_backend.folders.family import Family, Names, family, named
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, columns, negative_exponentials, shaped
+from wgpu_backend.folders.values import Values, negative_exponentials
 
 
 def decays(x: Values, settings: Settings) -> Values:

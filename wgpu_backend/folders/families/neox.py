@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from wgpu_backend.config import Value
+from wgpu_backend.folders.arrangements import queries_keys_values
 from wgpu_backend.folders.family import Family, Names, family, head_size, named
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, queries_keys_values
+from wgpu_backend.folders.values import Values
 
 MLP: Names = {"mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 
