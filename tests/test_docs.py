@@ -46,6 +46,18 @@ def test_files_that_a_document_names_exist(document):
     assert missing == [] or lost_family(document)
 
 
+def test_the_way_from_a_method_to_a_kernel_takes_six_files():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = text.split("WGSL, in order:")[1].split("\n**")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", table, re.MULTILINE)
+    assert len(rows) == 6
+    for file, told in rows:
+        if not of_lost_family(file):
+            source = (ROOT / file).read_text(encoding="utf-8")
+            words = [word for word in re.findall(r"`([^`]+)`", told) if "/" not in word]
+            assert [word for word in words if word not in source] == [], file
+
+
 def of_lost_family(name):
     """Whether a file is of a family that this checkout lacks."""
     found = re.match(r"(?:wgpu_backend/|shaders/|tests/)?kernels/(\w+)/", name)
@@ -66,7 +78,7 @@ def test_a_term_has_one_line_in_the_glossary():
 
 
 def test_every_variable_of_the_environment_is_on_one_page() -> None:
-    cli = "".join(path.read_text("utf-8") for path in (ROOT / "wgpu_backend/cli").glob("*.py"))
+    cli = "".join(path.read_text("utf-8") for path in (ROOT / "wgpu_backend/cli").rglob("*.py"))
     named = set(re.findall(r'"((?:OLLAMA|WGPU_BACKEND|XDG)_[A-Z_]+|COLUMNS)"', cli))
     page = (ROOT / "docs/environment.md").read_text("utf-8")
     rows = re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE)
