@@ -9,7 +9,14 @@ digits, and ``\s+$`` only starts where a run of spaces starts.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+from wgpu_backend.errors import TokenizerError
+from wgpu_backend.tokenizer.vocabulary import read_text
+
+_log = logging.getLogger("wgpu_backend.tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,3 +278,35 @@ PRETOKENIZERS: dict[str, PreTokenizer] = {
     name: pretokenizer for names, pretokenizer in _TABLE for name in names.split()
 }
 """Every name that ``tokenizer.ggml.pre`` may have."""
+_PLAIN = PreTokenizer((), byte_level=False)
+_WORDS = PreTokenizer((), byte_level=False, clean_spaces=True)
+
+
+def find_rules(metadata: Mapping[str, object], model: str, override: str | None) -> PreTokenizer:
+    """Pre-tokenizer of a model file.
+
+    Parameters
+    ----------
+    metadata : Mapping
+    model : str
+        The algorithm, as the file names it.
+    override : str or None
+        A name to use in place of the file's.
+
+    Raises
+    ------
+    TokenizerError
+        There is none of that name.
+    """
+    if model not in ("gpt2", "gemma4"):
+        return _WORDS if model == "bert" else _PLAIN
+    name = override or ("gemma4" if model == "gemma4" else read_text(metadata, "pre"))
+    if not name:
+        _log.warning("metadata has no tokenizer.ggml.pre, using 'default': text may be cut wrongly")
+        name = "default"
+    if name not in PRETOKENIZERS:
+        raise TokenizerError(
+            f"tokenizer: pre-tokenizer is {name!r}, needs one of "
+            f"{', '.join(sorted(PRETOKENIZERS))}; choose one by pretokenizer="
+        )
+    return PRETOKENIZERS[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Self
@@ -18,22 +17,15 @@ from wgpu_backend.tokenizer.encoders import (
 )
 from wgpu_backend.tokenizer.fragments import Splitter
 from wgpu_backend.tokenizer.pieces import Detokenizer, Pieces, clean_spaces
-from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS, PreTokenizer
+from wgpu_backend.tokenizer.pretokenizers import PreTokenizer, find_rules
+from wgpu_backend.tokenizer.shield import Shield
 from wgpu_backend.tokenizer.special import SpecialTokens, read_special
 from wgpu_backend.tokenizer.vocabulary import (
     TokenType,
     Vocabulary,
     read_flag,
-    read_text,
     read_vocabulary,
 )
-
-_log = logging.getLogger("wgpu_backend.tokenizer")
-
-# A noncharacter, meant for such marks inside a program and never in text between programs.
-_SHIELD = "\ufdd0"
-_PLAIN = PreTokenizer((), byte_level=False)
-_WORDS = PreTokenizer((), byte_level=False, clean_spaces=True)
 
 
 class Tokenizer:
@@ -74,7 +66,7 @@ class Tokenizer:
         self._parsing = Splitter(tokens, special.lstrip, special.rstrip)
         plain = [(text, i) for text, i in tokens if special.types[i] == TokenType.USER_DEFINED]
         self._plain = Splitter(plain, special.lstrip, special.rstrip)
-        self._control = Splitter((text, i) for text, i in tokens if i in special.control)
+        self._shield = Shield((text, i) for text, i in tokens if i in special.control)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocab_size} tokens)"
@@ -107,7 +99,7 @@ class Tokenizer:
             raise TokenizerError(
                 f"tokenizer: model is {vocabulary.model!r}, needs one of {', '.join(MODELS)}"
             )
-        rules = _find_rules(metadata, vocabulary.model, pretokenizer)
+        rules = find_rules(metadata, vocabulary.model, pretokenizer)
         special = read_special(metadata, vocabulary, add_bos=rules.add_bos)
         encoder = build_encoder(Source(metadata, vocabulary, special, rules))
         declared = read_flag(metadata, "add_space_prefix")
@@ -233,7 +225,7 @@ class Tokenizer:
         """
         splitter = self._parsing if parse_special else self._plain
         text = _well_formed(text)
-        shielded = parse_special and self._is_shielded(text)
+        shielded = parse_special and self._shield.is_marked(text)
         ids: list[int] = []
         first = True
         for fragment in splitter.split(text):
@@ -268,13 +260,7 @@ class Tokenizer:
         str
             The same text, with a noncharacter inside each control token that it spells.
         """
-        text = text.replace(_SHIELD, "")
-        for token_text, _ in self._control.present(text):
-            while token_text in text:
-                text = text.replace(token_text, token_text[:1] + _SHIELD + token_text[1:])
-                if len(token_text) == 1:
-                    break
-        return text
+        return self._shield.marked(text)
 
     def decode(
         self, ids: Iterable[int], *, skip_special: bool = True, clean: bool | None = None
@@ -339,16 +325,9 @@ class Tokenizer:
         hidden = self._special.control - spelled if skip_special else frozenset[int]()
         return Detokenizer(self._pieces, hidden)
 
-    def _is_shielded(self, text: str) -> bool:
-        """Whether `shield` has marked something here; otherwise the mark is somebody's text."""
-        return _SHIELD in text and any(
-            spelled[:1] + _SHIELD + spelled[1:] in text
-            for spelled, _ in self._control.present(text.replace(_SHIELD, ""))
-        )
-
     def _encode_text(self, text: str, first: bool, *, shielded: bool) -> list[int]:
         if shielded:
-            text = text.replace(_SHIELD, "")
+            text = self._shield.unmarked(text)
         try:
             return self._encoder.encode(text, first) if text else []
         except BaseException as error:
@@ -393,21 +372,6 @@ class Tokenizer:
         if 0 <= token < self.vocab_size:
             return token
         raise TokenizerError(f"tokenizer: token is {token}, needs an id below {self.vocab_size}")
-
-
-def _find_rules(metadata: Mapping[str, object], model: str, override: str | None) -> PreTokenizer:
-    if model not in ("gpt2", "gemma4"):
-        return _WORDS if model == "bert" else _PLAIN
-    name = override or ("gemma4" if model == "gemma4" else read_text(metadata, "pre"))
-    if not name:
-        _log.warning("metadata has no tokenizer.ggml.pre, using 'default': text may be cut wrongly")
-        name = "default"
-    if name not in PRETOKENIZERS:
-        raise TokenizerError(
-            f"tokenizer: pre-tokenizer is {name!r}, needs one of "
-            f"{', '.join(sorted(PRETOKENIZERS))}; choose one by pretokenizer="
-        )
-    return PRETOKENIZERS[name]
 
 
 def _well_formed(text: str) -> str:

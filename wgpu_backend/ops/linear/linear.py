@@ -33,14 +33,15 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     attributes_of,
 )
+from wgpu_backend.ops.linear.columns import column_snippet, columns_of, require_rows
 from wgpu_backend.ops.linear.gates import gated
 from wgpu_backend.ops.linear.matmul_strided import matmul_strided
 from wgpu_backend.ops.linear.portable import select_portable
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.f16_groups import BESIDE_NIBBLES, NIBBLES, f16_spec, is_planar
+from wgpu_backend.ops.rounding.f16_groups import BESIDE_NIBBLES, NIBBLES, f16_spec
 from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
-from wgpu_backend.ops.rounding.normed import GROUP, square_count, weighted_spec
-from wgpu_backend.ops.rounding.q8 import FORMATS, PLANAR, ROW, WORDS, rounded_spec
+from wgpu_backend.ops.rounding.normed import GROUP, weighted_spec
+from wgpu_backend.ops.rounding.q8 import FORMATS, rounded_spec
 from wgpu_backend.ops.rounding.q16 import q16_spec
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
@@ -142,7 +143,7 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
         f"linear: weight is {weight.spec.shape} of strides {weight.spec.strides}, needs one dense "
         f"matrix with whole groups of {GROUP}",
     )
-    columns = _columns(x, weight, prologue)
+    columns = columns_of(x, weight, prologue)
     n = math.prod(columns) * prologue.parts
     # What goes with a group in f16 is read as f32, its values as f16.
     tails = {"tails": x} if prologue.in_f16 else {}
@@ -158,96 +159,12 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
             "gain_offset": 0,
             "eps": prologue.eps or 0.0,
         },
-        choices={"addend": "formats/load/f32", "x": _column_snippet(x)}
+        choices={"addend": "formats/load/f32", "x": column_snippet(x)}
         if prologue.in_bytes
         else {"addend": "formats/load/f32"},
         work=weight.spec.nbytes + 2 * m * n * k,
         attributes=attributes,
     )
-
-
-def _columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
-    """Leading axes of x, whose rows are as the prologue says."""
-    k = weight.spec.shape[-1]
-    if prologue.in_bytes:
-        return _columns_in_q8(x, k, prologue)
-    if prologue.form == "q16":
-        return _columns_in_q16(x, k)
-    if prologue.in_f16:
-        return _columns_in_f16(x, weight)
-    return _columns_of_values(x, k, prologue)
-
-
-def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
-    """Leading axes of x."""
-    require_rank("linear", "x", x, 1)
-    squares = prologue.eps is not None and not prologue.norm
-    require_rows("linear", x, k, square_count(k) if squares else 0)
-    return x.spec.shape[:-1]
-
-
-def require_rows(op_name: str, x: Node, k: int, squares: int = 0) -> None:
-    """Check that rows of x are as long as those of a weight, with so many squares behind them."""
-    behind = f" and {squares} squares of a norm" if squares else ""
-    require(
-        x.spec.shape[-1] == k + squares,
-        ShapeError,
-        f"{op_name}: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}{behind}",
-    )
-
-
-def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
-    """Leading axes of x, whose rows are groups in eight bits, in planes or not."""
-    require_rank("linear", "x", x, 2)
-    parts, planar = prologue.parts, _is_planar(x)
-    shape = x.spec.shape
-    columns = shape[1:-2] if planar else shape[: -1 - parts]
-    wanted = rounded_spec(columns, k // GROUP, planar, parts)
-    groups = f"{parts}, {k // GROUP}, {WORDS}" if parts > 1 else f"{k // GROUP}, {WORDS}"
-    require(
-        shape == wanted.shape and not (planar and x.spec.offset),
-        ShapeError,
-        f"linear: x is {shape}, rows of weight have {k} values; needs x of (..., {groups}), or in "
-        "planes",
-    )
-    return columns
-
-
-def _columns_in_q16(x: Node, k: int) -> Shape:
-    """Leading axes of x, whose rows are groups in sixteen bits, in planes."""
-    require_rank("linear", "x", x, 3)
-    columns = x.spec.shape[1:-2]
-    wanted = q16_spec(columns, k // GROUP)
-    require(
-        x.spec.shape == wanted.shape and not x.spec.offset,
-        ShapeError,
-        f"linear: x is {x.spec.shape} from {x.spec.offset} on, rows of weight have {k} values; "
-        f"needs x of {wanted.shape} in sixteen bits, from 0 on",
-    )
-    return columns
-
-
-def _columns_in_f16(x: Node, weight: Node) -> Shape:
-    """Leading axes of x, whose rows are groups in f16, in planes where the weight is in blocks."""
-    require_rank("linear", "x", x, 2)
-    dtype, k = weight.spec.dtype, weight.spec.shape[-1]
-    columns = x.spec.shape[1:-2] if is_planar(dtype) else x.spec.shape[:-2]
-    wanted = f16_spec(columns, k // GROUP, is_planar(dtype))
-    require(
-        x.spec.shape == wanted.shape and not x.spec.offset,
-        ShapeError,
-        f"linear: x is {x.spec.shape} from {x.spec.offset} on, the weight {dtype} "
-        f"{weight.spec.shape}; needs x of {wanted.shape} in f16 by groups, from 0 on",
-    )
-    return columns
-
-
-def _is_planar(x: Node) -> bool:
-    return len(x.spec.shape) > 2 and x.spec.shape[-1] != WORDS
-
-
-def _column_snippet(x: Node) -> str:
-    return PLANAR if _is_planar(x) else ROW
 
 
 def _added(launch: Launch, addend: Node) -> Launch:

@@ -1,0 +1,104 @@
+"""Columns of a product: rows of `x` in each form that a `Prologue` has, checked."""
+
+from __future__ import annotations
+
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Shape
+from wgpu_backend.ops.check import require, require_rank
+from wgpu_backend.ops.linear.attributes import Prologue
+from wgpu_backend.ops.rounding.f16_groups import f16_spec, is_planar
+from wgpu_backend.ops.rounding.normed import GROUP, square_count
+from wgpu_backend.ops.rounding.q8 import PLANAR, ROW, WORDS, rounded_spec
+from wgpu_backend.ops.rounding.q16 import q16_spec
+
+
+def columns_of(x: Node, weight: Node, prologue: Prologue) -> Shape:
+    """Leading axes of x.
+
+    Raises
+    ------
+    ShapeError
+        Rows are not as the prologue says, or not as long as those of the weight.
+    """
+    k = weight.spec.shape[-1]
+    if prologue.in_bytes:
+        return _columns_in_q8(x, k, prologue)
+    if prologue.form == "q16":
+        return _columns_in_q16(x, k)
+    if prologue.in_f16:
+        return _columns_in_f16(x, weight)
+    return _columns_of_values(x, k, prologue)
+
+
+def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
+    """Leading axes of x."""
+    require_rank("linear", "x", x, 1)
+    squares = prologue.eps is not None and not prologue.norm
+    require_rows("linear", x, k, square_count(k) if squares else 0)
+    return x.spec.shape[:-1]
+
+
+def require_rows(op_name: str, x: Node, k: int, squares: int = 0) -> None:
+    """Check that rows of x are as long as those of a weight, with so many squares behind them."""
+    behind = f" and {squares} squares of a norm" if squares else ""
+    require(
+        x.spec.shape[-1] == k + squares,
+        ShapeError,
+        f"{op_name}: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}{behind}",
+    )
+
+
+def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
+    """Leading axes of x, whose rows are groups in eight bits, in planes or not."""
+    require_rank("linear", "x", x, 2)
+    parts, planar = prologue.parts, _is_planar(x)
+    shape = x.spec.shape
+    columns = shape[1:-2] if planar else shape[: -1 - parts]
+    wanted = rounded_spec(columns, k // GROUP, planar, parts)
+    groups = f"{parts}, {k // GROUP}, {WORDS}" if parts > 1 else f"{k // GROUP}, {WORDS}"
+    require(
+        shape == wanted.shape and not (planar and x.spec.offset),
+        ShapeError,
+        f"linear: x is {shape}, rows of weight have {k} values; needs x of (..., {groups}), or in "
+        "planes",
+    )
+    return columns
+
+
+def _columns_in_q16(x: Node, k: int) -> Shape:
+    """Leading axes of x, whose rows are groups in sixteen bits, in planes."""
+    require_rank("linear", "x", x, 3)
+    columns = x.spec.shape[1:-2]
+    wanted = q16_spec(columns, k // GROUP)
+    require(
+        x.spec.shape == wanted.shape and not x.spec.offset,
+        ShapeError,
+        f"linear: x is {x.spec.shape} from {x.spec.offset} on, rows of weight have {k} values; "
+        f"needs x of {wanted.shape} in sixteen bits, from 0 on",
+    )
+    return columns
+
+
+def _columns_in_f16(x: Node, weight: Node) -> Shape:
+    """Leading axes of x, whose rows are groups in f16, in planes where the weight is in blocks."""
+    require_rank("linear", "x", x, 2)
+    dtype, k = weight.spec.dtype, weight.spec.shape[-1]
+    columns = x.spec.shape[1:-2] if is_planar(dtype) else x.spec.shape[:-2]
+    wanted = f16_spec(columns, k // GROUP, is_planar(dtype))
+    require(
+        x.spec.shape == wanted.shape and not x.spec.offset,
+        ShapeError,
+        f"linear: x is {x.spec.shape} from {x.spec.offset} on, the weight {dtype} "
+        f"{weight.spec.shape}; needs x of {wanted.shape} in f16 by groups, from 0 on",
+    )
+    return columns
+
+
+def _is_planar(x: Node) -> bool:
+    return len(x.spec.shape) > 2 and x.spec.shape[-1] != WORDS
+
+
+def column_snippet(x: Node) -> str:
+    """Import that reads groups in eight bits, in planes or not."""
+    return PLANAR if _is_planar(x) else ROW
