@@ -33,6 +33,7 @@ from pathlib import Path
 
 import numpy as np
 
+from wgpu_backend.cli.op_bench import COPY
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.schedule import schedule
@@ -59,7 +60,7 @@ def far_threads(launch: Launch, capabilities: Capabilities) -> Launch:
     return replace(launch, choices={"WG": 8 if capabilities.software else 64})
 
 
-@op(shader=Path(__file__).with_name("copy.wgsl"), dense=("x",), trusted=True)
+@op(source=COPY, dense=("x",), trusted=True)
 def plain_copy(x: Node) -> Launch:
     """Copy whole vectors.
 

@@ -115,6 +115,8 @@ def test_a_shader_that_does_not_compile_fails_once_with_line_and_caret(
         ("return 3 * x", "return x[:0]", "thrice: its twin gives shape (0,), needs (1,)"),
         ("    return Launch(", "    Launch(", "thrice: it returns None, needs a Launch"),
         ("threads=-(-out.size // 4)", "threads=[4]", "the op fails, TypeError: "),
+        ("3 * x", "3 * x +", "thrice.py:18: invalid syntax\n18 │     return 3 * x +"),
+        ("trial(thrice", "trial(twice", "thrice.py:21: NameError: name 'twice' is not defined"),
     ],
 )
 def test_a_slip_in_the_python_is_told_shortly(
@@ -196,22 +198,6 @@ def test_a_loop_that_does_not_end_is_found_once_with_its_line(
     lines = done.err.splitlines()
     assert lines[0] == f"{file.with_name('thrice.wgsl')}:11: loop ran more than 4096 iterations"
     assert lines[1:] == ["11 │     while i < 99999u { }", "         ^", "(86 cases)"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("3 * x", "3 * x +", "thrice.py:18: invalid syntax\n18 │     return 3 * x +"),
-        ("trial(thrice", "trial(twice", "thrice.py:21: NameError: name 'twice' is not defined"),
-    ],
-)
-def test_a_file_that_cannot_be_imported_says_where(
-    cli: Cli, file: Path, old: str, new: str, said: str
-) -> None:
-    change(file, old, new)
-    done = cli("op", "check", str(file))
-    assert done.code == FAILED
-    assert said in done.err
 
 
 def test_a_shader_alone_shows_its_interface_and_compiles_with_each_choice(

@@ -1,13 +1,12 @@
 """Pulling from a registry on this machine, which serves well or badly."""
 
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.model_store.killed import run_killed
 from tests.model_store.registry import Registry
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.model_store.files import sha256
@@ -139,24 +138,11 @@ def test_a_full_disk_keeps_what_is_there(registry, store: Store, monkeypatch):
 
 
 KILLED = """
-import os, signal, sys
-from pathlib import Path
-from wgpu_backend.model_store import files, pull
+from wgpu_backend.model_store import pull
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
-left = [int(sys.argv[3])]
-def counted(real):
-    def call(*args, **kw):
-        if not left[0]:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left[0] -= 1
-        return real(*args, **kw)
-    return call
 pull.Puller._write = counted(pull.Puller._write)
 pull._SAVED_EVERY = 1
-os.fsync = counted(os.fsync)
-Path.replace = counted(Path.replace)
-Path.unlink = counted(Path.unlink)
 made = pull.Puller(Store(Path(sys.argv[1])), insecure=True, streams=1, part_sizes=(50_000, 10**5))
 made.pull(ModelName.parse(sys.argv[2]))
 """
@@ -165,9 +151,7 @@ made.pull(ModelName.parse(sys.argv[2]))
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 @pytest.mark.parametrize("after", [3, 30, 60, 80, 95, 110])
 def test_a_pull_that_is_killed_leaves_no_half_file_and_goes_on(registry, store: Store, after: int):
-    command = [sys.executable, "-c", KILLED, str(store.root), registry.name, str(after)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    run_killed(KILLED, str(store.root), registry.name, after=after)
     for path in (store.root / "blobs").glob("sha256-*"):
         assert "partial" in path.name or path.name == f"sha256-{sha256(path)}"
     for entry in store.entries():

@@ -3,13 +3,12 @@
 import hashlib
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.model_store.killed import run_killed
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
 from wgpu_backend.model_store.modelfile import Modelfile
@@ -163,27 +162,12 @@ def shutil_usage(free: int):
 
 
 KILLED = """
-import sys
-from pathlib import Path
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create
-import os, signal
-left = [int(sys.argv[2])]
-def counted(real):
-    def call(*args, **kw):
-        if not left[0]:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left[0] -= 1
-        return real(*args, **kw)
-    return call
-for name in ("fsync",):
-    setattr(os, name, counted(getattr(os, name)))
-Path.replace = counted(Path.replace)
-Path.unlink = counted(Path.unlink)
 store = Store(Path(sys.argv[1]))
-create(store, ModelName.parse("story"), Modelfile(sys.argv[3], system="New."), Path("."))
+create(store, ModelName.parse("story"), Modelfile(sys.argv[2], system="New."), Path("."))
 store.remove(ModelName.parse("story"))
 """
 
@@ -193,9 +177,7 @@ store.remove(ModelName.parse("story"))
 def test_a_process_that_is_killed_leaves_whole_models(store: Store, tmp_path: Path, after: int):
     tiny = tmp_path / "tiny.gguf"
     tiny.write_bytes(bundled().read_bytes())
-    command = [sys.executable, "-c", KILLED, str(store.root), str(after), str(tiny)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    run_killed(KILLED, str(store.root), str(tiny), after=after)
     for entry in store.entries():
         assert open_stored(store, entry.name).system in ("Tell.", "New.")
     create(store, NAME, Modelfile(str(tiny), system="Again."), tmp_path)
