@@ -8,13 +8,13 @@ _REFUSED = "{% if m.role not in ('system', 'user', 'assistant') %}{{ raise_excep
 
 
 def _turns(turn: str, prompt: str, before: str = "") -> str:
-    """A template that writes each turn the same way."""
+    """A template that writes the turns of all roles alike; `prompt` opens the answer."""
     each = "{% for m in messages %}" + turn + "{% endfor %}"
     return f"{before}{each}{{% if add_generation_prompt %}}{prompt}{{% endif %}}"
 
 
 def _by_role(user: str, assistant: str, system: str, prompt: str, before: str = "") -> str:
-    """A template of a text for each role, where ``TEXT`` stands for what was said."""
+    """A template with a text for each role, in which ``TEXT`` stands for a turn's content."""
     said = [text.replace("TEXT", "{{ m.content | trim }}") for text in (system, user, assistant)]
     turn = (
         f"{_REFUSED}{{% if m.role == 'system' %}}{said[0]}{{% elif m.role == 'user' %}}{said[1]}"
@@ -24,7 +24,10 @@ def _by_role(user: str, assistant: str, system: str, prompt: str, before: str = 
 
 
 def _in_first_turn(system: str, user: str, assistant: str, before: str) -> str:
-    """A template that has a place for a system text within the first turn of the user's."""
+    """A template without system turns: the next user turn has the system text at ``SYSTEM``.
+
+    `system` is that text's form, in which ``TEXT`` stands for it, as for contents in the others.
+    """
     kept = "{% set ns = namespace(system='') %}"
     turn = (
         f"{_REFUSED}{{% if m.role == 'system' %}}{{% set ns.system = m.content | trim %}}"
@@ -121,11 +124,11 @@ NAMED = {
         "<|start_of_role|>assistant<|end_of_role|>",
     ),
 }
-"""Jinja by name."""
+"""Jinja of each template, by llama.cpp's name."""
 
 
 def template_named(text: str) -> str:
-    """A template by its name, or itself where it is Jinja.
+    """Jinja of a template that is given by its name, or as Jinja itself.
 
     Raises
     ------

@@ -371,7 +371,7 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
         kwargs["reasoning_effort"] = wanted.think
     kwargs |= wanted.template
     messages = prompter.checked(conversation([*wanted.messages]))
-    # Where earlier turns may go, the last one has to fit.
+    # Earlier messages may be left out; the last one must fit.
     texts = [each.get("content") for each in (messages[-1:] if wanted.truncate else messages)]
     require_short("".join(text for text in texts if isinstance(text, str)), loaded)
     begun = begun_answer(messages)
@@ -391,7 +391,7 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
 
 
 def _silence(found: Sequence[int], loaded: Loaded, wanted: Wanted) -> list[int]:
-    """Tokens that end a reasoning which the template began, where there is to be none."""
+    """Tokens that close the reasoning that the template opened, where the request wants none."""
     prompter = loaded.model.prompter
     if wanted.think is not False or prompter.template is None:
         return []

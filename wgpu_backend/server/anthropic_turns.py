@@ -19,7 +19,7 @@ def turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
     ----------
     fields : Fields
     thinks : bool
-        Whether the model is to reason, which it can only do in front of an answer.
+        Whether the model is to reason, which it can only do before its answer begins.
 
     Raises
     ------

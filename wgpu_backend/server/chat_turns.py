@@ -39,7 +39,7 @@ def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Text with which an answer begins: that of a last message of the model's own."""
+    """Text that the answer continues: of a last message that is the assistant's; else empty."""
     none: Mapping[str, Any] = {}
     last = messages[-1] if len(messages) > 1 else none
     content = last.get("content")

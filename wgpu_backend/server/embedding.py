@@ -20,8 +20,8 @@ from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.tokenizer import Tokenizer
 
-_LONG = 1 << 18  # characters whose tokens are known at once
-_MOST_TEXTS = 1 << 14  # of a request: they are computed whether or not the client stays
+_LONG = 1 << 18  # characters that are tokenized in a fraction of a second
+_MOST_TEXTS = 1 << 14  # of a request: all are computed even if the client disconnects
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,11 @@ class Vectors:
     Parameters
     ----------
     vectors : list of list of float
-        Or, of each text, a list of those of its tokens.
+        A vector for each text; without pooling, for each text a list of its tokens' vectors.
     tokens : int
-        Of all texts.
+        Sum over all texts, after truncation.
     load_seconds : float
+        Time that loading the model took, whenever that was.
     """
 
     vectors: list[Any]
@@ -56,14 +57,15 @@ async def embeddings(
     truncate : bool
         Cut texts that are too long.
     of_tokens : bool
-        Whether vectors of each token may be given, where that is how the server pools.
+        Whether the caller can return a vector of each token, as ``--pooling none`` gives them.
 
     Raises
     ------
     ContextFull
         A text is longer than the context, and is not to be cut.
     RequestError
-        The server does not pool, and vectors of tokens may not be given.
+        The server does not pool and the caller needs one vector a text; there are too many texts;
+        or `dimensions` is out of range.
     """
     name, pooling = state.named(fields), state.settings.pooling
     if pooling == "none" and not of_tokens:
@@ -95,7 +97,7 @@ def _embedded(
 
 
 def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:
-    """A text, cut where it is too long and may be, and its tokens' number."""
+    """A text and its number of tokens; truncated to the context where that is allowed."""
     room = model.num_ctx
     ids = model.tokenizer.encode(_beginning(text, model) if truncate else text)
     if len(ids) <= room:
@@ -110,14 +112,14 @@ def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int
 
 
 def _beginning(text: str, model: ServedModel) -> str:
-    """A text, cut where it is so long that all of its tokens would take seconds."""
+    """The beginning of a text, where all of it would take seconds to tokenize; else all of it."""
     begin = text[: max(_LONG, 16 * model.num_ctx)]
     enough = len(begin) < len(text) and len(model.tokenizer.encode(begin)) > model.num_ctx
     return begin if enough else text
 
 
 def _shortened(found: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:
-    """Unit vectors of the first numbers of each."""
+    """The first `dimensions` values of each vector, normalised again; (texts, width) f32."""
     if dimensions is None or not len(found):
         return found
     if not 0 < dimensions <= found.shape[1]:

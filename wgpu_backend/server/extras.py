@@ -1,4 +1,4 @@
-"""Routes that llama-cpp-python's server has beside OpenAI's: texts to tokens and back."""
+"""Routes that llama-cpp-python's server adds to OpenAI's: texts to tokens and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a server's own model answers, where its operator said so."""
+"""The operator's options for how the server's own model answers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _ASKED: Mapping[str, Mapping[str, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """What holds for answers where a request says nothing.
+    """Defaults for fields that a request leaves open.
 
     Parameters
     ----------
     template : str
-        In the place of the model's own; empty for that.
+        Jinja that replaces the model's template; empty to keep that.
     reasons : str
-        Whether the model is to reason: ``on``, ``off``, ``auto`` where its template knows how; and
-        empty for what the template does by itself.
+        Whether the model reasons: ``on``, ``off``, ``auto`` where its template supports it, or
+        empty for the template's own default.
     sampling : mapping
-        Options by Ollama's names.
+        Sampling options, by Ollama's names.
     raw_thoughts : bool
-        Whether reasoning is left in the text of OpenAI's chats.
+        Leave reasoning, with its tags, in the text of OpenAI's chats.
     """
 
     template: str = ""
@@ -45,7 +45,7 @@ class Manner:
 
     @property
     def variables(self) -> Mapping[str, bool]:
-        """Variables of the template."""
+        """Variables for the chat template that ask for reasoning, or forbid it."""
         return _ASKED.get(self.reasons, {})
 
     def applied(self, wanted: Wanted) -> Wanted:
@@ -59,15 +59,21 @@ class Manner:
 
 
 def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, str]:
-    """Variables that some templates read beside those that all are given.
+    """Variables that only some templates read: today's date, and functions as JSON.
 
-    Today's date, in whose place a template would else have a past one or none; and functions as
-    JSON, as Firefunction has them.
+    Without a date, templates use a fixed one from their training or none. Only Firefunction's
+    templates read functions as JSON.
 
     Parameters
     ----------
     template : str
+        Jinja; a variable is supplied where its name occurs.
     tools : sequence of mapping
+
+    Returns
+    -------
+    dict
+        Texts by the variables' names.
     """
     now = datetime.now()
     found = {name: now.strftime(form) for name, form in _DATES.items() if name in template}
@@ -75,7 +81,7 @@ def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str
 
 
 def without_reasoning(template: str) -> str:
-    """A template without its tags of reasoning: who reads answers by it leaves that in the text."""
+    """A template without its reasoning tags; a parser chosen by it leaves reasoning in the text."""
     for span in reasoning(template):
         for tag in (span.opening, *span.closings):
             template = template.replace(tag, "")
@@ -83,14 +89,19 @@ def without_reasoning(template: str) -> str:
 
 
 def closing(prompt: str, template: str) -> str:
-    """Tag that ends a reasoning which a prompt has begun, as some templates always have it.
+    """Tag that closes the reasoning that a prompt ends with, as some templates always open it.
 
     Parameters
     ----------
     prompt : str
         At least its end.
     template : str
-        What rendered it.
+        Jinja that rendered it.
+
+    Returns
+    -------
+    str
+        Empty where the prompt opens no reasoning.
     """
     ending = prompt.rstrip()
     found = (span.closings[0] for span in reasoning(template) if ending.endswith(span.opening))

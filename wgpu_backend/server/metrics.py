@@ -8,7 +8,7 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.serving.results import EngineStatus
 
-_MOST = ("n_tokens_max counter",)  # of which the largest counts, and not the sum
+_MOST = ("n_tokens_max counter",)  # over all models the largest, not the sum
 
 
 def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
@@ -43,7 +43,7 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
 
 
 def _figures(loaded: Loaded) -> dict[str, float]:
-    """Figures of a model: of what it wrote, and of texts that it made vectors of."""
+    """Figures of a model: of its answers, and of the texts that it embedded."""
     status, vectors = status_of(loaded), loaded.embedded
     if status is None:
         if not vectors.texts:
@@ -72,7 +72,7 @@ def _figures(loaded: Loaded) -> dict[str, float]:
 
 
 def _paces(sums: Mapping[str, float]) -> dict[str, float]:
-    """Tokens of a second of reading and of writing, and slots of a pass."""
+    """Tokens a second while reading and writing, and busy slots a pass."""
     pairs = {
         "prompt_tokens_seconds gauge": ("prompt_tokens_total", "prompt_seconds_total"),
         "predicted_tokens_seconds gauge": (

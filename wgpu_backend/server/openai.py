@@ -101,7 +101,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _models(state: State) -> list[dict[str, Any]]:
-    """All models; the server's own has the further names that it was given."""
+    """All models; the server's own with its aliases and tags."""
     fixed = [each.entry for each in state.settings.fixed.values()]
     entries = [*fixed, *state.store.entries()]
     found = [_model(str(entry.name), entry.modified) for entry in entries]
@@ -260,7 +260,7 @@ async def _answer(
 def _told_beside(
     answer: Answer, usages: list[Usage], fields: Fields, state: State
 ) -> dict[str, Any]:
-    """What llama-server tells of an answer beside what OpenAI does."""
+    """Fields that llama-server adds to OpenAI's answers."""
     found: dict[str, Any] = {"timings": timings(len(answer.request.tokens), usages[-1])}
     if fields.switch("verbose", default="verbose" in state.settings.shows):
         found["__verbose"] = {"prompt": answer.prompt}

@@ -34,12 +34,13 @@ Measure = Callable[[Stored, int | None], Room]
 
 @dataclass(slots=True)
 class Embedded:
-    """Texts of which vectors were made.
+    """Totals over the texts that a model embedded.
 
     Parameters
     ----------
     texts, tokens : int
     seconds : float
+        Time from a request's first text to its last vector.
     """
 
     texts: int = 0
@@ -67,9 +68,9 @@ class Loaded:
     leaving : bool
         It goes when its requests are done, and takes no others.
     manner : Manner
-        How it answers where requests say nothing.
+        The operator's defaults for its answers.
     embedded : Embedded
-        Texts that it made vectors of so far.
+        Totals over the texts that it embedded so far.
     slots : dict of int to list of int
         Tokens of the newest requests that named a slot, by its number.
     """
@@ -213,7 +214,7 @@ class Pool:
     async def _brought(self, stored: Stored, num_ctx: int | None) -> Loaded:
         key = str(stored.entry.name)
         if key in self._loaded:
-            # What cannot be served drives nothing out, not even itself with another context.
+            # A context that cannot be loaded must not unload the model that is there.
             if num_ctx is not None and num_ctx < 1:
                 raise OptionError(f"num_ctx: {num_ctx}, needs at least 1")
             if self._measure is not None:

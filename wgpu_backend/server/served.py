@@ -126,7 +126,7 @@ def close_engine(engine: ServedEngine | None) -> None:
 
 
 def keep(engine: ServedEngine, tokens: Sequence[int], path: str) -> int:
-    """Write what an engine has of tokens into a file; how many those are. See `keeping.keep`."""
+    """Save an engine's keys and values of a text to a file; see `keeping.keep`."""
     if isinstance(engine, Engine):
         return keeping.keep(engine.model, engine, tokens, Path(path))
     assert isinstance(engine, WorkerEngine)
@@ -134,7 +134,7 @@ def keep(engine: ServedEngine, tokens: Sequence[int], path: str) -> int:
 
 
 def bring(engine: ServedEngine, path: str) -> list[int]:
-    """Have an engine hold what a file has of a text; its tokens. See `keeping.bring`."""
+    """Restore a text's keys and values from a file, and return its tokens; see `keeping.bring`."""
     if isinstance(engine, Engine):
         return keeping.bring(engine.model, engine, Path(path))
     assert isinstance(engine, WorkerEngine)

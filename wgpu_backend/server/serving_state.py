@@ -60,14 +60,14 @@ class Settings:
     aliases, tags : tuple of str
         Further names of that model, and words that lists have beside it.
     manner : Manner
-        How that model answers where requests say nothing.
+        Defaults for that model's answers.
     pooling : str or None
-        What makes one vector of those of a text's tokens; None for the model's own way.
+        How the vectors of a text's tokens become one; None for the model's own way.
     shows : frozenset of str
-        Which of ``slots``, ``metrics`` and ``page`` there are; with ``verbose`` all answers of
-        chats have their prompt beside them.
+        Which of ``slots``, ``metrics`` and ``page`` are served; with ``verbose`` all answers of
+        chats include their prompt.
     slot_folder : Path or None
-        Where contents of slots are saved.
+        Where slots are saved; None refuses to.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
     pause_seconds : float
@@ -142,16 +142,16 @@ class State:
 
     @property
     def own_name(self) -> str:
-        """What the model that is meant where none is named is called; empty where there is none."""
+        """Name that answers give the server's own model; empty where there is none."""
         aliases = self.settings.aliases
         return min(aliases) if aliases else self.settings.default_model
 
     def alias_of(self, stored: Stored) -> str:
-        """First further name of a model; empty where it has none."""
+        """First alias of a model; empty where it has none."""
         return self.own_name if self.settings.aliases and self._is_own(stored) else ""
 
     def own(self) -> Stored | None:
-        """The model that is meant where none is named; None where there is none (any more)."""
+        """The server's own model, which requests that name none mean; None if it was removed."""
         if not self.settings.default_model:
             return None
         with suppress(ModelNotFound):
@@ -163,7 +163,7 @@ class State:
         return own is not None and own.entry.name == stored.entry.name
 
     def require_shown(self, what: str) -> None:
-        """Refuse what the server was told not to show.
+        """Refuse what the operator switched off.
 
         Raises
         ------
@@ -219,7 +219,7 @@ class State:
             yield found
 
     def _instruct(self, loaded: Loaded) -> None:
-        """Have the server's own model answer as its operator said."""
+        """Give the server's own model its operator's template and defaults."""
         if not self._is_own(loaded.stored):
             return
         if source := self.settings.manner.template:

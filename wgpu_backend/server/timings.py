@@ -41,19 +41,19 @@ def progress(reading: Reading) -> dict[str, Any]:
 
 
 def reads_along(fields: Fields) -> bool:
-    """Whether a stream needs to know how far the prompt was read: to say so, or to tell times."""
+    """Whether a stream reports how far the prompt was read, or timings, and so needs progress."""
     told = (fields.switch(name, default=False) for name in ("return_progress", "timings_per_token"))
     return any([*told]) and fields.switch("stream", default=False)
 
 
 @dataclass(slots=True)
 class Pace:
-    """What a stream says of its own pace while it is made.
+    """Progress and timings that a stream reports beside its pieces.
 
     Parameters
     ----------
     progress, times : bool
-        Whether it says how far the prompt was read, and how long each piece took.
+        Whether it reports how far the prompt was read, and timings beside each piece.
     """
 
     progress: bool
@@ -63,14 +63,14 @@ class Pace:
 
     @classmethod
     def of(cls, fields: Fields) -> Pace:
-        """As a request asks for."""
+        """What a request's `return_progress` and `timings_per_token` ask for."""
         return cls(
             progress=fields.switch("return_progress", default=False),
             times=fields.switch("timings_per_token", default=False),
         )
 
     def told(self, prompt: int, news: Told) -> dict[str, Any]:
-        """What stands beside news of an answer to a prompt of so many tokens."""
+        """Fields for the piece of these news; `prompt` is the number of the prompt's tokens."""
         if (reading := news.reading) is not None:
             read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
             self._usage = replace(self._usage, **read)

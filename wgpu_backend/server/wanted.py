@@ -85,21 +85,21 @@ class Wanted:
     options : mapping
         By Ollama's names.
     usual : mapping
-        Such as its API has where nobody says anything.
+        Defaults of its API, by Ollama's names; the operator's and the request's options override.
     before : sequence of int
         Tokens of what was said before, in front of the conversation.
     tools : sequence of mappings
     think : bool, str or None
         None for what the model does by itself.
     raw_thoughts : bool or None
-        Leave reasoning in the text, tags and all; None for what the operator says.
+        Leave reasoning, with its tags, in the text; None for the operator's default.
     truncate : bool
         Leave out the oldest messages where the context has no room.
     shift : bool
         Go on where the context is full.
     logprobs : int or None
     sampled : bool
-        Log probabilities are those behind all options.
+        Log probabilities are those after sampling options.
     logit_bias : mapping
     choices : int
     ignore_eos : bool
@@ -113,7 +113,7 @@ class Wanted:
     progress : bool
         Tell how far the prompt was read.
     slot : int or None
-        Number by which its tokens may be saved, or forgotten.
+        Number by which its tokens may be saved or erased.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
