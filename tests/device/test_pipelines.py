@@ -33,7 +33,9 @@ def test_threads_that_want_one_shader_compile_it_once(fresh: Device):
     assert {type(job.exception()) for job in failed} == {ShaderError}
 
 
-def test_the_device_is_free_while_a_shader_compiles(fresh: Device, monkeypatch):
+@pytest.fixture
+def held(monkeypatch) -> tuple[threading.Event, threading.Event]:
+    """Compiling waits: set when it begins, and to be set for it to go on."""
     compiling, free = threading.Event(), threading.Event()
 
     def bounds(*_: object) -> None:
@@ -41,6 +43,11 @@ def test_the_device_is_free_while_a_shader_compiles(fresh: Device, monkeypatch):
         assert free.wait(60)
 
     monkeypatch.setattr("wgpu_backend.device.pipelines.check_bounds", bounds)
+    return compiling, free
+
+
+def test_the_device_is_free_while_a_shader_compiles(fresh: Device, held):
+    compiling, free = held
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(fresh.pipeline, shader())
         assert compiling.wait(60)
@@ -50,14 +57,8 @@ def test_the_device_is_free_while_a_shader_compiles(fresh: Device, monkeypatch):
         assert job.result() is fresh.pipeline(shader())
 
 
-def test_closing_waits_for_what_compiles(fresh: Device, monkeypatch):
-    compiling, free = threading.Event(), threading.Event()
-
-    def bounds(*_: object) -> None:
-        compiling.set()
-        assert free.wait(60)
-
-    monkeypatch.setattr("wgpu_backend.device.pipelines.check_bounds", bounds)
+def test_closing_waits_for_what_compiles(fresh: Device, held):
+    compiling, free = held
     with ThreadPoolExecutor(2) as pool:
         compiled = pool.submit(fresh.pipeline, shader())
         assert compiling.wait(60)

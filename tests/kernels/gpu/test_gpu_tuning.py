@@ -1,12 +1,11 @@
 """Which tiles of this family's products are tuned, and what that changes."""
 
-import numpy as np
 import pytest
 
+from tests.kernels.products import shader_of_a_product
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
-from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tuning import Effort, Measured, Tuning, tune
 from wgpu_backend.ml.tuning_memory import remember, tuned
 from wgpu_backend.ops.linear.tiles import candidates, key
@@ -30,16 +29,6 @@ def test_what_is_remembered_changes_the_kernel(executors, tmp_path):
     found = tuned(wide.capabilities, wide, "full", cache)
     assert found.tuned == {NAME: MEASURED}
     assert shader_of_a_product(wide) != shader_of_a_product(wide.as_if(found))
-
-
-def shader_of_a_product(executor):
-    data = np.zeros(Q4_0.nbytes(64 * 256), np.uint8).tobytes()
-    with Context(executor) as ctx:
-        y = ctx.from_bytes(Q4_0, data, 64, 256).mulmat(ctx.zeros(1, 256))
-        recorded = ctx.record(y)
-        label = recorded.timed()[-1][1]
-        recorded.close()
-    return label
 
 
 def test_groups_that_a_device_cannot_run_are_no_candidates():

@@ -69,7 +69,31 @@ def test_it_is_the_merge_in_f16(wide, rng, nibbles):
     assert nmse(got, want) <= 1e-7
 
 
-def test_products_in_sixteen_bits_read_it(wide, rng, monkeypatch):
+@pytest.mark.parametrize(
+    ("changes", "rules", "ops", "limit"),
+    [
+        (
+            {"integer_dot": True},
+            ["linear_q16", "attention_merge_q16"],
+            ["attention_merge_q16", "linear q16"],
+            1e-9,
+        ),
+        (
+            {},
+            ["linear_f16_groups", "attention_merge_f16"],
+            ["attention_merge_f16", "linear f16_nibbles"],
+            1e-7,
+        ),
+        (
+            {"rounded": EVERY_PRODUCT},
+            ["linear_q8", "attention_merge_q8"],
+            ["attention_merge_q8", "linear q8"],
+            ROUNDING,
+        ),
+    ],
+    ids=["sixteen bits", "f16", "eight bits"],
+)
+def test_products_that_round_columns_read_it(wide, rng, monkeypatch, changes, rules, ops, limit):
     x = ranges(rng, 1, 4, 5, 64)
     data = rng.integers(0, 100, (40, 8 * 18), np.uint8)
 
@@ -77,41 +101,11 @@ def test_products_in_sixteen_bits_read_it(wide, rng, monkeypatch):
         weight = ctx.from_bytes(Q4_0, data.tobytes(), 40, 256)
         return [weight.mulmat(attention_merge(tensor(ctx, x)).reshape(1, 256))]
 
-    wide = wide.as_if(dataclasses.replace(wide.capabilities, integer_dot=True))
-    fused, got = ran(wide, monkeypatch, ["linear_q16", "attention_merge_q16"], build, exact=False)
-    _, want = ran(wide, monkeypatch, ["linear_q16"], build, exact=False)
-    assert fused == ["attention_merge_q16", "linear q16"]
-    assert nmse(got[0], want[0]) <= 1e-9
-
-
-def test_products_in_f16_read_it(wide, rng, monkeypatch):
-    x = ranges(rng, 1, 4, 5, 64)
-    data = rng.integers(0, 100, (40, 8 * 18), np.uint8)
-
-    def build(ctx):
-        weight = ctx.from_bytes(Q4_0, data.tobytes(), 40, 256)
-        return [weight.mulmat(attention_merge(tensor(ctx, x)).reshape(1, 256))]
-
-    rules = ["linear_f16_groups", "attention_merge_f16"]
+    wide = wide.as_if(dataclasses.replace(wide.capabilities, **changes))
     fused, got = ran(wide, monkeypatch, rules, build, exact=False)
     _, want = ran(wide, monkeypatch, rules[:1], build, exact=False)
-    assert fused == ["attention_merge_f16", "linear f16_nibbles"]
-    assert nmse(got[0], want[0]) <= 1e-7
-
-
-def test_products_with_rounded_activations_read_it(wide, rng, monkeypatch):
-    x = ranges(rng, 1, 4, 5, 64)
-    data = rng.integers(0, 100, (40, 8 * 18), np.uint8)
-
-    def build(ctx):
-        weight = ctx.from_bytes(Q4_0, data.tobytes(), 40, 256)
-        return [weight.mulmat(attention_merge(tensor(ctx, x)).reshape(1, 256))]
-
-    wide = wide.as_if(dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT))
-    fused, got = ran(wide, monkeypatch, ["linear_q8", "attention_merge_q8"], build, exact=False)
-    _, want = ran(wide, monkeypatch, ["linear_q8"], build, exact=False)
-    assert fused == ["attention_merge_q8", "linear q8"]
-    assert nmse(got[0], want[0]) <= ROUNDING
+    assert fused == ops
+    assert nmse(got[0], want[0]) <= limit
 
 
 def test_heads_that_are_no_whole_groups_are_refused(wide):

@@ -2,14 +2,13 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
+from tests.kernels.products import shader_of_a_product
 from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import F16, Q4_0
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
-from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tuning import Effort, tune
 from wgpu_backend.ops.linear.tiles import key
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
@@ -42,16 +41,6 @@ def test_a_measured_tile_changes_the_kernel(shuffling):
     assert shader_of_a_product(shuffling.as_if(untuned)).count("SOURCES=2") == 1
     measured = dataclasses.replace(untuned, tuned={key("matmul_shuffled", Q4_0, 1): Tile(4, 1, 8)})
     assert shader_of_a_product(shuffling.as_if(measured)).count("SOURCES=4") == 1
-
-
-def shader_of_a_product(executor):
-    data = np.zeros(Q4_0.nbytes(64 * 256), np.uint8).tobytes()
-    with Context(executor) as ctx:
-        y = ctx.from_bytes(Q4_0, data, 64, 256).mulmat(ctx.zeros(1, 256))
-        recorded = ctx.record(y)
-        label = recorded.timed()[-1][1]
-        recorded.close()
-    return label
 
 
 def test_all_products_round_and_tiles_of_experts_are_small(full):
