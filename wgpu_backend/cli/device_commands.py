@@ -11,6 +11,10 @@ from wgpu_backend.cli.completion import complete_model
 from wgpu_backend.cli.options import Debug, Device, Json, Model, Profile, Settings, opens_a_model
 from wgpu_backend.cli.parameters import MAX_CONTEXT
 
+PromptTokens = Annotated[
+    int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
+]
+
 
 def devices(as_json: Json = False, debug: Debug = False) -> None:
     """List the devices of this machine, best first."""
@@ -83,9 +87,7 @@ def profile_(
         Path | None,
         typer.Option("--trace", metavar="FILE", dir_okay=False, help="Write a Chrome trace."),
     ] = None,
-    prompt: Annotated[
-        int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
-    ] = 128,
+    prompt: PromptTokens = 128,
     full: Annotated[
         bool, typer.Option("--full", help="Tell shaders apart by their constants, too.")
     ] = False,
@@ -106,9 +108,7 @@ def graph_(
         typer.Option("--html", metavar="FILE", dir_okay=False, help="Write a page to explore it."),
     ] = None,
     steps: Annotated[bool, typer.Option("--steps", help="List every step.")] = False,
-    prompt: Annotated[
-        int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
-    ] = 128,
+    prompt: PromptTokens = 128,
     *,
     settings: Settings,
 ) -> None:
