@@ -41,8 +41,8 @@ _TAIL = 16  # tokens of a prompt that may begin an answer's reasoning
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """News of an answer.
+class Update:
+    """What an answer gained since the update before.
 
     Parameters
     ----------
@@ -50,11 +50,10 @@ class Told:
     parts : tuple of Part
     logprobs : tuple of TokenLogprob
     finish : Finish or None
-        Set in the last news of a choice.
+        Set in the last update of a choice.
     tokens : tuple of int
-        Made since the last news.
     reading : Reading or None
-        How far the prompt was read, in news that have nothing else.
+        How far the prompt was read; such an update has nothing else.
     """
 
     choice: int
@@ -88,9 +87,9 @@ class Said:
         """Of what nothing is there yet."""
         return cls("", "", [], [])
 
-    def add(self, told: Told) -> None:
+    def add(self, update: Update) -> None:
         """Take news."""
-        for part in told.parts:
+        for part in update.parts:
             match part:
                 case Content(text):
                     self.content += text
@@ -98,8 +97,8 @@ class Said:
                     self.thinking += text
                 case ToolCall():
                     self.tool_calls.append(part)
-        self.logprobs += told.logprobs
-        self.finish = told.finish or self.finish
+        self.logprobs += update.logprobs
+        self.finish = update.finish or self.finish
 
 
 class Answer:
@@ -154,7 +153,7 @@ class Answer:
         parser = parser_for(template, tools=wanted.tools, prompt=prompt)
         return _Text(parser, self._tokenizer, tuple(self.request.stop))
 
-    async def __aiter__(self) -> AsyncIterator[Told]:
+    async def __aiter__(self) -> AsyncIterator[Update]:
         """News of the answer."""
         if self._slot is not None:
             self._loaded.slots[self._slot] = held = [*self.request.tokens]
@@ -167,7 +166,7 @@ class Answer:
                     continue
                 if held is not None and not event.choice:
                     held += event.tokens
-                yield text.told(event)
+                yield text.update(event)
                 if all(each.ended for each in self._texts):
                     return
 
@@ -189,8 +188,8 @@ class Answer:
     async def whole(self) -> list[Said]:
         """All choices, at their end."""
         said = [Said.nothing() for _ in self._texts]
-        async for told in self:
-            said[told.choice].add(told)
+        async for update in self:
+            said[update.choice].add(update)
         return said
 
 
@@ -230,7 +229,7 @@ class _Text:
         """Whether the text is made here."""
         return self._detokenizer is not None
 
-    def told(self, event: Event) -> Told:
+    def update(self, event: Event) -> Update:
         finish, text = event.finish, event.text
         self._made += len(event.tokens)
         if self._detokenizer is not None:
@@ -241,8 +240,9 @@ class _Text:
         if finish is not None:
             self.ended = True
             parts += self.parser.finish()
-        told = (event.choice, tuple(parts), event.logprobs, finish, event.tokens)
-        return Told(*told, event.reading)
+        return Update(
+            event.choice, tuple(parts), event.logprobs, finish, event.tokens, event.reading
+        )
 
     def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
         """Text up to a stop text, and without what may be the beginning of one."""

@@ -205,10 +205,10 @@ def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
 async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
     async with state.using(name) as loaded:
         answer, blocks, finish = await answer_of(loaded, wanted), _Blocks([]), None
-        async for told in answer:
-            for part in told.parts:
+        async for update in answer:
+            for part in update.parts:
                 blocks.push(part)
-            finish = told.finish
+            finish = update.finish
     blocks.close()
     assert finish is not None
     used, prompt = finish.usage, len(answer.request.tokens)
@@ -223,17 +223,17 @@ async def _events(state: State, name: str, wanted: Wanted) -> AsyncIterator[byte
         async with state.using(name) as loaded:
             answer, blocks = await answer_of(loaded, wanted), _Blocks([])
             prompt = len(answer.request.tokens)
-            async for told in answer:
+            async for update in answer:
                 if not began:
                     began = True
                     message = {**_head(name), "usage": _usage(prompt, 0, 0)}
                     yield event_of({"type": "message_start", "message": message})
                     yield event_of({"type": "ping"})
-                for part in told.parts:
+                for part in update.parts:
                     for event in blocks.push(part):
                         yield event_of(event)
-                if told.finish is not None:
-                    for event in [*blocks.close(), *_last(told.finish, blocks, prompt)]:
+                if update.finish is not None:
+                    for event in [*blocks.close(), *_last(update.finish, blocks, prompt)]:
                         yield event_of(event)
     except Exception as error:
         if not began:

@@ -149,14 +149,14 @@ def _described(table: list[Endpoint], version: str) -> Endpoint:
 
 def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
     async def failed(request: Request, error: Exception) -> Response:
-        status, told = status_of(error), message_of(error)
+        status, message = status_of(error), message_of(error)
         headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
         if isinstance(error, HTTPException):
-            status, told = error.status_code, str(error.detail)
+            status, message = error.status_code, str(error.detail)
             headers = dict(error.headers or {})
         statuses[status] += 1
         path = request.url.path
-        body = error_body(apis.get(path) or api_of(path), status, told, error)
+        body = error_body(apis.get(path) or api_of(path), status, message, error)
         return JSONResponse(body, status, headers)
 
     return failed

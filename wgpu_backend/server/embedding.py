@@ -132,8 +132,10 @@ def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
     items = cast("list[object]", given) if isinstance(given, list) else [given]
     alone = any(isinstance(item, int) for item in items)
     if len(items) > _MOST_TEXTS and not alone:
-        told = f"{len(items)} texts, needs at most {_MOST_TEXTS}; send several requests"
-        raise RequestError(400, f"input: {told}")
+        raise RequestError(
+            400,
+            f"input: {len(items)} texts, needs at most {_MOST_TEXTS}; send several requests",
+        )
     return [_text(item, tokenizer) for item in ([items] if alone else items)]
 
 

@@ -21,7 +21,9 @@ def api_of(path: str) -> str:
     return "OpenAI" if path.startswith("/v1/") else "Ollama"
 
 
-def error_body(api: str, status: int, told: str, error: Exception | None = None) -> dict[str, Any]:
+def error_body(
+    api: str, status: int, message: str, error: Exception | None = None
+) -> dict[str, Any]:
     """Object that tells of an error.
 
     Parameters
@@ -30,7 +32,7 @@ def error_body(api: str, status: int, told: str, error: Exception | None = None)
         As `Endpoint.api`.
     status : int
         Of HTTP.
-    told : str
+    message : str
     error : Exception or None
         What it was, where an API has more to say of some.
     """
@@ -38,16 +40,16 @@ def error_body(api: str, status: int, told: str, error: Exception | None = None)
     kind = _KINDS.get(status, "api_error")
     match api:
         case "Anthropic":
-            return {"type": "error", "error": {"type": kind, "message": told}}
+            return {"type": "error", "error": {"type": kind, "message": message}}
         case "OpenAI" | "Jina" | "llama-cpp-python":
             code = "context_length_exceeded" if full else None
-            return {"error": {"message": told, "type": kind, "param": None, "code": code}}
+            return {"error": {"message": message, "type": kind, "param": None, "code": code}}
         case "llama-server":
             kind = _LLAMA_KINDS.get(status, "server_error")
-            found: dict[str, Any] = {"code": status, "message": told, "type": kind}
+            found: dict[str, Any] = {"code": status, "message": message, "type": kind}
             if isinstance(error, ContextFull) and full:
                 found |= {"type": "exceed_context_size_error", "n_ctx": error.room}
                 found |= {"n_prompt_tokens": error.tokens}
             return {"error": found}
         case _:
-            return {"error": told}
+            return {"error": message}

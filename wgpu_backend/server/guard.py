@@ -67,8 +67,8 @@ class Guard:
             limited = self._limited(headers, scope, receive)
         except RequestError as error:
             path = scope["path"]
-            told = error_body(self._apis.get(path) or api_of(path), error.status, str(error))
-            body = json.dumps(told).encode()
+            failure = error_body(self._apis.get(path) or api_of(path), error.status, str(error))
+            body = json.dumps(failure).encode()
             await _answer(send, error.status, body, _refusal(error.status, origin))
             return
         sending = Sending(send, _cors(origin), self._settings.pause_seconds)

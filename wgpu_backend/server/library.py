@@ -302,7 +302,7 @@ async def _received(state: State, request: Request, path: Path) -> None:
 
 async def _worked(work: Callable[[Tell, threading.Event], None], fields: Fields) -> Response:
     """Do long work in a thread, and stream what it tells."""
-    lines = _told(work)
+    lines = _progress_lines(work)
     if fields.switch("stream", default=True):
         return StreamingResponse(
             (json.dumps(line).encode() + b"\n" async for line in lines),
@@ -314,7 +314,9 @@ async def _worked(work: Callable[[Tell, threading.Event], None], fields: Fields)
     return JSONResponse(last, last.get("status", 500) if "error" in last else 200)
 
 
-async def _told(work: Callable[[Tell, threading.Event], None]) -> AsyncIterator[dict[str, Any]]:
+async def _progress_lines(
+    work: Callable[[Tell, threading.Event], None],
+) -> AsyncIterator[dict[str, Any]]:
     loop, stop = asyncio.get_running_loop(), threading.Event()
     queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
@@ -324,7 +326,7 @@ async def _told(work: Callable[[Tell, threading.Event], None]) -> AsyncIterator[
     def run() -> None:
         try:
             work(tell, stop)
-        except Exception as error:  # told to the client: the headers are out
+        except Exception as error:  # the headers are out: the client gets a line
             tell({"error": message_of(error), "status": status_of(error)})
         finally:
             tell(None)

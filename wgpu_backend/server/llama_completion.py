@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.server import forms
-from wgpu_backend.server.answering import Answer, Told, answer_of, require_short
+from wgpu_backend.server.answering import Answer, Update, answer_of, require_short
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
@@ -214,22 +214,22 @@ class _Made:
     logprobs: list[TokenLogprob]
     pace: Pace = field(default_factory=lambda: Pace(progress=False, times=False))
 
-    def add(self, told: Told) -> str:
+    def add(self, update: Update) -> str:
         """Take news, and give their text."""
-        text = "".join(getattr(part, "text", "") for part in told.parts)
+        text = "".join(getattr(part, "text", "") for part in update.parts)
         self.content += text
-        self.tokens += told.tokens
-        self.logprobs += told.logprobs
+        self.tokens += update.tokens
+        self.logprobs += update.logprobs
         return text
 
 
 async def _whole(answer: Answer, asked: _Asked) -> list[dict[str, Any]]:
     made = [_Made("", [], []) for _ in range(answer.request.n)]
     ends: dict[int, Finish] = {}
-    async for told in answer:
-        made[told.choice].add(told)
-        if told.finish is not None:
-            ends[told.choice] = told.finish
+    async for update in answer:
+        made[update.choice].add(update)
+        if update.finish is not None:
+            ends[update.choice] = update.finish
     found: list[dict[str, Any]] = []
     for choice, each in enumerate(made):
         ended = _end(answer, asked, each, ends[choice])
@@ -248,32 +248,32 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
                 raise RequestError(400, "prompt: several at once are not streamed, send one each")
             answer = await answer_of(loaded, _wanted(fields, loaded, found[0]))
             made = [_Made("", [], [], Pace.of(fields)) for _ in range(answer.request.n)]
-            async for told in answer:
+            async for update in answer:
                 began = True
-                for data in _news(answer, asked, made[told.choice], told):
-                    yield _event({"index": told.choice, **data})
+                for data in _news(answer, asked, made[update.choice], update):
+                    yield _event({"index": update.choice, **data})
     except Exception as error:
         if not began:
             raise
         yield _event(error_body("llama-server", status_of(error), message_of(error)))
 
 
-def _news(answer: Answer, asked: _Asked, made: _Made, told: Told) -> list[dict[str, Any]]:
-    text, found = made.add(told), list[dict[str, Any]]()
-    beside = made.pace.told(len(answer.request.tokens), told)
-    if told.reading is not None:
+def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[dict[str, Any]]:
+    text, found = made.add(update), list[dict[str, Any]]()
+    beside = made.pace.beside(len(answer.request.tokens), update)
+    if update.reading is not None:
         return [{"content": "", "tokens": [], "stop": False, **beside}] if beside else []
-    if text or told.tokens:
-        piece: dict[str, Any] = {"content": text, "tokens": [*told.tokens], "stop": False}
+    if text or update.tokens:
+        piece: dict[str, Any] = {"content": text, "tokens": [*update.tokens], "stop": False}
         piece |= beside
         piece |= {"tokens_predicted": len(made.tokens)}
         piece |= {"tokens_evaluated": len(answer.request.tokens)}
         if asked.probabilities:
-            piece["completion_probabilities"] = _probabilities(told.logprobs, asked)
+            piece["completion_probabilities"] = _probabilities(update.logprobs, asked)
         found.append(piece)
-    if told.finish is not None:
+    if update.finish is not None:
         ended: dict[str, Any] = {
-            **_end(answer, asked, made, told.finish),
+            **_end(answer, asked, made, update.finish),
             "content": "",
             "tokens": [],
         }
@@ -338,9 +338,8 @@ def _logprob(found: TokenLogprob) -> dict[str, Any]:
 
 
 def _prob(found: TokenLogprob) -> dict[str, Any]:
-    told = _logprob(found)
-    del told["logprob"]
-    return {**told, "prob": math.exp(found.logprob)}
+    named = {name: value for name, value in _logprob(found).items() if name != "logprob"}
+    return {**named, "prob": math.exp(found.logprob)}
 
 
 def _picked(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:

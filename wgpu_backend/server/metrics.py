@@ -37,8 +37,8 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
         lines += [f"# TYPE {name}", *values]
     for name, value in (sums | _paces(sums)).items():
         bare = name.split()[0]
-        told = f"# HELP llamacpp:{bare} {bare.replace('_', ' ')}, of all models"
-        lines += [told, f"# TYPE llamacpp:{name}", f"llamacpp:{bare} {value}"]
+        about = f"# HELP llamacpp:{bare} {bare.replace('_', ' ')}, of all models"
+        lines += [about, f"# TYPE llamacpp:{name}", f"llamacpp:{bare} {value}"]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import Content, Thinking, ToolCall
 from wgpu_backend.server import forms, painting
-from wgpu_backend.server.answering import Answer, Said, Told, answer_of
+from wgpu_backend.server.answering import Answer, Said, Update, answer_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
@@ -215,15 +215,15 @@ async def _lines(
     try:
         async with state.using(name, _num_ctx(fields), keep) as loaded:
             answer = await answer_of(loaded, make(fields, loaded))
-            async for told in answer:
+            async for update in answer:
                 said = Said.nothing()
-                said.add(told)
+                said.add(update)
                 line = {**_head(name), **shape(said), "done": False}
-                if told.logprobs:
-                    line["logprobs"] = logprobs_of(told.logprobs)
-                if told.finish is not None:
-                    line |= _end(loaded, told.finish, begin, answer)
-                if told.parts or told.logprobs or told.finish is not None:
+                if update.logprobs:
+                    line["logprobs"] = logprobs_of(update.logprobs)
+                if update.finish is not None:
+                    line |= _end(loaded, update.finish, begin, answer)
+                if update.parts or update.logprobs or update.finish is not None:
                     began = True
                     yield json.dumps(line).encode() + b"\n"
     except Exception as error:
@@ -323,10 +323,10 @@ def _running(each: Loaded) -> dict[str, Any]:
     }
 
 
-def parts_of(told: Told) -> tuple[str, str, list[ToolCall]]:
+def parts_of(update: Update) -> tuple[str, str, list[ToolCall]]:
     """Text, reasoning and calls of some news."""
     return (
-        "".join(part.text for part in told.parts if isinstance(part, Content)),
-        "".join(part.text for part in told.parts if isinstance(part, Thinking)),
-        [part for part in told.parts if isinstance(part, ToolCall)],
+        "".join(part.text for part in update.parts if isinstance(part, Content)),
+        "".join(part.text for part in update.parts if isinstance(part, Thinking)),
+        [part for part in update.parts if isinstance(part, ToolCall)],
     )

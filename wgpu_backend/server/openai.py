@@ -252,12 +252,12 @@ async def _answer(
         ]
         usages = [each.finish.usage for each in said if each.finish is not None]
         made = {**head, "object": form.kind, "choices": choices, "usage": _usage(usages)}
-        return {**made, **_told_beside(answer, usages, fields, state)}
+        return {**made, **_llama_fields(answer, usages, fields, state)}
 
     return JSONResponse(await until_gone(request, whole()))
 
 
-def _told_beside(
+def _llama_fields(
     answer: Answer, usages: list[Usage], fields: Fields, state: State
 ) -> dict[str, Any]:
     """Fields that llama-server adds to OpenAI's answers."""
@@ -287,30 +287,30 @@ async def _events(
     try:
         async with state.using(state.named(fields)) as loaded:
             answer = await answer_of(loaded, wanted)
-            async for told in answer:
-                first = None if told.choice in began else form.first(told.choice)
-                began.add(told.choice)
+            async for update in answer:
+                first = None if update.choice in began else form.first(update.choice)
+                began.add(update.choice)
                 if first is not None:
                     yield event([first])
                 said = Said.nothing()
-                said.add(told)
-                beside = paces[told.choice].told(len(answer.request.tokens), told)
-                if any(parts_of(told)) or told.logprobs or (told.reading and beside):
-                    piece = form.piece(told.choice, said, calls[told.choice])
+                said.add(update)
+                beside = paces[update.choice].beside(len(answer.request.tokens), update)
+                if any(parts_of(update)) or update.logprobs or (update.reading and beside):
+                    piece = form.piece(update.choice, said, calls[update.choice])
                     yield event([{**piece, "finish_reason": None}], **beside)
-                calls[told.choice] += len(said.tool_calls)
-                if told.finish is not None:
-                    usages.append(told.finish.usage)
-                    last = form.piece(told.choice, Said.nothing(), 0)
-                    reason = _reason(said, called=bool(calls[told.choice]))
-                    beside = _told_beside(answer, usages, fields, state)
+                calls[update.choice] += len(said.tool_calls)
+                if update.finish is not None:
+                    usages.append(update.finish.usage)
+                    last = form.piece(update.choice, Said.nothing(), 0)
+                    reason = _reason(said, called=bool(calls[update.choice]))
+                    beside = _llama_fields(answer, usages, fields, state)
                     yield event([{**last, "finish_reason": reason}], **beside)
     except Exception as error:
         if not began:
             raise
-        told_error = {"message": message_of(error), "code": status_of(error)}
-        yield b"data: " + json.dumps({"error": told_error}).encode() + b"\n\n"
+        failure = {"message": message_of(error), "code": status_of(error)}
+        yield b"data: " + json.dumps({"error": failure}).encode() + b"\n\n"
         return
     if counts:
-        yield event([], usage=_usage(usages), **_told_beside(answer, usages, fields, state))
+        yield event([], usage=_usage(usages), **_llama_fields(answer, usages, fields, state))
     yield b"data: [DONE]\n\n"

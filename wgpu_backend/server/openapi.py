@@ -76,5 +76,5 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     failed = {"content": {_JSON: {"example": error_body(endpoint.api, 400, "model is required")}}}
     return {
         "2XX": {"description": endpoint.about, "content": {kind: {} for kind in kinds}},
-        **{code: {"description": told, **failed} for code, told in _FAILURES.items()},
+        **{code: {"description": about, **failed} for code, about in _FAILURES.items()},
     }

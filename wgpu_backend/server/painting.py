@@ -164,8 +164,8 @@ async def _lines(
     """Lines of how far the picture is, and the picture; what fails in the middle is the last."""
     began, begin = False, time.monotonic()
     try:
-        async with state.studio.painting(name, prompt, options) as (told, made):
-            while (progress := await told.get()) is not None:
+        async with state.studio.painting(name, prompt, options) as (queue, made):
+            while (progress := await queue.get()) is not None:
                 began = True
                 completed, total = progress
                 yield _line({**_head(name), "completed": completed, "total": total, "done": False})

@@ -296,7 +296,7 @@ class Pool:
             return
         try:
             self._loaded[key] = await self._load(before.stored, before.model.num_ctx)
-        except Exception as error:  # told again to the next who asks
+        except Exception as error:  # the next request fails with it again
             _LOG.warning("%s: not loaded again: %s", key, error)
         else:
             self._loaded[key].keep_seconds = before.keep_seconds

@@ -58,7 +58,7 @@ def endpoints(state: State) -> list[Endpoint]:
     """Endpoints over the models of a state."""
 
     async def respond(request: Request, fields: Fields) -> Response:
-        asked = _Asked(state.named(fields), _wanted(fields), _told(fields), Pace.of(fields))
+        asked = _Asked(state.named(fields), _wanted(fields), _echoed(fields), Pace.of(fields))
         if fields.switch("stream", default=False):
             lines = _events(state, asked)
             return StreamingResponse(await begun(lines), media_type="text/event-stream")
@@ -78,7 +78,7 @@ class _Asked:
 
     name: str
     wanted: Wanted
-    told: dict[str, Any]
+    echoed: dict[str, Any]
     pace: Pace
 
     def head(self) -> dict[str, Any]:
@@ -93,11 +93,11 @@ class _Asked:
             "model": self.name,
             "output": [],
             "usage": None,
-            **self.told,
+            **self.echoed,
         }
 
 
-def _told(fields: Fields) -> dict[str, Any]:
+def _echoed(fields: Fields) -> dict[str, Any]:
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     temperature, top_p = fields.get("temperature", float), fields.get("top_p", float)
     return {
@@ -193,10 +193,10 @@ def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -
 async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
     async with state.using(asked.name) as loaded:
         answer, items, finish = await answer_of(loaded, asked.wanted), Items(), None
-        async for told in answer:
-            for part in told.parts:
+        async for update in answer:
+            for part in update.parts:
                 items.push(part)
-            finish = told.finish
+            finish = update.finish
         assert finish is not None
         items.close("incomplete" if finish.reason == "length" else "completed")
         return _ended(asked.head(), items, finish, answer)
@@ -224,20 +224,20 @@ async def _news(
     began = False
     async with state.using(asked.name) as loaded:
         answer, items = await answer_of(loaded, asked.wanted), Items()
-        async for told in answer:
+        async for update in answer:
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}
             began = True
-            beside = asked.pace.told(len(answer.request.tokens), told)
-            if told.reading is not None and beside:
+            beside = asked.pace.beside(len(answer.request.tokens), update)
+            if update.reading is not None and beside:
                 yield {"type": "response.in_progress", "response": head, **beside}
-            for event in [event for part in told.parts for event in items.push(part)]:
+            for event in [event for part in update.parts for event in items.push(part)]:
                 yield {**event, **beside}
-            if told.finish is not None:
-                *closing, last = _last(head, items, told.finish, answer)
+            if update.finish is not None:
+                *closing, last = _last(head, items, update.finish, answer)
                 for event in closing:
                     yield event
-                whole = timings(len(answer.request.tokens), told.finish.usage)
+                whole = timings(len(answer.request.tokens), update.finish.usage)
                 yield {**last, "timings": whole} if asked.pace.times else last
 
 

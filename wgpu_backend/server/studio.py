@@ -98,16 +98,16 @@ class Studio:
             raise RequestError(404, f"model '{name}' not found, or makes no pictures")
         if self._waiting >= _MAX_WAITING:
             raise QueueFull(f"{self._waiting} requests for pictures wait already")
-        told: asyncio.Queue[Progress | None] = asyncio.Queue()
+        queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         loop, left = asyncio.get_running_loop(), threading.Event()
 
         def tell(progress: Progress | None) -> None:
-            loop.call_soon_threadsafe(told.put_nowait, progress)
+            loop.call_soon_threadsafe(queue.put_nowait, progress)
 
         self._waiting += 1
         made = self._thread.submit(self._painted, name, prompt, options, tell, left)
         try:
-            yield told, made
+            yield queue, made
         finally:
             self._waiting -= 1
             left.set()

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wgpu_backend.server.answering import Told
+from wgpu_backend.server.answering import Update
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.serving.results import Reading, Usage
 
@@ -42,8 +42,10 @@ def progress(reading: Reading) -> dict[str, Any]:
 
 def reads_along(fields: Fields) -> bool:
     """Whether a stream reports how far the prompt was read, or timings, and so needs progress."""
-    told = (fields.switch(name, default=False) for name in ("return_progress", "timings_per_token"))
-    return any([*told]) and fields.switch("stream", default=False)
+    asked = (
+        fields.switch(name, default=False) for name in ("return_progress", "timings_per_token")
+    )
+    return any([*asked]) and fields.switch("stream", default=False)
 
 
 @dataclass(slots=True)
@@ -69,17 +71,17 @@ class Pace:
             times=fields.switch("timings_per_token", default=False),
         )
 
-    def told(self, prompt: int, news: Told) -> dict[str, Any]:
+    def beside(self, prompt: int, update: Update) -> dict[str, Any]:
         """Fields for the piece of these news; `prompt` is the number of the prompt's tokens."""
-        if (reading := news.reading) is not None:
+        if (reading := update.reading) is not None:
             read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
             self._usage = replace(self._usage, **read)
             return progress(reading) if self.progress else {}
-        if not news.tokens or not self.times:
+        if not update.tokens or not self.times:
             return {}
         now = time.perf_counter()
         self._first = self._first or now
-        made = self._usage.completion_tokens + len(news.tokens)
+        made = self._usage.completion_tokens + len(update.tokens)
         self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
         return {"timings": timings(prompt, self._usage)}
 

@@ -49,7 +49,7 @@ class RequestError(Exception):
 
 
 def status_of(error: Exception) -> int:
-    """Status of HTTP that an error is told with."""
+    """HTTP status of an error."""
     if isinstance(error, RequestError):
         return error.status
     if isinstance(error, ModelNotFound):
@@ -60,7 +60,7 @@ def status_of(error: Exception) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """What a client is told; of errors that nobody foresaw, only their kind.
+    """Message of an error for a client; of unforeseen errors only their kind.
 
     Of what is wrong in a file that `--import` brought, its line.
     """
