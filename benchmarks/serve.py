@@ -13,8 +13,8 @@ Figures are ratios of one run, the two sides in turns; medians. The server is th
     engine    tokens/s of eight sequences over one; a repeated prefix over its first prefill; when a
               short prompt's first token comes while a long one is read, in steps
     drafts    tokens guessed right, and seconds with a draft over those without
-    overhead  what a step of eight streams takes by HTTP over that of the engine alone, and what
-              it takes until they run
+    overhead  what a step of eight streams takes by HTTP over that of the engine alone: the median
+              of four pairs a repeat, and between what half of them lie
     clients   1,000 at once with a queue of 512: answers, 503s, and what neither was
     requests  thousands in turn: memory and files of the server before and after
     peer      eight clients of this server and of llama-server, on one file and device

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median, quantiles
 
-from benchmarks.serving.bare import EIGHT, TALE, loaded
-from benchmarks.serving.measuring import Figures, Given, in_turns
+from benchmarks.serving.bare import EIGHT, TALE, answer, loaded
+from benchmarks.serving.measuring import Figures, Given, in_pairs
 from wgpu_backend import Engine
 
 QUEUE = 512
@@ -26,7 +27,8 @@ SLOTS = EIGHT
 NAME = "measured"
 WAIT_SECONDS = 300.0
 PAGE_NBYTES = 4096
-LONGER = 4  # times as long are long answers
+PAIRS = 4  # for each repeat, of the server and its engine
+ROOM = 32  # positions that are more than a prompt takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,50 +172,55 @@ async def together(port: int, given: Given, count: int, tokens: int) -> Counter[
     return Counter(await asyncio.gather(*made))
 
 
+async def completed(port: int, given: Given, salt: int, tokens: int) -> int:
+    """Stream so many tokens, whatever the text; 200 only where its last event came."""
+    body = {
+        "model": NAME if given.model else "story",
+        "prompt": f"{TALE}{salt}",
+        "n_predict": tokens,
+        "ignore_eos": True,
+        "seed": salt,
+    }
+    status, text = await ask(port, "/completion", {**body, "stream": True})
+    whole = status != 200 or b'"stop":true' in text.replace(b" ", b"")
+    return status if whole else -1
+
+
+async def completed_together(port: int, given: Given, count: int, tokens: int) -> Counter[int]:
+    """So many answers of one length at once, by their statuses; -1 for one that broke off."""
+    made = [completed(port, given, salt, tokens) for salt in range(count)]
+    return Counter(await asyncio.gather(*made))
+
+
 def overhead(given: Given) -> Figures:
     """Eight streams by HTTP, over the engine alone with the same requests.
 
-    What a step costs more is seen of answers of two lengths: their difference has no requests that
-    begin, of which eight at once come to the server one after another.
+    A step is the difference of answers of two lengths, so nothing that begins or ends is in it:
+    eight requests come to the server one after another, and so do their prompts to the device.
     """
     with serving(given) as server, loaded(given, CONTEXT, SLOTS) as model, Engine(model) as engine:
 
         def alone(tokens: int) -> None:
-            made = [
-                engine.complete(
-                    f"{TALE}{i}", max_tokens=tokens, options={"seed": i, "temperature": 0.8}
-                )
-                for i in range(EIGHT)
-            ]
-            for each in made:
-                each.result()
+            answer(engine, EIGHT, tokens)
 
         def by_http(tokens: int) -> None:
-            found = asyncio.run(together(server.port, given, EIGHT, tokens))
+            found = asyncio.run(completed_together(server.port, given, EIGHT, tokens))
             assert found == {200: EIGHT}, found
 
-        short, long = given.tokens, LONGER * given.tokens
-        begun, bare, begun_by_http, served = in_turns(
-            given.repeats,
-            lambda: alone(short),
-            lambda: alone(long),
-            lambda: by_http(short),
-            lambda: by_http(long),
-        )
+        lengths = given.tokens, CONTEXT - ROOM
+        bare, served = in_pairs(PAIRS * given.repeats, alone, by_http, lengths)
         own, others = time.process_time(), server.seconds
-        for _ in range(given.repeats):
-            alone(long)
+        alone(max(lengths))
         own = time.process_time() - own
-        for _ in range(given.repeats):
-            by_http(long)
+        by_http(max(lengths))
         others = server.seconds - others
-    step = (bare - begun) / (long - short)
-    step_by_http = (served - begun_by_http) / (long - short)
-    start = (begun_by_http - short * step_by_http) - (begun - short * step)
+    over = [s / b - 1 for s, b in zip(served, bare, strict=True)]
+    low, middle, high = quantiles(over, n=4)
     return {
-        "a step of eight streams over the engine's, less one": f"{step_by_http / step - 1:.1%}",
-        "until eight streams run, in steps": round(start / step, 1),
-        f"seconds of {long} tokens each over the engine's, less one": f"{served / bare - 1:.1%}",
+        "milliseconds of a step of eight streams": round(1000 * median(bare), 2),
+        "such a step by HTTP over the engine's, less one": f"{middle:.1%}",
+        "the same, half of the pairs": f"{low:.1%} to {high:.1%}",
+        "pairs": len(over),
         "processor time over the engine's, less one": f"{others / own - 1:.1%}",
     }
 

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.serving.results import Event, Finish, Reading, Usage
+from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob, Usage
 from wgpu_backend.worker import outbox as outbox_module
 from wgpu_backend.worker.frames import opened, read
 from wgpu_backend.worker.messages import event_of
@@ -48,10 +48,8 @@ def test_the_middle_of_an_answer_waits_and_goes_out_with_its_end():
         assert events_of(source) == [(5, first)]
         for event in [*middle, last]:
             posted.put(event)
-        found = []
-        while len(found) < 4:
-            found += events_of(source)
-    assert found == [(5, event) for event in [*middle, last]]
+        found = events_of(source)
+    assert found == [(5, Event(0, "bcde", (7, 7, 7, 8), (), END))]
 
 
 @pytest.mark.usefixtures("seldom")
@@ -72,6 +70,31 @@ def test_what_is_rare_does_not_wait(what):
             case _:
                 outbox.tell({"tell": "answer", "id": 9}, b"raw")
         assert events_of(source)[0][1].text == "b"
+
+
+@pytest.mark.usefixtures("seldom")
+def test_texts_of_a_choice_are_one_event_and_those_of_others_are_theirs():
+    chances = [TokenLogprob(token, -0.5, b"x") for token in range(4)]
+    with linked() as (outbox, source):
+        first, second = Posted(1, 2, outbox), Posted(2, 1, outbox)
+        for posted in (first, second):
+            posted.put(Event(0, "", reading=Reading(1, 2, 0, 0.5)))
+            events_of(source)
+        for number, chance in enumerate(chances):
+            first.put(Event(number % 2, str(number), (number,), (chance,)))
+            second.put(Event(0, f"<{number}>", (number,)))
+        second.put(Event(0, "", (), (), END))
+        found = []
+        while sum(len(event.tokens) for _, event in found) < 8:
+            found += events_of(source)
+    for number, choice, text in ((1, 0, "02"), (1, 1, "13"), (2, 0, "<0><1><2><3>")):
+        own = [event for n, event in found if (n, event.choice) == (number, choice)]
+        assert "".join(event.text for event in own) == text
+    both = [event for number, event in found if number == 1]
+    assert sorted(c.token for event in both for c in event.logprobs) == [0, 1, 2, 3]
+    assert all([c.token for c in event.logprobs] == [*event.tokens] for event in both)
+    assert [event for number, event in found if number == 2][-1].finish == END
+    assert len(found) < 8
 
 
 def test_events_and_others_keep_their_order():
@@ -102,6 +125,6 @@ def test_all_is_sent_before_the_end():
         closing_thread.start()
         found = []
         while len(found) < 1000:
-            found += [event.tokens[0] for _, event in events_of(source)]
+            found += [token for _, event in events_of(source) for token in event.tokens]
         closing_thread.join()
     assert found == [*range(1000)]

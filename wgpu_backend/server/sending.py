@@ -81,7 +81,8 @@ class Sending:
 
     async def _within(self, message: Message) -> None:
         try:
-            await asyncio.wait_for(self._send(message), self._most)
+            async with asyncio.timeout(self._most):
+                await self._send(message)
         except TimeoutError:
             self.late = True
             raise

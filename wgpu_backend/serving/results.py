@@ -120,6 +120,21 @@ class Event:
     finish: Finish | None = None
     reading: Reading | None = None
 
+    def joined(self, later: Event) -> Event:
+        """Join this event and the next one of its choice.
+
+        Parameters
+        ----------
+        later : Event
+        """
+        return Event(
+            self.choice,
+            self.text + later.text,
+            (*self.tokens, *later.tokens),
+            (*self.logprobs, *later.logprobs),
+            later.finish,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:

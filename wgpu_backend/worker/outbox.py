@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from queue import Empty, Queue
 from typing import cast
@@ -19,16 +19,16 @@ _MOST_WAITING = (
     4096  # messages; whoever has more to tell waits, so a server that stopped fills none
 )
 _FLUSH_SECONDS = 2.0
-_INTERVAL = 0.02  # seconds
+_INTERVAL = 1 / 30  # seconds: text that grows so often seems to flow
 News = tuple[int, Event] | tuple[Message, bytes]
 
 
 class Outbox:
     """Sends from a thread of its own, so that a step does not wait for JSON and the socket.
 
-    What a request has to tell between its first and its last news waits up to a fiftieth of a
-    second for more, so that models which make hundreds of tokens a second do not keep a core busy
-    with messages; all others go out at once, with what waits.
+    What a request has to tell between its first and its last news waits up to a thirtieth of a
+    second for more, and goes out as one event, so that models which make hundreds of tokens a
+    second do not keep a core busy with messages; all others go out at once, with what waits.
 
     Parameters
     ----------
@@ -88,16 +88,31 @@ class Outbox:
 
 
 def _packed(waiting: list[News]) -> bytes:
-    """Messages in their order; events that follow one another are one, as those of a step do."""
+    """Messages in their order; events that follow one another are one message."""
     parts: list[bytes] = []
     for is_event, run in groupby(waiting, lambda told: isinstance(told[1], Event)):
         if is_event:
             events = cast("Iterator[tuple[int, Event]]", run)
-            plain = [[number, event_plain(event)] for number, event in events]
+            plain = [[number, event_plain(event)] for number, event in _joined(events)]
             parts.append(packed({"tell": "events", "events": plain}))
         else:
             parts += [packed(*told) for told in cast("Iterator[tuple[Message, bytes]]", run)]
     return b"".join(parts)
+
+
+def _joined(events: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
+    """Events, those of a choice's text as one."""
+    found: list[tuple[int, Event]] = []
+    begun: dict[tuple[int, int], int] = {}  # where a choice's text is
+    for number, event in events:
+        at = begun.get((number, event.choice))
+        if at is not None and event.reading is None:
+            found[at] = number, found[at][1].joined(event)
+            continue
+        if event.reading is None:
+            begun[number, event.choice] = len(found)
+        found.append((number, event))
+    return found
 
 
 class Posted(Mailbox):
