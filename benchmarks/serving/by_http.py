@@ -28,6 +28,7 @@ NAME = "measured"
 WAIT_SECONDS = 300.0
 PAGE_NBYTES = 4096
 PAIRS = 4  # for each repeat, of the server and its engine
+LONGER = 8  # times as long are long answers
 ROOM = 32  # positions that are more than a prompt takes
 
 
@@ -207,7 +208,7 @@ def overhead(given: Given) -> Figures:
             found = asyncio.run(completed_together(server.port, given, EIGHT, tokens))
             assert found == {200: EIGHT}, found
 
-        lengths = given.tokens, CONTEXT - ROOM
+        lengths = given.tokens, min(LONGER * given.tokens, CONTEXT - ROOM)
         bare, served = in_pairs(PAIRS * given.repeats, alone, by_http, lengths)
         own, others = time.process_time(), server.seconds
         alone(max(lengths))
