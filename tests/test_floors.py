@@ -44,7 +44,6 @@ FLOORS = (
     ("nn",),
     ("model", "stack", "decoder", "encoder"),
     ("models",),
-    ("library",),
     ("engine", "images"),
     ("serving", "llama", "__init__"),
     ("worker",),

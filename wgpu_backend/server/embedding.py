@@ -72,13 +72,19 @@ async def embeddings(
         raise RequestError(400, "--pooling none: gives vectors of tokens, needs /embedding")
     keep = fields.get("keep_alive", int, float, str)
     async with state.using(name, None, keep) as loaded:
-        return await run_in_threadpool(_embedded, loaded, fields, given, pooling, truncate=truncate)
+        found, seconds = await run_in_threadpool(
+            _embedded, loaded, fields, given, pooling, truncate=truncate
+        )
+        # Here and not in the pool's thread: two of those could lose a count.
+        loaded.embedded.add(len(found.vectors), found.tokens, seconds)
+        return found
 
 
 def _embedded(
     loaded: Loaded, fields: Fields, given: object, pooling: str | None, *, truncate: bool
-) -> Vectors:
-    model, done, begin = loaded.model, loaded.embedded, time.monotonic()
+) -> tuple[Vectors, float]:
+    """Vectors of texts, and the seconds that they took."""
+    model, begin = loaded.model, time.monotonic()
     given_texts = _texts(given, model.tokenizer)
     if not truncate:
         for text in given_texts:
@@ -90,10 +96,7 @@ def _embedded(
     else:
         found = model.embed(texts, pooling=pooling) if texts else np.zeros((0, 0), np.float32)
         vectors = _shortened(found, fields.get("dimensions", int)).tolist()
-    done.texts += len(texts)
-    done.tokens += count
-    done.seconds += time.monotonic() - begin
-    return Vectors(vectors, count, loaded.load_seconds)
+    return Vectors(vectors, count, loaded.load_seconds), time.monotonic() - begin
 
 
 def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:

@@ -48,8 +48,7 @@ def _figures(loaded: Loaded) -> dict[str, float]:
     if status is None:
         if not vectors.texts:
             return {}
-        slots = (None,) * loaded.model.num_parallel
-        status = EngineStatus(slots, *(0,) * 11)
+        status = EngineStatus((None,) * loaded.model.num_parallel)
     busy = sum(slot is not None for slot in status.slots)
     return {
         "prompt_tokens_total counter": status.prompt_tokens - status.cached_tokens + vectors.tokens,

@@ -47,6 +47,12 @@ class Embedded:
     tokens: int = 0
     seconds: float = 0.0
 
+    def add(self, texts: int, tokens: int, seconds: float) -> None:
+        """Count the texts of a request."""
+        self.texts += texts
+        self.tokens += tokens
+        self.seconds += seconds
+
 
 @dataclass(slots=True, eq=False)
 class Loaded:

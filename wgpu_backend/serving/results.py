@@ -251,17 +251,17 @@ class EngineStatus:
     """
 
     slots: tuple[SlotStatus | None, ...]
-    queued: int
-    kept_sequences: int
-    kept_tokens: int
-    steps: int
-    requests: int
-    finished: int
-    cancelled: int
-    failed: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
+    queued: int = 0
+    kept_sequences: int = 0
+    kept_tokens: int = 0
+    steps: int = 0
+    requests: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
     guessed_tokens: int = 0
     right_guesses: int = 0
     prompt_seconds: float = 0.0

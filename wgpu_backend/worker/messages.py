@@ -1,7 +1,8 @@
 """What goes between a server and a worker, as plain data and back.
 
-Requests have one ``do``: load, submit, cancel, embed, rerank, inspect, status, forget, close. What
-comes back has one ``tell``: loading, events, failed, answer, log, lost.
+Requests have one ``do``: load, submit, cancel, embed, states, rerank, inspect, keep, bring, drop,
+status, beat, forget, close. What comes back has one ``tell``: loading, events, failed, answer, log,
+lost.
 """
 
 from __future__ import annotations
