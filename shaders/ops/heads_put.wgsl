@@ -1,4 +1,4 @@
-// Queries, keys and values as rope_put.wgsl has them, with rms_norm of each head before it turns, or after:
+// Queries, keys and values as rope_put.wgsl has them, with rms_norm of each head before rotation, or after:
 // one row_reduce a head. Values may have one without a weight. All three are parts of one tensor.
 // @import formats/vec4/f32 as q
 // @import formats/vec4/f32 as query_norm

@@ -6,7 +6,7 @@ const BELOW: bool = true;
 const SAME: bool = false;
 const ABOVE: bool = false;
 
-fn told(i: u32) -> u32 {
+fn outcome(i: u32) -> u32 {
     let a = a_value(i);
     let b = b_value(i);
     if all(a == b) {
@@ -20,7 +20,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var item = 0u; item < ITEMS_PER_THREAD; item++) {
         let i = 4u * item_index(id, groups, WG, ITEMS_PER_THREAD, item);
         if i < params.size {
-            y_store4(i, vec4<u32>(told(i), told(i + 1u), told(i + 2u), told(i + 3u)));
+            y_store4(i, vec4<u32>(outcome(i), outcome(i + 1u), outcome(i + 2u), outcome(i + 3u)));
         }
     }
 }

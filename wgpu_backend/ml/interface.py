@@ -1,4 +1,4 @@
-"""Whether an op from outside and its WGSL fit together, told before a compiler is asked.
+"""Whether an op from outside and its WGSL fit together, checked before a compiler is asked.
 
 Bindings and fields are found by their names, so a slip in one of them is the likeliest mistake
 while an op is written; every error here points at the line.

@@ -338,7 +338,7 @@ class NumpyRecorded:
     def _run(
         self, arrays: Mapping[str, Array], done: Callable[[Call], None] = lambda call: None
     ) -> list[Array]:
-        """Values of the outputs; `done` is told of each op after it ran."""
+        """Values of the outputs; `done` is called with each op after it ran."""
         try:
             for name, values in arrays.items():
                 self._inputs[name].handle = values.reshape(-1)

@@ -218,7 +218,7 @@ def trusted(capabilities: Capabilities, verdict: Collection[str]) -> Capabilitie
 
 
 def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[str]:
-    """Verdict on a device, while somebody is told what takes so long."""
+    """Verdict on a device, with progress, since it takes long."""
     info, begin = executor.info, time.perf_counter()
     takes = "about a minute" if info.kind == "software" else "some seconds"
     kept = f"remembered in {path.parent}" if path else "not remembered, as there is no home folder"

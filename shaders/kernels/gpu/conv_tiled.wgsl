@@ -45,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     put_slab(channels(starts, seen, 0u, of_tap), lane);
     for (var g = 1u; g <= params.groups; g++) {
         workgroupBarrier();
-        // The last turn brings its own slab again.
+        // The last iteration loads its own slab again.
         if g < params.groups {
             of_tap += 1u;
             if of_tap == params.tap_groups {

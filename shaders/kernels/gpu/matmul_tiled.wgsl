@@ -32,7 +32,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     put_slab(brought(starts, begin), lane);
     for (var g = begin + 1u; g <= end; g++) {
         workgroupBarrier();
-        // The last turn brings its own slab again.
+        // The last iteration loads its own slab again.
         let next = min(g, end - 1u);
         var slab: Slab;
         if AHEAD {

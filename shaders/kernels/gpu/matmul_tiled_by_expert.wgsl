@@ -24,7 +24,7 @@ fn compute_task(task: Task, lane: u32) {
     put_slab(brought(starts, 0u), lane);
     for (var g = 1u; g <= params.groups; g++) {
         workgroupBarrier();
-        // The last turn brings its own slab again.
+        // The last iteration loads its own slab again.
         let slab = brought(starts, min(g, params.groups - 1u));
         multiply(row, col, &sums);
         workgroupBarrier();

@@ -50,7 +50,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     put_slab(brought(starts, begin, lane), starts, begin, 1.0, lane, &squares);
     for (var g = begin; g < end; g += SLAB) {
         workgroupBarrier();
-        // The last turn brings its own slab again, and counts it as nothing: in a branch the compiler
+        // The last iteration loads its own slab again, and counts it as nothing: in a branch the compiler
         // would put off the loads until there.
         let next = min(g + SLAB, end - SLAB);
         var slab: Slab;

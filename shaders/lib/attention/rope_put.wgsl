@@ -1,4 +1,4 @@
-// What attention of one token does first: as rope_put.wgsl, it turns the queries of its rows, where
+// What attention of one token does first: as rope_put.wgsl, it rotates the queries of its rows, where
 // they lie, and puts the key and value of its head into the cache, which the work groups that share
 // a head all do, with the same values. The importing file has what lib/attention/token_put needs, and `q_load4`.
 // @import formats/store/f32 as new_key

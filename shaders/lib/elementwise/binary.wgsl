@@ -1,4 +1,4 @@
-// y = apply(a, b), value by value with broadcasting: four a turn of a thread. The op's file brings `apply`.
+// y = apply(a, b), value by value with broadcasting: four an iteration. The op's file brings `apply`.
 // @import formats/load/f32 as a
 // @import formats/load/f32 as b
 // @import formats/store/f32 as y

@@ -1,4 +1,4 @@
-// y = apply(x), value by value: four a turn of a thread. The op's own file brings `apply`.
+// y = apply(x), value by value: four an iteration. The op's own file brings `apply`.
 // @import formats/load/f32 as x
 // @import formats/store/f32 as y
 // @import lib/index/grid

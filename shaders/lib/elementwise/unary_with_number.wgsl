@@ -1,4 +1,4 @@
-// y = apply(x, number), value by value: four a turn of a thread. The op's file brings `apply`, and the
+// y = apply(x, number), value by value: four an iteration. The op's file brings `apply`, and the
 // name that its number has in `Params`.
 // @import formats/load/f32 as x
 // @import formats/store/f32 as y

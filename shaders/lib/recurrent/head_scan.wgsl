@@ -48,25 +48,25 @@ fn main(
     let row = (lane / COLS) * VEC4S * 4u;
     begin(head, min(column, params.cols - 1u), row);
     if run.first < run.end {
-        recall(run.source, head, column, row);
+        load_state(run.source, head, column, row);
         fetch_all(run.first, head, lane);
         put_all(0u, lane);
         var own = fetch_own(run.first, head, min(column, params.cols - 1u));
-        var turn = 0u;
+        var buffer = 0u;
         workgroupBarrier();
         for (var token = run.first; token < run.end; token++) {
             let next = min(token + 1u, run.end - 1u);
             fetch_all(next, head, lane);
             let next_own = fetch_own(next, head, min(column, params.cols - 1u));
-            let part = advance(turn * WORK, own, lane);
-            put_all(1u - turn, lane);
+            let part = advance(buffer * WORK, own, lane);
+            put_all(1u - buffer, lane);
             // After a barrier: some may still add up what they had of the token before.
-            let sum = column_sum(part, turn, lane);
+            let sum = column_sum(part, buffer, lane);
             if inside && lane < COLS {
                 y[(token * params.heads + head) * params.cols + column] = sum;
             }
             own = next_own;
-            turn = 1u - turn;
+            buffer = 1u - buffer;
         }
         save(run.target_slot, head, column, row);
     }
@@ -78,12 +78,12 @@ fn main(
 }
 
 // Sum over the threads of a column; all of the work group call it.
-fn column_sum(part: f32, turn: u32, lane: u32) -> f32 {
-    partial[turn * WG + lane] = part;
+fn column_sum(part: f32, buffer: u32, lane: u32) -> f32 {
+    partial[buffer * WG + lane] = part;
     workgroupBarrier();
     var sum = 0.0;
     for (var i = 0u; i < PARTS; i++) {
-        sum += partial[turn * WG + i * COLS + lane % COLS];
+        sum += partial[buffer * WG + i * COLS + lane % COLS];
     }
     return sum;
 }
@@ -96,11 +96,11 @@ fn fetch_all(token: u32, head: u32, lane: u32) {
     }
 }
 
-fn put_all(turn: u32, lane: u32) {
+fn put_all(buffer: u32, lane: u32) {
     // @unroll
     for (var i = 0u; i < FETCHES; i++) {
         if i * WG + lane < WORK {
-            staged[turn * WORK + i * WG + lane] = fetched[i];
+            staged[buffer * WORK + i * WG + lane] = fetched[i];
         }
     }
 }
@@ -121,7 +121,7 @@ fn place(slot: u32, head: u32, column: u32, row: u32) -> u32 {
         + ((slot * params.heads + head) * params.rows + row) * params.cols + column;
 }
 
-fn recall(slot: i32, head: u32, column: u32, row: u32) {
+fn load_state(slot: i32, head: u32, column: u32, row: u32) {
     let from_slot = place(u32(max(slot, 0)), head, column, row);
     let count = select(0u, params.rows, slot >= 0 && column < params.cols);
     // @unroll

@@ -42,7 +42,7 @@ def rope_attention_splits(
 ) -> Launch:
     """Rotate tokens' queries and keys, put keys and values into the cache, and attend in ranges.
 
-    Made by a fusion rule alone. Every work group turns the queries it needs, and writes the keys
+    Made by a fusion rule alone. Every work group rotates the queries it needs, and writes the keys
     and values of its head that it may see: of its token, and of others of the same sequence.
 
     Parameters

@@ -1,4 +1,4 @@
-// What attention of new tokens does first: it turns the queries of its rows as they come into registers,
+// What attention of new tokens does first: it rotates the queries of its rows as they come into registers,
 // and puts the key and value of its head into the cache, which all work groups that share a head do,
 // with the same values.
 // @import formats/store/f32 as new_key
