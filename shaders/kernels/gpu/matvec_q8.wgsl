@@ -92,9 +92,10 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
         // @unroll
         for (var c = 0u; c < COLS; c++) {
             let column_c = x_column(columns[c] + g, lane);
+            let products_c = pair_products(weights, column_c);
             // @unroll
             for (var r = 0u; r < SOURCES; r++) {
-                sums[r * COLS + c - c % PARTS] += pair_product(weights[r], column_c);
+                sums[r * COLS + c - c % PARTS] += products_c[r];
             }
             if NORMED {
                 sums[(SUMS - COLS) + c] += column_c.squares;

@@ -4,3 +4,12 @@
 fn buf_product(w: Group, x: Column) -> f32 {
     return product(w, x);
 }
+
+fn buf_products(rows: array<Group, SOURCES>, x: Column) -> array<f32, SOURCES> {
+    var products: array<f32, SOURCES>;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        products[r] = buf_product(rows[r], x);
+    }
+    return products;
+}

@@ -7,3 +7,12 @@ fn buf_product(w: Group, x: F16Column) -> f32 {
     sum = fma(w.high.zw, x.high.zw, sum);
     return f32(sum.x + sum.y) * x.scale;
 }
+
+fn buf_products(rows: array<Group, SOURCES>, x: F16Column) -> array<f32, SOURCES> {
+    var products: array<f32, SOURCES>;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        products[r] = buf_product(rows[r], x);
+    }
+    return products;
+}

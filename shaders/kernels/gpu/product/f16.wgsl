@@ -1,14 +1,29 @@
-// Sum of the products of 32 weights in bytes and 32 values in f16, two at a time: 16 are summed one after
-// the other in f16, all 32 scaled in f32. The importing file has `weights`.
+// Sums of the products of 32 weights in bytes and 32 values in f16, of two rows at a time: a pair of f16 has
+// a weight of each, so nothing is left to add up across it. 16 are summed one after the other in f16, all 32
+// scaled in f32. The importing file has `weights`, and SOURCES rows.
 // @import lib/blocks/group
 
 const ZERO: f32 = 0.0;           // quant that is 0, where all groups have the same
 
-fn buf_product(w: Group, x: F16Column) -> f32 {
-    let low = buf_half(w.low, x.values[0], x.values[1], x.values[2], x.values[3]);
-    let high = buf_half(w.high, x.values[4], x.values[5], x.values[6], x.values[7]);
+fn buf_products(rows: array<Group, SOURCES>, x: F16Column) -> array<f32, SOURCES> {
+    var products: array<f32, SOURCES>;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        if r % 2u == 0u {
+            let w_r = rows[r];
+            let v_r = rows[min(r + 1u, SOURCES - 1u)];  // a row without a neighbour is its own
+            let low_r = buf_half(w_r.low, v_r.low, x, 0u);
+            let high_r = buf_half(w_r.high, v_r.high, x, 4u);
+            products[r] = buf_scaled(w_r, x, low_r.x, high_r.x);
+            products[min(r + 1u, SOURCES - 1u)] = buf_scaled(v_r, x, low_r.y, high_r.y);
+        }
+    }
+    return products;
+}
+
+fn buf_scaled(w: Group, x: F16Column, low: f16, high: f16) -> f32 {
     if weights_TWO_SCALES {
-        let both = vec2<f32>(f32(low.x + low.y), f32(high.x + high.y));
+        let both = vec2<f32>(f32(low), f32(high));
         let halves = vec2<f32>(x.first, x.sum - x.first);
         if ZERO > 0.0 {
             return dot(both * x.scale - ZERO * halves, w.scale);
@@ -17,23 +32,27 @@ fn buf_product(w: Group, x: F16Column) -> f32 {
     }
     let all = low + high;
     if ZERO > 0.0 {
-        return (f32(all.x + all.y) * x.scale - ZERO * x.sum) * w.scale.x;
+        return (f32(all) * x.scale - ZERO * x.sum) * w.scale.x;
     }
-    return f32(all.x + all.y) * (w.scale.x * x.scale) - w.minimum.x * x.sum;
+    return f32(all) * (w.scale.x * x.scale) - w.minimum.x * x.sum;
 }
 
-fn buf_half(
-    quants: vec4<u32>, first: vec4<f16>, second: vec4<f16>, third: vec4<f16>, fourth: vec4<f16>,
-) -> vec2<f16> {
-    var sum = buf_four(quants.x, first, vec2<f16>());
-    sum = buf_four(quants.y, second, sum);
-    sum = buf_four(quants.z, third, sum);
-    return buf_four(quants.w, fourth, sum);
+// Sums of 16 of two rows, with values from the `first` vector on. Sums of quants without a sign grow with each
+// product, and what is rounded off them, so these are in two chains of eight.
+fn buf_half(w: vec4<u32>, v: vec4<u32>, x: F16Column, first: u32) -> vec2<f16> {
+    let eight = buf_four(w.y, v.y, x.values[first + 1u], buf_four(w.x, v.x, x.values[first], vec2<f16>()));
+    let before = select(vec2<f16>(), eight, weights_PAIRS == 0u);
+    let last = buf_four(w.w, v.w, x.values[first + 3u], buf_four(w.z, v.z, x.values[first + 2u], before));
+    return select(eight + last, last, weights_PAIRS == 0u);
 }
 
-fn buf_four(quants: u32, x: vec4<f16>, before: vec2<f16>) -> vec2<f16> {
+fn buf_four(quants: u32, others: u32, x: vec4<f16>, before: vec2<f16>) -> vec2<f16> {
     let w = buf_bytes(quants);
-    return fma(w.zw, x.zw, fma(w.xy, x.xy, before));
+    let v = buf_bytes(others);
+    var sum = fma(vec2<f16>(w.x, v.x), x.xx, before);
+    sum = fma(vec2<f16>(w.y, v.y), x.yy, sum);
+    sum = fma(vec2<f16>(w.z, v.z), x.zz, sum);
+    return fma(vec2<f16>(w.w, v.w), x.ww, sum);
 }
 
 fn buf_bytes(quants: u32) -> vec4<f16> {

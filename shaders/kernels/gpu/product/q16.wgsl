@@ -35,3 +35,12 @@ fn buf_dots(w: vec4<u32>, x: vec4<u32>, before: i32) -> i32 {
     }
     return sum;
 }
+
+fn buf_products(rows: array<Group, SOURCES>, x: Q16Column) -> array<f32, SOURCES> {
+    var products: array<f32, SOURCES>;
+    // @unroll
+    for (var r = 0u; r < SOURCES; r++) {
+        products[r] = buf_product(rows[r], x);
+    }
+    return products;
+}
