@@ -8,6 +8,7 @@
 // @import kernels/gpu/lib/lane_sums_workgroup as lanes
 // @import kernels/gpu/table/none as table
 // @import kernels/gpu/product/bytes as pair
+// @import kernels/gpu/turn/group as turn
 // @import lib/linear/gated
 // @import lib/q8/normed
 // @import lib/q8/parts
@@ -57,18 +58,18 @@ fn result_of(row: u32, col: u32) -> f32 {
 fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> array<f32, SUMS> {
     // ALIGNED rows begin so much further than the first one, whichever that is: all lanes add the same.
     let own_row = select(first_row, min(first_row, result_rows() - ROWS), WHOLE);
-    let start = (params.weights_group + source_row(own_row, 0u) * params.groups) * UNITS;
+    let turns = params.groups * UNITS / TURN;
+    let start = params.weights_group * UNITS / TURN + source_row(own_row, 0u) * turns;
     var rows: array<u32, SOURCES>;
-    var planes: array<weights_Row, SOURCES>;
+    var planes: array<turn_Row, SOURCES>;
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
         var row_r = source_row(first_row + r % ROWS, r / ROWS);
         if WHOLE {
             row_r = own_row + r % ROWS + r / ROWS * params.m;
         }
-        rows[r] = (params.weights_group + row_r * params.groups) * UNITS;
-        let further = (r % ROWS + r / ROWS * params.m) * params.groups * UNITS;
-        planes[r] = weights_row(select(0u, further, ALIGNED));
+        rows[r] = select((params.weights_group + row_r * params.groups) * UNITS, start, ALIGNED);
+        planes[r] = turn_row(select(0u, (r % ROWS + r / ROWS * params.m) * turns, ALIGNED));
     }
     var columns: array<u32, COLS>;
     // @unroll
@@ -78,27 +79,26 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
     }
     let place = weights_place(lane);
     var sums: array<f32, SUMS>;
-    for (var g = first; g < params.groups * UNITS; g += LANES) {
-        var words: array<weights_Words, SOURCES>;
+    for (var i = first; i < turns; i += LANES) {
         // @unroll
-        for (var r = 0u; r < SOURCES; r++) {
-            words[r] = weights_words_in(planes[r], g + select(rows[r], start, ALIGNED));
-        }
-        var weights: array<Group, SOURCES>;
-        // @unroll
-        for (var r = 0u; r < SOURCES; r++) {
-            weights[r] = weights_group(words[r], g + select(rows[r], start, ALIGNED), place);
-        }
-        // @unroll
-        for (var c = 0u; c < COLS; c++) {
-            let column_c = x_column(columns[c] + g, lane);
-            let products_c = pair_products(weights, column_c);
+        for (var t = 0u; t < TURN; t++) {
+            var words_t: array<weights_Words, SOURCES>;
             // @unroll
             for (var r = 0u; r < SOURCES; r++) {
-                sums[r * COLS + c - c % PARTS] += products_c[r];
+                words_t[r] = turn_words(planes[r], rows[r] + i, t);
             }
-            if NORMED {
-                sums[(SUMS - COLS) + c] += column_c.squares;
+            var weights_t: array<Group, SOURCES>;
+            // @unroll
+            for (var r = 0u; r < SOURCES; r++) {
+                weights_t[r] = weights_group(words_t[r], turn_group(rows[r] + i, t), place);
+            }
+            // @unroll
+            for (var c = 0u; c < COLS; c++) {
+                let column_c = x_column(columns[c] + i * TURN + t, lane);
+                pair_add(weights_t, column_c, c - c % PARTS, &sums);
+                if NORMED {
+                    sums[(SUMS - COLS) + c] += column_c.squares;
+                }
             }
         }
     }

@@ -85,25 +85,30 @@ def test_products_are_nearer_to_exact_ones_than_those_in_eight_bits(wide, check,
     )
 
 
-@pytest.mark.parametrize("dtype", [*FORMATS, F16], ids=str)
-def test_rows_whose_scales_are_whole_words(wide, check, rng, dtype):
-    """Eight rows of 32 lanes, of which a work group has two, and the last half of one has none."""
+@pytest.mark.parametrize(
+    ("dtype", "k"), [*((dtype, 1536) for dtype in (*FORMATS, F16)), (Q8_0, 4096)], ids=str
+)
+def test_rows_whose_scales_are_whole_words(wide, check, rng, dtype, k):
+    """Eight rows of 32 lanes, of which a work group has two, and the last half of one has none.
+
+    Of Q8_0, rows of 4096 are two turns of two groups a lane.
+    """
     tuned = {key(IN_BYTES, dtype, 1): Tile(8, 1, 32)}
     wide = wide.as_if(dataclasses.replace(wide.capabilities, tuned=tuned))
-    data, x = weight_bytes(rng, 24, 1536, dtype, 1 / 32), rng.standard_normal((1, 1536), "f4")
+    data, x = weight_bytes(rng, 24, k, dtype, 1 / 32), rng.standard_normal((1, k), "f4")
     check(wide, lambda ctx: product(ctx, dtype, 24, data, x), limit=OF_F16)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 600), (3, 27)], ids=["all", "slice"])
 def test_parts_of_a_weight(executors, check, rng, first, last):
-    """Rows of several bindings, or some of one, eight a lane."""
+    """Rows of several bindings, or some of one, eight a lane, and two groups of each."""
     split = executors("split wide")
     tuned = {key(IN_BYTES, Q8_0, 1): Tile(8, 1, 32)}
     split = split.as_if(dataclasses.replace(split.capabilities, tuned=tuned))
-    data, x = weight_bytes(rng, 600, 512, Q8_0, 1 / 32), rng.standard_normal((1, 512), "f4")
+    data, x = weight_bytes(rng, 600, 2048, Q8_0, 1 / 32), rng.standard_normal((1, 2048), "f4")
 
     def build(ctx):
-        rows = weight(ctx._executor, 600, 512, Q8_0, data).slice(0, first, last)
+        rows = weight(ctx._executor, 600, 2048, Q8_0, data).slice(0, first, last)
         return linear(rows, rounded(ctx, x, Q8_0), prologue=Prologue(form(Q8_0)))
 
     check(split, build, limit=OF_F16)

@@ -158,7 +158,7 @@ def test_results_in_f16(hardware, rng, dtype, n, epilogue):
 @pytest.mark.parametrize("dtype", [Q8_0, Q6_K], ids=str)
 def test_large_results_in_f16_take_fewer_lanes(hardware, rng, monkeypatch, dtype):
     monkeypatch.setattr(matvec, "FILLING_IN_F16", 64)
-    Case(rng, dtype, 64, 1, 1024, replace(NORM, form="f16"), EPS).check(hardware)
+    Case(rng, dtype, 64, 1, 2048, replace(NORM, form="f16"), EPS).check(hardware)
 
 
 @pytest.mark.parametrize(

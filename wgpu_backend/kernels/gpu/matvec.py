@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from wgpu_backend.device_info import Capabilities, Tile
-from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, DType
+from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, Q8_0, DType
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.check import grid_for
@@ -31,6 +31,9 @@ SHARING, WAVE = 32, 64
 # Groups of which a row is a multiple so that its scales are whole words of each plane, and columns
 # up to which its places are then added apart: beyond, compilers order the products worse.
 ALIGNED, ALIGNED_COLUMNS = 16, 2
+# Groups side by side that a lane takes in a turn of one column in f16, where all lanes have whole
+# turns, and how formats do it: others would fill more registers than leave as many waves.
+TURN, TURNS = 2, {Q8_0: "kernels/gpu/turn/q8_0_pair"}
 ROW_STEP = 8  # rows of which each part of a weight begins at a multiple
 # Of formats whose quants stand for numbers that no arithmetic gives: what fills a table with these.
 TABLES = {IQ4_NL: "iq4", IQ4_XS: "iq4", MXFP4: "fp4"}
@@ -161,6 +164,7 @@ def as_vectors(
     if shader == IN_BYTES:
         whole = weights.shape[-2] // joins % rows == 0 and ROW_STEP % rows == 0
         sizes |= {"WHOLE": whole, "ALIGNED": whole and _is_aligned(launch, columns)}
+        sizes |= _turn(launch, tile.threads) if sizes["ALIGNED"] else {}
     choices = {**launch.choices, **sizes, **reduction(sums, tile.threads, capabilities)}
     choices |= table(weights.dtype)
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
@@ -189,6 +193,7 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums}
     lanes = threads * rows // GROUP
     sizes |= {"WG": threads, "LANES": lanes, "WHOLE": True, "ALIGNED": _is_aligned(launch, columns)}
+    sizes |= _turn(launch, lanes) if sizes["ALIGNED"] else {}
     dtype = launch.operands["weights"].spec.dtype
     choices = {**launch.choices, **sizes, **reduction(sums, lanes, capabilities), **table(dtype)}
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
@@ -202,6 +207,13 @@ def _alone(launch: Launch) -> bool:
 def _is_aligned(launch: Launch, columns: int) -> bool:
     """Whether places in planes are sums of a row's and a lane's."""
     return launch.count("groups") % ALIGNED == 0 and columns <= ALIGNED_COLUMNS
+
+
+def _turn(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
+    """Choice of how a lane takes several groups in a turn of its loop, if that pays."""
+    dtype = launch.operands["weights"].spec.dtype
+    pays = _alone(launch) and launch.count("groups") % (TURN * lanes) == 0
+    return {"turn": TURNS[dtype]} if pays and dtype in TURNS else {}
 
 
 def _rounded_tile(

@@ -5,11 +5,9 @@ fn buf_product(w: Group, x: Column) -> f32 {
     return product(w, x);
 }
 
-fn buf_products(rows: array<Group, SOURCES>, x: Column) -> array<f32, SOURCES> {
-    var products: array<f32, SOURCES>;
+fn buf_add(rows: array<Group, SOURCES>, x: Column, c: u32, sums: ptr<function, array<f32, SUMS>>) {
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
-        products[r] = buf_product(rows[r], x);
+        (*sums)[r * COLS + c] += buf_product(rows[r], x);
     }
-    return products;
 }

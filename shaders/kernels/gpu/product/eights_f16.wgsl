@@ -8,11 +8,9 @@ fn buf_product(w: Group, x: F16Column) -> f32 {
     return f32(sum.x + sum.y) * x.scale;
 }
 
-fn buf_products(rows: array<Group, SOURCES>, x: F16Column) -> array<f32, SOURCES> {
-    var products: array<f32, SOURCES>;
+fn buf_add(rows: array<Group, SOURCES>, x: F16Column, c: u32, sums: ptr<function, array<f32, SUMS>>) {
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
-        products[r] = buf_product(rows[r], x);
+        (*sums)[r * COLS + c] += buf_product(rows[r], x);
     }
-    return products;
 }

@@ -5,8 +5,7 @@
 
 const ZERO: f32 = 0.0;           // quant that is 0, where all groups have the same
 
-fn buf_products(rows: array<Group, SOURCES>, x: F16Column) -> array<f32, SOURCES> {
-    var products: array<f32, SOURCES>;
+fn buf_add(rows: array<Group, SOURCES>, x: F16Column, c: u32, sums: ptr<function, array<f32, SUMS>>) {
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
         if r % 2u == 0u {
@@ -14,11 +13,12 @@ fn buf_products(rows: array<Group, SOURCES>, x: F16Column) -> array<f32, SOURCES
             let v_r = rows[min(r + 1u, SOURCES - 1u)];  // a row without a neighbour is its own
             let low_r = buf_half(w_r.low, v_r.low, x, 0u);
             let high_r = buf_half(w_r.high, v_r.high, x, 4u);
-            products[r] = buf_scaled(w_r, x, low_r.x, high_r.x);
-            products[min(r + 1u, SOURCES - 1u)] = buf_scaled(v_r, x, low_r.y, high_r.y);
+            (*sums)[r * COLS + c] += buf_scaled(w_r, x, low_r.x, high_r.x);
+            if r + 1u < SOURCES {
+                (*sums)[min(r + 1u, SOURCES - 1u) * COLS + c] += buf_scaled(v_r, x, low_r.y, high_r.y);
+            }
         }
     }
-    return products;
 }
 
 fn buf_scaled(w: Group, x: F16Column, low: f16, high: f16) -> f32 {
@@ -40,10 +40,12 @@ fn buf_scaled(w: Group, x: F16Column, low: f16, high: f16) -> f32 {
 // Sums of 16 of two rows, with values from the `first` vector on. Sums of quants without a sign grow with each
 // product, and what is rounded off them, so these are in two chains of eight.
 fn buf_half(w: vec4<u32>, v: vec4<u32>, x: F16Column, first: u32) -> vec2<f16> {
-    let eight = buf_four(w.y, v.y, x.values[first + 1u], buf_four(w.x, v.x, x.values[first], vec2<f16>()));
-    let before = select(vec2<f16>(), eight, weights_PAIRS == 0u);
-    let last = buf_four(w.w, v.w, x.values[first + 3u], buf_four(w.z, v.z, x.values[first + 2u], before));
-    return select(eight + last, last, weights_PAIRS == 0u);
+    var sum = buf_four(w.x, v.x, x.values[first], vec2<f16>());
+    sum = buf_four(w.y, v.y, x.values[first + 1u], sum);
+    var more = select(vec2<f16>(), sum, weights_PAIRS == 0u);
+    more = buf_four(w.z, v.z, x.values[first + 2u], more);
+    more = buf_four(w.w, v.w, x.values[first + 3u], more);
+    return select(sum + more, more, weights_PAIRS == 0u);
 }
 
 fn buf_four(quants: u32, others: u32, x: vec4<f16>, before: vec2<f16>) -> vec2<f16> {

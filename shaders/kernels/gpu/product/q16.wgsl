@@ -36,11 +36,9 @@ fn buf_dots(w: vec4<u32>, x: vec4<u32>, before: i32) -> i32 {
     return sum;
 }
 
-fn buf_products(rows: array<Group, SOURCES>, x: Q16Column) -> array<f32, SOURCES> {
-    var products: array<f32, SOURCES>;
+fn buf_add(rows: array<Group, SOURCES>, x: Q16Column, c: u32, sums: ptr<function, array<f32, SUMS>>) {
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
-        products[r] = buf_product(rows[r], x);
+        (*sums)[r * COLS + c] += buf_product(rows[r], x);
     }
-    return products;
 }
