@@ -28,7 +28,16 @@ KERNELS = sorted(
 FLOATS = ["bf16", "f16", "f32"]
 PLAIN = ("formats/load", "formats/store", "formats/vec4")
 # Imports of kernels that read plain weights: which go together is what ops choose.
-TOGETHER = {"source", "row_mapping", "lane_epilogue", "prologue", "convert", "key", "pair", "turn"}
+TOGETHER = {
+    "source",
+    "row_mapping",
+    "lane_epilogue",
+    "prologue",
+    "convert",
+    "key",
+    "pair",
+    "iteration",
+}
 # Rows for experts are never planar.
 PACKED = {("kernels/rasteriser/matmul_q8_by_expert", "x")}
 # Weights that an op refuses, as they leave no bindings.

@@ -74,14 +74,13 @@ def test_what_is_rare_does_not_wait(what):
 
 @pytest.mark.usefixtures("seldom")
 def test_texts_of_a_choice_are_one_event_and_those_of_others_are_theirs():
-    chances = [TokenLogprob(token, -0.5, b"x") for token in range(4)]
     with linked() as (outbox, source):
         first, second = Posted(1, 2, outbox), Posted(2, 1, outbox)
         for posted in (first, second):
             posted.put(Event(0, "", reading=Reading(1, 2, 0, 0.5)))
             events_of(source)
-        for number, chance in enumerate(chances):
-            first.put(Event(number % 2, str(number), (number,), (chance,)))
+        for number in range(4):
+            first.put(Event(number % 2, str(number), (number,)))
             second.put(Event(0, f"<{number}>", (number,)))
         second.put(Event(0, "", (), (), END))
         found = []
@@ -90,11 +89,22 @@ def test_texts_of_a_choice_are_one_event_and_those_of_others_are_theirs():
     for number, choice, text in ((1, 0, "02"), (1, 1, "13"), (2, 0, "<0><1><2><3>")):
         own = [event for n, event in found if (n, event.choice) == (number, choice)]
         assert "".join(event.text for event in own) == text
-    both = [event for number, event in found if number == 1]
-    assert sorted(c.token for event in both for c in event.logprobs) == [0, 1, 2, 3]
-    assert all([c.token for c in event.logprobs] == [*event.tokens] for event in both)
     assert [event for number, event in found if number == 2][-1].finish == END
     assert len(found) < 8
+
+
+@pytest.mark.usefixtures("seldom")
+def test_tokens_with_log_probabilities_are_an_event_each():
+    told = [Event(0, text, (7,), (TokenLogprob(7, -0.5, b"x"),)) for text in "abcd"]
+    told.append(Event(0, "", (), (), END))
+    with linked() as (outbox, source):
+        posted = Posted(5, 1, outbox)
+        for event in told:
+            posted.put(event)
+        found = []
+        while not found or found[-1][1].finish is None:
+            found += events_of(source)
+    assert found == [(5, event) for event in told]
 
 
 def test_events_and_others_keep_their_order():

@@ -127,13 +127,9 @@ class Event:
         ----------
         later : Event
         """
-        return Event(
-            self.choice,
-            self.text + later.text,
-            (*self.tokens, *later.tokens),
-            (*self.logprobs, *later.logprobs),
-            later.finish,
-        )
+        tokens = (*self.tokens, *later.tokens)
+        logprobs = (*self.logprobs, *later.logprobs)
+        return Event(self.choice, self.text + later.text, tokens, logprobs, later.finish)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,15 +101,16 @@ def _packed(waiting: list[News]) -> bytes:
 
 
 def _joined(events: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
-    """Events, those of a choice's text as one."""
+    """Events, those of a choice's text as one; log probabilities come a token at a time."""
     found: list[tuple[int, Event]] = []
     begun: dict[tuple[int, int], int] = {}  # where a choice's text is
     for number, event in events:
-        at = begun.get((number, event.choice))
-        if at is not None and event.reading is None:
+        alone = event.reading is not None or bool(event.logprobs)
+        at = None if alone else begun.get((number, event.choice))
+        if at is not None:
             found[at] = number, found[at][1].joined(event)
             continue
-        if event.reading is None:
+        if not alone:
             begun[number, event.choice] = len(found)
         found.append((number, event))
     return found

@@ -8,7 +8,7 @@
 // @import kernels/gpu/lib/lane_sums_workgroup as lanes
 // @import kernels/gpu/table/none as table
 // @import kernels/gpu/product/bytes as pair
-// @import kernels/gpu/turn/group as turn
+// @import kernels/gpu/lib/one_group as iteration
 // @import lib/linear/gated
 // @import lib/q8/normed
 // @import lib/q8/parts
@@ -58,10 +58,10 @@ fn result_of(row: u32, col: u32) -> f32 {
 fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> array<f32, SUMS> {
     // ALIGNED rows begin so much further than the first one, whichever that is: all lanes add the same.
     let own_row = select(first_row, min(first_row, result_rows() - ROWS), WHOLE);
-    let turns = params.groups * UNITS / TURN;
-    let start = params.weights_group * UNITS / TURN + source_row(own_row, 0u) * turns;
+    let iterations = params.groups * UNITS / GROUPS_AT_ONCE;
+    let start = params.weights_group * UNITS / GROUPS_AT_ONCE + source_row(own_row, 0u) * iterations;
     var rows: array<u32, SOURCES>;
-    var planes: array<turn_Row, SOURCES>;
+    var planes: array<iteration_Row, SOURCES>;
     // @unroll
     for (var r = 0u; r < SOURCES; r++) {
         var row_r = source_row(first_row + r % ROWS, r / ROWS);
@@ -69,7 +69,7 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
             row_r = own_row + r % ROWS + r / ROWS * params.m;
         }
         rows[r] = select((params.weights_group + row_r * params.groups) * UNITS, start, ALIGNED);
-        planes[r] = turn_row(select(0u, (r % ROWS + r / ROWS * params.m) * turns, ALIGNED));
+        planes[r] = iteration_row(select(0u, (r % ROWS + r / ROWS * params.m) * iterations, ALIGNED));
     }
     var columns: array<u32, COLS>;
     // @unroll
@@ -79,22 +79,22 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
     }
     let place = weights_place(lane);
     var sums: array<f32, SUMS>;
-    for (var i = first; i < turns; i += LANES) {
+    for (var i = first; i < iterations; i += LANES) {
         // @unroll
-        for (var t = 0u; t < TURN; t++) {
+        for (var t = 0u; t < GROUPS_AT_ONCE; t++) {
             var words_t: array<weights_Words, SOURCES>;
             // @unroll
             for (var r = 0u; r < SOURCES; r++) {
-                words_t[r] = turn_words(planes[r], rows[r] + i, t);
+                words_t[r] = iteration_words(planes[r], rows[r] + i, t);
             }
             var weights_t: array<Group, SOURCES>;
             // @unroll
             for (var r = 0u; r < SOURCES; r++) {
-                weights_t[r] = weights_group(words_t[r], turn_group(rows[r] + i, t), place);
+                weights_t[r] = weights_group(words_t[r], iteration_group(rows[r] + i, t), place);
             }
             // @unroll
             for (var c = 0u; c < COLS; c++) {
-                let column_c = x_column(columns[c] + i * TURN + t, lane);
+                let column_c = x_column(columns[c] + i * GROUPS_AT_ONCE + t, lane);
                 pair_add(weights_t, column_c, c - c % PARTS, &sums);
                 if NORMED {
                     sums[(SUMS - COLS) + c] += column_c.squares;

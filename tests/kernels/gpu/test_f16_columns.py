@@ -91,7 +91,7 @@ def test_products_are_nearer_to_exact_ones_than_those_in_eight_bits(wide, check,
 def test_rows_whose_scales_are_whole_words(wide, check, rng, dtype, k):
     """Eight rows of 32 lanes, of which a work group has two, and the last half of one has none.
 
-    Of Q8_0, rows of 4096 are two turns of two groups a lane.
+    Of Q8_0, rows of 4096 are two iterations of two groups a lane.
     """
     tuned = {key(IN_BYTES, dtype, 1): Tile(8, 1, 32)}
     wide = wide.as_if(dataclasses.replace(wide.capabilities, tuned=tuned))

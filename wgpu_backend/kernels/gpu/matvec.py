@@ -31,9 +31,9 @@ SHARING, WAVE = 32, 64
 # Groups of which a row is a multiple so that its scales are whole words of each plane, and columns
 # up to which its places are then added apart: beyond, compilers order the products worse.
 ALIGNED, ALIGNED_COLUMNS = 16, 2
-# Groups side by side that a lane takes in a turn of one column in f16, where all lanes have whole
-# turns, and how formats do it: others would fill more registers than leave as many waves.
-TURN, TURNS = 2, {Q8_0: "kernels/gpu/turn/q8_0_pair"}
+# Groups side by side that a lane takes in an iteration of one column in f16, where all lanes have
+# as many, and how formats do it: others would fill more registers than leave as many waves.
+AT_ONCE, ITERATIONS = 2, {Q8_0: "kernels/gpu/lib/two_groups_q8_0"}
 ROW_STEP = 8  # rows of which each part of a weight begins at a multiple
 # Of formats whose quants stand for numbers that no arithmetic gives: what fills a table with these.
 TABLES = {IQ4_NL: "iq4", IQ4_XS: "iq4", MXFP4: "fp4"}
@@ -164,7 +164,7 @@ def as_vectors(
     if shader == IN_BYTES:
         whole = weights.shape[-2] // joins % rows == 0 and ROW_STEP % rows == 0
         sizes |= {"WHOLE": whole, "ALIGNED": whole and _is_aligned(launch, columns)}
-        sizes |= _turn(launch, tile.threads) if sizes["ALIGNED"] else {}
+        sizes |= _iteration(launch, tile.threads) if sizes["ALIGNED"] else {}
     choices = {**launch.choices, **sizes, **reduction(sums, tile.threads, capabilities)}
     choices |= table(weights.dtype)
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
@@ -193,7 +193,7 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums}
     lanes = threads * rows // GROUP
     sizes |= {"WG": threads, "LANES": lanes, "WHOLE": True, "ALIGNED": _is_aligned(launch, columns)}
-    sizes |= _turn(launch, lanes) if sizes["ALIGNED"] else {}
+    sizes |= _iteration(launch, lanes) if sizes["ALIGNED"] else {}
     dtype = launch.operands["weights"].spec.dtype
     choices = {**launch.choices, **sizes, **reduction(sums, lanes, capabilities), **table(dtype)}
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
@@ -209,11 +209,11 @@ def _is_aligned(launch: Launch, columns: int) -> bool:
     return launch.count("groups") % ALIGNED == 0 and columns <= ALIGNED_COLUMNS
 
 
-def _turn(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
-    """Choice of how a lane takes several groups in a turn of its loop, if that pays."""
+def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
+    """Choice of how a lane takes several groups in an iteration, if that pays."""
     dtype = launch.operands["weights"].spec.dtype
-    pays = _alone(launch) and launch.count("groups") % (TURN * lanes) == 0
-    return {"turn": TURNS[dtype]} if pays and dtype in TURNS else {}
+    pays = _alone(launch) and launch.count("groups") % (AT_ONCE * lanes) == 0
+    return {"iteration": ITERATIONS[dtype]} if pays and dtype in ITERATIONS else {}
 
 
 def _rounded_tile(
