@@ -198,23 +198,21 @@ def overhead(given: Given) -> Figures:
 
     A step is the difference of answers of two lengths, so nothing that begins or ends is in it:
     eight requests come to the server one after another, and so do their prompts to the device.
+    One process may be some percent slower than another of the same program for all of its life, so
+    both sides are loaded anew for each repeat.
     """
-    with serving(given) as server, loaded(given, CONTEXT, SLOTS) as model, Engine(model) as engine:
-
-        def alone(tokens: int) -> None:
-            answer(engine, EIGHT, tokens)
-
-        def by_http(tokens: int) -> None:
-            found = asyncio.run(completed_together(server.port, given, EIGHT, tokens))
-            assert found == {200: EIGHT}, found
-
-        lengths = given.tokens, min(LONGER * given.tokens, CONTEXT - ROOM)
-        bare, served = in_pairs(PAIRS * given.repeats, alone, by_http, lengths)
-        own, others = time.process_time(), server.seconds
-        alone(max(lengths))
-        own = time.process_time() - own
-        by_http(max(lengths))
-        others = server.seconds - others
+    bare: list[float] = []
+    served: list[float] = []
+    own = others = 0.0
+    for _ in range(given.repeats):
+        with (
+            serving(given) as server,
+            loaded(given, CONTEXT, SLOTS) as model,
+            Engine(model) as engine,
+        ):
+            ones, by_http, spent, spent_by_http = compared(given, server, engine)
+        bare, served = [*bare, *ones], [*served, *by_http]
+        own, others = own + spent, others + spent_by_http
     over = [s / b - 1 for s, b in zip(served, bare, strict=True)]
     low, middle, high = quantiles(over, n=4)
     return {
@@ -224,6 +222,27 @@ def overhead(given: Given) -> Figures:
         "pairs": len(over),
         "processor time over the engine's, less one": f"{others / own - 1:.1%}",
     }
+
+
+def compared(
+    given: Given, server: Server, engine: Engine
+) -> tuple[list[float], list[float], float, float]:
+    """Seconds of steps of an engine and of a server in pairs, and processor time of both."""
+
+    def alone(tokens: int) -> None:
+        answer(engine, EIGHT, tokens)
+
+    def by_http(tokens: int) -> None:
+        found = asyncio.run(completed_together(server.port, given, EIGHT, tokens))
+        assert found == {200: EIGHT}, found
+
+    lengths = given.tokens, min(LONGER * given.tokens, CONTEXT - ROOM)
+    bare, served = in_pairs(PAIRS, alone, by_http, lengths)
+    own, others = time.process_time(), server.seconds
+    alone(max(lengths))
+    own = time.process_time() - own
+    by_http(max(lengths))
+    return bare, served, own, server.seconds - others
 
 
 def clients(given: Given) -> Figures:

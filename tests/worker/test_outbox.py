@@ -8,7 +8,6 @@ import pytest
 
 from wgpu_backend.errors import BackendError
 from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob, Usage
-from wgpu_backend.worker import outbox as outbox_module
 from wgpu_backend.worker.frames import opened, read
 from wgpu_backend.worker.messages import event_of
 from wgpu_backend.worker.outbox import Outbox, Posted
@@ -18,11 +17,12 @@ END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
 
 
 @contextmanager
-def linked():
+def linked(*, interval=LONG):
     here, there = socket.socketpair()
     there.settimeout(LONG / 3)
     with closing(here), closing(there), opened(there) as source:
         outbox = Outbox(here)
+        outbox.interval = interval
         yield outbox, source
         outbox.close()
 
@@ -33,12 +33,6 @@ def events_of(source):
     return [(number, event_of(plain)) for number, plain in message["events"]]
 
 
-@pytest.fixture
-def seldom(monkeypatch):
-    monkeypatch.setattr(outbox_module, "_INTERVAL", LONG)
-
-
-@pytest.mark.usefixtures("seldom")
 def test_the_middle_of_an_answer_waits_and_goes_out_with_its_end():
     first, *middle = [Event(0, text, (7,)) for text in "abcd"]
     last = Event(0, "e", (8,), (), END)
@@ -52,7 +46,6 @@ def test_the_middle_of_an_answer_waits_and_goes_out_with_its_end():
     assert found == [(5, Event(0, "bcde", (7, 7, 7, 8), (), END))]
 
 
-@pytest.mark.usefixtures("seldom")
 @pytest.mark.parametrize("what", ["first", "reading", "failed", "another"])
 def test_what_is_rare_does_not_wait(what):
     with linked() as (outbox, source):
@@ -72,7 +65,6 @@ def test_what_is_rare_does_not_wait(what):
         assert events_of(source)[0][1].text == "b"
 
 
-@pytest.mark.usefixtures("seldom")
 def test_texts_of_a_choice_are_one_event_and_those_of_others_are_theirs():
     with linked() as (outbox, source):
         first, second = Posted(1, 2, outbox), Posted(2, 1, outbox)
@@ -93,7 +85,6 @@ def test_texts_of_a_choice_are_one_event_and_those_of_others_are_theirs():
     assert len(found) < 8
 
 
-@pytest.mark.usefixtures("seldom")
 def test_tokens_with_log_probabilities_are_an_event_each():
     told = [Event(0, text, (7,), (TokenLogprob(7, -0.5, b"x"),)) for text in "abcd"]
     told.append(Event(0, "", (), (), END))
@@ -107,8 +98,25 @@ def test_tokens_with_log_probabilities_are_an_event_each():
     assert found == [(5, event) for event in told]
 
 
+def test_what_waits_goes_out_by_itself():
+    with linked(interval=0.05) as (outbox, source):
+        posted = Posted(1, 1, outbox)
+        for text in "abc":
+            posted.put(Event(0, text, (7,)))
+        found = ""
+        while len(found) < 3:
+            found += "".join(event.text for _, event in events_of(source))
+    assert found == "abc"
+
+
+def test_cores_that_a_device_computes_on_are_spared():
+    with linked(interval=0.0) as (outbox, _):
+        outbox.spare_cores()
+        assert 0.05 < outbox.interval <= 0.2
+
+
 def test_events_and_others_keep_their_order():
-    with linked() as (outbox, source):
+    with linked(interval=0.0) as (outbox, source):
         posted = Posted(1, 1, outbox)
         for number in range(200):
             posted.put(Event(0, str(number), (number,)))

@@ -19,7 +19,7 @@ _MOST_WAITING = (
     4096  # messages; whoever has more to tell waits, so a server that stopped fills none
 )
 _FLUSH_SECONDS = 2.0
-_INTERVAL = 1 / 30  # seconds: text that grows so often seems to flow
+_INTERVAL, _SELDOM = 1 / 30, 1 / 10  # seconds: text that grows thirty times in one seems to flow
 News = tuple[int, Event] | tuple[Message, bytes]
 
 
@@ -33,14 +33,24 @@ class Outbox:
     Parameters
     ----------
     sock : socket
+
+    Attributes
+    ----------
+    interval : float
+        Seconds that what may wait does at most.
     """
 
     def __init__(self, sock: socket.socket) -> None:
+        self.interval = _INTERVAL
         self._socket = sock
         self._waiting: Queue[News | None] = Queue(_MOST_WAITING)
         self._urgent = threading.Event()
         self._thread = threading.Thread(target=self._send, name="outbox", daemon=True)
         self._thread.start()
+
+    def spare_cores(self) -> None:
+        """Send text less often, ten times a second: the device computes on the same cores."""
+        self.interval = _SELDOM
 
     def event(self, number: int, event: Event, *, urgent: bool = True) -> None:
         """Tell news of a request."""
@@ -69,7 +79,7 @@ class Outbox:
             while (first := self._waiting.get()) is not None:
                 self._urgent.wait(max(due - time.monotonic(), 0))
                 self._urgent.clear()
-                due = time.monotonic() + _INTERVAL
+                due = time.monotonic() + self.interval
                 waiting = [first]
                 while (told := self._next()) is not None:
                     waiting.append(told)
