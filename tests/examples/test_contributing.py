@@ -58,6 +58,8 @@ def test_recipes_show_an_op_and_a_model_from_files_that_run():
 def test_files_that_are_named_exist():
     named = set(re.findall(r"`([\w./]+/[\w./]*)`", TEXT)) | set(re.findall(r"\]\(([^)]+)\)", TEXT))
     named = {name for name in named if "NAME" not in name}
+    if not (ROOT.parent / "shared").exists():  # it lies beside the checkout, and is not everybody's
+        named = {name for name in named if not name.startswith("../")}
     assert len(named) > 15
     places = {n: (ROOT / n, ROOT / "shaders" / f"{n}.wgsl") for n in sorted(named)}
     missing = [name for name, paths in places.items() if not any(p.exists() for p in paths)]
