@@ -13,8 +13,8 @@ token is the same in at least 98 % of places; the command fails where a default 
 NumPy runs the graphs that fusion makes for a kind of device, with the same rounded numbers (only
 the order of sums differs), so no such device has to be there:
 
-- ``split``: two parts of eight bits, on software rasterisers, and of many columns on GPUs that
-  multiply packed bytes and have no f16;
+- ``split``: two parts of eight bits, of many columns on GPUs that multiply packed bytes and have no
+  f16, and on software rasterisers of weights in textures;
 - ``q16``: sixteen bits, on GPUs that multiply packed bytes; every product as those of few columns;
 - ``f16``: on other GPUs with f16; every product as those of few columns, whose rounding is the
   coarser;
@@ -85,7 +85,7 @@ class Way:
 
 
 WAYS = {
-    "split": Way(_RASTERISER),
+    "split": Way(replace(_WITH_BYTES, f16=False)),
     "q16": Way(_WITH_BYTES, chunk=COLUMNS),
     "f16": Way(_WITH_F16, chunk=COLUMNS),
     "coarse": Way(_RASTERISER, coarse=True),

@@ -224,8 +224,9 @@ def _compared(
     executor: WgpuExecutor, weight: Tensor, effort: Effort, tiles: Mapping[str, Tile]
 ) -> Iterator[Compared]:
     """Whether activations in eight bits pay, on a device where that is a question."""
-    unknown = replace(executor.capabilities, rounded=frozenset[str]())
-    settled = complete(unknown).rounded
+    nothing = frozenset[str]()
+    known = complete(replace(executor.capabilities, rounded=nothing, unrounded=nothing))
+    settled = known.rounded | known.unrounded
     for n in effort.columns if weight.dtype in FORMATS else ():
         forms = _forms(weight.dtype, n, executor.capabilities)
         keys = {form: rounding_key(weight.dtype, n, form) for form in forms}

@@ -10,8 +10,9 @@ from wgpu_backend.dtypes import F16, Q4_0
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ml.tuning import Effort, tune
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR
 from wgpu_backend.ops.linear.tiles import key
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
+from wgpu_backend.ops.rounding.rules import products_in
 
 TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)
 
@@ -43,11 +44,12 @@ def test_a_measured_tile_changes_the_kernel(shuffling):
     assert shader_of_a_product(shuffling.as_if(measured)).count("SOURCES=4") == 1
 
 
-def test_all_products_round_and_tiles_of_experts_are_small(full):
+def test_eight_bits_are_faster_two_parts_are_not_and_tiles_of_experts_are_small(full):
     if not full.capabilities.software:
         pytest.skip(f"needs a rasteriser, not {full.info.name}")
     found = full.capabilities
-    assert found.rounded == EVERY_PRODUCT
+    assert found.rounded == products_in(Q8)
+    assert found.unrounded == products_in(Q8_PAIR)
     assert found.expert_tiles[0] == (4, 3)
     hardware = dataclasses.replace(full.device.capabilities, software=False)
     assert complete(hardware) == hardware

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.device_info import Capabilities, GroupSizes
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR
+from wgpu_backend.ops.rounding.rules import products_in
 
 EXPERT_TILES = ((4, 3), (2, 1))
 LANES = 8  # threads of a work group, which are one subgroup where lanes shuffle
@@ -35,7 +36,7 @@ def reduces_by_subgroup(capabilities: Capabilities) -> bool:
 
 
 def complete(capabilities: Capabilities) -> Capabilities:
-    """Every product rounds, as loads are what takes time, and f16 is slower than f32."""
+    """Eight bits are faster than f32, two such parts only in layouts for bytes; f16 is slower."""
     if not is_rasteriser(capabilities):
         return capabilities
     return replace(
@@ -46,6 +47,6 @@ def complete(capabilities: Capabilities) -> Capabilities:
         expert_tiles=EXPERT_TILES,
         planar_groups=False,
         gated_experts=False,  # a kernel for each alone is faster here
-        rounded=EVERY_PRODUCT,
-        unrounded=frozenset(),
+        rounded=products_in(Q8),
+        unrounded=products_in(Q8_PAIR),
     )

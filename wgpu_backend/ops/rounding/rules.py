@@ -6,9 +6,11 @@ so, or where nobody measured and a product of packed bytes is one instruction.
 
 Eight bits alone move the answers of trained models too far to be a default: perplexity may rise by
 0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to ask for
-them (``coarse=True``); by default activations are split into two such parts, or on GPUs rounded
-to sixteen bits for products of few columns (`ops.rounding.q16`). With many columns, and on GPUs
-without dot products of bytes, f16 is as fast where hardware has it (`kernels/gpu`).
+them (``coarse=True``). By default GPUs that multiply packed bytes round to sixteen bits for
+products of few columns (`ops.rounding.q16`), and split activations into two parts of eight bits for
+many, as products do whose weights lie as those of bytes read them (`WeightLayout.for_bytes`). With
+many columns, and on GPUs without dot products of bytes, f16 is as fast where hardware has it
+(`kernels/gpu`). Others keep f32.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.layouts.layout import layout_of
 from wgpu_backend.ops.check import (
     grid_for,
     require,
@@ -58,13 +61,13 @@ def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
     return f"{dtype.name} {class_of(columns)}{' split' if prologue == Q8_PAIR else ''}"
 
 
+def products_in(form: Prologue) -> frozenset[str]:
+    """Names of all products of activations in a form."""
+    return frozenset(rounding_key(dtype, n, form) for dtype in FORMATS for n in (1, FEW, FEW + 1))
+
+
 FEWEST_BITS = 4  # of a weight whose products are rounded where nobody measured
-EVERY_PRODUCT = frozenset(
-    rounding_key(dtype, n, form)
-    for dtype in FORMATS
-    for n in (1, FEW, FEW + 1)
-    for form in (Q8, Q8_PAIR)
-)
+EVERY_PRODUCT = products_in(Q8) | products_in(Q8_PAIR)
 
 
 def is_faster(
@@ -232,10 +235,16 @@ def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prolo
     if attributes_of(node.launch).prologue != VALUES or not fits_q8(weight):
         return None
     columns, known = row_count(x.spec), graph.capabilities
-    if len(x.spec.shape) > 2 or not is_faster(weight.spec.dtype, columns, known, prologue):
+    faster = _lies_for_bytes(weight) or is_faster(weight.spec.dtype, columns, known, prologue)
+    if len(x.spec.shape) > 2 or not faster:
         return None
     planar = known.planar_groups and prologue.parts * columns <= PLANAR_COLUMNS
     return again(node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue)
+
+
+def _lies_for_bytes(weight: Node) -> bool:
+    layout = layout_of(weight)
+    return layout is not None and layout.for_bytes and layout.shows(weight.spec)
 
 
 @q8_weighted.fuses("linear", exact=False)

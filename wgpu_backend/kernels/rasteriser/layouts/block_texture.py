@@ -103,6 +103,7 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
         slice_rows=TILE_ROWS,
         modules=modules,
         constants=constants(dtype),
+        for_bytes=True,
     )
 
 
