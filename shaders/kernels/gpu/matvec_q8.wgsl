@@ -21,10 +21,13 @@ const BLOCKS: u32 = WG / LANES;  // of lanes; where that is one, a compiler know
 const ROWS: u32 = 4u;
 const SOURCES: u32 = 4u;
 const COLS: u32 = 1u;
+const ALONE: bool = false;       // x has no other columns
 const SUMS: u32 = 4u;
 const WHOLE: bool = false;       // lanes that share rows have ROWS of them, or none
 const ALIGNED: bool = false;     // rows are WHOLE, and begin at multiples of 16 groups
 const UNITS: u32 = 1u;           // shares of a group of 32 that lanes take one by one
+const EVEN: bool = false;        // all lanes take as many groups, in whole iterations
+const ONCE: bool = false;        // of which there is one
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -37,19 +40,45 @@ struct Params {
 fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
     table_fill(lane);
     let first_row = group_index(group, groups) * (BLOCKS * ROWS);
-    let first_col = group.z * COLS;
+    let first_col = select(group.z * COLS, 0u, ALONE);
     // With shares of a group, places in vector registers leave the compiler more loads at once.
     let block = select(lane / LANES % BLOCKS, lanes_block(lane), UNITS == 1u);
-    var sums = sums_of_a_lane(first_row + block * ROWS, first_col, lane, lane - block * LANES);
+    var sums = sums_of_a_lane(first_row + block * ROWS, first_col, lane, lane % LANES);
     lanes_add_up(&sums, lane);
     epilogue_put(first_row, first_col, lane);
 }
 
+fn all_columns() -> u32 {
+    return select(params.n, 1u, ALONE);
+}
+
+// Steps from an iteration of a lane to the next.
+const STRIDE: u32 = LANES * (GROUPS_AT_ONCE / STEP);
+
 // A row of the work group's results, of one of its columns, once lanes are added up.
 fn result_of(row: u32, col: u32) -> f32 {
     let block = row / ROWS % BLOCKS;
-    let at = (row - block * ROWS) * COLS + col;
+    return result_at(block, row - block * ROWS, col, factor_of(block, col));
+}
+
+// Four of them, from a multiple of four on: the same lanes have all, or none has more than two.
+fn four_results_of(row: u32, col: u32) -> vec4<f32> {
+    var results: vec4<f32>;
+    let block = row / ROWS % BLOCKS;
     let factor = factor_of(block, col);
+    // @unroll
+    for (var k = 0u; k < 4u; k++) {
+        if ROWS % 4u == 0u {
+            results[k] = result_at(block, row - block * ROWS + k, col, factor);
+        } else {
+            results[k] = result_of(row + k, col);
+        }
+    }
+    return results;
+}
+
+fn result_at(block: u32, row: u32, col: u32, factor: f32) -> f32 {
+    let at = row * COLS + col;
     let second = lanes_sum(block, at + (SOURCES - ROWS) * COLS) * factor;
     return joined(lanes_sum(block, at) * factor, second);
 }
@@ -58,8 +87,10 @@ fn result_of(row: u32, col: u32) -> f32 {
 fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> array<f32, SUMS> {
     // ALIGNED rows begin so much further than the first one, whichever that is: all lanes add the same.
     let own_row = select(first_row, min(first_row, result_rows() - ROWS), WHOLE);
-    let iterations = params.groups * UNITS / GROUPS_AT_ONCE;
-    let start = params.weights_group * UNITS / GROUPS_AT_ONCE + source_row(own_row, 0u) * iterations;
+    let steps = select(params.groups * UNITS / STEP, STRIDE, ONCE);
+    // Where lanes have as many iterations, what counts these is the same for all.
+    let own = select(0u, first, EVEN);
+    let start = params.weights_group * UNITS / STEP + own_row * steps + own;
     var rows: array<u32, SOURCES>;
     var planes: array<iteration_Row, SOURCES>;
     // @unroll
@@ -69,17 +100,17 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
             row_r = own_row + r % ROWS + r / ROWS * params.m;
         }
         rows[r] = select((params.weights_group + row_r * params.groups) * UNITS, start, ALIGNED);
-        planes[r] = iteration_row(select(0u, (r % ROWS + r / ROWS * params.m) * iterations, ALIGNED));
+        planes[r] = iteration_row(select(0u, r % ROWS + r / ROWS * params.m, ALIGNED));
     }
     var columns: array<u32, COLS>;
     // @unroll
     for (var c = 0u; c < COLS; c++) {
-        let col_c = min(first_col + c, params.n - 1u);
-        columns[c] = (params.x_offset / 12u + col_c * params.groups) * UNITS;
+        let col_c = min(first_col + c, all_columns() - 1u);
+        columns[c] = (params.x_offset / 12u + col_c * params.groups) * UNITS + own * STEP;
     }
     let place = weights_place(lane);
     var sums: array<f32, SUMS>;
-    for (var i = first; i < iterations; i += LANES) {
+    for (var i = first - own; i < select(steps, STRIDE, ONCE); i += STRIDE) {
         // @unroll
         for (var t = 0u; t < GROUPS_AT_ONCE; t++) {
             var words_t: array<weights_Words, SOURCES>;
@@ -94,7 +125,7 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
             }
             // @unroll
             for (var c = 0u; c < COLS; c++) {
-                let column_c = x_column(columns[c] + i * GROUPS_AT_ONCE + t, lane);
+                let column_c = iteration_column(columns[c], i, t, lane);
                 pair_add(weights_t, column_c, c - c % PARTS, &sums);
                 if NORMED {
                     sums[(SUMS - COLS) + c] += column_c.squares;

@@ -4,6 +4,8 @@
 
 @group(0) @binding(0) var<storage, read> buf: array<vec4<u32>>;
 
+alias buf_Column = Column;
+
 fn buf_column(group: u32, lane: u32) -> Column {
     let plane = params.n * params.groups;
     let tail = bitcast<vec4<f32>>(buf[2u * plane + group]);

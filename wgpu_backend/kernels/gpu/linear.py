@@ -184,7 +184,10 @@ def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
 
 def _with_rounding(launch: Launch, epilogue: Epilogue, capabilities: Capabilities) -> Launch:
     """Launch whose work groups round what they make."""
-    choices: dict[str, str | int | float] = {"epilogue": f"{FOLDER}/epilogue/rounded"}
+    choices: dict[str, str | int | float] = {
+        "epilogue": f"{FOLDER}/epilogue/rounded",
+        "addend": "formats/vec4/f32",
+    }
     if epilogue.norm:
         choices |= {"made": f"{FOLDER}/epilogue/total", "scale": "formats/vec4/f32"}
     choices |= _into(epilogue) | eight_lanes(capabilities)

@@ -164,6 +164,7 @@ def as_vectors(
     if shader == IN_BYTES:
         whole = weights.shape[-2] // joins % rows == 0 and ROW_STEP % rows == 0
         sizes |= {"WHOLE": whole, "ALIGNED": whole and _is_aligned(launch, columns)}
+        sizes["ALONE"] = n == 1
         sizes |= _iteration(launch, tile.threads) if sizes["ALIGNED"] else {}
     choices = {**launch.choices, **sizes, **reduction(sums, tile.threads, capabilities)}
     choices |= table(weights.dtype)
@@ -190,7 +191,7 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
         x, y, _ = grid_for(weight_rows // joins // GROUP)
         return (x, y, -(-n // columns))
 
-    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums}
+    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "ALONE": n == 1}
     lanes = threads * rows // GROUP
     sizes |= {"WG": threads, "LANES": lanes, "WHOLE": True, "ALIGNED": _is_aligned(launch, columns)}
     sizes |= _iteration(launch, lanes) if sizes["ALIGNED"] else {}
@@ -212,8 +213,17 @@ def _is_aligned(launch: Launch, columns: int) -> bool:
 def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
     """Choice of how a lane takes several groups in an iteration, if that pays."""
     dtype = launch.operands["weights"].spec.dtype
-    pays = _alone(launch) and launch.count("groups") % (AT_ONCE * lanes) == 0
-    return {"iteration": ITERATIONS[dtype]} if pays and dtype in ITERATIONS else {}
+    groups = launch.count("groups")
+    if not _alone(launch) or dtype not in ITERATIONS or groups % (AT_ONCE * lanes):
+        return {}
+    most = 2 if groups == 2 * AT_ONCE * lanes else 1
+    once = groups == most * AT_ONCE * lanes
+    return {
+        "iteration": ITERATIONS[dtype],
+        "GROUPS_AT_ONCE": most * AT_ONCE,
+        "EVEN": True,
+        "ONCE": once,
+    }
 
 
 def _rounded_tile(
@@ -231,7 +241,7 @@ def _rounded_tile(
 def _rounds(threads: int, sums: int, capabilities: Capabilities) -> bool:
     """Whether a device has the memory that adds up so many sums of a lane, and rounds."""
     # Lanes of a subgroup leave a quarter of their sums to others.
-    numbers = threads * -(-sums // 4) if capabilities.subgroups else (threads + 1) * (sums + 1)
+    numbers = threads * -(-sums // 8) * 2 if capabilities.subgroups else (threads + 1) * (sums + 1)
     nbytes = 4 * numbers + EXCHANGED_NBYTES * threads + TABLE_NBYTES
     return nbytes <= capabilities.max_workgroup_nbytes
 
@@ -244,9 +254,11 @@ def table(dtype: DType) -> dict[str, str]:
 def reduction(sums: int, lanes: int, capabilities: Capabilities) -> dict[str, str | int | bool]:
     """Choices of what adds up so many numbers of each of some lanes."""
     if capabilities.subgroups:
+        # Of one more than eights all lanes add up the last one.
+        eighths = sums >= 8 and sums % 8 <= 1 and lanes >= 8 and has_eight_lanes(capabilities)
         return {
             "lanes": "kernels/gpu/lib/lane_sums_subgroup",
-            "lanes_QUARTER": -(-sums // 4),
-            "lanes_EIGHTHS": sums % 8 == 0 and lanes >= 8 and has_eight_lanes(capabilities),
+            "lanes_QUARTER": -(-sums // 8) * 2 if eighths else -(-sums // 4),
+            "lanes_EIGHTHS": eighths,
         }
     return {"lanes": "kernels/gpu/lib/lane_sums_workgroup"}

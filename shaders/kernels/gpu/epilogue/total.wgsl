@@ -3,9 +3,10 @@
 
 @group(0) @binding(0) var<storage, read_write> total: array<vec4<f32>>;
 
-fn buf_weighted(at: u32, row: u32, sums: vec4<f32>, there: bool) -> vec4<f32> {
-    if there {
-        total[at / 4u] = sums;
-    }
-    return sums * scale_load4((params.scale_offset + row) / 4u);
+fn buf_put(at: u32, sums: vec4<f32>) {
+    total[at] = sums;
+}
+
+fn buf_weighted(row: u32, sums: vec4<f32>) -> vec4<f32> {
+    return sums * scale_load4(params.scale_offset / 4u + row);
 }

@@ -6,7 +6,7 @@ fn buf_put(first_row: u32, first_col: u32, lane: u32) {
     // There are as many lanes as results.
     let row = first_row + lane / COLS;
     let col = first_col + lane % COLS;
-    if lane < BLOCKS * ROWS * COLS && row < result_rows() && col < params.n && col % PARTS == 0u {
+    if lane < BLOCKS * ROWS * COLS && row < result_rows() && col < all_columns() && col % PARTS == 0u {
         let place = params.first_row + row;
         let value = result_of(lane / COLS, lane % COLS);
         y[col / PARTS * params.m + place] = bitcast<u32>(added(col / PARTS, place, value));

@@ -5,6 +5,8 @@ struct F16Column { low: vec4<f16>, high: vec4<f16>, scale: f32, squares: f32 }
 @group(0) @binding(0) var<storage, read> buf: array<vec4<f16>>;
 @group(0) @binding(0) var<storage, read> tails: array<vec4<f32>>;
 
+alias buf_Column = F16Column;
+
 fn buf_column(i: u32, lane: u32) -> F16Column {
     let part = i % 4u;
     let at = i / 4u * 10u + part * 2u;

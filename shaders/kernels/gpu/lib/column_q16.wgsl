@@ -12,6 +12,8 @@ struct Q16Column {
 
 @group(0) @binding(0) var<storage, read> buf: array<vec4<u32>>;
 
+alias buf_Column = Q16Column;
+
 fn buf_column(group: u32, lane: u32) -> Q16Column {
     let plane = params.n * params.groups;
     let tail = bitcast<vec4<f32>>(buf[4u * plane + group]);

@@ -26,7 +26,7 @@ fn buf_put(place: Place, values: vec4<f32>, own: vec4<f32>, lane: u32) {
     let plain = largest >= SMALLEST << 23u && largest < INFINITY;
     let exponent = clamp(largest >> 23u, SMALLEST, LARGEST);
     let inverse = bitcast<f32>((LARGEST + 1u - exponent) << 23u);
-    var pairs = in_f16(select(vec4<f32>(), values * inverse, plain));
+    var pairs = in_f16(values * select(0.0, inverse, plain));
     var stands_for = pairs;
     if NIBBLES {
         let second = eight_second(in_f16(pairs / 16.0), lane);
@@ -36,8 +36,9 @@ fn buf_put(place: Place, values: vec4<f32>, own: vec4<f32>, lane: u32) {
     }
     let totals = eight_totals(dot(stands_for, vec4<f32>(1.0)), dot(own, own), lane);
     if place.there {
-        y[place_of_word(place, 2u * place.part)] = pack2x16float(pairs.xy);
-        y[place_of_word(place, 2u * place.part + 1u)] = pack2x16float(pairs.zw);
+        let at = 2u * place_of_two(place);
+        y[at] = pack2x16float(pairs.xy);
+        y[at + 1u] = pack2x16float(pairs.zw);
     }
     if place.there && place.part == 0u {
         let scale = select(0.0, bitcast<f32>((exponent + 4u) << 23u), plain);
@@ -50,6 +51,12 @@ fn buf_put(place: Place, values: vec4<f32>, own: vec4<f32>, lane: u32) {
 
 fn in_f16(values: vec4<f32>) -> vec4<f32> {
     return vec4<f32>(vec4<f16>(values));
+}
+
+// Where a lane's two words go, in twos.
+fn place_of_two(at: Place) -> u32 {
+    let planar = (at.part / 2u * at.groups + at.group) * 2u + at.part % 2u;
+    return select(at.group * 10u + at.part, planar, PLANAR);
 }
 
 // Where a word of a group goes: behind those of the group before it, or each vector of four into a
