@@ -43,7 +43,9 @@ fn compute(group: vec3<u32>, groups: vec3<u32>, lane: u32) {
     let first_col = select(group.z * COLS, 0u, ALONE);
     // With shares of a group, places in vector registers leave the compiler more loads at once.
     let block = select(lane / LANES % BLOCKS, lanes_block(lane), UNITS == 1u);
-    var sums = sums_of_a_lane(first_row + block * ROWS, first_col, lane, lane % LANES);
+    // These are the same; of several columns compilers order the products worse with the first.
+    let first = select(lane - block * LANES, lane % LANES, ALONE);
+    var sums = sums_of_a_lane(first_row + block * ROWS, first_col, lane, first);
     lanes_add_up(&sums, lane);
     epilogue_put(first_row, first_col, lane);
 }

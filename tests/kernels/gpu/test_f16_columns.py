@@ -86,12 +86,15 @@ def test_products_are_nearer_to_exact_ones_than_those_in_eight_bits(wide, check,
 
 
 @pytest.mark.parametrize(
-    ("dtype", "k"), [*((dtype, 1536) for dtype in (*FORMATS, F16)), (Q8_0, 4096)], ids=str
+    ("dtype", "k"),
+    [*((dtype, 1536) for dtype in (*FORMATS, F16)), *((Q8_0, k) for k in (2048, 4096, 6144))],
+    ids=str,
 )
 def test_rows_whose_scales_are_whole_words(wide, check, rng, dtype, k):
     """Eight rows of 32 lanes, of which a work group has two, and the last half of one has none.
 
-    Of Q8_0, rows of 4096 are two iterations of two groups a lane.
+    Of Q8_0, lanes take rows of 2048 and 4096 in one iteration, of two and four groups, and those
+    of 6144 in three of two.
     """
     tuned = {key(IN_BYTES, dtype, 1): Tile(8, 1, 32)}
     wide = wide.as_if(dataclasses.replace(wide.capabilities, tuned=tuned))
