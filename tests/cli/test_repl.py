@@ -193,7 +193,7 @@ def test_a_chat_is_saved_and_gone_on_with(tmp_path: Path) -> None:
         chat.expect("nowhere: no such file")
         chat.line("/clear")
         chat.line("/load mine")
-        chat.expect("loaded mine with 2 messages")
+        chat.expect("Loading mine [^>]+loaded mine with 2 messages")
         chat.line("/show modelfile")
         chat.expect("PARAMETER num_predict 4[^>]+MESSAGE user .Tell me a story")
         chat.line("/show system")

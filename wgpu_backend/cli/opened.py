@@ -77,12 +77,7 @@ class Opened:
         self._given = wanted, settings
         self._name, self._path = name, model_path(name)
         self._wanted, self._settings = as_stored(name, wanted, settings)
-        self.model = open_model(self._path, self._settings, label=self._label)
-
-    @property
-    def _label(self) -> str:
-        """Short name for a bar: a blob's own says nothing."""
-        return self._path.name if exists(self._name) or self._name == STORY else self._name
+        self.model = open_model(self._path, self._settings, label=_label(name, self._path))
 
     def __enter__(self) -> Opened:
         return self
@@ -100,7 +95,7 @@ class Opened:
 
     def reopen(self, num_ctx: int) -> LanguageModel:
         """Load the model with another context; where that fails, as it was, and raise."""
-        self._reopened(self._path, replace(self._settings, num_ctx=num_ctx))
+        self._reopened(self._name, self._path, replace(self._settings, num_ctx=num_ctx))
         return self.model
 
     def load(self, name: str, chat: Chat) -> None:
@@ -113,20 +108,26 @@ class Opened:
         """
         path = model_path(name)
         wanted, settings = as_stored(name, *self._given)
-        self._reopened(path, settings)
+        self._reopened(name, path, settings)
         self._name, self._path = name, path
         self._wanted, self._settings = wanted, settings
         chat.model, chat.source = self.model, name
         wanted.begin(chat)
 
-    def _reopened(self, path: Path, settings: Settings) -> None:
+    def _reopened(self, name: str, path: Path, settings: Settings) -> None:
         before = replace(self._settings, device=self.model.device.id, num_ctx=self.model.num_ctx)
+        settings = replace(settings, device=before.device)
         self.model.close()  # first: there may not be room for two
         try:
-            self.model = open_model(path, replace(settings, device=before.device))
+            self.model = open_model(path, settings, label=_label(name, path))
         except BaseException:
-            self.model = open_model(self._path, before)
+            self.model = open_model(self._path, before, label=_label(self._name, self._path))
             raise
+
+
+def _label(name: str, path: Path) -> str:
+    """Short name for a bar: a blob's own says nothing."""
+    return path.name if exists(name) or name == STORY else name
 
 
 def as_stored(name: str, wanted: Wanted, settings: Settings) -> tuple[Wanted, Settings]:
