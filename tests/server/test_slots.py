@@ -53,6 +53,13 @@ def test_a_text_that_was_saved_need_not_be_read_by_another_server(client, tmp_pa
         assert done(other, "save", filename="chat.bin")["n_saved"] > 20
 
 
+def test_a_text_too_short_to_be_kept_is_not_said_to_be_forgotten(client):
+    read = completed(client, prompt="Once", n_predict=2)["tokens_evaluated"]
+    found = client.post("/slots/1?action=save", json={"filename": "short.bin"})
+    message = f"slot: it holds {read + 2} tokens, needs more than 32 to be kept"
+    assert (found.status_code, found.json()["error"]["message"]) == (400, message)
+
+
 def test_what_was_erased_is_read_again(client):
     count = completed(client)["timings"]["prompt_n"]
     assert completed(client)["timings"]["prompt_n"] < count

@@ -11,7 +11,7 @@ from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import StoreError
 from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.paged import PagedCache
+from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.llama.states import Layout, SavedSequence, StateError, packed, unpacked
 from wgpu_backend.serving.engine import Engine
 
@@ -27,9 +27,11 @@ def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path
     Raises
     ------
     StoreError
-        There is nothing of them any more.
+        There is nothing of them any more, or they are too few to be kept.
     """
     known, saved = engine.kept_prefix(tokens)
+    if saved is None and len(tokens) <= BLOCK:
+        raise StoreError(f"slot: it holds {len(tokens)} tokens, needs more than {BLOCK} to be kept")
     if saved is None:
         raise StoreError("slot: what it held was forgotten since, for others that needed the room")
     data = packed(_layout(model), [SavedSequence(0, saved)], known)
