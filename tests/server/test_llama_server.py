@@ -310,6 +310,17 @@ def test_inputs_of_vectors_may_be_mixed(client, tokenizer):
     assert client.post("/v1/embeddings", json={"input": picture}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/completion", "prompt"), ("/embedding", "content"), ("/v1/embeddings", "input")],
+)
+def test_pictures_in_prompts_are_refused(client, path, field):
+    given = {"prompt_string": "a <__media__>", "multimodal_data": ["iVBORw0KGgo="]}
+    found = client.post(path, json={field: [given, "a fox"]})
+    assert found.status_code == 400
+    assert "multimodal_data is not supported" in found.json()["error"]["message"]
+
+
 def test_ignored_ends_are_told_as_biases(client):
     found = asked(client, ignore_eos=True)["generation_settings"]["logit_bias"]
     assert found

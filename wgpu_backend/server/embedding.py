@@ -167,6 +167,8 @@ def _text(given: object, tokenizer: Tokenizer) -> str:
 
 def _text_of_parts(given: dict[str, object]) -> str:
     """Text of ``prompt_string``, or of the parts of ``content``."""
+    if given.get("multimodal_data"):
+        raise RequestError(400, "input: multimodal_data is not supported")
     alone, parts = given.get("prompt_string"), given.get("content")
     if isinstance(alone, str):
         return alone
