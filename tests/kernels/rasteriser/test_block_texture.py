@@ -1,5 +1,7 @@
 """Weights in blocks in textures: their layout, and the kernels that read it."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,7 @@ from wgpu_backend.kernels.rasteriser.textures import read_by
 from wgpu_backend.layouts.planes import planes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Attributes, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import (
@@ -215,6 +217,16 @@ def test_sums_and_pairs(rounding, check, rng, dtype, n):
 
     check(rounding, added, limit=LIMIT)
     check(rounding, paired, limit=LIMIT)
+
+
+@pytest.mark.parametrize(("cols", "form"), [(256, "q8_pair"), (192, "values")])
+def test_activations_are_split_where_weights_lie_for_it(shuffling, monkeypatch, rng, cols, form):
+    monkeypatch.setattr(shuffling, "rules", fusions(exact=False, coarse=False))
+    matrix = kept(shuffling, rng, 64, cols, Q4_0)
+    with Context(shuffling) as ctx, closing(ctx.record(matrix.mulmat(ctx.zeros(3, cols)))) as made:
+        found = [launch.attributes for _, launch in made.plan.steps]
+    assert lies_in_texture(matrix) == (form == "q8_pair")
+    assert [a.prologue.form for a in found if isinstance(a, Attributes)] == [form]
 
 
 @pytest.mark.parametrize("n", [1, 3])
