@@ -22,8 +22,9 @@ from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.serving_state import State, begun, until_gone
-from wgpu_backend.server.studio import MAX_SIDE, Painted
+from wgpu_backend.server.studio import MAX_SIDE
 from wgpu_backend.server.wanted import RequestError, message_of, status_of
+from wgpu_backend.worker.orders import Painted
 
 SIDE = Field((int,), "pixels of the picture, of models of pictures", least=1, most=MAX_SIDE)
 STEPS = Field((int,), "steps of the picture, likewise", least=0, most=10_000)

@@ -1,4 +1,8 @@
-"""Pipelines of pictures for a server: one at a time, in a thread of their own."""
+"""Pictures for a server: one request at a time, in a process that makes them.
+
+A thread hands them to it. The process is a worker (`wgpu_backend.worker`), since a lost device may
+end the process that uses it.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +10,17 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from wgpu_backend.errors import QueueFull
+from wgpu_backend.errors import BackendError, QueueFull
 from wgpu_backend.server.wanted import RequestError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from wgpu_backend.images.pipelines.pipeline import Pipeline
-    from wgpu_backend.images.requests import Step
+from wgpu_backend.worker.orders import Order, Painted
+from wgpu_backend.worker.pictures import PictureWorker
 
 MAX_SIDE = 4096  # pixels, as Ollama has it
 _MAX_WAITING = 32  # requests
-
-
-@dataclass(frozen=True, slots=True)
-class Painted:
-    """What came of a request.
-
-    Parameters
-    ----------
-    pngs : list of bytes
-    steps : int
-        Of each.
-    """
-
-    pngs: list[bytes]
-    steps: int
 
 
 Progress = tuple[int, int]  # steps that are done, and all
@@ -55,11 +39,15 @@ class Studio:
 
     def __init__(self, folders: Mapping[str, Path], device: str | None = None) -> None:
         self.folders = folders
-        self._device = device
-        self._open: tuple[str, Pipeline] | None = None
+        self._worker = PictureWorker(device)
         self._waiting = 0
         self._ended = False
         self._thread = ThreadPoolExecutor(1, "pictures")
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that makes pictures; None where there is none."""
+        return self._worker.pid
 
     def __contains__(self, name: str) -> bool:
         return name.removesuffix(":latest") in self.folders
@@ -102,71 +90,39 @@ class Studio:
         loop, left = asyncio.get_running_loop(), threading.Event()
 
         def tell(progress: Progress | None) -> None:
-            loop.call_soon_threadsafe(queue.put_nowait, progress)
+            with suppress(RuntimeError):  # the loop is closed: nobody listens
+                loop.call_soon_threadsafe(queue.put_nowait, progress)
 
+        folder = str(self.folders[name.removesuffix(":latest")])
+        order = Order(name, folder, prompt, options)
         self._waiting += 1
-        made = self._thread.submit(self._painted, name, prompt, options, tell, left)
+        made = self._thread.submit(self._painted, order, tell, left)
         try:
             yield queue, made
         finally:
             self._waiting -= 1
             left.set()
             made.cancel()
+            self._worker.leave(order)
 
     def _painted(
-        self,
-        name: str,
-        prompt: str,
-        options: Mapping[str, Any],
-        tell: Callable[[Progress | None], None],
-        left: threading.Event,
+        self, order: Order, tell: Callable[[Progress | None], None], left: threading.Event
     ) -> Painted:
-        """Make pictures; in the thread."""
-        from wgpu_backend.images.pictures import png_bytes
-
-        steps, done = 0, 0
-        count = cast("int", options.get("num_images_per_prompt", 1))
-
-        def step(behind: Step) -> None:
-            nonlocal steps, done
-            if left.is_set():
-                raise RequestError(499, "the client has gone")
-            steps, done = behind.count, done + 1
-            tell((done, steps * count))
-
+        """Have pictures made; in the thread, which waits for them."""
         try:
             if left.is_set():
                 raise RequestError(499, "the client has gone")
-            pipeline = self._pipeline(name.removesuffix(":latest"))
-            made = pipeline.generate(prompt, **options, callback=step)
-            images = cast("list[Image]", made.images)
-            facts = {"prompt": prompt, "model": name, "steps": steps}
-            pngs = [
-                png_bytes(image, {**facts, "seed": seed})
-                for image, seed in zip(images, made.seeds, strict=True)
-            ]
-            return Painted(pngs, steps)
+            return self._worker.paint(order, lambda done, every: tell((done, every)), left)
+        except BackendError:
+            if left.is_set():
+                raise RequestError(499, "the client has gone") from None
+            raise
         finally:
             tell(None)
 
-    def _pipeline(self, name: str) -> Pipeline:
-        """The pipeline of a model; another one is closed first, so that there is room."""
-        from wgpu_backend.images.loading import load
-
-        if self._open is not None and self._open[0] != name:
-            self._close()
-        if self._open is None:
-            self._open = name, load(self.folders[name], device=self._device)
-        return self._open[1]
-
-    def _close(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None
-
     async def close(self) -> None:
-        """Give back the pipeline and end the thread; again is harmless."""
+        """End the process and the thread; again is harmless."""
         if not self._ended:
             self._ended = True
-            await asyncio.wrap_future(self._thread.submit(self._close))
+            await asyncio.to_thread(self._worker.close)
             self._thread.shutdown(wait=False)

@@ -22,7 +22,7 @@ _EXIT_SECONDS = 2.0  # from the end of the socket to the end of the process
 # The same places to import from as here, and nothing of the folder that it happens to start in.
 _PROGRAM = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
-    "from wgpu_backend.worker.process import main; main(sys.argv[1])"
+    "from wgpu_backend.worker.{} import main; main(sys.argv[1])"
 )
 _CRASHES = {"SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS"}
 _WINDOWS_CRASH = 0xC0000000  # exit codes from here on are exceptions that nobody caught
@@ -67,6 +67,8 @@ class Channel:
         Given each message, and its bytes, in the reading thread.
     ended : callable
         Given how the process ended, once, behind the last message.
+    program : str
+        Module of this folder whose `main` the process runs.
 
     Attributes
     ----------
@@ -74,13 +76,16 @@ class Channel:
     """
 
     def __init__(
-        self, told: Callable[[Message, bytes], None], ended: Callable[[Ending], None]
+        self,
+        told: Callable[[Message, bytes], None],
+        ended: Callable[[Ending], None],
+        program: str = "process",
     ) -> None:
         self._told = told
         self._ended = ended
         self._socket, theirs = socket.socketpair()
         try:
-            self._process = _started(theirs)
+            self._process = _started(theirs, program)
         except BaseException:
             self._socket.close()
             raise
@@ -94,9 +99,9 @@ class Channel:
         self._reader.start()
         writer.start()
 
-    def post(self, message: Message) -> None:
+    def post(self, message: Message, raw: bytes = b"") -> None:
         """Send a message when its turn comes; a finaliser may do so at any moment."""
-        self._outbox.put(packed(message))
+        self._outbox.put(packed(message, raw))
 
     def _write(self) -> None:
         try:
@@ -141,9 +146,9 @@ class Channel:
             self._reader.join()
 
 
-def _started(theirs: socket.socket) -> subprocess.Popen[bytes]:
+def _started(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
     """Start a new interpreter: a fork would have the threads' locks and the device's handles."""
-    command = [sys.executable, "-P", "-c", _PROGRAM]
+    command = [sys.executable, "-P", "-c", _PROGRAM.format(program)]
     paths = json.dumps(sys.path)
     if sys.platform == "win32":  # a socket is shared with a process that is there already
         options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import sys
 from collections.abc import Mapping
 from io import BufferedReader
 from typing import Any, cast
@@ -41,6 +42,19 @@ def packed(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
             f"worker: a message of {max(len(text), len(raw))} bytes, needs at most {MOST_NBYTES}"
         )
     return _LENGTHS.pack(len(text), len(raw)) + text + raw
+
+
+def given(handle: str) -> socket.socket:
+    """The socket that a worker's process was given.
+
+    Parameters
+    ----------
+    handle : str
+        Its file descriptor; on Windows ``-``, and what `socket.share` made is in a line of stdin.
+    """
+    if sys.platform == "win32":
+        return socket.fromshare(bytes.fromhex(sys.stdin.readline()))
+    return socket.socket(fileno=int(handle))
 
 
 def opened(sock: socket.socket) -> BufferedReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -67,6 +68,12 @@ class Outbox:
         """Tell that a request cannot be answered."""
         self.tell({"tell": "failed", "id": number, "error": error_plain(error)})
 
+    def tell_logs(self) -> None:
+        """Have the server write what this process logs from now on."""
+        logger = logging.getLogger("wgpu_backend")
+        logger.addHandler(_Told(self))
+        logger.setLevel(logging.INFO)
+
     def close(self) -> None:
         """Send what waits, as far as somebody reads it."""
         self._waiting.put(None)
@@ -95,6 +102,20 @@ class Outbox:
             except Empty:
                 return None
         return None
+
+
+class _Told(logging.Handler):
+    """Tells what is logged."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__(logging.INFO)
+        self._outbox = outbox
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self._outbox.tell(
+            {"tell": "log", "name": record.name, "level": record.levelno, "text": text}
+        )
 
 
 def _packed(waiting: list[News]) -> bytes:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import socket
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -21,7 +18,7 @@ from wgpu_backend.ml.backend import Progress
 from wgpu_backend.plugins import import_file
 from wgpu_backend.serving.engine import Engine
 from wgpu_backend.worker.drafting import engine_of
-from wgpu_backend.worker.frames import Message, opened, read
+from wgpu_backend.worker.frames import Message, given, opened, read
 from wgpu_backend.worker.messages import LoadSpec, error_plain
 from wgpu_backend.worker.outbox import Outbox
 from wgpu_backend.worker.service import Service
@@ -36,26 +33,19 @@ def main(handle: str) -> None:
     Parameters
     ----------
     handle : str
-        Its file descriptor; on Windows ``-``, and what `socket.share` made is in a line of stdin.
+        See `wgpu_backend.worker.frames.given`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, to the server's whole group
-    sock = _socket(handle)
+    sock = given(handle)
     source = opened(sock)
     outbox = Outbox(sock)
-    logging.getLogger("wgpu_backend").addHandler(_Told(outbox))
-    logging.getLogger("wgpu_backend").setLevel(logging.INFO)
+    outbox.tell_logs()
     with suppress(Exception):  # told where a device is opened
         parse_c_types()  # a spare has time for it
     first = read(source)
     if first is None:
         os._exit(0)
     _served(first[0], source, outbox)
-
-
-def _socket(handle: str) -> socket.socket:
-    if sys.platform == "win32":
-        return socket.fromshare(bytes.fromhex(sys.stdin.readline()))
-    return socket.socket(fileno=int(handle))
 
 
 def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
@@ -144,17 +134,3 @@ def _take(
             service.take(inbox.get())
     except Exception as error:  # told to the server
         endings.put(error)
-
-
-class _Told(logging.Handler):
-    """Has the server write what the worker logs."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        super().__init__(logging.INFO)
-        self._outbox = outbox
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        self._outbox.tell(
-            {"tell": "log", "name": record.name, "level": record.levelno, "text": text}
-        )

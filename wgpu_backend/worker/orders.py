@@ -1,0 +1,115 @@
+"""A request for pictures, on its way to the process that makes them, and what comes back.
+
+What it begins with goes behind the message: pictures as PNG, arrays as NumPy writes them. Neither
+can name code to run, as a pickle could.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import OptionError
+
+Plain = dict[str, Any]
+_PNG_MODES = {"1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """Pictures that are asked for.
+
+    Parameters
+    ----------
+    name : str
+        Of the model, as the request has it.
+    folder : str
+        Of its pipeline.
+    prompt : str
+    options : mapping
+        Arguments of `Pipeline.generate`.
+    """
+
+    name: str
+    folder: str
+    prompt: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """What came of a request.
+
+    Parameters
+    ----------
+    pngs : list of bytes
+    steps : int
+        Of each.
+    """
+
+    pngs: list[bytes]
+    steps: int
+
+
+def order_plain(order: Order) -> tuple[Plain, bytes]:
+    """An order as plain data, and bytes that go with it.
+
+    Raises
+    ------
+    OptionError
+        An option is nothing that another process can be sent.
+    """
+    plain, parts, pieces = Plain(), list[list[object]](), list[bytes]()
+    for name, value in order.options.items():
+        piece = _piece(value)
+        if piece is not None:
+            parts.append([name, piece[0], len(piece[1])])
+            pieces.append(piece[1])
+        elif value is None or isinstance(value, str | int | float):
+            plain[name] = value
+        else:
+            raise OptionError(f"{name} is {type(value).__name__}, which a server cannot send on")
+    named = {"name": order.name, "folder": order.folder, "prompt": order.prompt}
+    return {**named, "options": plain, "parts": parts}, b"".join(pieces)
+
+
+def order_of(plain: Plain, raw: bytes) -> Order:
+    """An order of plain data."""
+    options, begin = dict(plain["options"]), 0
+    for name, kind, nbytes in plain["parts"]:
+        piece = raw[begin : begin + nbytes]
+        options[name] = np.load(io.BytesIO(piece)) if kind == "array" else piece
+        begin += nbytes
+    return Order(plain["name"], plain["folder"], plain["prompt"], options)
+
+
+def _piece(value: object) -> tuple[str, bytes] | None:
+    """Kind and bytes of what does not go into JSON; None for anything else."""
+    from PIL import Image  # a server that is asked for no pictures has no use for it
+
+    if isinstance(value, bytes):
+        return "picture", value
+    if isinstance(value, Image.Image):
+        return "picture", _png(value)
+    if isinstance(value, np.ndarray):
+        values, out = cast("NDArray[Any]", value), io.BytesIO()
+        if values.dtype.hasobject:
+            return None
+        np.save(out, values, allow_pickle=False)
+        return "array", out.getvalue()
+    return None
+
+
+def _png(image: Any) -> bytes:  # noqa: ANN401  Pillow's, see above
+    from PIL import ImageOps
+
+    upright, out = ImageOps.exif_transpose(image), io.BytesIO()
+    if upright.mode not in _PNG_MODES:
+        upright = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
+    upright.save(out, "PNG", compress_level=1)
+    return out.getvalue()
