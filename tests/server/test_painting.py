@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import io
+import os
+import signal
 
 import pytest
 
@@ -11,11 +13,11 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from PIL import Image
 
 from tests.server.serving import client_of, lines
-from wgpu_backend.errors import QueueFull
+from wgpu_backend.errors import BackendError, QueueFull, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
 from wgpu_backend.server import studio
 from wgpu_backend.server.studio import Studio
-from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.server.wanted import RequestError, status_of
 
 MAKE, EDIT, OLLAMA = "/v1/images/generations", "/v1/images/edits", "/api/generate"
 SHORT = {"prompt": "a red circle", "steps": 2, "guidance_scale": 1.0, "seed": 5}
@@ -150,6 +152,47 @@ def test_who_leaves_ends_the_work_and_the_next_is_served(monkeypatch):
         await made.close()
 
     asyncio.run(leave())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_one_killed_process_is_one_failed_request():
+    made = Studio({"pictures": bundled_pictures()}, "cpu")
+    options = {"num_inference_steps": 10_000, "guidance_scale": 1.0}
+
+    async def killed():
+        assert made.pid is None  # it starts with the first request
+        async with made.painting("pictures", "a red circle", options) as (told, future):
+            async with made.painting("pictures", "", {"num_inference_steps": 1}) as (_, behind):
+                assert await told.get() == (1, 10_000)
+                first = made.pid
+                os.kill(first, signal.SIGKILL)
+                with pytest.raises(WorkerLost, match="pictures: its worker process ended") as found:
+                    await asyncio.wrap_future(future)
+                assert status_of(found.value) == 500
+                while await told.get() is not None:  # who listens to the steps hears of the end
+                    pass
+                assert (await asyncio.wrap_future(behind)).steps == 1
+        assert made.pid not in (None, first)
+        await made.close()
+        assert made.pid is None
+
+    asyncio.run(killed())
+
+
+def test_who_waits_at_the_end_is_told():
+    made = Studio({"pictures": bundled_pictures()}, "cpu")
+    options = {"num_inference_steps": 10_000, "guidance_scale": 1.0}
+
+    async def ended():
+        async with made.painting("pictures", "a red circle", options) as (told, future):
+            async with made.painting("pictures", "a red circle", options) as (_, behind):
+                assert await told.get() == (1, 10_000)
+                await made.close()
+                for each in (future, behind):
+                    with pytest.raises(BackendError):
+                        await asyncio.wrap_future(each)
+
+    asyncio.run(ended())
 
 
 def test_pipelines_are_among_the_models(client):
