@@ -40,7 +40,7 @@ class Begun:
         self._first = threading.Event()
         self._left = threading.Event()
         self._error = None
-        self._thread = threading.Thread(target=self._paint)
+        self._thread = threading.Thread(target=self._paint, daemon=True)
         self._thread.start()
         assert self._first.wait(60)
 
