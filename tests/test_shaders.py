@@ -38,8 +38,8 @@ TOGETHER = {
     "pair",
     "iteration",
 }
-# Rows for experts are never planar.
-PACKED = {("kernels/rasteriser/matmul_q8_by_expert", "x")}
+# Rows for experts are never planar; products that round load what they add as vectors.
+PACKED = {("kernels/rasteriser/matmul_q8_by_expert", "x"), ("kernels/gpu/matvec_q8", "epilogue")}
 # Weights that an op refuses, as they leave no bindings.
 REFUSED = {
     (kernel, "formats/dequant/iq3_s")

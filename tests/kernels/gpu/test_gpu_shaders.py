@@ -92,6 +92,17 @@ CASES += [
     for choices in FEW_COLUMNS
     for snippets in IN_F16
 ]
+OF_NINE = {"ROWS": 8, "SOURCES": 8, "SUMS": 9, "NORMED": True, "WHOLE": True, "ALIGNED": True}
+OF_NINE |= {"lanes": f"{LIB}/lane_sums_subgroup", "lanes_QUARTER": 4, "lanes_EIGHTHS": True}
+SIDE_BY_SIDE = {"weights": "formats/int8/q8_0", "iteration": f"{LIB}/two_groups_q8_0"}
+SIDE_BY_SIDE |= {"x": f"{LIB}/column_f16", "pair": f"{GPU}/product/f16", "EVEN": True}
+CASES += [
+    (f"{GPU}/matvec_q8", {**OF_NINE, **SIDE_BY_SIDE, "ALONE": True, **many})
+    for many in ({}, {"GROUPS_AT_ONCE": 4, "ONCE": True})
+]
+ROUNDED = {"epilogue": f"{GPU}/epilogue/rounded", "addend": "formats/vec4/f32", "ADDS": True}
+TOTAL = {"made": f"{GPU}/epilogue/total", "scale": "formats/vec4/f32"}
+CASES += [(f"{GPU}/matvec_q8", {**ROUNDED, **made}) for made in ({}, TOTAL)]
 ROWS_IN_F16 = {
     "tile": f"{GPU}/lib/tile_f16",
     "weights": f"{GPU}/lib/weights_f16",

@@ -18,6 +18,6 @@ fn buf_put(first_row: u32, first_col: u32, lane: u32) {
     let place = Place(col * groups + first_row / 32u, all_columns() * groups, part, there);
     rounding_put(place, made_weighted(row, values), values, lane);
     if there {
-        made_put(col * (params.m / 4u) + row, values);
+        made_keep(col * (params.m / 4u) + row, values);
     }
 }

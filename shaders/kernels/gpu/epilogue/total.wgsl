@@ -3,7 +3,7 @@
 
 @group(0) @binding(0) var<storage, read_write> total: array<vec4<f32>>;
 
-fn buf_put(at: u32, sums: vec4<f32>) {
+fn buf_keep(at: u32, sums: vec4<f32>) {
     total[at] = sums;
 }
 
