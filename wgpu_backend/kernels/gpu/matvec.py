@@ -216,13 +216,13 @@ def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
     groups = launch.count("groups")
     if not _alone(launch) or dtype not in ITERATIONS or groups % (AT_ONCE * lanes):
         return {}
-    most = 2 if groups == 2 * AT_ONCE * lanes else 1
-    once = groups == most * AT_ONCE * lanes
+    # Twice as many where there is no other iteration: in a loop they take twice the registers.
+    all_at_once = groups == 2 * AT_ONCE * lanes
     return {
         "iteration": ITERATIONS[dtype],
-        "GROUPS_AT_ONCE": most * AT_ONCE,
+        "GROUPS_AT_ONCE": (2 if all_at_once else 1) * AT_ONCE,
         "EVEN": True,
-        "ONCE": once,
+        "ONCE": all_at_once or groups == AT_ONCE * lanes,
     }
 
 
