@@ -3,8 +3,8 @@
 A server of its own serves the story model. ``kills`` ends its worker at random moments while four
 clients stream; ``losses`` has the worker lose its device; ``swaps`` changes between two models;
 ``slow`` has a client that hardly reads, ``gone`` clients that vanish; ``ends`` ends the server
-while it answers; ``pulls``, ``creates`` and ``full`` are of `stress_store.py`. Each prints what was
-seen. `test_stress.py` runs a few of each.
+while it answers; ``pictures`` ends the process that makes pictures; ``pulls``, ``creates`` and
+``full`` are of `stress_store.py`. Each prints what was seen. `test_stress.py` runs a few of each.
 """
 
 from __future__ import annotations
@@ -197,6 +197,42 @@ def losses(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
     yield from server.log.read_text().splitlines()[-3:]
 
 
+def pictures(folder: Path, count: int, rng: random.Random) -> Iterator[str]:
+    """End the process that makes pictures: while it makes one, and now and then before it has."""
+    ended, seconds = Counter[str](), list[float]()
+    body = {"model": "pictures", "prompt": "a red circle", "options": {"seed": 1}}
+    with ServerProcess(folder) as server:
+
+        def ask(steps: int, sent: int = 0) -> str:
+            found: list[tuple[int, Line]] = []
+            for each in server.stream({**body, "steps": steps}):
+                found.append(each)
+                if sent and len(found) == 1:
+                    time.sleep(rng.uniform(0, 0.5))
+                    os.kill(server.workers[0], sent)
+            status, last = found[-1]
+            if last.get("done"):
+                return "answered"
+            told = str(last.get("error", "unclear"))
+            return f"{status} {last.get('status')} {told}"
+
+        ended[ask(1)] += 1
+        for turn in range(count):
+            ended[ask(10_000, (signal.SIGKILL, signal.SIGABRT)[turn % 30 == 0])] += 1
+            begin = time.monotonic()
+            ended[ask(1)] += 1
+            seconds.append(time.monotonic() - begin)
+            os.kill(server.workers[0], signal.SIGKILL)
+            ended[ask(1)] += 1
+        assert server.process.poll() is None, server.log.read_text()
+        yield from (f"{name:<90}{number:>6}" for name, number in ended.most_common())
+        yield (
+            f"next picture after: median {statistics.median(seconds):.2f} s, "
+            f"worst {max(seconds):.2f} s, of {len(seconds)}"
+        )
+        yield f"server goes on, {len(server.workers)} processes, {server.files} files"
+
+
 def server_is_back(server: ServerProcess) -> bool:
     """Whether a worker is there again in time."""
     before, end = server.workers, time.monotonic() + BACK_SECONDS
@@ -324,6 +360,7 @@ def _ended(server: ServerProcess, sent: signal.Signals) -> str:
 COMMANDS = {
     "kills": kills,
     "losses": losses,
+    "pictures": pictures,
     "swaps": swaps,
     "slow": slow,
     "gone": gone,

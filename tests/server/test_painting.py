@@ -161,17 +161,19 @@ def test_one_killed_process_is_one_failed_request():
 
     async def killed():
         assert made.pid is None  # it starts with the first request
-        async with made.painting("pictures", "a red circle", options) as (told, future):
-            async with made.painting("pictures", "", {"num_inference_steps": 1}) as (_, behind):
-                assert await told.get() == (1, 10_000)
-                first = made.pid
-                os.kill(first, signal.SIGKILL)
-                with pytest.raises(WorkerLost, match="pictures: its worker process ended") as found:
-                    await asyncio.wrap_future(future)
-                assert status_of(found.value) == 500
-                while await told.get() is not None:  # who listens to the steps hears of the end
-                    pass
-                assert (await asyncio.wrap_future(behind)).steps == 1
+        async with (
+            made.painting("pictures", "a red circle", options) as (told, future),
+            made.painting("pictures", "", {"num_inference_steps": 1}) as (_, behind),
+        ):
+            assert await told.get() == (1, 10_000)
+            first = made.pid
+            os.kill(first, signal.SIGKILL)
+            with pytest.raises(WorkerLost, match="pictures: its worker process ended") as found:
+                await asyncio.wrap_future(future)
+            assert status_of(found.value) == 500
+            while await told.get() is not None:  # who listens to the steps hears of the end
+                pass
+            assert (await asyncio.wrap_future(behind)).steps == 1
         assert made.pid not in (None, first)
         await made.close()
         assert made.pid is None
@@ -184,13 +186,15 @@ def test_who_waits_at_the_end_is_told():
     options = {"num_inference_steps": 10_000, "guidance_scale": 1.0}
 
     async def ended():
-        async with made.painting("pictures", "a red circle", options) as (told, future):
-            async with made.painting("pictures", "a red circle", options) as (_, behind):
-                assert await told.get() == (1, 10_000)
-                await made.close()
-                for each in (future, behind):
-                    with pytest.raises(BackendError):
-                        await asyncio.wrap_future(each)
+        async with (
+            made.painting("pictures", "a red circle", options) as (told, future),
+            made.painting("pictures", "a red circle", options) as (_, behind),
+        ):
+            assert await told.get() == (1, 10_000)
+            await made.close()
+            for each in (future, behind):
+                with pytest.raises(BackendError):
+                    await asyncio.wrap_future(each)
 
     asyncio.run(ended())
 

@@ -17,9 +17,10 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
-COUNTS = {"kills": 3, "swaps": 4, "slow": 2, "gone": 3, "ends": 3, "pulls": 2}
+COUNTS = {"kills": 3, "pictures": 2, "swaps": 4, "slow": 2, "gone": 3, "ends": 3, "pulls": 2}
 RIGHT = {
     "kills": r"^server goes on, [0-2] processes",
+    "pictures": r"^answered +5\n(.|\n)*^server goes on, 1 processes",
     "swaps": r"^after   8 swaps: .* [12] processes",
     "slow": r"^free again after [0-9]\.",
     "gone": r"^3 went, 3 answers were cancelled",

@@ -47,5 +47,5 @@ def test_a_picture_of_any_kind_is_read_as_before(mode):
 
 @pytest.mark.parametrize("value", [print, [1], np.array([None])])
 def test_what_cannot_be_sent_is_refused(value):
-    with pytest.raises(OptionError, match="latents is .*, which a server cannot send on"):
+    with pytest.raises(OptionError, match=r"latents is .*, which a server cannot send on"):
         there(latents=value)

@@ -12,6 +12,7 @@ a device is there alone; templates, tokenizer and keys of the model's file are i
 `service.py` are the worker; `channel.py` starts one and says how it ended, `spare.py` has one
 ready before it is needed, `client.py` knows what is asked of it, `remote.py` has the model and the
 engine that a server sees. Pictures are made in a process of their own: `pictures.py` has it in the
-server, `pictures_process.py` is it, `orders.py` what it is asked for. `health.py` counts losses of devices, `opening.py` opens models on those
-that are left, `estimate.py` says what memory one will take.
+server, `pictures_process.py` is it, `orders.py` what it is asked for. `health.py` counts losses of
+devices, `opening.py` opens models on those that are left, `estimate.py` says what memory one will
+take.
 """
