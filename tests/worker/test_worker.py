@@ -135,8 +135,8 @@ def test_what_a_cache_has_is_saved_dropped_and_brought_back(worker, tmp_path):
     assert again.usage.cached_tokens == len(prompt) - 1
     assert again.choices[0].tokens == first.choices[0].tokens
     worker.engine.drop_prefix(held)
-    for wrong in (held, [1]):
-        with pytest.raises(wb.StoreError, match="was forgotten"):
+    for wrong, why in ((held, "was forgotten"), ([1], "1 tokens, needs more than 32")):
+        with pytest.raises(wb.StoreError, match=why):
             worker.engine.keep(wrong, file)
     with pytest.raises(wb.StoreError, match="no file 'none"):
         worker.engine.bring(str(tmp_path / "none.bin"))
