@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from itertools import groupby
 from queue import Empty, Queue
 from typing import cast
 
 from wgpu_backend.serving.generation import Mailbox
 from wgpu_backend.serving.results import Event
-from wgpu_backend.worker.frames import Message, packed
+from wgpu_backend.worker.frames import Message, given, opened, packed
 from wgpu_backend.worker.messages import error_plain, event_plain
 
 _MOST_WAITING = (
@@ -22,6 +24,23 @@ _MOST_WAITING = (
 _FLUSH_SECONDS = 2.0
 _INTERVAL, _SELDOM = 1 / 30, 1 / 10  # seconds: text that grows thirty times in one seems to flow
 News = tuple[int, Event] | tuple[Message, bytes]
+
+
+def joined(handle: str) -> tuple[BufferedReader, Outbox]:
+    """What a worker's process begins with: what the server sends it, and its way to the server.
+
+    Its logs are the server's to write, and Ctrl-C is the server's to act on.
+
+    Parameters
+    ----------
+    handle : str
+        See `wgpu_backend.worker.frames.given`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, to the server's whole group
+    sock = given(handle)
+    outbox = Outbox(sock)
+    outbox.tell_logs()
+    return opened(sock), outbox
 
 
 class Outbox:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -23,10 +22,10 @@ from wgpu_backend.images.pictures import png_bytes
 from wgpu_backend.images.pipelines.pipeline import Pipeline
 from wgpu_backend.images.requests import Step
 from wgpu_backend.plugins import import_file, mistake_of
-from wgpu_backend.worker.frames import Message, given, opened, read
+from wgpu_backend.worker.frames import Message, read
 from wgpu_backend.worker.messages import error_plain
 from wgpu_backend.worker.orders import Order, order_of
-from wgpu_backend.worker.outbox import Outbox
+from wgpu_backend.worker.outbox import Outbox, joined
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -46,13 +45,9 @@ def main(handle: str) -> None:
     handle : str
         See `wgpu_backend.worker.frames.given`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, to the server's whole group
-    sock = given(handle)
-    outbox = Outbox(sock)
-    outbox.tell_logs()
+    source, outbox = joined(handle)
     painter = Painter(outbox)
-    taking = (opened(sock), painter)
-    threading.Thread(target=_read, args=taking, name="reader", daemon=True).start()
+    threading.Thread(target=_read, args=(source, painter), name="reader", daemon=True).start()
     code = painter.work()
     outbox.close()
     os._exit(code)  # a device that was lost is the driver's to release

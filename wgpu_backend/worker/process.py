@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from contextlib import suppress
@@ -18,9 +17,9 @@ from wgpu_backend.ml.backend import Progress
 from wgpu_backend.plugins import import_file
 from wgpu_backend.serving.engine import Engine
 from wgpu_backend.worker.drafting import engine_of
-from wgpu_backend.worker.frames import Message, given, opened, read
+from wgpu_backend.worker.frames import Message, read
 from wgpu_backend.worker.messages import LoadSpec, error_plain
-from wgpu_backend.worker.outbox import Outbox
+from wgpu_backend.worker.outbox import Outbox, joined
 from wgpu_backend.worker.service import Service
 
 _UNBOUND = 1 << 20  # the server counts who waits
@@ -35,11 +34,7 @@ def main(handle: str) -> None:
     handle : str
         See `wgpu_backend.worker.frames.given`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, to the server's whole group
-    sock = given(handle)
-    source = opened(sock)
-    outbox = Outbox(sock)
-    outbox.tell_logs()
+    source, outbox = joined(handle)
     with suppress(Exception):  # told where a device is opened
         parse_c_types()  # a spare has time for it
     first = read(source)
