@@ -76,7 +76,7 @@ def worker():
     pid = worker.pid
     worker.close()
     worker.close()
-    assert gone(pid)
+    assert pid is None or gone(pid)
     with pytest.raises(BackendError, match="the server ends"):
         made(worker, order())
 
@@ -157,6 +157,7 @@ def test_one_that_died_idle_or_unseen_is_replaced_without_an_error(worker):
     made(worker, order())  # at once: mostly nobody has seen the end yet
     pid = worker.pid
     os.kill(pid, signal.SIGSTOP)  # takes nothing in, as one that is just ending
+    os.waitpid(pid, os.WUNTRACED)  # a busy machine stops its threads one after another
     ending = threading.Timer(0.2, os.kill, (pid, signal.SIGKILL))
     ending.start()
     assert len(made(worker, order())[0]) == 1
