@@ -50,6 +50,14 @@ def test_a_model_is_made_listed_shown_run_copied_and_removed(cli: Cli, library: 
     assert cli("rm", "tale").err == "wgpu-backend: model 'tale:latest' not found\n"
 
 
+def test_a_model_is_made_from_the_bundled_one(cli: Cli, library: Path) -> None:
+    library.write_text("FROM story\nPARAMETER num_predict 2\n")
+    done = cli("create", "short", "-f", str(library))
+    assert done.code == 0, done.err
+    told = json.loads(cli("run", "short", "Once", "--device", "cpu", "--json").out)
+    assert told["eval_count"] == 2
+
+
 def test_a_model_is_pulled_and_pushed(cli: Cli, library: Path) -> None:
     with Registry(bundled().read_bytes(), b'{"num_predict": 2}') as registry:
         assert cli("pull", registry.name).code == FAILED

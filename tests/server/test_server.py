@@ -11,6 +11,7 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 import wgpu_backend as wb
 from tests.model_store.registry import Registry
 from tests.server.serving import client_of, lines
+from wgpu_backend.cli.serve.models import story
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.server.serving_state import seconds_of
 from wgpu_backend.server.wanted import RequestError
@@ -284,6 +285,14 @@ def test_keys_are_taken_as_clients_send_them(tmp_path):
             found = own.get("/v1/models", headers=headers)
             assert (found.status_code, found.headers["www-authenticate"]) == (401, "Bearer")
             assert found.json()["error"]["type"] == "authentication_error"
+
+
+def test_a_model_is_made_of_one_that_is_none_of_the_store(tmp_path):
+    client = client_of(tmp_path, fixed={"story": story()})
+    made = client.post("/api/create", json={"model": "own", "from": "story:latest"})
+    assert lines(made)[-1] == {"status": "success"}
+    shown = client.post("/api/show", json={"model": "own"}).json()
+    assert shown["details"]["family"] == "llama"
 
 
 def test_models_are_made_copied_pulled_and_deleted(client):

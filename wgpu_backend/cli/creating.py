@@ -9,7 +9,7 @@ from wgpu_backend.cli.console import answer, note
 from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.library import open_store
-from wgpu_backend.cli.names import regular, writable
+from wgpu_backend.cli.names import BUNDLED, STORY, regular, writable
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.cli.quantising import matrix_file, note_unweighted
 from wgpu_backend.errors import OptionError
@@ -121,4 +121,7 @@ def create_model(name: str, modelfile: Path) -> None:
         raise UsageError(f"--file: {modelfile}: no such file") from None
     except UnicodeDecodeError:
         raise UsageError(f"--file: {modelfile}: is no text in UTF-8") from None
-    create(open_store(), ModelName.parse(name), parse_modelfile(text), modelfile.parent, note)
+    wanted = parse_modelfile(text)
+    if wanted.base == STORY:
+        wanted.base = str(BUNDLED)
+    create(open_store(), ModelName.parse(name), wanted, modelfile.parent, note)

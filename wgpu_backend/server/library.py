@@ -274,7 +274,8 @@ def _modelfile(state: State, fields: Fields) -> Modelfile:
         raise RequestError(400, f"files: {len(names)} files, needs one of GGUF")
     base = str(state.store.blob(files.required(names[0]))) if names else fields.required("from")
     if not names:
-        ModelName.parse(base)  # a path of this machine is none of a client's
+        fixed = state.fixed(base)  # a path of this machine is no name, and none of a client's
+        base = base if fixed is None else str(fixed.path)
     return Modelfile(
         base,
         fields.get("parameters", dict) or {},

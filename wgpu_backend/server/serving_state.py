@@ -179,19 +179,24 @@ class State:
         ------
         ModelNotFound
         """
-        if name in self.settings.fixed:
-            return self.settings.fixed[name]
+        fixed = self.fixed(name)
+        if fixed is not None:
+            return fixed
         try:
-            parsed = ModelName.parse(name)
-        except StoreError as error:
-            raise RequestError(400, str(error)) from None
-        key = str(parsed)
-        if key.removesuffix(":latest") in self.settings.fixed:
-            return self.settings.fixed[key.removesuffix(":latest")]
-        try:
-            return open_stored(self.store, parsed)
+            return open_stored(self.store, _parsed(name))
         except ModelNotFound:
             raise ModelNotFound(f"model '{name}' not found") from None
+
+    def fixed(self, name: str) -> Stored | None:
+        """A model that is none of the store, by its name.
+
+        Raises
+        ------
+        RequestError
+            It is no name.
+        """
+        fixed = self.settings.fixed
+        return fixed.get(name) or fixed.get(str(_parsed(name)).removesuffix(":latest"))
 
     def _meant(self, name: str) -> Stored:
         """The model that serves requests for a name."""
@@ -225,6 +230,13 @@ class State:
         if source := self.settings.manner.template:
             loaded.model.prompter.use_template(source)
         loaded.manner = self.settings.manner
+
+
+def _parsed(name: str) -> ModelName:
+    try:
+        return ModelName.parse(name)
+    except StoreError as error:
+        raise RequestError(400, str(error)) from None
 
 
 def seconds_of(keep_alive: object) -> float:
