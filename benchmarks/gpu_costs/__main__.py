@@ -74,8 +74,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(words)
     if unknown := set(options.model) - {*SIZES, OTHERS}:
         parser.error(f"--model: {', '.join(sorted(unknown))} is none of {MODEL_HELP}")
-    if options.model is MODELS and options.graph is not GRAPHS:
-        options.model = MODELS[:1]  # graphs of models are meant
+    of_models = options.graph is not GRAPHS or options.formats is not FORMATS
+    if options.model is MODELS and of_models:
+        options.model = MODELS[:1]  # others have neither
     chosen = (options.model, options.formats, options.family, options.op, options.graph)
     if options.write_baseline and chosen != (MODELS, FORMATS, FAMILIES, "", GRAPHS):
         parser.error("--write-baseline: the baseline has all, leave the options that choose out")

@@ -48,9 +48,10 @@ def test_every_rule_of_the_self_test_has_a_graph(ops):
     assert all(ops[name] for name in rules)
 
 
-def test_graphs_of_models_are_meant_where_one_is_chosen():
+def test_models_are_meant_where_a_graph_or_a_format_is_chosen():
     assert arguments([]).model == MODELS
     assert arguments(["--graph", "decode1"]).model == ("8b",)
+    assert arguments(["--formats", "q4_k_m"]).model == ("8b",)
     assert arguments(["--model", "others", "--graph", "masked"]).model == ("others",)
 
 
