@@ -4,8 +4,8 @@
 
 For every name of a type that it has not met, cffi has its parser read all 430 typedefs of the
 library again: 30 ms for each of some 50 names, a third of what a small command takes. Here all
-pointers and arrays are fields of one struct, which is parsed once, and cffi finds their types where
-it looks first.
+pointers, arrays and callbacks are fields of one struct, which is parsed once, and cffi finds their
+types where it looks first.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ from importlib.util import find_spec
 from typing import Any
 
 _STRUCT = "struct wgpu_backend_types"
+# As wgpu-py spells them. Where a version spells one in another way, cffi parses that one by itself.
+_CALLBACKS = (
+    "void(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
+    "void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
+    "void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
+    "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
+)
 
 
 @cache
 def parse_c_types() -> None:
-    """Let cffi know pointers to and arrays of wgpu-native's types; the first call takes 70 ms."""
+    """Let cffi know wgpu-native's pointers, arrays and callbacks; the first call takes 70 ms."""
     library = find_spec("wgpu.backends.wgpu_native") and import_module("wgpu.backends.wgpu_native")
     ffi: Any = getattr(getattr(library, "_api", None), "ffi", None)
     known: Any = getattr(ffi, "_parsed_types", None)
@@ -30,9 +37,13 @@ def parse_c_types() -> None:
     names = [n for n in typedefs if n.startswith("WGPU") and not n.startswith("WGPUProc")]
     names += ["char", "uint8_t"]
     fields = "".join(f"{name} *p{i}; {name} (*a{i})[];" for i, name in enumerate(names))
+    functions = (text.replace("(", f" (*f{i})(", 1) for i, text in enumerate(_CALLBACKS))
+    fields += "".join(f"{function};" for function in functions)
     ffi.cdef(f"{_STRUCT} {{ {fields} }};")
     made = dict(ffi.typeof(_STRUCT).fields)
     for i, name in enumerate(names):
         pointer, array = made[f"p{i}"].type, made[f"a{i}"].type.item
-        known |= {f"{name} *": (pointer, False)}
+        known |= dict.fromkeys((f"{name} *", f"{name} * "), (pointer, False))
         known |= dict.fromkeys((f"{name}[]", f"{name} []"), (array, False))
+    # True: a function's type, of which cffi makes a pointer itself.
+    known |= {text: (made[f"f{i}"].type, True) for i, text in enumerate(_CALLBACKS)}
