@@ -104,9 +104,11 @@ class ServerProcess:
     @property
     def workers(self) -> list[int]:
         """Processes that it has started and that still are, zombies included."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        found = [(task / "children").read_text().split() for task in tasks]
-        return sorted(int(pid) for each in found for pid in each)
+        while tasks := list(Path(f"/proc/{self.process.pid}/task").iterdir()):
+            with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended
+                found = [(task / "children").read_text().split() for task in tasks]
+                return sorted(int(pid) for each in found for pid in each)
+        return []
 
     @property
     def files(self) -> int:
