@@ -29,3 +29,10 @@ def test_callbacks_are_spelt_as_wgpu_spells_them_and_are_those_of_the_parser():
         assert is_function
         assert library.ffi.callback(f" {text}", lambda *_: None) is not None  # which is parsed
         assert library.ffi._parsed_types[f" {text}"] == (known, True)
+
+
+def test_callbacks_of_types_that_are_gone_are_left_to_the_parser(monkeypatch):
+    monkeypatch.setattr(c_types, "_STRUCT", "struct wgpu_backend_other_types")
+    monkeypatch.setattr(c_types, "_CALLBACKS", ("void(WGPUGone)",))
+    parse_c_types.__wrapped__()
+    assert "void(WGPUGone)" not in wgpu.backends.wgpu_native._api.ffi._parsed_types

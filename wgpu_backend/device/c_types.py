@@ -10,13 +10,15 @@ types where it looks first.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 _STRUCT = "struct wgpu_backend_types"
-# As wgpu-py spells them. Where a version spells one in another way, cffi parses that one by itself.
+_NAME = re.compile(r"WGPU\w+")
+# As wgpu-py spells them. What a version spells in another way, or lacks, cffi parses by itself.
 _CALLBACKS = (
     "void(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
     "void(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
@@ -37,7 +39,8 @@ def parse_c_types() -> None:
     names = [n for n in typedefs if n.startswith("WGPU") and not n.startswith("WGPUProc")]
     names += ["char", "uint8_t"]
     fields = "".join(f"{name} *p{i}; {name} (*a{i})[];" for i, name in enumerate(names))
-    functions = (text.replace("(", f" (*f{i})(", 1) for i, text in enumerate(_CALLBACKS))
+    callbacks = [text for text in _CALLBACKS if set(_NAME.findall(text)) <= {*typedefs}]
+    functions = (text.replace("(", f" (*f{i})(", 1) for i, text in enumerate(callbacks))
     fields += "".join(f"{function};" for function in functions)
     ffi.cdef(f"{_STRUCT} {{ {fields} }};")
     made = dict(ffi.typeof(_STRUCT).fields)
@@ -46,4 +49,4 @@ def parse_c_types() -> None:
         known |= dict.fromkeys((f"{name} *", f"{name} * "), (pointer, False))
         known |= dict.fromkeys((f"{name}[]", f"{name} []"), (array, False))
     # True: a function's type, of which cffi makes a pointer itself.
-    known |= {text: (made[f"f{i}"].type, True) for i, text in enumerate(_CALLBACKS)}
+    known |= {text: (made[f"f{i}"].type, True) for i, text in enumerate(callbacks)}
