@@ -12,6 +12,7 @@ import pytest
 from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.tests import TESTS as JINJA_TESTS
 
+from tests.patience import PATIENCE
 from tests.template_attacks import ATTACKS, USER
 from wgpu_backend.chat_template import ChatTemplate, Limits, estimates
 from wgpu_backend.chat_template.budget import Budget
@@ -296,7 +297,7 @@ def test_the_deadline_holds_off_the_main_thread():
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(timeout=30)
+    thread.join(timeout=PATIENCE)
     assert found == ["chat template: still running, needs to end in 0.2 s"]
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tests.builders import tiny_model
+from tests.patience import PATIENCE
 from wgpu_backend import file_bytes, new_backend
 from wgpu_backend.errors import GGUFError
 from wgpu_backend.file_bytes import FileBytes
 from wgpu_backend.gguf_file import open_gguf
 
-SECONDS = 60  # far more than opening takes: what blocks, blocks for ever
 NAME = "blk.1.ffn_down.weight"
 
 
@@ -31,7 +31,7 @@ def opened_in_time(path: str) -> str:
 
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
-    thread.join(SECONDS)
+    thread.join(PATIENCE)
     assert said, f"opening {path} blocks"
     return said[0]
 
@@ -84,7 +84,7 @@ def test_piped_into_stdin_is_a_pipe():
     script = "import sys; from wgpu_backend import open_gguf; open_gguf('/dev/stdin')"
     done = subprocess.run(
         [sys.executable, "-c", script], input="GGUF", capture_output=True, text=True, check=False,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert "GGUFError: /dev/stdin: a pipe, needs a regular file" in done.stderr
 

@@ -305,7 +305,7 @@ BOMBS = {
 @pytest.mark.parametrize("kind", BOMBS)
 def test_counts_that_lie_cost_neither_time_nor_memory(kind):
     costs = [_cost(BOMBS[kind]) for _ in range(3)]
-    assert min(seconds for seconds, _ in costs) < 0.05  # garbage may be collected meanwhile
+    assert min(seconds for seconds, _ in costs) < 1  # a count believed is hours
     assert max(peak for _, peak in costs) < 32 << 20
 
 

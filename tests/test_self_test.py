@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.fused import titled
+from tests.patience import PATIENCE
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels import FAMILIES
@@ -229,7 +230,7 @@ def test_what_computes_nothing_that_matters_does_not_wait(tmp_path: Path, monkey
 
 
 def test_several_devices_share_the_work_and_the_order_stays() -> None:
-    threads, both = set(), threading.Barrier(2, timeout=60)
+    threads, both = set(), threading.Barrier(2, timeout=PATIENCE)
 
     def find(executor, case) -> Finding:
         if case < 2:

@@ -15,6 +15,7 @@ import pytest
 
 from tests import hardware
 from tests.browser import HEADLESS, needs_browser
+from tests.patience import PATIENCE
 from tests.test_shaders import CASES
 from wgpu_backend.device.wgsl_bounds import bare
 from wgpu_backend.shader import load
@@ -25,7 +26,6 @@ WEBGPU = (
     "--ignore-gpu-blocklist",
     "--use-webgpu-adapter=swiftshader",
 )
-SECONDS = 60  # for all texts, which take five
 PAGE = """<!DOCTYPE html><script type="module">
 const tell = (found) => fetch("/found", { method: "POST", body: JSON.stringify(found) });
 const adapter = await navigator.gpu?.requestAdapter();
@@ -109,9 +109,9 @@ def messages_of(texts, profile):
             stderr=subprocess.DEVNULL,
         )
         try:
-            return server.found.get(timeout=SECONDS)
+            return server.found.get(timeout=PATIENCE)
         except queue.Empty:
-            pytest.skip(f"Chromium did not answer in {SECONDS} s")
+            pytest.skip(f"Chromium did not answer in {PATIENCE} s")
         finally:
             browser.terminate()
             browser.wait(30)

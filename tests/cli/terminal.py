@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = [sys.executable, "-m", "wgpu_backend"]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07|\r")
@@ -69,7 +71,7 @@ class Terminal:
         self.expect(">>> ")
         self.type(text + "\r")
 
-    def expect(self, pattern: str, seconds: float = 60) -> str:
+    def expect(self, pattern: str, seconds: float = PATIENCE) -> str:
         """Wait for a pattern in what has come since the last one; return all up to its end."""
         end = time.monotonic() + seconds
         while True:
@@ -81,12 +83,12 @@ class Terminal:
             if not self._read(end - time.monotonic()):
                 raise AssertionError(f"no {pattern!r} in {self.text[self._seen :]!r}")
 
-    def leave(self, seconds: float = 30) -> int:
+    def leave(self, seconds: float = PATIENCE) -> int:
         """Wait for the end of the command; return its exit code."""
         end = time.monotonic() + seconds
         while self._read(end - time.monotonic()):
             pass
-        return self.process.wait(timeout=5)
+        return self.process.wait(PATIENCE)
 
     def _read(self, seconds: float) -> bool:
         ready, _, _ = select.select([self._ours], [], [], max(seconds, 0))

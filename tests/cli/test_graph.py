@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser import HEADLESS, needs_browser
 from tests.graph.graphs import Graph as Builder
+from tests.patience import PATIENCE
 from wgpu_backend.cli.graph import page
 from wgpu_backend.device_info import Capabilities
 from wgpu_backend.engine.graph_facts import described
@@ -186,7 +187,7 @@ def test_a_browser_shows_filters_and_lights_up(gated, tmp_path):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=True,
     )
     (body,) = re.findall(r"<body>(.*?)</body>", done.stdout, re.DOTALL)

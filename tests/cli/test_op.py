@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.patience import PATIENCE
 from wgpu_backend.device import wgsl_loops
 from wgpu_backend.ops.op import REGISTRY
 
@@ -283,4 +284,4 @@ def test_watch_checks_again_when_the_shader_changes_and_ends_on_ctrl_c(file: Pat
         assert "passed, waiting" in verdict()
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE) == 0

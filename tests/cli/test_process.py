@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 pytest.importorskip("termios", reason="needs POSIX pipes and signals")
 
 from tests.cli.terminal import COMMAND, Terminal, environment
@@ -127,5 +129,5 @@ def test_an_interrupted_answer_is_quick_to_end() -> None:
         process.stdout.read(1)
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=20)
-    assert time.monotonic() - begin < 10
+        process.wait(timeout=PATIENCE)
+    assert time.monotonic() - begin < PATIENCE

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE
 from wgpu_backend.device_info import DeviceInfo
 
 pytestmark = pytest.mark.gpu
@@ -24,7 +25,7 @@ def daemon(act):
 def ended(code: str) -> subprocess.CompletedProcess[str]:
     """What became of a process of its own."""
     command = [sys.executable, "-c", HEAD + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 AT_WORK = {
@@ -45,7 +46,7 @@ def go_on():
         done.set()
 daemon(go_on)
 daemon(go_on)
-done.wait(30)
+done.wait(PATIENCE)
 time.sleep(random.uniform(0, 0.02))
 sys.exit(7)
 """
@@ -79,7 +80,7 @@ def late():
 atexit.register(late)
 """
     command = [sys.executable, "-c", code + HEAD + "stage = Stage(Devices()[0], True)"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stdout.count("the interpreter is ending") == 3, done.stdout + done.stderr
     assert done.returncode == 0
 

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE
+
 WIDTHS = {"128": 4, "256": 8}
 SCRIPT = """\
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -23,7 +25,7 @@ def test_kernels_suit_the_width_of_the_rasteriser(adapter, tmp_path, width):
         pytest.skip(f"needs lavapipe, whose width can be chosen, not {adapter.name}")
     env = {**os.environ, "LP_NATIVE_VECTOR_WIDTH": width, "MESA_SHADER_CACHE_DIR": str(tmp_path)}
     words = [sys.executable, "-c", SCRIPT.format(device=adapter.id)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
     assert done.returncode == 0, done.stderr
     if width == "256" and done.stdout.startswith("4"):

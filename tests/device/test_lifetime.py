@@ -12,6 +12,7 @@ import pytest
 import wgpu
 
 from tests.device.kernels import double, floats, numbers, shader
+from tests.patience import PATIENCE
 from wgpu_backend.device import Binding, Device, native
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
@@ -108,14 +109,14 @@ def test_closing_waits_for_who_reads(
 
     def slow(*args: Any) -> bytes:
         reading.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE)
         return finish(*args)
 
     monkeypatch.setattr(Slot, "finish", slow)
     pending = program.replay()
     reader = threading.Thread(target=lambda: found.extend(numbers(pending.wait()[0])))
     reader.start()
-    assert reading.wait(60)
+    assert reading.wait(PATIENCE)
     closer = threading.Thread(target=opened.close)
     closer.start()
     while not program._closed:
@@ -124,8 +125,8 @@ def test_closing_waits_for_who_reads(
     with pytest.raises(DeviceError, match="closed"):
         program.replay()
     go_on.set()
-    closer.join(60)
-    reader.join(60)
+    closer.join(PATIENCE)
+    reader.join(PATIENCE)
     assert found[3] == 6.0
     assert opened.closed
 
@@ -138,14 +139,14 @@ def queue_in_other_hands(device: Device) -> Iterator[None]:
     def hold() -> None:
         with device._queue.entered("test"):
             held.set()
-            assert go_on.wait(60)
+            assert go_on.wait(PATIENCE)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(60)
+    assert held.wait(PATIENCE)
     yield
     go_on.set()
-    holder.join(60)
+    holder.join(PATIENCE)
 
 
 def test_a_finaliser_waits_for_nobody(fresh: Device):

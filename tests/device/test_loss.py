@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.device.kernels import double, floats, numbers, shader
+from tests.patience import PATIENCE
 from wgpu_backend.device import Binding, Buffer, Device, Pipeline, Program
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError, DeviceError, DeviceLost  # noqa: F401  # `survives`
@@ -121,7 +122,7 @@ def survives(code: str) -> str:
         "print('survived')",
     ]
     command = [sys.executable, "-X", "faulthandler", "-c", "\n".join(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.endswith("survived\n")
     return done.stdout

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.device.kernels import ADD_PARAM, DOUBLE, body, double, floats, numbers, shader
+from tests.patience import PATIENCE
 from wgpu_backend.device import Binding, Device, Dispatch
 from wgpu_backend.errors import DeviceError, ShaderError
 from wgpu_backend.shader import BindingDecl
@@ -40,7 +41,7 @@ def held(monkeypatch) -> tuple[threading.Event, threading.Event]:
 
     def bounds(*_: object) -> None:
         compiling.set()
-        assert free.wait(60)
+        assert free.wait(PATIENCE)
 
     monkeypatch.setattr("wgpu_backend.device.pipelines.check_bounds", bounds)
     return compiling, free
@@ -50,7 +51,7 @@ def test_the_device_is_free_while_a_shader_compiles(fresh: Device, held):
     compiling, free = held
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(fresh.pipeline, shader())
-        assert compiling.wait(60)
+        assert compiling.wait(PATIENCE)
         a = floats(fresh, 3)
         assert numbers(fresh.read(a)) == [0.0, 1.0, 2.0]
         free.set()
@@ -61,7 +62,7 @@ def test_closing_waits_for_what_compiles(fresh: Device, held):
     compiling, free = held
     with ThreadPoolExecutor(2) as pool:
         compiled = pool.submit(fresh.pipeline, shader())
-        assert compiling.wait(60)
+        assert compiling.wait(PATIENCE)
         closed = pool.submit(fresh.close)
         while not fresh._pipelines._settled:
             time.sleep(0.001)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.device.kernels import body, double, floats, numbers, shader
+from tests.patience import PATIENCE
 from wgpu_backend.device import Binding, Buffer, Device, Dispatch, Program
 from wgpu_backend.device import program as program_module
 from wgpu_backend.device.native import Native
@@ -119,13 +120,13 @@ def test_nothing_is_recorded_ahead_while_another_thread_is_at_the_queue(
 
     def slow(*args: Any) -> Any:
         busy.set()
-        assert done.wait(60)
+        assert done.wait(PATIENCE)
         return record(*args)
 
     monkeypatch.setattr(Native, "record", slow)
     thread = threading.Thread(target=other.replay)
     thread.start()
-    assert busy.wait(60)
+    assert busy.wait(PATIENCE)
     assert numbers(pending.wait()[0])[1] == 2.0  # would never end if it waited for the queue
     assert not program.prepared
     done.set()

@@ -1,6 +1,5 @@
 """Loops that count their turns: every kernel compiles so, and one that does not end is named."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -92,10 +91,8 @@ ENDLESS = {
 @pytest.mark.parametrize("how", ENDLESS)
 def test_a_loop_that_does_not_end_is_an_error_with_its_line(summed, how):
     body, line, column = ENDLESS[how]
-    began = time.monotonic()
     with pytest.raises(ShaderError, match=f"counting_op:{line}: loop ran more than") as found:
         summed(f"    var n = 0u;\n    {body}\n    y[id.x] = f32(n);\n}}\n")
-    assert time.monotonic() - began < 20
     what, shown, caret = str(found.value).split("\n")
     assert what.endswith(f"loop ran more than {MAX_ITERATIONS} iterations")
     assert "checked_loops" not in shown

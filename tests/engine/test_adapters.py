@@ -21,6 +21,7 @@ from tests.models.adapters import (
     merged,
 )
 from tests.models.outlines import LOGITS, ROWS, TOKENS, outlines, written
+from tests.patience import PATIENCE
 from wgpu_backend.testing import nmse
 
 # As in `tests.models.test_architectures`: llama.cpp's table for GELU bounds two of them.
@@ -262,7 +263,7 @@ def test_threads_change_a_model_one_after_the_other(model, files):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     [(last, _)] = model.adapters.loras
     assert np.array_equal(rows(model), wanted[last])
 

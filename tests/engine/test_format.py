@@ -7,6 +7,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
+from tests.patience import PATIENCE
 from wgpu_backend import Grammar
 from wgpu_backend.errors import GrammarError
 
@@ -45,7 +46,7 @@ def test_the_same_seed_gives_the_same_text_as_an_engine(model):
     with wgpu_backend.Engine(model) as engine:
         # With log probabilities an engine chooses every token, too.
         asked = engine.complete("the", grammar=move, options=HOT, logprobs=0)
-        assert asked.result(20).text == made[0]
+        assert asked.result(PATIENCE).text == made[0]
 
 
 def test_any_object_and_limits(model):

@@ -9,6 +9,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
+from tests.patience import PATIENCE
 from wgpu_backend.cli.parameters import MAX_CONTEXT as ASKED_FOR
 from wgpu_backend.engine.language_model import MAX_CONTEXT
 from wgpu_backend.errors import (
@@ -121,9 +122,9 @@ def test_closing_while_another_thread_generates_waits_for_its_step(path, full, s
     thread = threading.Thread(target=talk, daemon=True)
     thread.start()
     for _ in range(steps):
-        made.acquire(timeout=60)
+        made.acquire(timeout=PATIENCE)
     model.close()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert [error.rpartition(": ")[2] for error in told] == ["the model was closed; load it again"]
 
@@ -147,7 +148,7 @@ def test_threads_that_share_a_model_take_turns(path, full):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         wanted = model.logits([1, 2, 3])
         assert all(t in ("all", "(3, 270)") or "took the session over" in t for t in told)
         assert len(told) == 6

@@ -11,6 +11,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
+from tests.patience import PATIENCE
 from wgpu_backend.engine.sessions import MOST_SESSIONS
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
@@ -53,7 +54,7 @@ def in_threads(*acts):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     return results
 
@@ -211,10 +212,10 @@ def test_a_call_that_is_not_a_stream_holds_the_model_while_others_wait(small, mo
         started.clear()
         threads[-1].start()
         if name == "a":
-            assert started.wait(60)
+            assert started.wait(PATIENCE)
         time.sleep(0.02)  # so that they ask in this order
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert [name for name, _ in itertools.groupby(order)] == ["a", "b", "c"]
 
 
@@ -228,7 +229,7 @@ def test_closing_tells_those_who_wait(path):
             model.generate("in the")
 
     def closing():
-        begun.wait(60)
+        begun.wait(PATIENCE)
         model.close()
 
     *told, _ = in_threads(endless, endless, endless, closing)
@@ -249,13 +250,13 @@ def test_turns_come_in_the_order_in_which_they_were_asked_for():
     turns.take(first)
     turns.take(lambda: order.append("again"))
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert order == [*range(8), "again"]
 
 
 def test_who_is_interrupted_while_waiting_is_passed_over():
     turns, go, order = Turns(), threading.Event(), []
-    holder = threading.Thread(target=turns.take, args=(lambda: go.wait(60),))
+    holder = threading.Thread(target=turns.take, args=(lambda: go.wait(PATIENCE),))
     holder.start()
     while len(turns._line) < 1:
         time.sleep(0.001)
@@ -265,10 +266,10 @@ def test_who_is_interrupted_while_waiting_is_passed_over():
     with pytest.raises(KeyboardInterrupt):
         turns.take(lambda: order.append("interrupted"))
     go.set()
-    holder.join(60)
+    holder.join(PATIENCE)
     while not order:
         time.sleep(0.001)
-    behind.join(60)
+    behind.join(PATIENCE)
     assert (order, len(turns._line)) == (["behind"], 0)
 
 
@@ -279,13 +280,13 @@ def late(turns, order):
 def test_ctrl_c_ends_a_call_that_waits_and_the_model_goes_on(small):
     wanted = small.generate("in the", **HOW)
     go = threading.Event()
-    holder = threading.Thread(target=small._session.calls.take, args=(lambda: go.wait(60),))
+    holder = threading.Thread(target=small._session.calls.take, args=(lambda: go.wait(PATIENCE),))
     holder.start()
     threading.Timer(0.2, interrupt_main).start()
     with pytest.raises(KeyboardInterrupt):
         small.generate("in the")
     go.set()
-    holder.join(60)
+    holder.join(PATIENCE)
     assert small.generate("in the", **HOW) == wanted
 
 

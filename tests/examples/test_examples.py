@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.patience import PATIENCE
 from wgpu_backend import Devices
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -17,7 +18,6 @@ ARGUMENTS = {
     "generate": ["--tokens", "24"],
     "mlx_model": [str(DATA / "mlx_qwen3"), "--ids", "3,60,17,99,5,44,81,2,120,63,7"],
 }
-SECONDS = 60  # each takes less than ten when the machine is idle
 # What a line of the output must look like.
 SHOWN = {
     "devices": r"^cpu +NumPy",
@@ -40,7 +40,7 @@ ON_NUMPY = ("tensor_tour", "generate", "custom_op", "custom_model", "profile_ste
 def run(name: str, *arguments: str) -> str:
     words = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
     done = subprocess.run(
-        words, capture_output=True, encoding="utf-8", timeout=SECONDS, check=False
+        words, capture_output=True, encoding="utf-8", timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

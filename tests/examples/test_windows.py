@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import wgpu_backend
+from tests.patience import PATIENCE
 from wgpu_backend import Context
 from wgpu_backend.engine.runner import Head, Work
 from wgpu_backend.ops.op import REGISTRY
@@ -28,7 +29,6 @@ pytest.importorskip("rendercanvas", reason="needs the extra [examples]: renderca
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SHADERS = EXAMPLES / "playground"
-SECONDS = 120
 # Size of the picture, and the fewest colours that are more than noise around a blank one.
 WINDOWS = {
     "attention_map": ((704, 1024), 100),
@@ -45,7 +45,7 @@ def run(name: str, *arguments: str, **environment: str) -> subprocess.CompletedP
         words,
         capture_output=True,
         encoding="utf-8",
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
         env={**os.environ, **environment},
     )
@@ -87,7 +87,7 @@ def test_where_there_is_no_display_a_line_says_what_needs_none():
     words = [sys.executable, str(EXAMPLES / "playground.py"), "--frames", "1"]
     bare = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     done = subprocess.run(
-        words, capture_output=True, text=True, timeout=SECONDS, check=False, env=bare
+        words, capture_output=True, text=True, timeout=PATIENCE, check=False, env=bare
     )
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
@@ -154,7 +154,7 @@ def test_a_window_shows_the_picture_and_closes_by_itself(
         stderr=subprocess.PIPE,
         encoding="utf-8",
     ) as process:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < deadline:
             now = display.screen()
             seen = now if colours(now[::8, ::8]) > 3 else seen

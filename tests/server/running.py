@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 120.0  # seconds without an answer after which a request hangs
+from tests.patience import PATIENCE
 
 
 def free_port() -> int:

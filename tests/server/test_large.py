@@ -1,11 +1,12 @@
 """Requests of megabytes: refused, or cut, before seconds are spent on them."""
 
-import time
-
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from tests.patience import seconds_of
 from tests.server.serving import client_of
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -32,24 +33,21 @@ BIG = "once upon a time " * 600_000
         ("/v1/rerank", {"query": "a", "documents": ["b", BIG]}),
     ],
 )
-def test_ten_megabytes_are_refused_at_once(client, path, body):
-    begin = time.monotonic()
+def test_ten_megabytes_are_refused_unread(client, path, body):
     found = client.post(path, json={"model": "tale", **body})
     assert (found.status_code, "characters" in found.text) == (400, True)
-    assert time.monotonic() - begin < 5
 
 
-def test_a_million_texts_are_refused_at_once(client):
+def test_a_million_texts_are_refused_unread(client):
     found = client.post("/v1/embeddings", json={"model": "tale", "input": ["a"] * 10**6})
     assert found.status_code == 400
     assert "1000000 texts, needs at most 16384" in found.json()["error"]["message"]
 
 
 def test_of_ten_megabytes_that_may_be_cut_the_beginning_is_read(client):
-    begin = time.monotonic()
-    found = [
-        client.post("/api/embed", json={"model": "tale", "input": text}).json()["embeddings"]
-        for text in (BIG, BIG[:10_000])
-    ]
-    assert found[0] == found[1]
-    assert time.monotonic() - begin < 5
+    def embedded(text):
+        return client.post("/api/embed", json={"model": "tale", "input": text}).json()["embeddings"]
+
+    assert embedded(BIG) == embedded(BIG[:10_000])
+    tokenizer = Tokenizer.from_gguf(bundled())
+    assert seconds_of(lambda: embedded(BIG), 3) < seconds_of(lambda: tokenizer.encode(BIG))

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
 import uvicorn
 
+from tests.patience import PATIENCE
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.server import listening
 from wgpu_backend.server.app import make_app
@@ -35,7 +36,7 @@ def port(tmp_path_factory):
 
 def told(port, *pieces: bytes) -> bytes:
     """What the server says until it closes the connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         for piece in pieces:
             client.sendall(piece)
             time.sleep(0.05)
@@ -65,7 +66,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(port):
 
 def test_who_does_not_read_is_left():
     async def stuck(_message):
-        await asyncio.sleep(60)
+        await asyncio.sleep(2 * PATIENCE)
 
     async def app(_scope, _receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -74,4 +75,4 @@ def test_who_does_not_read_is_left():
     guard = Guard(app, Settings(None, None, pause_seconds=0.05), {})
     begin = time.monotonic()
     asyncio.run(guard(scope, None, stuck))
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < PATIENCE

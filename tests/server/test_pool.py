@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.patience import PATIENCE
+
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 from wgpu_backend.errors import BackendError, OptionError, OutOfMemory
@@ -51,7 +53,7 @@ class Machine:
 
     def __call__(self, stored, num_ctx):
         if self.hold is not None:
-            asyncio.run_coroutine_threadsafe(self.hold.wait(), self.loop).result(5)
+            asyncio.run_coroutine_threadsafe(self.hold.wait(), self.loop).result(PATIENCE)
         if self.failure is not None:
             raise self.failure
         self.opened.append(Model(stored.entry.name, num_ctx))
@@ -70,7 +72,7 @@ def run(test, machine=None, **settings):
         settings.setdefault("keep_seconds", 60)
         settings.setdefault("most", 3)
         pool = Pool(machine, max_queue=4, measure=machine.measure, **settings)
-        await asyncio.wait_for(test(pool, machine), 10)
+        await asyncio.wait_for(test(pool, machine), PATIENCE)
 
     asyncio.run(main())
 

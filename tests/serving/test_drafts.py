@@ -6,6 +6,7 @@ import wgpu_backend
 from tests.builders import Dims, tiny_model
 from tests.models.outlines import outlines, written
 from tests.models.recurrent_cases import recurrent
+from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
 from wgpu_backend.errors import OptionError
 from wgpu_backend.grammar import Grammar
@@ -51,7 +52,7 @@ def answered(model, requests, **arguments):
     """Choices of requests that are made together, without their times, and what the engine did."""
     with Engine(model, prefix_cache=False, **arguments) as engine:
         made = [engine.submit(each) for each in requests]
-        found = [each.result(60) for each in made]
+        found = [each.result(PATIENCE) for each in made]
         status = engine.status()
     return [(c.text, c.tokens, c.finish.reason) for r in found for c in r.choices], found, status
 
@@ -146,9 +147,9 @@ def test_room_that_is_short(path, stranger):
 def test_prefixes_are_of_tokens_that_were_right(model, stranger):
     [first, *_] = requests_of(max_tokens=50)
     with Engine(model, draft=stranger) as engine:
-        made = engine.submit(first).result(60).choices[0].tokens
+        made = engine.submit(first).result(PATIENCE).choices[0].tokens
         follow = Request.of([*first.tokens, *made, 9], options=WAYS["greedy"], max_tokens=8)
-        again = engine.submit(follow).result(60)
+        again = engine.submit(follow).result(PATIENCE)
     assert again.usage.cached_tokens >= 32
     assert again.choices[0].tokens == answered(model, [follow])[1][0].choices[0].tokens
 
@@ -158,10 +159,10 @@ def test_cancelling_and_a_draft_that_was_closed(path, model):
         endless = engine.submit(Request.of([5, 6, 7], ignore_eos=True, when_full="shift"))
         next(iter(endless))
         endless.cancel()
-        assert endless.result(60).finish.reason == "cancelled"
+        assert endless.result(PATIENCE).finish.reason == "cancelled"
         draft.close()
         with pytest.raises(wgpu_backend.BackendError, match="closed"):
-            engine.submit(requests_of()[0]).result(60)
+            engine.submit(requests_of()[0]).result(PATIENCE)
 
 
 def test_what_cannot_be_a_draft_is_refused(tmp_path, model):

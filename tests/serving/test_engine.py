@@ -9,6 +9,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
+from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
 from wgpu_backend.errors import (
     BackendError,
@@ -25,7 +26,7 @@ ON_HOST = {"temperature": 1.1, "seed": 5, "typical_p": 0.9}
 
 
 def texts(generations):
-    return [generation.result(20).text for generation in generations]
+    return [generation.result(PATIENCE).text for generation in generations]
 
 
 @pytest.mark.parametrize("options", [HOT, PENALISED, ON_HOST, {"temperature": 0}])
@@ -56,27 +57,27 @@ def test_a_long_prompt_is_read_in_parts_beside_others(model):
     with Engine(model, batch_tokens=8) as engine:
         first = engine.submit(Request(long, HOT, max_tokens=10))
         second = engine.complete("in the", options=HOT, max_tokens=5)
-        assert first.result(20).choices[0].tokens == tuple(alone)
+        assert first.result(PATIENCE).choices[0].tokens == tuple(alone)
         # Its prompt took 13 steps and more; the short one was through before.
-        assert second.result(20).usage.prompt_seconds < first.result().usage.prompt_seconds
+        assert second.result(PATIENCE).usage.prompt_seconds < first.result().usage.prompt_seconds
 
 
 def test_a_prompt_that_was_there_is_not_computed_again(engine):
     prompt = list(range(100))
-    first = engine.submit(Request(prompt, HOT, max_tokens=5)).result(20)
-    again = engine.submit(Request(prompt, HOT, max_tokens=5)).result(20)
+    first = engine.submit(Request(prompt, HOT, max_tokens=5)).result(PATIENCE)
+    again = engine.submit(Request(prompt, HOT, max_tokens=5)).result(PATIENCE)
     assert (first.usage.cached_tokens, again.usage.cached_tokens) == (0, 99)
     assert again.text == first.text
     status = engine.status()
     assert (status.prompt_tokens, status.cached_tokens) == (200, 99)
     engine.clear_cache()
     assert engine.status().kept_tokens == 0
-    assert engine.submit(Request(prompt, max_tokens=1)).result(20).usage.cached_tokens == 0
+    assert engine.submit(Request(prompt, max_tokens=1)).result(PATIENCE).usage.cached_tokens == 0
 
 
 def test_choices_share_their_prompt_and_have_seeds_of_their_own(model, engine):
     prompt = list(range(70))
-    made = engine.submit(Request(prompt, HOT, max_tokens=8, n=3)).result(20)
+    made = engine.submit(Request(prompt, HOT, max_tokens=8, n=3)).result(PATIENCE)
     for choice, seed in zip(made.choices, (7, 8, 9), strict=True):
         alone = model.tokens(prompt, {**HOT, "seed": seed}, 8)
         assert choice.tokens == tuple(alone)
@@ -86,7 +87,7 @@ def test_choices_share_their_prompt_and_have_seeds_of_their_own(model, engine):
 
 def test_more_choices_than_slots_follow_one_another(model):
     with Engine(model, num_parallel=2) as engine:
-        made = engine.complete("the", options=HOT, max_tokens=4, n=5).result(20)
+        made = engine.complete("the", options=HOT, max_tokens=4, n=5).result(PATIENCE)
     assert len({choice.text for choice in made.choices}) > 1
     assert all(choice.finish.reason == "length" for choice in made.choices)
 
@@ -105,34 +106,36 @@ def test_a_stop_text_ends_an_answer_over_the_borders_of_tokens(model, engine):
 def test_an_end_token_ends_an_answer_unless_it_is_to_be_ignored(model, engine):
     eos = model.tokenizer.eos_id
     certain = {"logit_bias": {eos: 100}, "options": HOT, "logprobs": 0}
-    made = engine.complete("the", **certain).result(20)
+    made = engine.complete("the", **certain).result(PATIENCE)
     assert (made.text, made.choices[0].tokens, made.choices[0].logprobs) == ("", (), ())
     assert (made.finish.reason, made.finish.stop) == ("stop", None)
-    on = engine.complete("the", ignore_eos=True, max_tokens=3, **certain).result(20)
+    on = engine.complete("the", ignore_eos=True, max_tokens=3, **certain).result(PATIENCE)
     assert on.choices[0].tokens == (eos,) * 3
     assert on.finish.reason == "length"
 
 
 def test_no_tokens_at_all_may_be_asked_for(engine):
-    made = engine.complete("the", max_tokens=0).result(20)
+    made = engine.complete("the", max_tokens=0).result(PATIENCE)
     assert (made.choices[0].tokens, made.finish.reason) == ((), "length")
     assert made.usage.prompt_tokens > 0
 
 
 def test_a_bias_rules_tokens_out_and_makes_others_certain(engine):
-    free = engine.complete("the", options={"temperature": 0}, max_tokens=1).result(20)
+    free = engine.complete("the", options={"temperature": 0}, max_tokens=1).result(PATIENCE)
     token = free.choices[0].tokens[0]
     out = engine.complete(
         "the", options={"temperature": 0}, max_tokens=1, logit_bias={token: float("-inf")}
     )
-    assert out.result(20).choices[0].tokens != (token,)
-    certain = engine.complete("the", options=HOT, max_tokens=3, logit_bias={65: 100}).result(20)
+    assert out.result(PATIENCE).choices[0].tokens != (token,)
+    certain = engine.complete("the", options=HOT, max_tokens=3, logit_bias={65: 100}).result(
+        PATIENCE
+    )
     assert certain.choices[0].tokens == (65,) * 3
 
 
 def test_log_probabilities_are_a_softmax_of_the_models_logits(model, engine):
     prompt = model.prompter.raw("in the")
-    made = engine.complete("in the", options=PENALISED, max_tokens=4, logprobs=3).result(20)
+    made = engine.complete("in the", options=PENALISED, max_tokens=4, logprobs=3).result(PATIENCE)
     [choice] = made.choices
     logits = model.logits([*prompt, *choice.tokens])[len(prompt) - 1 : -1].astype("f8")
     expected = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -143,13 +146,14 @@ def test_log_probabilities_are_a_softmax_of_the_models_logits(model, engine):
         assert [top.logprob for top in each.top] == pytest.approx(np.sort(row)[:-4:-1], abs=1e-3)
         assert each.piece == model.tokenizer.token_bytes(each.token)
     assert (
-        engine.complete("a", max_tokens=1, logprobs=0).result(20).choices[0].logprobs[0].top == ()
+        engine.complete("a", max_tokens=1, logprobs=0).result(PATIENCE).choices[0].logprobs[0].top
+        == ()
     )
 
 
 def test_the_context_ends_an_answer(model, engine):
     prompt = [5] * (model.num_ctx - 3)
-    made = engine.submit(Request(prompt, HOT)).result(20)
+    made = engine.submit(Request(prompt, HOT)).result(PATIENCE)
     assert (made.finish.reason, made.finish.context_full) == ("length", True)
     assert made.usage.completion_tokens == 4
     assert made.choices[0].tokens == tuple(model.tokens(prompt, HOT))
@@ -159,9 +163,9 @@ def test_the_context_ends_an_answer(model, engine):
 def test_an_answer_goes_on_where_older_tokens_may_go(model, engine, keep):
     free = model.cache.free_positions
     request = Request([5] * 100, HOT, max_tokens=150, when_full="shift", keep=keep)
-    made = engine.submit(request).result(20)
+    made = engine.submit(request).result(PATIENCE)
     assert (made.finish.reason, made.usage.completion_tokens) == ("length", 150)
-    again = engine.submit(request).result(20)
+    again = engine.submit(request).result(PATIENCE)
     assert again.choices[0].tokens[:28] == made.choices[0].tokens[:28]
     # What was shifted is kept for nobody.
     engine.clear_cache()
@@ -173,7 +177,7 @@ def test_an_answer_that_shifts_for_ever_has_a_bound(path):
         wgpu_backend.load(path, device="cpu", num_ctx=8) as model,
         Engine(model) as engine,
     ):
-        made = engine.submit(Request([5], HOT, when_full="shift", ignore_eos=True)).result(20)
+        made = engine.submit(Request([5], HOT, when_full="shift", ignore_eos=True)).result(PATIENCE)
     assert made.usage.completion_tokens == 80
 
 
@@ -185,7 +189,7 @@ def test_requests_that_want_more_room_than_there_is_take_turns(path):
                 engine.submit(Request([n] * 40, {**HOT, "seed": n}, max_tokens=60))
                 for n in range(4)
             ]
-            assert [list(each.result(20).choices[0].tokens) for each in made] == alone
+            assert [list(each.result(PATIENCE).choices[0].tokens) for each in made] == alone
 
 
 def test_a_request_is_told_that_sessions_have_the_room(path):
@@ -194,14 +198,17 @@ def test_a_request_is_told_that_sessions_have_the_room(path):
         for _ in range(3):
             next(stream)
         with pytest.raises(BackendError, match="blocks of 32"):
-            engine.submit(Request([3] * 60)).result(20)
+            engine.submit(Request([3] * 60)).result(PATIENCE)
         stream.close()
-        assert engine.submit(Request([3] * 60, max_tokens=2)).result(20).usage.prompt_tokens == 60
+        assert (
+            engine.submit(Request([3] * 60, max_tokens=2)).result(PATIENCE).usage.prompt_tokens
+            == 60
+        )
 
 
 def test_sessions_take_the_room_of_kept_prefixes(path):
     with wgpu_backend.load(path, device="cpu", num_ctx=64) as model, Engine(model) as engine:
-        engine.submit(Request([3] * 60, max_tokens=2)).result(20)
+        engine.submit(Request([3] * 60, max_tokens=2)).result(PATIENCE)
         assert engine.status().kept_sequences == 1
         assert len(list(model.tokens([5] * 50, HOT, 10))) == 10
         assert len(list(model.tokens([4] * 50, HOT, 10))) == 10
@@ -217,8 +224,8 @@ def test_a_cancelled_request_ends_and_leaves_its_slot_to_others(model, engine):
         each.cancel()
         each.cancel()
     for each in [*running, *waiting]:
-        assert each.result(20).finish.reason == "cancelled"
-    made = engine.complete("a", max_tokens=2, ignore_eos=True).result(20)
+        assert each.result(PATIENCE).finish.reason == "cancelled"
+    made = engine.complete("a", max_tokens=2, ignore_eos=True).result(PATIENCE)
     assert made.finish.reason == "length"
     status = engine.status()
     assert status.slots == (None,) * 4
@@ -232,11 +239,11 @@ def test_a_dropped_answer_is_cancelled(engine):
         assert event.finish is None
         break
     gc.collect()
-    engine.complete("a", max_tokens=1).result(20)
+    engine.complete("a", max_tokens=1).result(PATIENCE)
     assert engine.status().cancelled == 1
     with engine.complete("the", ignore_eos=True) as made:
         next(iter(made))
-    assert made.result(20).finish.reason == "cancelled"
+    assert made.result(PATIENCE).finish.reason == "cancelled"
 
 
 def test_a_full_queue_is_said_at_once_and_empties_again(model):
@@ -247,8 +254,8 @@ def test_a_full_queue_is_said_at_once_and_empties_again(model):
         made.pop().cancel()
         made.pop(0).cancel()
         made[0].cancel()
-        made[0].result(20)
-        assert engine.complete("the", max_tokens=1).result(20)
+        made[0].result(PATIENCE)
+        assert engine.complete("the", max_tokens=1).result(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +314,7 @@ def test_a_task_that_is_cancelled_cancels_its_request(engine):
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(leave())
-    engine.complete("a", max_tokens=1).result(20)
+    engine.complete("a", max_tokens=1).result(PATIENCE)
     assert engine.status().cancelled == 1
 
 
@@ -316,7 +323,7 @@ def test_many_threads_share_an_engine_with_the_models_own_calls(model, engine):
     results = []
 
     def ask(prompt):
-        made = engine.complete(prompt, options=HOT, max_tokens=10).result(20).text
+        made = engine.complete(prompt, options=HOT, max_tokens=10).result(PATIENCE).text
         beside = model.generate(prompt, raw=True, options=HOT, num_predict=10)
         results.append((prompt, made, beside))
 
@@ -324,7 +331,7 @@ def test_many_threads_share_an_engine_with_the_models_own_calls(model, engine):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert sorted(results) == sorted((p, alone[p], alone[p]) for p in PROMPTS * 2)
 
 
@@ -343,13 +350,13 @@ def test_what_is_under_way_fails_when_the_engine_closes(model):
     engine.close()
     for each in made:
         with pytest.raises(BackendError, match="the engine was closed"):
-            each.result(20)
+            each.result(PATIENCE)
     with pytest.raises(BackendError, match="the engine was closed; make another one"):
         engine.complete("the")
     with pytest.raises(BackendError, match="the engine was closed"):
         engine.status()
     with Engine(model) as another:
-        assert another.complete("the", max_tokens=1).result(20)
+        assert another.complete("the", max_tokens=1).result(PATIENCE)
 
 
 def test_what_is_under_way_fails_when_the_model_closes(path):
@@ -359,7 +366,7 @@ def test_what_is_under_way_fails_when_the_model_closes(path):
     next(iter(made))
     model.close()
     with pytest.raises(BackendError, match="the model was closed"):
-        made.result(20)
+        made.result(PATIENCE)
     with pytest.raises(BackendError, match="the model was closed"):
         engine.complete("the")
     engine.close()
@@ -371,7 +378,7 @@ def test_a_dropped_engine_ends_and_says_that_it_was_not_closed(model):
     with pytest.warns(ResourceWarning, match="unclosed engine of"):  # noqa: PT031
         del engine
         gc.collect()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -382,8 +389,8 @@ def test_a_step_that_fails_takes_its_requests_along_and_no_more(model, engine, m
     with monkeypatch.context() as patch:
         patch.setattr("wgpu_backend.serving.core.submit", broken)
         with pytest.raises(BackendError, match="a bad day"):
-            engine.complete("the", max_tokens=2, n=2).result(20)
-    assert engine.complete("the", max_tokens=2, n=2).result(20)
+            engine.complete("the", max_tokens=2, n=2).result(PATIENCE)
+    assert engine.complete("the", max_tokens=2, n=2).result(PATIENCE)
     assert engine.status().failed == 2
 
 
@@ -391,9 +398,9 @@ def test_an_error_nobody_expected_ends_the_engine_and_is_told(model, monkeypatch
     with Engine(model) as engine, monkeypatch.context() as patch:
         patch.setattr("wgpu_backend.serving.core.submit", lambda *_: 1 / 0)
         with pytest.raises(BackendError, match="ZeroDivisionError: division by zero"):
-            engine.complete("the").result(20)
+            engine.complete("the").result(PATIENCE)
         with pytest.raises(BackendError):
-            engine.complete("the").result(20)
+            engine.complete("the").result(PATIENCE)
 
 
 def test_adapters_wait_for_requests_and_kept_prefixes_go_with_them(model, engine):
@@ -410,5 +417,5 @@ def test_damaged_logits_fail_the_request_alone(tmp_path):
     )
     with wgpu_backend.load(path, device="cpu") as model, Engine(model) as engine:
         with np.errstate(all="ignore"), pytest.raises(BackendError, match="not finite"):
-            engine.complete("the", options={"temperature": 0}).result(20)
+            engine.complete("the", options={"temperature": 0}).result(PATIENCE)
         assert engine.status().failed == 1

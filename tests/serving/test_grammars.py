@@ -9,6 +9,7 @@ import pytest
 
 import wgpu_backend
 from tests.grammar.walks import fits, random_schema
+from tests.patience import PATIENCE
 from wgpu_backend import Engine, Grammar, Request
 from wgpu_backend.errors import GrammarError, OptionError
 
@@ -29,7 +30,7 @@ NAMED = Grammar.json_schema(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_keeps_to_its_grammar_and_ends_with_it(engine, way):
-    made = engine.complete("the", options=WAYS[way], grammar=MOVE, ignore_eos=True).result(20)
+    made = engine.complete("the", options=WAYS[way], grammar=MOVE, ignore_eos=True).result(PATIENCE)
     assert re.fullmatch(MOVE.text, made.text)
     assert (made.finish.reason, made.finish.stop) == ("stop", None)
     assert made.usage.completion_tokens == len(made.choices[0].tokens)
@@ -45,7 +46,7 @@ def test_every_answer_to_a_random_schema_parses_and_fits_it(engine):
         for i in range(2)
         for schema in schemas
     ]
-    found = [each.result(60) for each in made]
+    found = [each.result(PATIENCE) for each in made]
     ended = [
         (s, r.text) for s, r in zip(schemas * 2, found, strict=True) if r.finish.reason == "stop"
     ]
@@ -63,9 +64,9 @@ def test_the_text_is_the_same_whoever_is_beside(path, full):
         wgpu_backend.load(path, device=full.info, num_parallel=4) as model,
         Engine(model, deterministic=True, batch_tokens=32) as engine,
     ):
-        alone = [engine.submit(each).result(60).choices[0].tokens for each in requests]
+        alone = [engine.submit(each).result(PATIENCE).choices[0].tokens for each in requests]
         made = [engine.submit(each) for each in requests]
-        assert [each.result(60).choices[0].tokens for each in made] == alone
+        assert [each.result(PATIENCE).choices[0].tokens for each in made] == alone
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -78,39 +79,43 @@ def test_the_device_chooses_what_numpy_does(path, full, way):
         with wgpu_backend.load(path, device=device, **how) as model, Engine(model) as engine:
             asked = {"options": WAYS[way], "max_tokens": 30}
             made = [engine.complete("on", grammar=each, **asked) for each in (NAMED, MOVE, None)]
-            found.append([each.result(60).text for each in made])
+            found.append([each.result(PATIENCE).text for each in made])
     assert found[0] == found[1]
 
 
 def test_what_is_sure_to_come_costs_no_steps(engine):
     fixed = Grammar.regex("once there was a fox and a lantern")
     before = engine.status().steps
-    made = engine.complete("the", grammar=fixed).result(20)
+    made = engine.complete("the", grammar=fixed).result(PATIENCE)
     assert made.text == fixed.text
     assert engine.status().steps - before <= 3
-    counted = engine.complete("the", grammar=fixed, logprobs=0).result(20)
+    counted = engine.complete("the", grammar=fixed, logprobs=0).result(PATIENCE)
     assert counted.text == fixed.text
     assert len(counted.choices[0].logprobs) == len(counted.choices[0].tokens)
 
 
 def test_choices_stops_and_limits_go_on_as_before(engine):
-    made = engine.complete("the", options=HOT, grammar=MOVE, n=3).result(20)
+    made = engine.complete("the", options=HOT, grammar=MOVE, n=3).result(PATIENCE)
     assert len({choice.text for choice in made.choices}) > 1
     assert all(re.fullmatch(MOVE.text, choice.text) for choice in made.choices)
-    stopped = engine.complete("the", options=HOT, grammar=MOVE, stop=" ").result(20)
+    stopped = engine.complete("the", options=HOT, grammar=MOVE, stop=" ").result(PATIENCE)
     assert (len(stopped.text), stopped.finish.stop) == (2, " ")
-    short = engine.complete("the", options=HOT, grammar=MOVE, max_tokens=2).result(20)
+    short = engine.complete("the", options=HOT, grammar=MOVE, max_tokens=2).result(PATIENCE)
     assert short.finish.reason == "length"
-    fixed = engine.complete("the", grammar=Grammar.regex("on and on"), max_tokens=2).result(20)
+    fixed = engine.complete("the", grammar=Grammar.regex("on and on"), max_tokens=2).result(
+        PATIENCE
+    )
     assert len(fixed.choices[0].tokens) == 2
 
 
 def test_a_full_context_shifts_below_a_grammar(path):
     digits = Grammar.regex("([0-9]{4} ){30}end")
     with wgpu_backend.load(path, device="cpu", num_ctx=64) as model, Engine(model) as engine:
-        made = engine.complete("the", options=HOT, grammar=digits, when_full="shift").result(30)
+        made = engine.complete("the", options=HOT, grammar=digits, when_full="shift").result(
+            PATIENCE
+        )
         assert re.fullmatch(digits.text, made.text)
-        cut = engine.complete("the", options=HOT, grammar=digits).result(30)
+        cut = engine.complete("the", options=HOT, grammar=digits).result(PATIENCE)
         assert cut.finish.context_full
         assert re.fullmatch(r"([0-9]{4} )*[0-9]{0,4}", cut.text)
 
@@ -119,8 +124,8 @@ def test_a_grammar_that_cannot_be_used_fails_its_request_alone(engine):
     wrong = engine.complete("the", grammar=Grammar.regex("((("), n=2)
     sound = engine.complete("the", options=HOT, grammar=MOVE)
     with pytest.raises(GrammarError, match="unclosed group"):
-        wrong.result(20)
-    assert re.fullmatch(MOVE.text, sound.result(20).text)
+        wrong.result(PATIENCE)
+    assert re.fullmatch(MOVE.text, sound.result(PATIENCE).text)
     assert engine.status().failed == 2
     with pytest.raises(OptionError, match="grammar: 'json'"):
         engine.complete("the", grammar="json")
@@ -132,28 +137,28 @@ def test_a_request_is_cancelled_while_its_grammar_is_compiled(model, monkeypatch
 
     def slow(grammar):
         compiling.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         return matcher(grammar)
 
     monkeypatch.setattr(model.grammars, "matcher", slow)
     with Engine(model) as engine:
         made = engine.complete("the", grammar=MOVE)
-        assert compiling.wait(10)
-        assert engine.complete("the", max_tokens=2).result(20).finish.reason == "length"
+        assert compiling.wait(PATIENCE)
+        assert engine.complete("the", max_tokens=2).result(PATIENCE).finish.reason == "length"
         made.cancel()
-        assert made.result(20).finish.reason == "cancelled"
+        assert made.result(PATIENCE).finish.reason == "cancelled"
         go_on.set()
 
 
 def test_an_engine_that_is_closed_fails_what_still_compiles(model, monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(model.grammars, "matcher", lambda _: go_on.wait(10))
+    monkeypatch.setattr(model.grammars, "matcher", lambda _: go_on.wait(PATIENCE))
     engine = Engine(model)
     made = engine.complete("the", grammar=MOVE)
     engine.close()
     go_on.set()
     with pytest.raises(wgpu_backend.BackendError, match="closed"):
-        made.result(20)
+        made.result(PATIENCE)
 
 
 def test_a_mask_that_fails_fails_its_request_alone(engine, monkeypatch):
@@ -167,5 +172,5 @@ def test_a_mask_that_fails_fails_its_request_alone(engine, monkeypatch):
     monkeypatch.setattr(Matcher, "mask", broken)
     for options in (HOT, ON_HOST):
         with pytest.raises(GrammarError, match="too complex"):
-            engine.complete("the", options=options, grammar=MOVE).result(20)
-    assert sound.result(20).finish.reason in ("length", "stop")
+            engine.complete("the", options=options, grammar=MOVE).result(PATIENCE)
+    assert sound.result(PATIENCE).finish.reason in ("length", "stop")

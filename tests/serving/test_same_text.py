@@ -7,6 +7,7 @@ import wgpu_backend
 from tests.builders import WEIGHT_TYPES, tiny_model
 from tests.models.outlines import outlines, written
 from tests.models.running import running
+from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.runner import Work
@@ -22,10 +23,10 @@ SUBJECT = [5, 6, 7, 8, 9]
 def alone_and_among_others(model, requests, **arguments):
     """Tokens of each request by itself, and of all of them at once."""
     with Engine(model, prefix_cache=False, **arguments) as engine:
-        alone = [engine.submit(each).result(600).choices[0].tokens for each in requests]
+        alone = [engine.submit(each).result(PATIENCE).choices[0].tokens for each in requests]
     with Engine(model, **arguments) as engine:
         made = [engine.submit(each) for each in requests]
-        return alone, [each.result(600).choices[0].tokens for each in made]
+        return alone, [each.result(PATIENCE).choices[0].tokens for each in made]
 
 
 def requests_of(prompts, count, tokens):
@@ -60,8 +61,8 @@ def test_windows_and_a_prompt_that_goes_on_from_an_answer(tmp_path, full):
         # What was made in steps is not what a prompt's passes make of it: only the prompt is kept.
         follow = Request([*prompts[0], *alone[0], 7], many[0].options, max_tokens=5)
         with Engine(model, deterministic=True, batch_tokens=32) as engine:
-            engine.submit(many[0]).result(60)
-            made = engine.submit(follow).result(60)
+            engine.submit(many[0]).result(PATIENCE)
+            made = engine.submit(follow).result(PATIENCE)
         assert 0 < made.usage.cached_tokens <= len(prompts[0])
         [[expected], _] = alone_and_among_others(
             model, [follow], deterministic=True, batch_tokens=32

@@ -2,6 +2,7 @@
 
 import wgpu_backend
 from tests.models.recurrent_cases import recurrent
+from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
 
 
@@ -13,5 +14,5 @@ def test_sequences_with_states_go_on_together(tmp_path):
     ):
         many = [Request.of([5, n], max_tokens=20, ignore_eos=True) for n in range(8)]
         for made in [engine.submit(each) for each in many]:
-            made.result(60)
+            made.result(PATIENCE)
         assert engine.status().steps < 30  # 70 where states have no room for all

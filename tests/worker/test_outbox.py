@@ -6,20 +6,21 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from tests.patience import PATIENCE
 from wgpu_backend.errors import BackendError
 from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob, Usage
 from wgpu_backend.worker.frames import opened, read
 from wgpu_backend.worker.messages import event_of
 from wgpu_backend.worker.outbox import Outbox, Posted
 
-LONG = 30.0  # seconds between sends, where a test is to see that nothing waits for them
+LONG = 3 * PATIENCE  # seconds between sends, where a test is to see that nothing waits for them
 END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
 
 
 @contextmanager
 def linked(*, interval=LONG):
     here, there = socket.socketpair()
-    there.settimeout(LONG / 3)
+    there.settimeout(PATIENCE)
     with closing(here), closing(there), opened(there) as source:
         outbox = Outbox(here)
         outbox.interval = interval

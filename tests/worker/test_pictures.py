@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.patience import PATIENCE
 from tests.worker import losing
 from tests.worker.test_worker import gone, signals
 from wgpu_backend import images
@@ -42,7 +43,7 @@ class Begun:
         self._error = None
         self._thread = threading.Thread(target=self._paint, daemon=True)
         self._thread.start()
-        assert self._first.wait(60)
+        assert self._first.wait(PATIENCE)
 
     def _paint(self):
         try:
@@ -56,7 +57,7 @@ class Begun:
 
     @property
     def error(self):
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return self._error
 
@@ -186,7 +187,7 @@ def test_its_end_does_not_wait_for_the_picture():
     under_way = Begun(worker, order(ENDLESS))
     pid, begin = worker.pid, time.monotonic()
     worker.close()
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < PATIENCE
     assert isinstance(under_way.error, BackendError)
     assert gone(pid)
 

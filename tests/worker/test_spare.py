@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import tiny_model
+from tests.patience import PATIENCE, until
 from tests.worker.test_worker import asked, gone, signals
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
@@ -24,13 +25,6 @@ Q = asked([1, 2, 3], max_tokens=3)
 
 def spec_of(stored, _num_ctx, device):
     return LoadSpec(str(stored.path), device, num_ctx=64, num_parallel=2)
-
-
-def until(there):
-    end = time.monotonic() + 10
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -50,13 +44,13 @@ def workers():
 
 def test_the_next_model_is_in_the_process_that_waited(workers, stored):
     first = workers(stored, None)
-    until(lambda: workers.spares.pid)
+    assert until(lambda: workers.spares.pid)
     waiting = workers.spares.pid
     first.close()
     second = workers(stored, None)
     assert second.pid == waiting
-    assert len(second.engine.submit(Q).result(10).choices[0].tokens) == 3
-    until(lambda: workers.spares.pid not in (None, waiting))
+    assert len(second.engine.submit(Q).result(PATIENCE).choices[0].tokens) == 3
+    assert until(lambda: workers.spares.pid not in (None, waiting))
     last = workers.spares.pid
     second.close()
     workers.close()
@@ -69,10 +63,10 @@ def test_the_next_model_is_in_the_process_that_waited(workers, stored):
 @signals
 def test_one_that_was_killed_is_passed_over(workers, stored):
     workers(stored, None).close()
-    until(lambda: workers.spares.pid)
+    assert until(lambda: workers.spares.pid)
     waiting = workers.spares.pid
     os.kill(waiting, 9)
-    until(lambda: workers.spares.pid is None)
+    assert until(lambda: workers.spares.pid is None)
     again = workers(stored, None)
     assert again.pid != waiting
     again.close()
@@ -83,7 +77,7 @@ def test_the_end_of_one_that_was_taken_is_told_to_who_has_it():
     spare, ends = Spare(), []
     channel = spare.taken(lambda *_: None, ends.append)
     os.kill(channel.pid, 9)
-    until(lambda: ends)
+    assert until(lambda: ends)
     assert str(ends[0]) == "ended by SIGKILL"
     assert spare.taken(print, print) is None
     spare.close()
@@ -108,7 +102,7 @@ time.sleep(60)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as server:
         pid = int(server.stdout.readline())
         maps = Path(f"/proc/{pid}/maps")
-        until(lambda: "libwgpu_native" in maps.read_text())
+        assert until(lambda: "libwgpu_native" in maps.read_text())
         time.sleep(0.2)
         mapped = maps.read_text()
         opened = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
