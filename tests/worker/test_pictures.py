@@ -21,6 +21,7 @@ from wgpu_backend import images
 from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft, OptionError, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
 from wgpu_backend.worker import pictures
+from wgpu_backend.worker.channel import Ending
 from wgpu_backend.worker.orders import Order
 from wgpu_backend.worker.pictures import PictureWorker
 
@@ -190,6 +191,49 @@ def test_its_end_does_not_wait_for_the_picture():
     assert time.monotonic() - begin < PATIENCE
     assert isinstance(under_way.error, BackendError)
     assert gone(pid)
+
+
+class Silent:
+    """A process that takes an order, and is not heard of again."""
+
+    pid = 1
+
+    def __init__(self, told, ended, _program):
+        self._told, self._ended = told, ended
+
+    def post(self, message, _raw=b""):
+        self._told({"tell": "begun", "id": message["id"]}, b"")
+
+    def kill(self):
+        self._ended(Ending(-9))
+
+
+def test_one_that_hangs_is_ended_and_told(monkeypatch):
+    monkeypatch.setattr(pictures, "Channel", Silent)
+    worker = PictureWorker("cpu", hang_seconds=0.2)
+    for _ in range(3):
+        with pytest.raises(
+            WorkerLost, match=r"told nothing for 0\.2 s and was ended; send the req"
+        ):
+            made(worker, order())
+        assert worker.pid is None
+    with pytest.raises(NoDeviceLeft, match="3 times within 60 s: pictures: its worker has told"):
+        made(worker, order())
+
+
+def test_one_that_tells_of_its_steps_is_left_alone(monkeypatch):
+    class Slow(Silent):
+        def post(self, message, _raw=b""):
+            threading.Thread(target=self._steps, args=(message["id"],)).start()
+
+        def _steps(self, number):
+            for done in range(30):
+                time.sleep(0.1)
+                self._told({"tell": "step", "id": number, "done": done + 1, "all": 30}, b"")
+            self._told({"tell": "painted", "id": number, "steps": 30}, b"")
+
+    monkeypatch.setattr(pictures, "Channel", Slow)
+    assert made(PictureWorker("cpu", hang_seconds=2), order())[1][-1] == (30, 30)
 
 
 @signals

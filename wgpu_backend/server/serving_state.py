@@ -22,6 +22,7 @@ from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.pool import Loaded, Measure, Open, Pool
 from wgpu_backend.server.studio import Studio
 from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.worker.pictures import HANG_SECONDS
 
 Result = TypeVar("Result")
 _DURATION = re.compile(r"([+-]?\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -78,6 +79,8 @@ class Settings:
         Folders of pipelines that make pictures.
     picture_device : str or None
         Where they are; None for the best.
+    picture_hang_seconds : float
+        See `PictureWorker`.
     signing_key : Path or None
         Signs in at registries that models are pushed to.
     """
@@ -107,6 +110,7 @@ class Settings:
     measure: Measure | None = None
     pictures: dict[str, Path] = field(default_factory=dict[str, Path])
     picture_device: str | None = None
+    picture_hang_seconds: float = HANG_SECONDS
     signing_key: Path | None = None
 
 
@@ -121,7 +125,9 @@ class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.store = settings.store
-        self.studio = Studio(settings.pictures, settings.picture_device)
+        self.studio = Studio(
+            settings.pictures, settings.picture_device, settings.picture_hang_seconds
+        )
         self.pool = Pool(
             settings.open_model,
             settings.keep_seconds,

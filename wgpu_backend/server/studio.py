@@ -17,7 +17,7 @@ from typing import Any
 from wgpu_backend.errors import BackendError, QueueFull
 from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.worker.orders import Order, Painted
-from wgpu_backend.worker.pictures import PictureWorker
+from wgpu_backend.worker.pictures import HANG_SECONDS, PictureWorker
 
 MAX_SIDE = 4096  # pixels, as Ollama has it
 _MAX_WAITING = 32  # requests
@@ -35,11 +35,18 @@ class Studio:
         Of pipelines, by the names that requests use.
     device : str or None
         None for the best.
+    hang_seconds : float
+        See `PictureWorker`.
     """
 
-    def __init__(self, folders: Mapping[str, Path], device: str | None = None) -> None:
+    def __init__(
+        self,
+        folders: Mapping[str, Path],
+        device: str | None = None,
+        hang_seconds: float = HANG_SECONDS,
+    ) -> None:
         self.folders = folders
-        self._worker = PictureWorker(device)
+        self._worker = PictureWorker(device, hang_seconds)
         self._waiting = 0
         self._ended = False
         self._thread = ThreadPoolExecutor(1, "pictures")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
@@ -17,6 +18,8 @@ from wgpu_backend.worker.messages import error_of
 from wgpu_backend.worker.orders import Order, Painted, order_plain
 
 _CLOSE_SECONDS = 10.0
+HANG_SECONDS = 1200.0  # nothing is told of a step, nor of a load, until it is over
+_LOOKS = 4  # times in that
 Told = Callable[[int, int], None]
 """Given behind each step how many steps are done, and how many there are."""
 
@@ -30,10 +33,14 @@ class PictureWorker:
     ----------
     device : str or None
         None for the best.
+    hang_seconds : float
+        How long the process may tell nothing of an order before it is ended as lost; a device that
+        hangs leaves it alive. 0 for ever.
     """
 
-    def __init__(self, device: str | None = None) -> None:
+    def __init__(self, device: str | None = None, hang_seconds: float = HANG_SECONDS) -> None:
         self._device = device
+        self._hang_seconds = hang_seconds
         self._health = Health([device or "the device"])
         self._lock = threading.Lock()
         self._child: _Child | None = None
@@ -77,7 +84,7 @@ class PictureWorker:
             self._health.choose()
             if self._child is not None and self._child.error is None:
                 return self._child, False
-            self._child = _Child(self._lost)
+            self._child = _Child(self._lost, self._hang_seconds)
             return self._child, True
 
     def _lost(self, error: BackendError) -> None:
@@ -117,6 +124,8 @@ class _Child:
     ----------
     lost : callable
         Given the error where the device was lost, or the process failed by itself.
+    hang_seconds : float
+        See `PictureWorker`.
 
     Attributes
     ----------
@@ -125,8 +134,10 @@ class _Child:
     pid : int
     """
 
-    def __init__(self, lost: Callable[[BackendError], None]) -> None:
+    def __init__(self, lost: Callable[[BackendError], None], hang_seconds: float) -> None:
         self._lost = lost
+        self._hang_seconds = hang_seconds
+        self._heard = time.monotonic()
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._asked: _Asked | None = None
@@ -146,12 +157,13 @@ class _Child:
         with self._lock:
             if self.error is not None:
                 return None
+            self._heard = time.monotonic()
             self._channel.post(message, raw)
             self._asked = asked
         if left.is_set():  # while there was nothing to leave
             self.leave(order)
         try:
-            return asked.found.result()
+            return self._result(asked)
         except BackendError:
             if asked.begun:
                 raise
@@ -159,12 +171,30 @@ class _Child:
         finally:
             self._asked = None
 
+    def _result(self, asked: _Asked) -> Painted:
+        """What came of an order; a process that tells nothing for too long is ended."""
+        while True:
+            try:
+                return asked.found.result(self._hang_seconds / _LOOKS or None)
+            except TimeoutError:
+                if time.monotonic() - self._heard >= self._hang_seconds:
+                    self._hung()
+
+    def _hung(self) -> None:
+        told = (
+            f"{self._name}: its worker has told nothing for {self._hang_seconds:g} s and was "
+            "ended; send the request again, or have it wait longer (WGPU_BACKEND_HANG_SECONDS)"
+        )
+        self._end(WorkerLost(told), lost=True)
+        self._channel.kill()
+
     def leave(self, order: Order) -> None:
         asked = self._asked
         if asked is not None and asked.order is order:
             self._channel.post({"do": "leave", "id": asked.number})
 
     def _told(self, message: Message, raw: bytes) -> None:
+        self._heard = time.monotonic()
         with self._lock:
             asked = self._asked
         match message["tell"]:

@@ -30,6 +30,9 @@ def devices_of(settings: Settings) -> list[DeviceInfo]:
     return [best, *(info for info in Devices() if info.kind != "cpu" and info.id != best.id)]
 
 
+_PICTURE_HANGS = 4  # a step of a picture takes longer than one of text, and tells nothing
+
+
 def loads(
     settings: Settings,
     devices: Sequence[DeviceInfo],
@@ -56,18 +59,20 @@ def loads(
     from wgpu_backend.worker.opening import Workers
 
     max_queue = whole("OLLAMA_MAX_QUEUE", 512)
+    hang_seconds = whole("WGPU_BACKEND_HANG_SECONDS", 300)
     workers = Workers(
         Health([info.id for info in devices]),
         lambda stored, num_ctx, device: replace(
             spec(stored, num_ctx, device, settings, parallel), engine=engine
         ),
         max_queue,
-        whole("WGPU_BACKEND_HANG_SECONDS", 300),
+        hang_seconds,
     )
     return {
         "open_model": workers,
         "measure": _measure(workers, devices),
         "max_queue": max_queue,
+        "picture_hang_seconds": _PICTURE_HANGS * hang_seconds,
         "max_loaded": whole("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
     }
 
