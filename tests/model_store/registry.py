@@ -1,5 +1,6 @@
 """A registry on this machine that serves models, well or badly."""
 
+import gzip
 import hashlib
 import json
 import re
@@ -29,6 +30,7 @@ class Registry:
         entry = {"mediaType": kind, "digest": digest, "size": len(config)}
         self.manifest = json.dumps({"schemaVersion": 2, "config": entry, "layers": layers}).encode()
         self.fault = ""
+        self.released = threading.Event()  # ends what is held back
         self.asked: list[str] = []
         self.sent: Counter[str] = Counter()
         self.served = 0  # bytes of blobs
@@ -49,6 +51,7 @@ class Registry:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.released.set()
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
@@ -68,11 +71,23 @@ class Registry:
                     last = max(len(registry.uploads[number]) - 1, 0)
                     self.answer(204, b"", location=self.path, have=f"0-{last}")
                 elif self.path == "/v2/me/model/manifests/tag":
-                    self.answer(200, registry.manifest)
+                    self.manifest()
                 elif (digest := self.path.rpartition("/")[2]) in registry.blobs:
                     self.blob(digest, registry.blobs[digest])
                 else:
                     self.answer(404, b"{}")
+
+            def manifest(self) -> None:
+                busy = registry.fault == "busy" and not registry.sent["manifest"]
+                registry.sent["manifest"] += 1
+                if busy:
+                    self.answer(429, b"")
+                elif registry.fault == "private":
+                    self.answer(403, b"")
+                elif registry.fault == "bomb":
+                    self.answer(200, gzip.compress(bytes(64 << 20)), encoding="gzip")
+                else:
+                    self.answer(200, registry.manifest)
 
             def do_HEAD(self) -> None:
                 found = self.path.rpartition("/")[2] in registry.blobs
@@ -170,16 +185,24 @@ class Registry:
                 length = len(part)
                 if fault == "cut" or (fault == "cut once" and not registry.sent[asked]):
                     part = part[: len(part) // 2]
+                if fault == "few bytes":
+                    part = part[:5000]
+                if fault in ("endless", "stalls"):
+                    part = part if fault == "endless" else part[:1000]
+                    length += 1
                 registry.sent[asked] += 1
                 registry.served += len(part)
                 if fault == "busy" and registry.sent[asked] == 1:
                     self.answer(503, b"")
                     return
                 self.answer(206, part, length, f"bytes {start}-{end - 1}/{len(content)}")
+                if fault in ("endless", "stalls"):
+                    self.wfile.flush()
+                    registry.released.wait()
 
             def answer(
                 self, status: int, body: bytes, length: int = -1, part: str = "",
-                location: str = "", have: str = "", upload: str = "",
+                location: str = "", have: str = "", upload: str = "", encoding: str = "",
             ) -> None:  # fmt: skip
                 self.send_response(status)
                 if status == 401:
@@ -188,6 +211,7 @@ class Registry:
                     challenge = f'Bearer realm="{realm}",service="reg",scope="a:push b:pull"'
                     self.send_header("WWW-Authenticate", challenge)
                 named = {"Location": location, "Range": have, "Docker-Upload-Location": upload}
+                named["Content-Encoding"] = encoding
                 for name, value in named.items():
                     if value:
                         self.send_header(name, value)

@@ -1,14 +1,20 @@
 """Pulling from a registry on this machine, which serves well or badly."""
 
+import hashlib
 import os
 import sys
+import threading
 from pathlib import Path
 
+import httpx2
 import pytest
+from filelock import FileLock
 
 from tests.model_store.killed import run_killed
 from tests.model_store.registry import Registry
+from tests.patience import PATIENCE
 from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.model_store import pull
 from wgpu_backend.model_store.files import sha256
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import Progress, PullCancelled, Puller
@@ -54,7 +60,9 @@ def test_a_model_is_pulled_in_parts_and_only_once(registry, store: Store):
     assert str(found.entry.name) == registry.name.removeprefix("http://")
 
 
-@pytest.mark.parametrize("fault", ["no ranges", "cut once", "too long", "busy"])
+@pytest.mark.parametrize(
+    "fault", ["no ranges", "cut once", "too long", "busy", "few bytes", "endless"]
+)
 def test_a_bad_server_is_borne(registry, store: Store, fault: str):
     registry.fault = fault
     puller(store).pull(ModelName.parse(registry.name))
@@ -67,6 +75,8 @@ def test_a_bad_server_is_borne(registry, store: Store, fault: str):
         ("cut", "after 6 tries"),
         ("wrong range", "needs 206 from"),
         ("other bytes", "its SHA-256 is"),
+        ("bomb", "a manifest of over 4194304 bytes"),
+        ("private", "no such model, or not for everybody .HTTP status 403"),
     ],
 )
 def test_a_worse_one_is_told_and_leaves_no_model(registry, store: Store, fault: str, message: str):
@@ -97,6 +107,50 @@ def test_a_pull_that_was_called_off_goes_on_where_it_stopped(registry, store: St
     assert open_stored(store, name).path.read_bytes() == CONTENT
     again = [asked for asked in registry.asked[first:] if "bytes=0-" in asked]
     assert len(again) == 2  # the small blobs alone
+
+
+def test_a_pull_whose_registry_stalls_is_called_off_at_once(registry, store: Store, monkeypatch):
+    monkeypatch.setattr(pull, "STALL_SECONDS", 10 * PATIENCE)
+    registry.fault, off = "stalls", threading.Event()
+    called_off = puller(
+        store, told=lambda p: p.completed and off.set(), cancelled=off.is_set, streams=2
+    )
+    monkeypatch.setattr(pull, "_TOLD_EVERY", 1)
+    with pytest.raises(PullCancelled):
+        called_off.pull(ModelName.parse(registry.name))
+
+
+def test_who_waits_for_another_pull_can_be_called_off(registry, store: Store):
+    asked = []
+    with FileLock(store.root / ".locks" / f"sha256-{hashlib.sha256(CONTENT).hexdigest()}"):
+        called_off = puller(store, cancelled=lambda: asked.append(1) or len(asked) > 2)
+        with pytest.raises(PullCancelled):
+            called_off.pull(ModelName.parse(registry.name))
+
+
+def test_what_is_there_needs_no_room(registry, store: Store, monkeypatch):
+    seen: list[int] = []
+    name = ModelName.parse(registry.name)
+    off = puller(
+        store,
+        streams=1,
+        told=lambda p: seen.append(p.completed),
+        cancelled=lambda: max(seen) >= 120_000,
+    )
+    with pytest.raises(PullCancelled):
+        off.pull(name)
+
+    class Usage:
+        free = len(CONTENT) + 36 - 100_000
+
+    monkeypatch.setattr("wgpu_backend.model_store.store.shutil.disk_usage", lambda _: Usage)
+    puller(store).pull(name)
+
+
+def test_no_redirect_leads_out_of_encryption(store: Store):
+    request = httpx2.Request("GET", "http://elsewhere/blob")
+    with pytest.raises(StoreError, match="http://elsewhere/blob: http is not encrypted"):
+        puller(store, insecure=False)._require_allowed(request)
 
 
 def test_what_is_not_there_or_not_allowed(registry, store: Store, monkeypatch):

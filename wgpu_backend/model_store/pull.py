@@ -7,16 +7,18 @@ pull has is kept in Ollama's files, so either program goes on where the other st
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import httpx2
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.model_store.files import replace, settle, sha256
@@ -37,6 +39,10 @@ MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
 TRIES = 6
 STALL_SECONDS = 30.0
 _SAVED_EVERY = 8 << 20  # bytes between notes of how far a part is
+_TOLD_EVERY = 1 << 18
+_LOOK_SECONDS = 0.2  # between looks whether a pull was called off
+_BUSY = {408, 429, 500, 502, 503, 504}  # statuses that the same request may not get again
+_REFUSED = {401, 403, 404, 410}
 
 Wait = Callable[[float], None]
 
@@ -144,11 +150,11 @@ class Puller:
             raise StoreError(f"{name}: http is not encrypted; --insecure allows it")
         self._store.require_writable()
         timeout = httpx2.Timeout(STALL_SECONDS)
-        with httpx2.Client(timeout=timeout, follow_redirects=True) as client:
+        hooks = {"request": [self._require_allowed]}
+        with httpx2.Client(timeout=timeout, follow_redirects=True, event_hooks=hooks) as client:
             self._told(Progress("pulling manifest"))
             manifest = self._manifest(client, name)
-            missing = [layer for layer in manifest.blobs if not self._store.has(layer)]
-            require_room(self._store.root, sum(layer.size for layer in missing))
+            require_room(self._store.root, sum(map(self._missing, manifest.blobs)))
             for layer in manifest.blobs:
                 self._blob(client, name, layer)
         self._told(Progress("writing manifest"))
@@ -158,29 +164,35 @@ class Puller:
 
     def _manifest(self, client: httpx2.Client, name: ModelName) -> Manifest:
         url = f"{address_of(name)}/manifests/{name.tag}"
-        response = self._asked(client, url)
-        if response.status_code in (400, 401, 404):
-            raise ModelNotFound(f"{name}: {name.host} has no such model")
-        if response.status_code != 200:
-            raise StoreError(f"{url}: HTTP status {response.status_code}, needs 200")
-        if len(response.content) > MAX_NBYTES:
-            raise StoreError(f"{url}: a manifest of {len(response.content)} bytes")
-        return parse_manifest(response.content, url)
-
-    def _asked(self, client: httpx2.Client, url: str) -> httpx2.Response:
+        headers = {"Accept": MANIFEST_TYPE, "Accept-Encoding": "identity"}
         for attempt in range(TRIES):
             try:
-                return client.get(url, headers={"Accept": MANIFEST_TYPE})
+                with client.stream("GET", url, headers=headers) as response:
+                    _require_there(response, name)
+                    return parse_manifest(_bounded(response), url)
             except httpx2.HTTPError as error:
                 self._pause(attempt, url, error)
         raise AssertionError  # the last pause raises
 
+    def _missing(self, layer: Layer) -> int:
+        """Bytes of a blob that are still to come."""
+        if self._store.has(layer):
+            return 0
+        kept = _kept(self._store.blob(layer.digest), layer.size) or []
+        return layer.size - sum(part.completed for part in kept)
+
+    def _require_allowed(self, request: httpx2.Request) -> None:
+        """Refuse to go on without encryption, wherever a registry sends us."""
+        if request.url.scheme == "http" and not self._insecure:
+            raise StoreError(f"{request.url}: http is not encrypted; --insecure allows it")
+
     def _pause(self, attempt: int, url: str, error: Exception) -> None:
-        self._check()
-        if attempt == TRIES - 1:
+        if attempt >= TRIES - 1:
             told = str(error) or type(error).__name__
             raise StoreError(f"{url}: {told}, after {TRIES} tries") from error
-        self._wait(min(2.0**attempt, 30.0))
+        for _ in range(round(min(2.0**attempt, 30.0) / _LOOK_SECONDS)):
+            self._check()
+            self._wait(_LOOK_SECONDS)
 
     def _check(self) -> None:
         if self._cancelled():
@@ -191,7 +203,7 @@ class Puller:
         path.parent.mkdir(parents=True, exist_ok=True)
         locks = self._store.root / ".locks"  # none is removed: somebody may wait for it
         locks.mkdir(exist_ok=True)
-        with FileLock(locks / path.name):
+        with self._alone(FileLock(locks / path.name)):
             if self._store.has(layer):
                 _forget(path)  # of a pull that was killed when it had all
             else:
@@ -202,6 +214,20 @@ class Puller:
                     _forget(path)
                     self._fetched(client, url, layer, path, (layer.size or 1, layer.size or 1))
             self._tell(layer, layer.size)
+
+    @contextmanager
+    def _alone(self, lock: FileLock) -> Generator[None]:
+        """Hold a lock; whoever waits for another pull of the same blob can be called off."""
+        while True:
+            try:
+                lock.acquire(timeout=_LOOK_SECONDS)
+                break
+            except Timeout:
+                self._check()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _tell(self, layer: Layer, completed: int) -> None:
         with self._lock:
@@ -237,28 +263,35 @@ class Puller:
         partial: Path,
         parts: list[_Part],
     ) -> None:
-        stop = threading.Event()
+        streams = _Streams()
 
         def fetch(part: _Part) -> None:
-            for attempt in range(TRIES):
-                if stop.is_set() or part.completed == part.size:
-                    return
+            attempt = 0
+            while part.completed < part.size and not streams.stopped:
+                before = part.completed
                 try:
-                    self._part(client, url, partial, part, stop, done)
-                    return
+                    self._part(client, url, partial, part, streams, done)
                 except httpx2.HTTPError as error:
+                    if streams.stopped:
+                        return
+                    # A connection that is cut again and again still brings the blob.
+                    attempt = 0 if part.completed > before else attempt
                     self._pause(attempt, url, error)
+                    attempt += 1
 
         def done() -> None:
             self._tell(layer, sum(part.completed for part in parts))
 
         with ThreadPoolExecutor(self._streams) as pool:
-            jobs = [pool.submit(fetch, part) for part in parts]
+            jobs = {pool.submit(fetch, part) for part in parts}
             try:
-                for job in as_completed(jobs):
-                    job.result()
+                while jobs:
+                    over, jobs = wait(jobs, _LOOK_SECONDS, FIRST_COMPLETED)
+                    for job in over:
+                        job.result()
+                    self._check()
             finally:
-                stop.set()
+                streams.stop()
 
     def _part(
         self,
@@ -266,7 +299,7 @@ class Puller:
         url: str,
         partial: Path,
         part: _Part,
-        stop: threading.Event,
+        streams: _Streams,
         done: Callable[[], None],
     ) -> None:
         start, last = part.offset + part.completed, part.offset + part.size - 1
@@ -275,17 +308,35 @@ class Puller:
             _require_range(response, start, part)
             file.seek(start)
             try:
-                for chunk in response.iter_raw(1 << 18):
-                    if stop.is_set():
-                        return
-                    self._check()
-                    self._write(file, part, chunk)
-                    done()
+                with streams.of(response):
+                    self._copy(response, file, part, streams, done)
             finally:
                 file.flush()
                 part.save()
-        if part.completed < part.size:
+        if part.completed < part.size and not streams.stopped:
             raise httpx2.ReadError(f"ended after {part.completed} of {part.size} bytes")
+
+    def _copy(
+        self,
+        response: httpx2.Response,
+        file: BinaryIO,
+        part: _Part,
+        streams: _Streams,
+        done: Callable[[], None],
+    ) -> None:
+        """Write what comes as it comes, so that nothing of a connection that is cut is lost."""
+        told = part.completed
+        for chunk in response.iter_raw():
+            if streams.stopped:
+                return
+            self._check()
+            self._write(file, part, chunk)
+            whole = part.completed == part.size
+            if whole or part.completed - told >= _TOLD_EVERY:
+                told = part.completed
+                done()
+            if whole:
+                return
 
     def _write(self, file: BinaryIO, part: _Part, chunk: bytes) -> None:
         kept = chunk[: part.size - part.completed]  # a server may send more than was asked for
@@ -297,9 +348,69 @@ class Puller:
             part.save()
 
 
+class _Streams:
+    """The connections of a blob's parts, which end together: one may be waiting for bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self.stopped = False
+
+    @contextmanager
+    def of(self, response: httpx2.Response) -> Generator[None]:
+        """Keep the connection of a response in mind while it is read."""
+        own = _own_handle(response)
+        with self._lock:
+            self._open.add(own)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open.discard(own)
+            own.close()
+
+    def stop(self) -> None:
+        """End all of them."""
+        with self._lock:
+            self.stopped = True
+            for each in self._open:
+                with suppress(OSError):  # the other side was quicker
+                    each.shutdown(socket.SHUT_RDWR)
+
+
+def _own_handle(response: httpx2.Response) -> socket.socket:
+    """A handle of the response's connection: to shut it down needs no word with who reads it."""
+    found: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+    return socket.fromfd(found.fileno(), found.family, found.type)
+
+
 def address_of(name: ModelName) -> str:
     """Where a registry has a model."""
     return f"{name.scheme}://{name.host}/v2/{name.namespace}/{name.model}"
+
+
+def _require_there(response: httpx2.Response, name: ModelName) -> None:
+    """Refuse an answer that is no manifest."""
+    status = response.status_code
+    if status in _BUSY:
+        raise httpx2.ReadError(f"HTTP status {status}, needs 200")
+    if status in (400, 404):
+        raise ModelNotFound(f"{name}: {name.host} has no such model")
+    if status in (401, 403):
+        told = f"{name.host} has no such model, or not for everybody (HTTP status {status})"
+        raise ModelNotFound(f"{name}: {told}")
+    if status != 200:
+        raise StoreError(f"{response.url}: HTTP status {status}, needs 200")
+
+
+def _bounded(response: httpx2.Response) -> bytes:
+    """What a manifest may have at most: a small answer may unpack to gigabytes."""
+    data = b""
+    for chunk in response.iter_bytes():
+        data += chunk
+        if len(data) > MAX_NBYTES:
+            raise StoreError(f"{response.url}: a manifest of over {MAX_NBYTES} bytes")
+    return data
 
 
 def _require_range(response: httpx2.Response, start: int, part: _Part) -> None:
@@ -311,7 +422,7 @@ def _require_range(response: httpx2.Response, start: int, part: _Part) -> None:
             return
     if status == 200:
         raise _NoRanges
-    if status in (404, 410):
+    if status in _REFUSED:
         raise StoreError(f"{response.url}: HTTP status {status}")
     found = response.headers.get("Content-Range", "")
     if status != 206 or not found.startswith(f"bytes {start}-"):

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -36,6 +37,8 @@ from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError, message_of, status_of
 
 _LINES = "application/x-ndjson"
+# Pulls may take hours: in the threads of asyncio they would keep models from being loaded.
+_WORKERS = ThreadPoolExecutor(64, "library")
 _SHORT = 64  # values of a list that are shown
 _NAMES = {"model": forms.TEXT, "name": Field((str,), "an older word for model")}
 _SHOW = {
@@ -332,7 +335,7 @@ async def _progress_lines(
         finally:
             tell(None)
 
-    task = loop.run_in_executor(None, run)
+    task = loop.run_in_executor(_WORKERS, run)
     try:
         while (line := await queue.get()) is not None:
             yield line
