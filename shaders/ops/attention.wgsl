@@ -63,9 +63,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let tokens = run_from(run, end_token);
         let range = part_of(tokens.seen, group.z);
         if lane < ROWS {
-            seen[lane] = seen_in(tokens, first + lane, last, range.y);
+            seen[lane] = seen_in(tokens, first + lane, last, range);
         }
-        for (var start = range.x; start < range.y; start += KEYS) {
+        // From a multiple on, so that what a row adds up together depends on its position alone.
+        for (var start = range.x / KEYS * KEYS; start < range.y; start += KEYS) {
             let count = min(KEYS, range.y - start);
             if lane < KEYS {
                 let at = start + min(lane, count - 1u);

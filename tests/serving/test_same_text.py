@@ -17,6 +17,7 @@ from wgpu_backend.ops.op import fusions
 STORY = ("Once upon a time there was a", "Tell me a story about a fox.", "One day", "A bear named")
 # Rows and results of passes over prompts and of steps, with seats for four.
 PROMPTS, STEPS = (16, 8, 4), (4, 4, 4)
+GREEDY = {"temperature": 0}
 SUBJECT = [5, 6, 7, 8, 9]
 
 
@@ -75,6 +76,40 @@ def test_room_that_is_short_changes_nothing(path, full):
         many = [Request([n] * 50, {"seed": n}, max_tokens=16) for n in range(3)]
         how = {"deterministic": True, "num_parallel": 4, "batch_tokens": 32}
         alone, beside = alone_and_among_others(model, many, **how)
+    assert beside == alone
+
+
+@pytest.mark.parametrize(
+    ("name", "num_ctx", "batch_tokens"),
+    [("llama", 512, 64), ("gemma3", 128, 32), ("gemma3", 128, 256)],
+)
+def test_logprobs_have_the_same_bits_whoever_is_beside(
+    tmp_path, full, rng, name, num_ctx, batch_tokens
+):
+    """Long caches are cut in parts, windows begin in blocks: neither may follow a tile's tokens."""
+    path = written(tmp_path / "model.gguf", outlines()[name])
+    lengths = rng.integers(num_ctx // 8, num_ctx // 2, 6)
+    how = {"max_tokens": 4, "logprobs": 0, "ignore_eos": True}
+    many = [Request(rng.integers(4, 90, n).tolist(), GREEDY, **how) for n in lengths]
+    with (
+        wgpu_backend.load(path, device=full.info, num_ctx=num_ctx, num_parallel=4) as model,
+        Engine(model, deterministic=True, prefix_cache=False, batch_tokens=batch_tokens) as engine,
+    ):
+        alone = [logprobs_of(engine.submit(each)) for each in many]
+        assert list(map(logprobs_of, list(map(engine.submit, many)))) == alone
+
+
+def logprobs_of(generation):
+    return [each.logprob for each in generation.result(PATIENCE).choices[0].logprobs]
+
+
+def test_a_shifted_context_that_gave_its_room_says_the_same(path, full):
+    prompts = [[n] * 20 for n in (5, 6)] + [list(range(7, 127))]
+    how = {"max_tokens": 90, "when_full": "shift", "ignore_eos": True}
+    many = [Request(each, GREEDY, **how) for each in prompts]
+    with wgpu_backend.load(path, device=full.info, num_ctx=128, num_parallel=2) as model:
+        given = {"deterministic": True, "num_parallel": 3, "batch_tokens": 64}
+        alone, beside = alone_and_among_others(model, many, **given)
     assert beside == alone
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from wgpu_backend.batch import BatchShape
@@ -122,20 +121,21 @@ class Core:
                 break
             except BackendError as failure:
                 self._fail_all(failure)
-            except Exception as error:
+            except BaseException as error:  # a panic of a library in Rust is no Exception
                 told = mistake_of(error) or f"{type(error).__name__}: {error}"
                 self.ending = BackendError(f"the engine failed: {told}")
                 self.ending.__cause__ = error
                 break
         self._intake.close()
-        self._fail_all(self.ending)
-        self._drain(self.ending)
-        self._leave()
+        try:
+            self._fail_all(self.ending)
+        finally:  # whatever state it is in, nobody waits for ever
+            self._drain(self.ending)
+            self._leave()
 
     def _leave(self) -> None:
         """Give back what is kept in the cache, the runner, and the draft model."""
-        with suppress(BackendError):  # its model was closed
-            self._drafts.close()
+        self._drafts.close()
         try:
             self._model.alone(self.prefixes.clear)
             self._model.alone(self._constrained.close)
@@ -252,8 +252,8 @@ class Core:
         if self._reads and not self._encode(sequence, completion):
             return False
         self._queue.remove(completion)
+        self._seats[slot] = completion  # first, so that it fails with the others if this does
         completion.seat(slot, sequence, self._runner.begins(prompt), reused)
-        self._seats[slot] = completion
         return True
 
     def _encode(self, sequence: int, completion: Completion) -> bool:
@@ -305,11 +305,25 @@ class Core:
         """Drop the older half of what stands behind the kept tokens, or end."""
         if completion.request.when_full == "stop" or self._reads:
             completion.end("length", context_full=True)
-            return
+            return None
+        self.prefixes.hide(completion.sequence)
+        while True:
+            try:
+                return self._shift(completion)
+            except CacheFull as error:
+                if self.prefixes.evict() or self._model.give_room():
+                    continue
+                self._preempted((), error)
+                if completion.paused or completion.finished:
+                    return None
+
+    def _shift(self, completion: Completion) -> None:
+        """Move what stays to where what goes was; nothing has changed where there is no room."""
         keep, end = completion.going
         cache, sequence = self._runner.cache, completion.sequence
-        self.prefixes.hide(sequence)
-        if cache.can_shift(sequence, keep, end) and cache.length(sequence) >= end:
+        # Whoever had to give its room meanwhile reads what stays, and makes other last bits of it.
+        moves = self._shapes is None and cache.can_shift(sequence, keep, end)
+        if moves and cache.length(sequence) >= end:
             cache.shift(sequence, keep, end)
         else:
             cache.remove(sequence, keep)  # what stays is read again

@@ -45,9 +45,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     while run < end_token {
         let tokens = run_from(run, end_token);
         let range = part_of(tokens.seen, group.z);
-        let seen_low = seen_in(tokens, first + lane, last, range.y);
-        let seen_high = seen_in(tokens, first + lane + width, last, range.y);
-        for (var start = range.x; start < range.y; start += tile) {
+        let seen_low = seen_in(tokens, first + lane, last, range);
+        let seen_high = seen_in(tokens, first + lane + width, last, range);
+        // From a multiple on, so that what a row adds up together depends on its position alone.
+        for (var start = range.x / tile * tile; start < range.y; start += tile) {
             // Surplus positions repeat the last one, unseen.
             var keys: array<u32, POSITIONS>;
             var values: array<u32, POSITIONS>;
