@@ -18,6 +18,7 @@ from wgpu_backend.errors import (
     OptionError,
     QueueFull,
 )
+from wgpu_backend.serving.completion import Completion
 
 PROMPTS = ("in the", "on and on", "the", "a", "and then the", "an inn")
 HOT = {"temperature": 1.5, "seed": 7}
@@ -213,6 +214,46 @@ def test_sessions_take_the_room_of_kept_prefixes(path):
         assert len(list(model.tokens([5] * 50, HOT, 10))) == 10
         assert len(list(model.tokens([4] * 50, HOT, 10))) == 10
         assert engine.status().kept_sequences == 0
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_a_context_that_shifts_takes_the_room_of_kept_prefixes(path, slots):
+    how = {"when_full": "shift", "keep": 8, "ignore_eos": True, "max_tokens": 60, "n": 2}
+    long, seeded = [5 + n % 40 for n in range(100)], {"seed": 1, "temperature": 1.0}
+    with (
+        wgpu_backend.load(path, device="cpu", num_ctx=128, num_parallel=slots) as model,
+        Engine(model, num_parallel=3) as engine,
+    ):
+        wanted = texts([engine.complete(long, options=seeded, **how)])
+        engine.clear_cache()
+        engine.complete([100] * 94, max_tokens=2, ignore_eos=True).result(PATIENCE)
+        beside = engine.complete([77] * 30, max_tokens=60, ignore_eos=True)
+        assert texts([engine.complete(long, options=seeded, **how)]) == wanted
+        assert len(beside.result(PATIENCE).choices[0].tokens) == 60
+
+
+def test_a_shift_without_any_room_waits_for_the_others(path):
+    long = [5 + n % 40 for n in range(100)]
+    how = {"when_full": "shift", "keep": 8, "ignore_eos": True, "max_tokens": 60, "n": 3}
+    with (
+        wgpu_backend.load(path, device="cpu", num_ctx=128) as model,
+        Engine(model, num_parallel=3) as engine,
+    ):
+        made = engine.complete(long, options={"seed": 1, "temperature": 1.0}, **how)
+        assert [len(each.tokens) for each in made.result(PATIENCE).choices] == [60] * 3
+
+
+def test_a_failure_of_the_seat_fails_its_request_too(model, monkeypatch):
+    def broken(*_args):
+        raise KeyboardInterrupt  # no Exception, like a panic of a library
+
+    monkeypatch.setattr(Completion, "seat", broken)
+    with Engine(model) as engine:
+        made = engine.complete("the")
+        with pytest.raises(BackendError, match="the engine failed: KeyboardInterrupt"):
+            made.result(PATIENCE)
+        with pytest.raises(BackendError):
+            engine.complete("the")
 
 
 def test_a_cancelled_request_ends_and_leaves_its_slot_to_others(model, engine):

@@ -9,7 +9,7 @@ import pytest
 
 import wgpu_backend
 from tests.grammar.walks import fits, random_schema
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from wgpu_backend import Engine, Grammar, Request
 from wgpu_backend.errors import GrammarError, OptionError
 
@@ -159,6 +159,29 @@ def test_an_engine_that_is_closed_fails_what_still_compiles(model, monkeypatch):
     go_on.set()
     with pytest.raises(wgpu_backend.BackendError, match="closed"):
         made.result(PATIENCE)
+
+
+def test_an_engine_that_is_closed_fails_what_waits_for_a_compiler(model, monkeypatch):
+    go_on, inside, hold = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(model.grammars, "matcher", lambda _: go_on.wait(PATIENCE))
+    engine = Engine(model)
+    made = [engine.complete("the", grammar=MOVE) for _ in range(8)]
+    turn = threading.Thread(target=model.alone, args=(lambda: (inside.set(), hold.wait(PATIENCE)),))
+    turn.start()
+    inside.wait(PATIENCE)
+    made.append(engine.complete("the"))  # has the engine's thread wait for its turn
+    queue = engine._core._queue
+    assert until(lambda: len(queue) == len(made))
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    assert until(lambda: queue[-2].ticket.matcher.cancelled())
+    hold.set()
+    for thread in (turn, closing):
+        thread.join(PATIENCE)
+    for each in made:
+        with pytest.raises(wgpu_backend.BackendError, match="closed"):
+            each.result(PATIENCE)
+    go_on.set()
 
 
 def test_a_mask_that_fails_fails_its_request_alone(engine, monkeypatch):

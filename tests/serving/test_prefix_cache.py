@@ -54,6 +54,28 @@ def test_a_conversation_goes_on_with_its_own_sequence(cache):
     assert prefixes.kept == (1, 100)
 
 
+def test_a_prefix_whose_last_block_is_shared_and_no_other_free(executor):
+    cache = cache_of(executor, [SHAPE], 4, 4 * BLOCK)
+    prefixes, prompt = PrefixCache(cache), [*range(2 * BLOCK)]
+    running, _ = prefixes.begin([*prompt, 900])
+    for _ in range(2):
+        extend(cache, running, BLOCK)
+    prefixes.note(running, 2 * BLOCK)
+    left, shared = prefixes.begin([*prompt, 901, 902])
+    assert shared == 2 * BLOCK
+    prefixes.end(left, shared)  # cancelled in front of its first pass
+    for _ in range(2):
+        extend(cache, running, BLOCK)
+    assert cache.free_positions == 0
+    again, length = prefixes.begin(prompt)
+    assert length == BLOCK
+    for each in (again, running):
+        prefixes.forget(each)
+    assert not prefixes.evict()
+    assert cache.free_positions == cache.positions
+    cache.close()
+
+
 def test_prompts_that_begin_alike_share_whole_blocks(cache):
     prefixes = PrefixCache(cache)
     free = cache.free_positions

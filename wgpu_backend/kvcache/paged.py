@@ -258,7 +258,7 @@ class PagedCache:
             Others hold the block `begin` lies inside of and no block is free; nothing has changed.
         """
         if begin <= 0:
-            self._table.drop(sequence)
+            self.drop(sequence)
         else:
             self.truncate(sequence, begin)
         return self.length(sequence)

@@ -114,6 +114,11 @@ class WindowedCache(PagedCache):
             chunk = self.sight.chunk  # the first token of a chunk sees nothing
             position = max(gone * self.block, position - position % chunk if chunk else 0)
 
+    def drop(self, sequence: int) -> None:
+        """Forget a sequence."""
+        super().drop(sequence)
+        self._tidied.pop(sequence, None)
+
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
         """Whether what the next token would see, of what is in front too, is still there."""
         if self.sight.chunk or not super().can_shift(sequence, begin, end):

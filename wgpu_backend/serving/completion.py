@@ -144,8 +144,8 @@ class Completion:
     def ready(self) -> bool:
         """Whether it may have a slot: a first choice has read the prompt that it shares."""
         first, matcher = self.before, self.ticket.matcher
-        if matcher is not None and not matcher.done():
-            return self.finished
+        if matcher is not None and (matcher.cancelled() or not matcher.done()):
+            return self.finished  # cancelled where the engine ends
         return first is None or first.finished or first.sent >= len(self.ticket.tokens)
 
     def seat(self, slot: int, sequence: int, begun: Sequence[int], reused: int) -> None:

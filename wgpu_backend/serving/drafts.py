@@ -7,14 +7,18 @@ cache again. What guesses is a `Drafter`; what is chosen hangs on none.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.errors import CacheFull, OptionError
+from wgpu_backend.errors import BackendError, CacheFull, OptionError
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.layers import StateShape, kept_by
 from wgpu_backend.serving.completion import Completion
+
+_LOG = logging.getLogger("wgpu_backend.serving")
 
 Wanted = Sequence[tuple[Completion, int]]
 """Choices, and how many tokens to guess behind each, 1 or more."""
@@ -74,19 +78,27 @@ class Drafts:
         wanted = [(each, min(share, each.guessable)) for each in open_to] if share > 0 else []
         if not wanted:
             return
-        found = self._drafter.guesses(wanted)
+        try:
+            found = self._drafter.guesses(wanted)
+        except BackendError as error:  # its model was closed, or its device was lost
+            _LOG.warning("drafts: %s; answers go on without guesses", error)
+            self.close()
+            self._drafter = None
+            return
         for (each, count), tokens in zip(wanted, found, strict=True):
             each.guessed = tokens[:count]
 
     def forget(self, completion: Completion) -> None:
         """Take in that a choice has ended, or other tokens stand before what it has."""
         if self._drafter is not None:
-            self._drafter.forget(completion)
+            with suppress(BackendError):  # told where it is asked for guesses
+                self._drafter.forget(completion)
 
     def close(self) -> None:
         """Give up what is kept."""
         if self._drafter is not None:
-            self._drafter.close()
+            with suppress(BackendError):  # its model was closed
+                self._drafter.close()
 
 
 def dropped(planned: Sequence[tuple[Completion, int]]) -> bool:

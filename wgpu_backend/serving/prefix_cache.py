@@ -99,11 +99,19 @@ class PrefixCache:
             self._entries.move_to_end(found)
             entry = self._entries[found]
             if entry.idle and entry.computed - common < BLOCK:
+                length = self._cut(found, common)
                 self._unlist(found)
-                return found, self._begun(found, tokens, self._cache.remove(found, common))
+                return found, self._begun(found, tokens, length)
         sequence = next(NUMBERS)
         length = 0 if found is None else self._shared(found, sequence, common)
         return sequence, self._begun(sequence, tokens, length)
+
+    def _cut(self, sequence: int, length: int) -> int:
+        """Cut a sequence back: to whole blocks where others share the last and none is free."""
+        try:
+            return self._cache.remove(sequence, length)
+        except CacheFull:
+            return self._cache.remove(sequence, length - length % BLOCK)
 
     def _restored(self, copy: Copy, sequence: int, length: int) -> int:
         """Bring a copy back, for which others that nobody uses make room; 0 where there is none."""
@@ -173,10 +181,9 @@ class PrefixCache:
         if entry is None or not self._enabled or computed < BLOCK:
             self.forget(sequence)
             return
-        left = self._cache.remove(sequence, computed)
+        left = self._cut(sequence, computed)
         if left < len(entry.chain) * BLOCK:
             self._unlist(sequence)
-            entry.chain.clear()
         entry.tokens = list(entry.tokens[:left])
         self.note(sequence, left)
         entry.idle = True
@@ -196,10 +203,13 @@ class PrefixCache:
 
     def _unlist(self, sequence: int) -> None:
         entry = self._entries.get(sequence)
-        for link in entry.chain if entry else ():
+        if entry is None:
+            return
+        for link in entry.chain:
             self._having[link].remove(sequence)
             if not self._having[link]:
                 del self._having[link]
+        entry.chain.clear()
 
     def saved(self, tokens: Sequence[int]) -> tuple[list[int], Saved | None]:
         """What there is of a text: the tokens of a sequence that has most of it; None for nothing.
