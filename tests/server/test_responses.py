@@ -108,8 +108,10 @@ def test_items_are_read(client):
     call = {**CALL, "call_id": "c1"}
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}
     result = {"type": "function_call_output", "call_id": "c1", "output": "3 degrees"}
-    found = asked(client, input=[user, thought, call, result], tools=[TOOL])
-    assert contents(found)[0]["content"][0]["text"] == "It is cold."
+    for arguments in (CALL["arguments"], "{"):
+        said = [user, thought, {**call, "arguments": arguments}, result]
+        found = asked(client, input=said, tools=[TOOL])
+        assert contents(found)[0]["content"][0]["text"] == "It is cold."
 
 
 IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
@@ -122,9 +124,9 @@ IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:
         ({"model": "no"}, 404, "model 'no' not found"),
         ({"input": None}, 400, "input is required"),
         ({"input": []}, 400, "input: needs at least one item"),
+        ({"input": [], "instructions": "Be kind"}, 400, "input: needs at least one item"),
         ({"input": [IMAGE]}, 400, "input_image"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "item_reference"),
-        ({"input": [{**CALL, "call_id": "c", "arguments": "{"}]}, 400, "arguments"),
         ({"previous_response_id": "resp_1"}, 400, "no response is kept"),
         ({"background": True}, 400, "background"),
         ({"tools": [{"type": "web_search"}]}, 400, "web_search"),

@@ -78,8 +78,10 @@ def test_openais_response_format(client):
     asked["reasoning_effort"] = "none"
     told = posted(client, "/v1/chat/completions", **asked, response_format=FORMAT, n=2)
     assert all(fits(choice["message"]["content"]) for choice in told["choices"])
-    told = posted(client, "/v1/chat/completions", **asked, response_format={"type": "json_object"})
-    assert told["choices"][0]["message"]["content"].startswith("{")
+    open_ = {"type": "json_schema", "json_schema": {"name": "x"}}
+    for form in ({"type": "json_object"}, open_):
+        told = posted(client, "/v1/chat/completions", **asked, response_format=form)
+        assert told["choices"][0]["message"]["content"].startswith("{")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,11 @@ def test_llama_servers_grammar_and_schema(client):
         ("/api/chat", {"format": "yaml"}, "format: 'yaml', needs 'json' or a JSON schema"),
         ("/api/chat", {"format": {"$ref": "http://x/y"}}, "http://x/y"),
         ("/v1/chat/completions", {"response_format": {"type": "yaml"}}, "response_format.type"),
-        ("/v1/chat/completions", {"response_format": {"type": "json_schema"}}, "needs a schema"),
+        (
+            "/v1/chat/completions",
+            {"response_format": {"type": "json_schema", "json_schema": "x"}},
+            "needs an object with a schema",
+        ),
         ("/v1/chat/completions", {"tool_choice": "required"}, "there are no tools"),
         ("/v1/chat/completions", {"tools": [TOOL], "tool_choice": "some"}, "tool_choice: 'some'"),
         (

@@ -8,34 +8,70 @@ from typing import Any, cast
 
 from wgpu_backend.server.wanted import RequestError
 
+# By the names that templates have for them.
+_ROLES = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
+    "tool": "tool", "function": "tool",
+}  # fmt: skip
+
 
 def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates read it: contents as texts, arguments of calls as objects."""
+    """A message as templates read it: contents as texts, arguments of calls as objects.
+
+    Raises
+    ------
+    RequestError
+        Its role is none that templates know, or it has what they do not read.
+    """
     made = {key: value for key, value in message.items() if value is not None}
+    if "role" in made:
+        made["role"] = _role(made["role"])
     if isinstance(made.get("content"), list):
         made["content"] = "".join(map(_part, cast("list[object]", made["content"])))
     made.setdefault("content", "")
-    if calls := made.get("tool_calls"):
-        made["tool_calls"] = [_given_call(call) for call in calls]
+    if "tool_calls" in made:
+        made["tool_calls"] = _given_calls(made["tool_calls"])
     return made
+
+
+def _role(given: object) -> str:
+    """Role by the name that templates have for it; others they would leave out silently."""
+    if not isinstance(given, str) or given not in _ROLES:
+        raise RequestError(400, f"messages: role {str(given)[:40]!r}, needs {', '.join(_ROLES)}")
+    return _ROLES[given]
 
 
 def _part(part: object) -> str:
     given = cast("dict[str, object]", part if isinstance(part, dict) else {})
-    if given.get("type") != "text":
+    kind = given.get("type")
+    if kind not in ("text", "refusal"):
         raise RequestError(400, "messages: only parts of type text are supported")
-    return str(given.get("text", ""))
+    return str(given.get(kind) or "")
+
+
+def _given_calls(calls: object) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise RequestError(400, f"messages: tool_calls: {str(calls)[:40]!r}, needs a list")
+    return [_given_call(call) for call in cast("list[object]", calls)]
 
 
 def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
     try:
         function = dict(call["function"])
-        arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            function["arguments"] = json.loads(arguments or "{}")
+        if isinstance(function.get("arguments"), str):
+            function["arguments"] = given_arguments(function["arguments"])
         return {**call, "function": function}
     except (TypeError, KeyError, ValueError):
         raise RequestError(400, "messages: a tool call has no function with arguments") from None
+
+
+def given_arguments(text: str) -> Mapping[str, Any] | str:
+    """Arguments of a call that was made: an object, or the text where a model wrote none."""
+    try:
+        value: object = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return text
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else text
 
 
 def begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,12 @@ from wgpu_backend.server import forms
 from wgpu_backend.server.chat_turns import turn_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.structured import chosen_tools, own_grammar, response_grammar
+from wgpu_backend.server.structured import (
+    checked_tools,
+    chosen_tools,
+    own_grammar,
+    response_grammar,
+)
 from wgpu_backend.server.timings import reads_along
 from wgpu_backend.server.wanted import RequestError, Wanted
 
@@ -115,7 +120,7 @@ def chat_wanted(fields: Fields) -> Wanted:
     if [turn.get("role") for turn in said[-2:]] == ["assistant"] * 2:
         raise RequestError(400, "messages: the last two are answers, needs one to go on with")
     choice = fields.get("tool_choice", str, dict)
-    tools, must_call = chosen_tools(choice, fields.objects("tools"))
+    tools, must_call = chosen_tools(choice, checked_tools(fields.objects("tools")))
     logprobs = fields.switch("logprobs", default=False)
     reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from wgpu_backend.server.chat_turns import given_arguments
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.wanted import RequestError
 
@@ -67,12 +67,7 @@ def _assistant(found: list[Turn]) -> Turn:
 
 
 def _call(item: Fields) -> Turn:
-    try:
-        arguments: object = json.loads(item.text("arguments") or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise RequestError(400, "input: a function_call's arguments need a JSON object as text")
+    arguments = given_arguments(item.text("arguments"))
     function: Turn = {"name": item.required("name"), "arguments": arguments}
     return {"id": item.required("call_id"), "type": "function", "function": function}
 

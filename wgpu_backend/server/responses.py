@@ -133,7 +133,7 @@ def _wanted(fields: Fields) -> Wanted:
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     effort = reasoning.text("effort") or None
     messages = turns(fields)
-    if not messages:
+    if not fields.get("input", str, list):
         raise RequestError(400, "input: needs at least one item")
     return Wanted(
         messages,

@@ -47,14 +47,14 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
     ----------
     form : mapping or None
         With ``type``: ``text``, ``json_object``, or ``json_schema`` with ``schema`` in it or in its
-        ``json_schema``.
+        ``json_schema``, and any object where it has none.
     where : str
         Its name, for messages.
 
     Raises
     ------
     RequestError
-        It is of another type, or a schema is missing.
+        It is of another type.
     GrammarError
         The schema is none.
     """
@@ -67,14 +67,13 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
         needed = "text, json_object or json_schema"
         raise RequestError(400, f"{where}.type: {str(kind)[:40]!r}, needs {needed}")
     inner: object = form.get("json_schema", form)
-    schema = cast("Mapping[str, Any]", inner).get("schema") if isinstance(inner, Mapping) else None
-    if schema is None:
-        raise RequestError(400, f"{where}: json_schema needs a schema")
-    return _schema(schema, where)
+    if not isinstance(inner, Mapping):
+        raise RequestError(400, f"{where}: json_schema needs an object with a schema")
+    return _json_object(cast("Mapping[str, Any]", inner), where)
 
 
 def _json_object(form: Mapping[str, Any], where: str) -> Grammar:
-    """Any object; llama-server takes a schema here, too."""
+    """What a schema describes; any object without one. llama-server takes it in either type."""
     schema = form.get("schema")
     return Grammar.json() if schema is None else _schema(schema, where)
 
@@ -86,6 +85,35 @@ def _schema(schema: object, where: str) -> Grammar:
         raise GrammarError(f"{where}: {error}") from None
 
 
+def checked_tools(tools: Tools) -> Tools:
+    """Tools as OpenAI describes them, each a function with a name.
+
+    Raises
+    ------
+    RequestError
+        One is another thing.
+    """
+    for number, tool in enumerate(tools):
+        where, function = f"tools[{number}]", tool.get("function", tool)
+        if (kind := tool.get("type", "function")) != "function":
+            raise RequestError(400, f"{where}: type {str(kind)[:40]!r}, needs function")
+        if _name(function) is None:
+            raise RequestError(400, f"{where}: needs a function, an object with a name")
+        if not isinstance(function.get("parameters") or {}, Mapping):
+            raise RequestError(400, f"{where}: parameters need a JSON schema, an object")
+    return tools
+
+
+def _name(function: object) -> str | None:
+    """Name of a function, None where it has none."""
+    name: object = _mapping(function).get("name")
+    return name if name and isinstance(name, str) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
 def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
     """What a ``tool_choice`` leaves of tools, and those of which one has to be called.
 
@@ -94,7 +122,8 @@ def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
     choice : str, mapping or None
         ``auto``, ``none``, ``required`` or ``any``; or a function by its name: OpenAI's
         ``{"type": "function", "function": {"name": …}}``, the responses' and Anthropic's with
-        ``name`` beside ``type``; Anthropic's ``{"type": "any"}``.
+        ``name`` beside ``type``; Anthropic's ``{"type": "any"}``; OpenAI's ``allowed_tools``, with
+        ``mode`` and ``tools``.
     tools : sequence of mapping
         As OpenAI describes them.
 
@@ -103,9 +132,10 @@ def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
     RequestError
         It is another thing, or there is no such tool.
     """
-    none: Mapping[str, Any] = {}
-    given = cast("Mapping[str, Any]", choice) if isinstance(choice, Mapping) else none
-    kind = cast("object", given.get("type") if given else choice)
+    given = _mapping(choice)
+    kind: object = given.get("type") if given else choice
+    if kind == "allowed_tools":
+        return _allowed_tools(given.get("allowed_tools", given), tools)
     if kind in (None, "auto"):
         return tools, ()
     if kind == "none":
@@ -114,13 +144,29 @@ def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
         if not tools:
             raise RequestError(400, f"tool_choice: {kind}, and there are no tools")
         return tools, tools
-    name: object = cast("Mapping[str, Any]", given.get("function") or given).get("name")
-    if kind not in ("function", "tool") or not isinstance(name, str):
+    name = _name(given.get("function", given))
+    if kind not in ("function", "tool") or name is None:
         needed = "auto, none, required or a function by its name"
+        raise RequestError(400, f"tool_choice: {str(choice)[:60]!r}, needs {needed}")
+    return tools, [_named(name, tools)]
+
+
+def _allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
+    """As `chosen_tools`, where only some of the tools may be called."""
+    fields = _mapping(given)
+    mode, listed = fields.get("mode", "auto"), fields.get("tools")
+    if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:
         raise RequestError(
-            400, f"tool_choice: {str(cast('object', choice))[:60]!r}, needs {needed}"
+            400, "tool_choice: allowed_tools needs mode, auto or required, and tools"
         )
-    named = [tool for tool in tools if (tool.get("function") or tool).get("name") == name]
-    if not named:
+    given_tools = map(_mapping, cast("list[object]", listed))
+    names = dict.fromkeys(_name(tool.get("function", tool)) or "" for tool in given_tools)
+    allowed = [_named(name, tools) for name in names]
+    return chosen_tools(mode, allowed)
+
+
+def _named(name: str, tools: Tools) -> Mapping[str, Any]:
+    found = [tool for tool in tools if _name(tool.get("function", tool)) == name]
+    if not found:
         raise RequestError(400, f"tool_choice: {name[:60]!r} is none of the tools")
-    return tools, named
+    return found[0]

@@ -1,0 +1,116 @@
+"""OpenAI's chats and completions, as its clients send them."""
+
+import json
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+
+from tests.server.serving import client_of
+
+USER = {"role": "user", "content": "Hi"}
+ASKED = {"model": "actor", "temperature": 0}
+NONE = {"properties": {}, "additionalProperties": False}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": NONE}}
+OTHER = {"type": "function", "function": {"name": "other"}}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with client_of(tmp_path_factory.mktemp("store")) as client:
+        yield client
+
+
+def posted(client, path="/v1/chat/completions", **body):
+    found = client.post(path, json={**ASKED, **body})
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def prompt(client, *messages, **more):
+    """What the model's template made of a conversation."""
+    found = posted(client, messages=[*messages], verbose=True, max_tokens=1, **more)
+    return found["__verbose"]["prompt"].partition("<|")[0]
+
+
+def called(arguments):
+    function = {"name": "weather", "arguments": arguments}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    return {"role": "assistant", "tool_calls": calls}
+
+
+def test_roles_have_the_names_that_templates_know(client):
+    said = {"role": "developer", "content": "Be kind"}, USER
+    assert prompt(client, *said) == "system: Be kinduser: Hi"
+    result = {"role": "function", "name": "weather", "content": "3"}
+    found = prompt(client, USER, called("{}"), result)
+    assert found == "user: Hiassistant: [weather]tool: 3"
+    count = {"model": "actor", "messages": [*said]}
+    tokens = "/v1/chat/completions/input_tokens"
+    counted = client.post(tokens, json=count).json()["input_tokens"]
+    assert counted == posted(client, messages=[*said])["usage"]["prompt_tokens"]
+    wrong = {**count, "messages": [{"role": "narrator", "content": "a"}]}
+    for path in ("/v1/chat/completions", tokens):
+        found = client.post(path, json=wrong)
+        assert (found.status_code, "'narrator', needs system" in found.text) == (400, True)
+
+
+def test_histories_are_taken_as_models_wrote_them(client):
+    said = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]}
+    assert "assistant: No" in prompt(client, USER, said, USER)
+    empty = {"role": "user", "content": [{"type": "text", "text": None}]}
+    assert prompt(client, empty) == "user: "
+    result = {"role": "tool", "tool_call_id": "c", "content": "3"}
+    for arguments in ("{", "[1]", "Oslo", "", '{"city": "Oslo"}'):
+        assert "[weather]" in prompt(client, USER, called(arguments), result)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"tools": [{"type": "function", "function": "x"}]}, "tools[0]: needs a function"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0]: needs a function"),
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: type 'custom', needs function"),
+        (
+            {"tools": [{"function": {"name": "x", "parameters": 5}}]},
+            "tools[0]: parameters need a JSON schema",
+        ),
+        (
+            {"tools": [WEATHER], "tool_choice": {"type": "function", "function": "x"}},
+            "needs auto, none, required or a function",
+        ),
+        ({"tools": [WEATHER], "tool_choice": {"type": "allowed_tools"}}, "allowed_tools needs"),
+        (
+            {
+                "tools": [WEATHER],
+                "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": ["x"]},
+            },
+            "is none of the tools",
+        ),
+        ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "tool_calls: '5', needs a list"),
+        ({"messages": [{"role": "assistant", "tool_calls": True}]}, "tool_calls: 'True'"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": "x"}]}]}, "a tool call"),
+        ({"messages": []}, "messages: needs at least one"),
+    ],
+)
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_what_is_wrong_is_told(client, more, message, choice):
+    body = {**ASKED, "messages": [USER], "tool_choice": choice, **more}
+    found = client.post("/v1/chat/completions", json=body)
+    assert found.status_code == 400, found.text
+    assert message in found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_only_allowed_tools_are_told_of(client, nested):
+    def allowed(mode):
+        inner = {"mode": mode, "tools": [WEATHER]}
+        return {"type": "allowed_tools", **({"allowed_tools": inner} if nested else inner)}
+
+    more = {"tools": [OTHER, WEATHER], "reasoning_effort": "none"}
+    told = prompt(client, USER, **more, tool_choice=allowed("auto"))
+    assert ("weather" in told, "other" in told) == (True, False)
+    made = posted(client, messages=[USER], **more, tool_choice=allowed("required"), max_tokens=120)
+    [call] = made["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "weather"
+    assert isinstance(json.loads(call["function"]["arguments"]), dict)
