@@ -118,6 +118,25 @@ def test_gpt_oss_writes_headers_around_what_was_asked_for():
         assert json.loads(parts_of(template, text)[-1].text) == "no"
 
 
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_an_answer_to_a_schema_may_be_calls(made, name):
+    tokenizer, vocabulary = made
+    template = TEMPLATES[name] + " tools"
+    setting = Setting(template, "", partial(tag_id, tokenizer), thinks=False)
+    grammar = answer_grammar(ANSWER, setting, TOOLS[:1])
+    texts = [_likely(vocabulary, tokenizer, grammar, wanted) for wanted in ("yes", "Oslo")]
+    said, called = [parts_of(template, text) for text in texts]
+    assert "".join(part.text for part in said if isinstance(part, Content)).strip() == '"yes"'
+    assert {part.name for part in called if isinstance(part, ToolCall)} == {"weather"}
+
+
+def _likely(vocabulary, tokenizer, grammar, wanted):
+    """A random text of a grammar that has another in it."""
+    rng = random.Random(5)
+    texts = (random_text(vocabulary, tokenizer, grammar, rng) for _ in range(60))
+    return next(text for text in texts if text is not None and wanted in text)
+
+
 def test_grammars_of_the_whole_answer_and_of_no_template_stay_as_they_are(made):
     setting = Setting(THINKS, "", partial(tag_id, made[0]))
     whole = Grammar.regex("yes|no")

@@ -90,12 +90,15 @@ def test_histories_are_taken_as_models_wrote_them(client):
         ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "tool_calls: '5', needs a list"),
         ({"messages": [{"role": "assistant", "tool_calls": True}]}, "tool_calls: 'True'"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": "x"}]}]}, "a tool call"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias: 99999 is no token, the vocabulary has"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias: -1 is no token"),
         ({"messages": []}, "messages: needs at least one"),
     ],
 )
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_what_is_wrong_is_told(client, more, message, choice):
-    body = {**ASKED, "messages": [USER], "tool_choice": choice, **more}
+    needed = {"messages": [USER], "tools": [WEATHER], "tool_choice": choice}
+    body = {**ASKED, **needed, **more}
     found = client.post("/v1/chat/completions", json=body)
     assert found.status_code == 400, found.text
     assert message in found.json()["error"]["message"]

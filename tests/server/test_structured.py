@@ -119,6 +119,21 @@ def test_responses_and_messages_ask_alike(client):
     assert told["content"][-1]["input"]["city"] in ("Oslo", "Bonn")
 
 
+def test_a_model_may_call_a_tool_in_place_of_the_format(client):
+    """The scripted model calls wherever it is told of tools, and the grammar lets it."""
+    asked = {"model": "actor", "temperature": 0, "messages": [USER]}
+    chat = {**asked, "max_tokens": 250, "reasoning_effort": "none"}
+    told = posted(client, "/v1/chat/completions", **chat, tools=[TOOL], response_format=FORMAT)
+    call = told["choices"][0]["message"]["tool_calls"][0]
+    assert json.loads(call["function"]["arguments"])["city"] in ("Oslo", "Bonn")
+    form = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    tool = {"name": "weather", "input_schema": PARAMETERS}
+    told = posted(client, "/v1/messages", **asked, max_tokens=250, tools=[tool], output_config=form)
+    assert told["content"][0]["name"] == "weather"
+    chat |= {"tools": [TOOL], "tool_choice": "none", "response_format": FORMAT}
+    assert fits(posted(client, "/v1/chat/completions", **chat)["choices"][0]["message"]["content"])
+
+
 def test_llama_servers_grammar_and_schema(client):
     asked = {"model": "tale", "prompt": "A fox", "seed": 3, "n_predict": 200}
     told = posted(client, "/completion", **asked, grammar='root ::= ("yes" | "no") " indeed"')

@@ -305,7 +305,7 @@ def test_a_full_queue_is_said_at_once_and_empties_again(model):
         (Request([]), ContextFull, "the prompt has 0 tokens"),
         (Request([1] * 129), ContextFull, "the prompt has 129 tokens, the context holds 128"),
         (Request([1, 999]), ModelError, "999 is no token"),
-        (Request([1], logit_bias={999: 1}), ModelError, "999 is no token"),
+        (Request([1], logit_bias={999: 1}), OptionError, "logit_bias: 999 is no token, the voc"),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused_at_once(engine, request_, error, message):

@@ -53,18 +53,34 @@ class Setting:
         return " ".join(json.dumps(t) if token is None else f"<[{token}]>" for t, token in ids)
 
 
-def answer_grammar(grammar: Grammar, setting: Setting) -> Grammar:
+def answer_grammar(grammar: Grammar, setting: Setting, tools: Tools = ()) -> Grammar:
     """Grammar of an answer whose text for the user keeps to a schema.
 
     Those of other kinds are of the whole answer as they are.
+
+    Parameters
+    ----------
+    grammar : Grammar
+    setting : Setting
+    tools : sequence of mapping
+        Functions that the model may call in place of that text.
+
+    Raises
+    ------
+    OptionError
+        A function has no name.
     """
     rules: list[str] = []
     before = _before(setting, rules)
-    if setting.template and format_of(setting.template) is HARMONY:
-        before += [setting.quoted(*_FINAL)]
-    if grammar.kind != "json_schema" or not before:
+    final = [setting.quoted(*_FINAL)] if _is_harmony(setting) else []
+    if grammar.kind != "json_schema" or not (before or final or tools):
         return grammar
-    return _lark([*before, "answer"], [*rules, f"answer: {_json(grammar)}"])
+    rules += [f"said: {' '.join([*final, 'answer'])}", f"answer: {_json(grammar)}"]
+    if not tools:
+        return _lark([*before, "said"], rules)
+    # Harmony ends the answer behind a call, other models may go on with another.
+    several = "call" if _is_harmony(setting) else 'call ("\\n"? call)*'
+    return _lark([*before, f"({several} | said)"], [*rules, *_calls(tools, setting)])
 
 
 def call_grammar(tools: Tools, setting: Setting) -> Grammar:
@@ -79,13 +95,21 @@ def call_grammar(tools: Tools, setting: Setting) -> Grammar:
         raise OptionError("tool_choice: there are no tools to call")
     rules: list[str] = []
     before = _before(setting, rules)
-    form = format_of(setting.template).form(setting.template)
+    return _lark([*before, "call"], [*rules, *_calls(tools, setting)])
+
+
+def _calls(tools: Tools, setting: Setting) -> list[str]:
+    """Rules of a call of one of these functions."""
+    form, rules = format_of(setting.template).form(setting.template), list[str]()
     for number, tool in enumerate(tools):
         name, schema = _function(tool)
         rules.append(f"call_{number}: {_call(form, name, f'arguments_{number}', setting)}")
         rules.append(f"arguments_{number}: {_json(schema)}")
-    rules.append("call: " + " | ".join(f"call_{number}" for number in range(len(tools))))
-    return _lark([*before, "call"], rules)
+    return [*rules, "call: " + " | ".join(f"call_{number}" for number in range(len(tools)))]
+
+
+def _is_harmony(setting: Setting) -> bool:
+    return bool(setting.template) and format_of(setting.template) is HARMONY
 
 
 def _lark(start: Sequence[str], rules: Sequence[str]) -> Grammar:

@@ -145,7 +145,7 @@ class Answer:
         setting = Setting(template, prompt, tag, thinks=wanted.think is not False)
         if wanted.must_call:
             return call_grammar(wanted.must_call, setting)
-        return wanted.grammar and answer_grammar(wanted.grammar, setting)
+        return wanted.grammar and answer_grammar(wanted.grammar, setting, wanted.tools)
 
     def _text(self, wanted: Wanted, prompt: str) -> _Text:
         template = "" if wanted.messages is None else self._template

@@ -137,10 +137,12 @@ class Request:
         ContextFull
             There are none, or more than the context holds.
         ModelError
-            One of them, or of `logit_bias`, is not in the vocabulary.
+            One of them is not in the vocabulary.
+        OptionError
+            One of `logit_bias` is not.
         """
         tokens = token_ids(self.tokens, rows)
-        token_ids(self.logit_bias, rows)
+        self._require_biases_within(rows)
         if not tokens:
             raise ContextFull("submit: the prompt has 0 tokens, needs at least 1")
         if len(tokens) > room:
@@ -151,6 +153,14 @@ class Request:
                 room,
             )
         return tokens
+
+    def _require_biases_within(self, rows: int) -> None:
+        for token in self.logit_bias:
+            if not 0 <= token < rows:
+                raise OptionError(
+                    f"logit_bias: {token} is no token, the vocabulary has {rows}; "
+                    "needs ids of this model's tokens"
+                )
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
