@@ -112,6 +112,58 @@ def test_reasoning(client):
     assert contents(asked(client, messages=said)) == [{"type": "text", "text": "Hello there now."}]
 
 
+def test_thinking_is_signed_before_its_end(client):
+    body = {**ASKED, **THINKS, "stream": True}
+    events = [e for e in named_events(client.post("/v1/messages", json=body)) if "index" in e]
+    thoughts = [event for event in events if event["index"] == 0]
+    assert thoughts[-2]["delta"] == {"type": "signature_delta", "signature": ""}
+    assert thoughts[-1]["type"] == "content_block_stop"
+
+
+def test_several_messages_of_a_role_are_one_turn(client):
+    def count(*said, **more):
+        body = {"model": "actor", "messages": [*said], **more}
+        return client.post("/v1/messages/count_tokens", json=body).json()["input_tokens"]
+
+    def said(role, *texts):
+        return {"role": role, "content": [{"type": "text", "text": text} for text in texts]}
+
+    assert count(USER, said("user", "now")) == count(said("user", "Hi", "now"))
+    apart = [said("assistant", "a"), {"role": "assistant", "content": [USED]}]
+    both = {"role": "assistant", "content": [*said("assistant", "a")["content"], USED]}
+    result = {"role": "user", "content": [RESULT, RESULT]}
+    assert count(USER, *apart, result) == count(USER, both, result)
+    each = {"role": "user", "content": [RESULT]}
+    assert count(USER, both, each, each) == count(USER, both, result)
+
+
+def test_clients_send_it_all_where_no_thread_is_kept(client):
+    body = {**ASKED, "thread": {"type": "create"}}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        if path.endswith("tokens"):
+            body.pop("max_tokens"), body.pop("temperature")
+        found = client.post(path, json=body)
+        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        error = found.json()["error"]
+        assert (found.status_code, error["type"], error["details"]) == (400, BAD, details)
+
+
+def test_official_fields_without_a_value_are_taken(client):
+    empty = dict.fromkeys(("thread", "container", "fallbacks", "context_management"))
+    more = {"mcp_servers": [], "speed": "standard", "diagnostics": {}, "user_profile_id": "u"}
+    assert asked(client, **empty, **more)["stop_reason"] == "end_turn"
+
+
+def test_a_path_that_there_is_not_is_told_in_this_apis_words(client):
+    for method, path, status, kind in (
+        ("POST", "/v1/messages/batches", 404, "not_found_error"),
+        ("GET", "/v1/messages", 405, BAD),
+    ):
+        found = client.request(method, path)
+        told = found.json()
+        assert (found.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
+
+
 def test_an_answer_that_is_begun_goes_on(client):
     begun = {"role": "assistant", "content": [{"type": "text", "text": "Once upon"}]}
     body = {"model": "tale", "messages": [USER, begun], "max_tokens": 4}
@@ -133,6 +185,10 @@ def test_how_an_answer_ends(client):
     assert (cut["stop_reason"], cut["stop_sequence"]) == ("stop_sequence", " there")
     assert contents(cut) == [{"type": "text", "text": "Hello"}]
     assert asked(client, max_tokens=1)["stop_reason"] == "max_tokens"
+    made = {"model": "brief", "from": "actor", "parameters": {"stop": [" there"]}}
+    assert client.post("/api/create", json=made).status_code == 200
+    own = asked(client, model="brief")
+    assert (own["stop_reason"], own["stop_sequence"]) == ("end_turn", None)
 
 
 BAD = "invalid_request_error"
@@ -146,6 +202,9 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"max_tokens": None}, 400, BAD, "max_tokens is required"),
         ({"max_tokens": 0}, 400, BAD, "max_tokens: 0, needs at least 1"),
         ({"messages": []}, 400, BAD, "messages"),
+        ({"messages": [], "system": "Be kind"}, 400, BAD, "messages: needs at least one"),
+        ({"speed": "fast"}, 400, BAD, "speed: 'fast', needs one of standard"),
+        ({"container": "c"}, 400, BAD, "container is refused: no programs"),
         ({"messages": ["Hi"]}, 400, BAD, "messages[0]: needs an object"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, BAD, "image"),
         ({**THINKS, "messages": [USER, {"role": "assistant", "content": "a"}]}, 400, BAD, "last"),

@@ -55,6 +55,16 @@ def test_roles_have_the_names_that_templates_know(client):
         assert (found.status_code, "'narrator', needs system" in found.text) == (400, True)
 
 
+def test_a_model_that_there_is_not_has_a_code(client):
+    body = {"model": "no", "messages": [USER]}
+    for path, more in (("/v1/chat/completions", {}), ("/v1/completions", {"prompt": "a"})):
+        error = client.post(path, json={"model": "no", **(more or body)}).json()["error"]
+        assert error["code"] == "model_not_found"
+    assert client.get("/v1/models/no").json()["error"]["code"] == "model_not_found"
+    found = client.get("/v1/chat/completions")
+    assert (found.status_code, found.json()["error"]["type"]) == (405, "invalid_request_error")
+
+
 def test_histories_are_taken_as_models_wrote_them(client):
     said = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]}
     assert "assistant: No" in prompt(client, USER, said, USER)
@@ -92,6 +102,10 @@ def test_histories_are_taken_as_models_wrote_them(client):
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": "x"}]}]}, "a tool call"),
         ({"logit_bias": {"99999": 1}}, "logit_bias: 99999 is no token, the vocabulary has"),
         ({"logit_bias": {"-1": 1}}, "logit_bias: -1 is no token"),
+        ({"prediction": {"type": "content", "content": "a"}}, "prediction is refused: an answer"),
+        ({"web_search_options": {"user_location": None}}, "web_search_options is refused: nothing"),
+        ({"audio": {"voice": "alloy"}}, "audio is refused: no sound"),
+        ({"functions": [{"name": "x"}]}, "functions is refused: needs tools and tool_choice"),
         ({"messages": []}, "messages: needs at least one"),
     ],
 )
@@ -102,6 +116,14 @@ def test_what_is_wrong_is_told(client, more, message, choice):
     found = client.post("/v1/chat/completions", json=body)
     assert found.status_code == 400, found.text
     assert message in found.json()["error"]["message"]
+
+
+def test_official_fields_without_a_value_are_taken(client):
+    empty = ("audio", "functions", "function_call", "prediction", "web_search_options")
+    given = {**dict.fromkeys(empty), "verbosity": "low", "moderation": {"model": "m"}}
+    given |= {"prompt_cache_retention": "24h", "prompt_cache_options": {}, "functions": []}
+    found = posted(client, messages=[USER], **given)
+    assert found["choices"][0]["message"]["content"] == "Hello there now."
 
 
 @pytest.mark.parametrize("nested", [True, False])

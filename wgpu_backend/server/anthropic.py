@@ -27,7 +27,16 @@ from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_
 from wgpu_backend.serving.results import Finish
 
 _COUNTED = {
-    **forms.without_meaning("metadata", "service_tier", "cache_control", "inference_geo"),
+    **forms.without_meaning(
+        "metadata", "service_tier", "cache_control", "inference_geo", "context_management",
+        "diagnostics", "user_profile_id", "workspace_id", "billing_policy",
+    ),
+    **forms.refused("no programs run here", "container"),
+    **forms.refused("tools are called by the client alone", "mcp_servers"),
+    **forms.refused("no other model answers in its place", "fallbacks", "fallback_credit_token"),
+    **forms.refused("conversations are not summarised here", "compaction"),
+    "thread": Field((dict,), "is refused: no conversation is kept"),
+    "speed": Field((str,), among=("standard",)),
     "model": forms.MODEL,
     "messages": forms.MESSAGES,
     "system": Field((str, list), "a text, or blocks of type text"),
@@ -35,7 +44,7 @@ _COUNTED = {
     "tool_choice": Field((dict,), "type: auto, any, none, or tool with its name"),
     "thinking": Field((dict,), "type: enabled, adaptive or disabled"),
     "output_config": Field((dict,), "effort of thinking"),
-}
+}  # fmt: skip
 _MESSAGES = {
     **_COUNTED,
     "max_tokens": Field((int,), "tokens that the answer may have", required=True, least=1),
@@ -77,6 +86,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _wanted(fields: Fields) -> Wanted:
+    _require_whole(fields)
     options: dict[str, Any] = {}
     for name in ("temperature", "top_p", "top_k"):
         if (value := fields.get(name, float)) is not None:
@@ -100,6 +110,14 @@ def _wanted(fields: Fields) -> Wanted:
         think=think,
         truncate=False,
     )
+
+
+def _require_whole(fields: Fields) -> None:
+    """Refuse the rest of a conversation that is kept elsewhere, as clients know to send it all."""
+    if fields.get("thread", dict) is not None:
+        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        why = "no conversation is kept here, send the messages themselves"
+        raise RequestError(400, f"thread is refused: {why}", details)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -164,9 +182,11 @@ class _Blocks:
         """Events of the end of the block that is being made."""
         if self.open is None:
             return []
+        thinks = self.open["type"] == "thinking"
+        signed = [self._delta("signature_delta", "signature", "")] if thinks else []
         self.done.append(self.open)
         self.open = None
-        return [{"type": "content_block_stop", "index": len(self.done) - 1}]
+        return [*signed, {"type": "content_block_stop", "index": len(self.done) - 1}]
 
 
 def _head(name: str) -> dict[str, Any]:
@@ -181,15 +201,17 @@ def _head(name: str) -> dict[str, Any]:
     }
 
 
-def _end(finish: Finish, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+def _end(finish: Finish, blocks: list[dict[str, Any]], wanted: Wanted) -> dict[str, Any]:
+    """Why it ended; a stop text of the model's own is a turn's end like any other."""
     reason = "end_turn"
+    stop = finish.stop if finish.stop in wanted.options.get("stop", ()) else None
     if finish.reason == "length":
         reason = "model_context_window_exceeded" if finish.context_full else "max_tokens"
     elif any(block["type"] == "tool_use" for block in blocks):
         reason = "tool_use"
-    elif finish.stop is not None:
+    elif stop is not None:
         reason = "stop_sequence"
-    return {"stop_reason": reason, "stop_sequence": finish.stop}
+    return {"stop_reason": reason, "stop_sequence": stop}
 
 
 def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
@@ -213,7 +235,8 @@ async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
     assert finish is not None
     used, prompt = finish.usage, len(answer.request.tokens)
     usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
-    return {**_head(name), "content": blocks.done, **_end(finish, blocks.done), "usage": usage}
+    end = _end(finish, blocks.done, wanted)
+    return {**_head(name), "content": blocks.done, **end, "usage": usage}
 
 
 async def _events(state: State, name: str, wanted: Wanted) -> AsyncIterator[bytes]:
@@ -233,7 +256,7 @@ async def _events(state: State, name: str, wanted: Wanted) -> AsyncIterator[byte
                     for event in blocks.push(part):
                         yield event_of(event)
                 if update.finish is not None:
-                    for event in [*blocks.close(), *_last(update.finish, blocks, prompt)]:
+                    for event in [*blocks.close(), *_last(update.finish, blocks, prompt, wanted)]:
                         yield event_of(event)
     except Exception as error:
         if not began:
@@ -241,8 +264,8 @@ async def _events(state: State, name: str, wanted: Wanted) -> AsyncIterator[byte
         yield event_of(error_body("Anthropic", status_of(error), message_of(error)))
 
 
-def _last(finish: Finish, blocks: _Blocks, prompt: int) -> list[dict[str, Any]]:
+def _last(finish: Finish, blocks: _Blocks, prompt: int, wanted: Wanted) -> list[dict[str, Any]]:
     used = finish.usage
     usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
-    delta = _end(finish, blocks.done)
+    delta = _end(finish, blocks.done, wanted)
     return [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]

@@ -15,6 +15,8 @@ Turn = dict[str, Any]
 def turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
     """Turns of a request: its system message, and its messages; the last may begin the answer.
 
+    Several of one role are one turn, as templates want roles to alternate.
+
     Parameters
     ----------
     fields : Fields
@@ -32,13 +34,35 @@ def turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
     names: dict[str, str] = {}
     for number, message in enumerate(fields.objects("messages")):
         found += _of_message(Fields(message, where=f"messages[{number}]."), names)
-    if not found or found[-1].get("tool_calls"):
+    found = _combined(found)
+    if not fields.get("messages", list) or not found or found[-1].get("tool_calls"):
         raise RequestError(
             400, "messages: needs at least one, and behind calls of tools their results"
         )
     if found[-1]["role"] == "assistant" and thinks:
         raise RequestError(400, "messages: the last begins the answer, needs thinking disabled")
     return found
+
+
+def _combined(turns: list[Turn]) -> list[Turn]:
+    found: list[Turn] = []
+    for turn in turns:
+        if found and found[-1]["role"] == turn["role"] != "tool":
+            found[-1] = _both(found[-1], turn)
+        else:
+            found.append(turn)
+    return found
+
+
+def _both(one: Turn, other: Turn) -> Turn:
+    """One turn of two, as if the blocks of both had been in it."""
+    between = "" if one["role"] == "assistant" else "\n"
+    texts = [turn["content"] for turn in (one, other) if turn["content"]]
+    joined: Turn = {**one, "content": between.join(texts)}
+    for name in ("reasoning_content", "tool_calls"):
+        if name in other:
+            joined[name] = one[name] + other[name] if name in one else other[name]
+    return joined
 
 
 def _of_message(message: Fields, names: dict[str, str]) -> list[Turn]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from wgpu_backend.errors import ContextFull
+from wgpu_backend.errors import ContextFull, ModelNotFound
+from wgpu_backend.server.wanted import RequestError
 
 _KINDS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
-    404: "not_found_error", 413: "request_too_large", 501: "not_supported_error",
-    503: "overloaded_error",
+    404: "not_found_error", 405: "invalid_request_error", 413: "request_too_large",
+    501: "not_supported_error", 503: "overloaded_error",
 }  # fmt: skip
 _LLAMA_KINDS = {**_KINDS, 413: "invalid_request_error", 503: "unavailable_error"}
 
@@ -18,6 +19,8 @@ def api_of(path: str) -> str:
     """The API that a path which no endpoint has would be of."""
     if path.startswith("/slots/"):
         return "llama-server"
+    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return "Anthropic"
     return "OpenAI" if path.startswith("/v1/") else "Ollama"
 
 
@@ -40,9 +43,12 @@ def error_body(
     kind = _KINDS.get(status, "api_error")
     match api:
         case "Anthropic":
-            return {"type": "error", "error": {"type": kind, "message": message}}
+            details = error.details if isinstance(error, RequestError) else None
+            beside = {"details": {**details}} if details else {}
+            return {"type": "error", "error": {"type": kind, "message": message, **beside}}
         case "OpenAI" | "Jina" | "llama-cpp-python":
-            code = "context_length_exceeded" if full else None
+            code = "model_not_found" if isinstance(error, ModelNotFound) else None
+            code = "context_length_exceeded" if full else code
             return {"error": {"message": message, "type": kind, "param": None, "code": code}}
         case "llama-server":
             kind = _LLAMA_KINDS.get(status, "server_error")

@@ -36,6 +36,8 @@ class Field:
         Texts that it may be; empty for any.
     is_file : bool
         Whether it is base64 that a form of several parts brings as a file.
+    refused : str
+        Why it may have no value but an empty one; empty where it may.
     """
 
     kinds: tuple[type, ...]
@@ -45,6 +47,7 @@ class Field:
     most: float | None = None
     among: tuple[str, ...] = ()
     is_file: bool = False
+    refused: str = ""
 
     def check(self, name: str, value: object) -> None:
         """Refuse a value that the field may not have.
@@ -54,6 +57,8 @@ class Field:
         RequestError
         """
         require_kind(name, value, self.kinds)
+        if self.refused and value:
+            raise RequestError(400, f"{name} is refused: {self.refused}")
         if isinstance(value, str) and self.among and value not in self.among:
             needed = ", ".join(self.among)
             raise RequestError(400, f"{name}: {value[:40]!r}, needs one of {needed}")
@@ -142,6 +147,12 @@ DURATION = Field((str, float), "how long the model stays loaded, such as 5m; neg
 def without_meaning(*names: str) -> Form:
     """Fields that clients send of their own accord, and that mean nothing to one machine."""
     return dict.fromkeys(names, Field(ANYTHING.kinds, "taken, and without meaning here"))
+
+
+def refused(why: str, *names: str) -> Form:
+    """Official fields that ask for what there is none of here; empty ones are taken."""
+    field = Field(ANYTHING.kinds, f"is refused: {why}", refused=why)
+    return dict.fromkeys(names, field)
 
 
 def slot_of(given: int | None) -> int | None:

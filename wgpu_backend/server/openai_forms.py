@@ -21,7 +21,8 @@ from wgpu_backend.server.wanted import RequestError, Wanted
 
 _WITHOUT_MEANING = forms.without_meaning(
     "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
-    "prompt_cache_key", "keep_alive",
+    "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "moderation",
+    "keep_alive",
 )  # fmt: skip
 _COMMON = {
     **_WITHOUT_MEANING,
@@ -51,6 +52,11 @@ _COMMON = {
 }
 CHAT = {
     **_COMMON,
+    **forms.without_meaning("verbosity"),
+    **forms.refused("no sound is made here", "audio"),
+    **forms.refused("an answer is not predicted", "prediction"),
+    **forms.refused("nothing is searched here", "web_search_options"),
+    **forms.refused("needs tools and tool_choice in its place", "functions", "function_call"),
     "messages": forms.MESSAGES,
     "tools": forms.TOOLS,
     "tool_choice": Field((str, dict), "auto, none, required, or a function"),

@@ -30,8 +30,11 @@ _FORM = {
     **forms.without_meaning(
         "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
         "prompt_cache_key", "prompt_cache_retention", "include", "stream_options",
-        "max_tool_calls", "truncation",
+        "max_tool_calls", "truncation", "prompt_cache_options", "moderation", "context_management",
+        "access_programs", "background_options",
     ),
+    **forms.refused("no templates of prompts are kept here", "prompt"),
+    **forms.refused("no pictures are made here", "image"),
     "model": forms.MODEL_OR_OWN,
     "input": Field((str, list), "a text, or items of a conversation", required=True),
     "instructions": Field((str,), "a system message in front of it"),

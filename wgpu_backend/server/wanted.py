@@ -41,11 +41,14 @@ class RequestError(Exception):
     status : int
         Of HTTP.
     message : str
+    details : mapping
+        What programs read, where an API has such details.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.details = details
 
 
 def status_of(error: Exception) -> int:
