@@ -206,6 +206,38 @@ def test_any_division_of_a_text_gives_the_same(vector, sizes):
     assert parsed(name, template, [*pieces, text[at:]]) == Whole(*vector[3:])
 
 
+CUT = [
+    ("qwen", '<tool_call>\n{"name": "weather", "argu'),
+    ("qwen", "<tool_call>\n<function=weather>\n<parameter=city>\nOs"),
+    ("glm", "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>"),
+    ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": "Os'),
+    ("llama", '{"name": "weather", "parameters": {"ci'),
+    ("json", '[{"name": "weather", "arguments"'),
+    ("harmony", "<|channel|>commentary to=functions.weather<|message|>"),
+    ("harmony", '<|channel|>commentary to=functions.weather<|message|>{"ci'),
+    ("gemma", "<|tool_call>call:weather{city:"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), CUT)
+def test_of_a_call_that_is_cut_nothing_is_given(name, text):
+    parser = parser_for("", tools=TOOLS, name=name)
+    assert whole([*parser.push(text), *parser.finish(cut=True)]) == Whole("", "", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "content", "calls"),
+    [
+        ("qwen", '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}', "", (OSLO,)),
+        ("json", '{"weather": "col', '{"weather": "col', ()),
+        ("json", '{"name": "Oslo", "is": "col', '{"name": "Oslo", "is": "col', ()),
+    ],
+)
+def test_whole_calls_and_text_that_is_cut_are_given(name, text, content, calls):
+    parser = parser_for("", tools=TOOLS, name=name)
+    assert whole([*parser.push(text), *parser.finish(cut=True)]) == Whole(content, "", calls)
+
+
 TOKENS = sorted({tag for f in FORMATS for tag in f.parser(THINK, TOOLS, "").tags})
 
 

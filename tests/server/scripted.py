@@ -28,8 +28,8 @@ TEMPLATE = (
 )
 
 
-def scripted(path: Path) -> Path:
-    """Write the model."""
+def scripted(path: Path, tags: tuple[str, ...] = ()) -> Path:
+    """Write the model; `tags` are the tokens of scripts that are control tokens."""
     said = ["qq", *(token for script in SCRIPTS.values() for token in script)]
     controls = ["<|end|>", *SCRIPTS, "<|fim_prefix|>", "<|fim_suffix|>"]
     letters = dict(zip(byte_alphabet(), range(256), strict=True))
@@ -47,7 +47,7 @@ def scripted(path: Path) -> Path:
         at += len(script)
         for token, follower in pairwise(chain):
             logits[follower, state[token]] = 10
-    _write(path, tokens, controls, embed, logits)
+    _write(path, tokens, {*controls, *tags}, embed, logits)
     return path
 
 
@@ -62,11 +62,11 @@ def _write(path, tokens, controls, embed, logits) -> None:
     for key, value in numbers.items():
         writer.add_uint32(f"llama.{key}", value)
     writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-    kinds = [gguf.TokenType.NORMAL] * (len(tokens) - len(controls))
+    control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([*kinds, *[gguf.TokenType.CONTROL] * len(controls)])
+    writer.add_token_types([control if token in controls else normal for token in tokens])
     writer.add_token_merges(["q q"])
     writer.add_eos_token_id(tokens.index("<|end|>"))
     writer.add_add_bos_token(False)

@@ -6,7 +6,12 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
+from tests.server.scripted import scripted
 from tests.server.serving import client_of
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
+from wgpu_backend.model_store.stored import create
 
 USER = {"role": "user", "content": "Hi"}
 ASKED = {"model": "actor", "temperature": 0}
@@ -17,7 +22,11 @@ OTHER = {"type": "function", "function": {"name": "other"}}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    with client_of(tmp_path_factory.mktemp("store")) as client:
+    """Of a server that has ``marked`` as well, whose tags are control tokens."""
+    root = tmp_path_factory.mktemp("store")
+    path = scripted(root / "marked.gguf", ("<tool_call>", "</tool_call>", "<think>"))
+    create(Store(root), ModelName.parse("marked"), Modelfile(str(path), {}, system=""), root)
+    with client_of(root) as client:
         yield client
 
 
@@ -124,6 +133,27 @@ def test_official_fields_without_a_value_are_taken(client):
     given |= {"prompt_cache_retention": "24h", "prompt_cache_options": {}, "functions": []}
     found = posted(client, messages=[USER], **given)
     assert found["choices"][0]["message"]["content"] == "Hello there now."
+
+
+@pytest.mark.parametrize("model", ["actor", "marked"])
+def test_what_a_stop_text_ends_is_counted(client, model):
+    asked = {"model": model, "messages": [USER], "stop": [" there"]}
+    whole = posted(client, model=model, messages=[USER])["usage"]
+    found = posted(client, **asked)
+    usage, text = found["usage"], found["choices"][0]["message"]["content"]
+    assert (text, usage["prompt_tokens"]) == ("Hello", whole["prompt_tokens"])
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    assert found["timings"]["prompt_n"] == usage["prompt_tokens"] - cached > 0
+    assert found["timings"]["prompt_ms"] > 0
+
+
+@pytest.mark.parametrize("model", ["actor", "marked"])
+@pytest.mark.parametrize("cut", [{"max_tokens": 2}, {"stop": ["</tool"]}, {"max_tokens": 1}])
+def test_no_markup_of_a_call_that_is_cut_is_shown(client, model, cut):
+    found = posted(client, model=model, messages=[USER], tools=[WEATHER], **cut)["choices"][0]
+    assert not found["message"]["content"]
+    called = "max_tokens" not in cut or cut["max_tokens"] == 2
+    assert bool(found["message"].get("tool_calls")) == called
 
 
 @pytest.mark.parametrize("nested", [True, False])

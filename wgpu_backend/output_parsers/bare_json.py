@@ -7,11 +7,16 @@ too: they are what most models know that their template tells nothing.
 
 from __future__ import annotations
 
+import re
+
 from wgpu_backend.output_parsers.calls import Tools, calls_of, names
 from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.parts import Part, ToolCall
 from wgpu_backend.output_parsers.qwen import QWEN
 from wgpu_backend.output_parsers.spans import OutputParser, Span, SpanParser
+
+
+_NAME = re.compile(r'[\s\[{]*"(?:name|function)"\s*:\s*"([^"]*)"')
 
 
 def _offered(body: str, tools: Tools) -> list[ToolCall]:
@@ -44,6 +49,13 @@ class BareJsonParser(SpanParser):
         self._give(self._content, len(self._held) - len(text), parts)
         self._within = _BARE
         return True
+
+    def _unfinished(self, span: Span, body: str) -> bool:
+        """Whether this is the beginning of a call; other JSON may be the answer itself."""
+        named = _NAME.match(body) if span is _BARE else None
+        if span is _BARE and (named is None or named[1] not in names(self._tools)):
+            return False
+        return super()._unfinished(span, body)
 
     def _leave(self, *, fresh: bool) -> None:
         super()._leave(fresh=fresh)

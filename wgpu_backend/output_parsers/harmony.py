@@ -84,9 +84,11 @@ class HarmonyParser(OutputParser):
         elif text:
             parts.append(self._kind(text))
 
-    def _end_message(self, parts: list[Part]) -> None:
+    def _end_message(self, parts: list[Part], *, cut: bool = False) -> None:
         if self._function:
-            parts.append(self._call())
+            call = self._call()
+            whole = isinstance(call, ToolCall) and bool(self._arguments.strip())
+            parts += [call] if whole or not cut else []
         self._function, self._arguments, self._kind = "", "", Content
 
     def _call(self) -> Part:
@@ -95,13 +97,13 @@ class HarmonyParser(OutputParser):
         except (ValueError, RecursionError):
             return Content(self._arguments)
 
-    def finish(self) -> list[Part]:
-        """Give what was held back, at the end of the answer."""
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """Give what was held back, at the end of the answer; of a call that was cut nothing."""
         parts: list[Part] = []
         if self._header is None:
             self._give(self._held, parts)
         self._held = ""
-        self._end_message(parts)
+        self._end_message(parts, cut=cut)
         return parts
 
 

@@ -10,6 +10,8 @@ from wgpu_backend.output_parsers.calls import Tools
 from wgpu_backend.output_parsers.held import JsonEnd, first_of, shown
 from wgpu_backend.output_parsers.parts import Content, Part, Thinking, ToolCall
 
+_ENDS = ("}", "]", "</function>")  # of whole calls
+
 Decode = Callable[[str, Tools], Sequence[ToolCall]]
 """Makes calls of what stands in a span; a ValueError where there are none."""
 
@@ -45,7 +47,7 @@ class OutputParser(ABC):
 
     The parts are the same however the text is divided among calls of `push`, and never hold
     a piece of a tag. Text that looks like a call and is none is given as it stands, at the latest
-    by `finish`: nothing is lost.
+    by `finish`: nothing is lost but a call that was cut.
     """
 
     @property
@@ -58,8 +60,15 @@ class OutputParser(ABC):
         """Take the next piece of the answer, and give what is certain by now."""
 
     @abstractmethod
-    def finish(self) -> list[Part]:
-        """Give what was held back, at the end of the answer."""
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """Give what was held back, at the end of the answer.
+
+        Parameters
+        ----------
+        cut : bool
+            Whether the model would have gone on. A call that it had not ended is left out then:
+            its text is for nobody, and what it has of arguments may be wrong.
+        """
 
 
 class Trimmed:
@@ -201,14 +210,24 @@ class SpanParser(OutputParser):
         parts += into.push(self._held[:size])
         self._held = self._held[size:]
 
-    def finish(self) -> list[Part]:
-        """Give what was held back, at the end of the answer."""
+    def _unfinished(self, span: Span, body: str) -> bool:
+        """Whether this is the beginning of a call; some decoders take one as they find it."""
+        assert span.decode is not None
+        try:
+            span.decode(body, self._tools)
+        except (ValueError, RecursionError):
+            return True
+        return not body.rstrip().endswith(_ENDS)
+
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """Give what was held back, at the end of the answer; of a call that was cut nothing."""
         parts: list[Part] = []
         span = self._within
         if span is not None and span.decode is not None:
-            # The end token may stand in for the closing tag.
-            self._called(span, self._body + self._held, "", parts)
-            self._held = ""
+            body, self._held = self._body + self._held, ""
+            if not (cut and self._unfinished(span, body)):
+                # The end token may stand in for the closing tag.
+                self._called(span, body, "", parts)
         elif span is not None and not span.unwrapped:
             self._give(self._thinking, len(self._held), parts)
         self._give(self._content, len(self._held), parts)

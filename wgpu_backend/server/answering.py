@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,7 +34,7 @@ from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob
+from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob, Usage
 from wgpu_backend.tokenizer import Tokenizer
 
 _SHORT, _SLACK = 1 << 18, 4  # characters that are not counted; for what is normalised
@@ -134,8 +135,9 @@ class Answer:
             self.request = replace(self.request, grammar=self._grammar(wanted, prompt))
         self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
         if self._texts[0].spells:
-            self.request = replace(self.request, stop=())
-        self._loaded, self._slot = loaded, wanted.slot
+            # How far the prompt was read is what an end that is found here has to tell.
+            self.request = replace(self.request, stop=(), progress=True)
+        self._loaded, self._slot, self._progress = loaded, wanted.slot, wanted.progress
         self.generation: Generation = engine.submit(self.request)
 
     def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
@@ -151,7 +153,8 @@ class Answer:
         template = "" if wanted.messages is None else self._template
         template = without_reasoning(template) if wanted.raw_thoughts else template
         parser = parser_for(template, tools=wanted.tools, prompt=prompt)
-        return _Text(parser, self._tokenizer, tuple(self.request.stop))
+        prompt_tokens = len(self.request.tokens)
+        return _Text(parser, self._tokenizer, tuple(self.request.stop), prompt_tokens)
 
     async def __aiter__(self) -> AsyncIterator[Update]:
         """News of the answer."""
@@ -163,6 +166,9 @@ class Answer:
             async for event in self.generation:
                 text = self._texts[event.choice]
                 if text.ended:
+                    continue
+                if event.reading is not None and not self._progress:
+                    text.read(event.reading)
                     continue
                 if held is not None and not event.choice:
                     held += event.tokens
@@ -215,12 +221,15 @@ class _Text:
     of the tokens here, and stop texts are looked for here.
     """
 
-    def __init__(self, parser: OutputParser, tokenizer: Tokenizer, stops: tuple[str, ...]) -> None:
+    def __init__(
+        self, parser: OutputParser, tokenizer: Tokenizer, stops: tuple[str, ...], prompt: int
+    ) -> None:
         self.parser = parser
         self.ended = False
         self._stops = stops
         self._held = ""
-        self._made = 0
+        self._usage = Usage(prompt)
+        self._first = 0.0
         spelled = tokenizer.control_ids(parser.tags)
         self._detokenizer = tokenizer.stream(spelled=spelled) if spelled else None
 
@@ -229,9 +238,23 @@ class _Text:
         """Whether the text is made here."""
         return self._detokenizer is not None
 
+    def read(self, reading: Reading) -> None:
+        """Take note of how far the prompt was read."""
+        read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
+        self._usage = replace(self._usage, **read)
+
+    def _count(self, event: Event) -> None:
+        if event.reading is not None:
+            self.read(event.reading)
+        if event.tokens:
+            now = time.perf_counter()
+            self._first = self._first or now
+            made = self._usage.completion_tokens + len(event.tokens)
+            self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
+
     def update(self, event: Event) -> Update:
         finish, text = event.finish, event.text
-        self._made += len(event.tokens)
+        self._count(event)
         if self._detokenizer is not None:
             text = "".join(self._detokenizer.push(token) for token in event.tokens)
             text += self._detokenizer.flush() if finish is not None else ""
@@ -239,7 +262,7 @@ class _Text:
         parts = self.parser.push(text)
         if finish is not None:
             self.ended = True
-            parts += self.parser.finish()
+            parts += self.parser.finish(cut=finish.reason != "stop" or finish.stop is not None)
         return Update(
             event.choice, tuple(parts), event.logprobs, finish, event.tokens, event.reading
         )
@@ -249,17 +272,12 @@ class _Text:
         self._held += text
         found = first_of(self._held, self._stops)
         if found is not None:
-            usage = Finish("stop", found[1], context_full=False, usage=_usage(finish, self._made))
-            return self._held[: found[0]], usage
+            usage = self._usage if finish is None else finish.usage
+            ended = Finish("stop", found[1], context_full=False, usage=usage)
+            return self._held[: found[0]], ended
         ready = len(self._held) if finish is not None else shown(self._held, self._stops)
         text, self._held = self._held[:ready], self._held[ready:]
         return text, finish
-
-
-def _usage(finish: Finish | None, made: int) -> Any:  # noqa: ANN401
-    from wgpu_backend.serving.results import Usage
-
-    return Usage(completion_tokens=made) if finish is None else finish.usage
 
 
 def engine_of(loaded: Loaded) -> ServedEngine:
