@@ -156,6 +156,66 @@ def test_no_markup_of_a_call_that_is_cut_is_shown(client, model, cut):
     assert bool(found["message"].get("tool_calls")) == called
 
 
+def completed(client, **body):
+    found = posted(client, "/v1/completions", max_tokens=8, **body)
+    assert [choice["index"] for choice in found["choices"]] == [*range(len(found["choices"]))]
+    return [choice["text"] for choice in found["choices"]], found["usage"]
+
+
+PLAIN = "Hello there now."
+
+
+def test_control_tokens_in_prompts_are_what_they_spell(client):
+    texts, usage = completed(client, prompt="<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>")
+    assert (texts, usage["prompt_tokens"]) == (["in between"], 5)
+
+
+def test_several_prompts_are_answered_in_their_order(client):
+    given = ["a<|plain|>", "bc<|after|>"]
+    texts, usage = completed(client, prompt=given)
+    assert texts == [PLAIN, "It is cold."]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (5, 6)
+    ids = client.post("/tokenize", json={"model": "actor", "content": given[1]}).json()["tokens"]
+    assert completed(client, prompt=[ids, ids[-1:]])[0] == [texts[1]] * 2
+    assert completed(client, prompt=ids)[0] == [texts[1]]
+    assert completed(client, prompt=given, n=2)[0] == [PLAIN, PLAIN, texts[1], texts[1]]
+    assert completed(client, prompt=given[:1], n=2)[1]["prompt_tokens"] == 2
+
+
+def test_a_stream_of_several_prompts_counts_at_its_end(client):
+    body = {**ASKED, "prompt": ["a<|plain|>", "bc<|after|>"], "n": 2, "stream": True}
+    body["stream_options"] = {"include_usage": True}
+    *pieces, last = events(client.post("/v1/completions", json=body))
+    texts = dict.fromkeys(range(4), "")
+    for piece in pieces:
+        assert piece["usage"] is None
+        texts[piece["choices"][0]["index"]] += piece["choices"][0]["text"]
+    assert list(texts.values()) == [PLAIN] * 2 + ["It is cold."] * 2
+    assert last["usage"]["total_tokens"] == 5 + 12
+    del body["stream_options"]
+    assert all("usage" not in piece for piece in events(client.post("/v1/completions", json=body)))
+
+
+def events(response):
+    assert response.status_code == 200, response.text
+    found = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    assert found.pop() == "[DONE]"
+    return [json.loads(event) for event in found]
+
+
+@pytest.mark.parametrize("prompt", ["", None, [], [""]])
+def test_nothing_begins_a_new_text(client, prompt):
+    assert completed(client, model="tale", prompt=prompt)[1]["prompt_tokens"] == 1
+    assert completed(client, prompt=prompt)[1]["prompt_tokens"] == 1
+
+
+@pytest.mark.parametrize(("best_of", "n", "status"), [(1, 2, 400), (3, 2, 400), (2, 2, 200)])
+def test_no_choice_is_made_among_answers(client, best_of, n, status):
+    body = {**ASKED, "prompt": "<|plain|>", "n": n, "best_of": best_of}
+    found = client.post("/v1/completions", json=body)
+    assert (found.status_code, "best_of" in found.text) == (status, status == 400)
+
+
 @pytest.mark.parametrize("nested", [True, False])
 def test_only_allowed_tools_are_told_of(client, nested):
     def allowed(mode):

@@ -181,9 +181,8 @@ def test_embeddings_of_both(client):
         ("/api/copy", {"source": "no", "destination": "b"}, 404, "not found"),
         ("/api/create", {"model": "a", "from": "/etc/passwd"}, 400, "model name"),
         ("/api/create", {"model": "a", "files": {"x": "sha256:../.."}}, 400, "digest"),
-        ("/v1/completions", {"model": "tale"}, 400, "prompt is required"),
         ("/v1/completions", {"model": "tale", "prompt": "a", "n": 0}, 400, "n: 0"),
-        ("/v1/completions", {"model": "tale", "prompt": [{}]}, 400, "tokens: '{}'"),
+        ("/v1/completions", {"model": "tale", "prompt": [{}]}, 400, "prompt: 'None', needs a text"),
         ("/v1/completions", {"model": "tale", "prompt": [9999]}, 400, "tokens: '9999'"),
         (
             "/api/generate",

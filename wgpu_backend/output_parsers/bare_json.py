@@ -15,7 +15,6 @@ from wgpu_backend.output_parsers.parts import Part, ToolCall
 from wgpu_backend.output_parsers.qwen import QWEN
 from wgpu_backend.output_parsers.spans import OutputParser, Span, SpanParser
 
-
 _NAME = re.compile(r'[\s\[{]*"(?:name|function)"\s*:\s*"([^"]*)"')
 
 

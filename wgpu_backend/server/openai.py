@@ -6,7 +6,10 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import ToolCall
-from wgpu_backend.server.answering import Answer, Said, answer_of, prompt_of
+from wgpu_backend.server.answering import Answer, Said, Update, answer_of, prompt_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
@@ -27,11 +30,16 @@ from wgpu_backend.server.openai_forms import (
     EMBEDDINGS,
     chat_wanted,
     completion_wanted,
+    for_each_prompt,
 )
+from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.timings import Pace, timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Usage
+
+_Wanted = Callable[[Loaded], Sequence[Wanted]]
+"""Says what is asked of a model: an answer for each prompt."""
 
 
 def endpoints(state: State) -> list[Endpoint]:
@@ -42,7 +50,8 @@ def endpoints(state: State) -> list[Endpoint]:
             raise RequestError(400, "messages: needs at least one")
         own = request.url.path == "/chat/completions"  # llama-server's first piece has no text
         form = _Chat(None if own else "")
-        return await _answer(state, request, fields, chat_wanted(fields), form)
+        wanted = chat_wanted(fields)
+        return await _answer(state, request, fields, lambda _: [wanted], form)
 
     async def count(_: Request, fields: Fields) -> Response:
         wanted = chat_wanted(fields)
@@ -51,7 +60,8 @@ def endpoints(state: State) -> list[Endpoint]:
         return JSONResponse({"input_tokens": len(tokens)})
 
     async def completions(request: Request, fields: Fields) -> Response:
-        return await _answer(state, request, fields, completion_wanted(fields), _Completion())
+        each = partial(for_each_prompt, fields, completion_wanted(fields))
+        return await _answer(state, request, fields, each, _Completion())
 
     async def embed(_: Request, fields: Fields) -> Response:
         encoding = fields.text("encoding_format", "float")
@@ -215,18 +225,34 @@ def _reason(said: Said, *, called: bool) -> str:
     return "tool_calls" if called else "stop"
 
 
-def _usage(found: list[Usage]) -> dict[str, Any]:
-    prompt, made = found[0].prompt_tokens, sum(usage.completion_tokens for usage in found)
+def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
+    """Counts of answers, whose choices share their prompts."""
+    prompt = sum(len(answer.request.tokens) for answer in answers)
+    made = sum(usage.completion_tokens for usage in found)
+    cached = sum(usage.cached_tokens for usage in found[:: len(found) // len(answers)])
     return {
         "prompt_tokens": prompt,
         "completion_tokens": made,
         "total_tokens": prompt + made,
-        "prompt_tokens_details": {"cached_tokens": found[0].cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": cached},
     }
 
 
+@asynccontextmanager
+async def _begun_answers(loaded: Loaded, wanted: _Wanted) -> AsyncGenerator[list[Answer]]:
+    """Answers to several prompts, made together; where one fails, all end."""
+    answers: list[Answer] = []
+    try:
+        for each in await run_in_threadpool(wanted, loaded):
+            answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
+        yield answers
+    finally:
+        for answer in answers:
+            answer.generation.cancel()
+
+
 async def _answer(
-    state: State, request: Request, fields: Fields, wanted: Wanted, form: _Chat | _Completion
+    state: State, request: Request, fields: Fields, wanted: _Wanted, form: _Chat | _Completion
 ) -> Response:
     name = state.named(fields)
     head = {
@@ -238,21 +264,20 @@ async def _answer(
     if fields.switch("stream", default=False):
         options = Fields(fields.get("stream_options", dict) or {}, where="stream_options.")
         counts = options.switch("include_usage", default=False)
-        head["object"] = form.chunk
+        head |= {"object": form.chunk, **({"usage": None} if counts else {})}
         lines = _events(state, fields, wanted, form, head, counts=counts)
         return StreamingResponse(await begun(lines), media_type="text/event-stream")
 
     async def whole() -> dict[str, Any]:
-        async with state.using(name) as loaded:
-            answer = await answer_of(loaded, wanted)
-            said = await answer.whole()
+        async with state.using(name) as loaded, _begun_answers(loaded, wanted) as answers:
+            said = [each for answer in answers for each in await answer.whole()]
         choices = [
             {**form.whole(i, each), "finish_reason": _reason(each, called=bool(each.tool_calls))}
             for i, each in enumerate(said)
         ]
         usages = [each.finish.usage for each in said if each.finish is not None]
-        made = {**head, "object": form.kind, "choices": choices, "usage": _usage(usages)}
-        return {**made, **_llama_fields(answer, usages, fields, state)}
+        made = {**head, "object": form.kind, "choices": choices, "usage": _usage(answers, usages)}
+        return {**made, **_llama_fields(answers[-1], usages, fields, state)}
 
     return JSONResponse(await until_gone(request, whole()))
 
@@ -270,39 +295,41 @@ def _llama_fields(
 async def _events(
     state: State,
     fields: Fields,
-    wanted: Wanted,
+    wanted: _Wanted,
     form: _Chat | _Completion,
     head: dict[str, Any],
     *,
     counts: bool,
 ) -> AsyncIterator[bytes]:
     """Events of a streamed answer."""
-    calls, usages = [0] * wanted.choices, list[Usage]()
-    paces = [Pace.of(fields) for _ in calls]
+    calls, usages = Counter[int](), list[Usage]()
+    paces = defaultdict[int, Pace](lambda: Pace.of(fields))
     began: set[int] = set()
 
     def event(choices: list[dict[str, Any]], **more: Any) -> bytes:  # noqa: ANN401
         return b"data: " + json.dumps({**head, "choices": choices, **more}).encode() + b"\n\n"
 
     try:
-        async with state.using(state.named(fields)) as loaded:
-            answer = await answer_of(loaded, wanted)
-            async for update in answer:
-                first = None if update.choice in began else form.first(update.choice)
-                began.add(update.choice)
+        async with (
+            state.using(state.named(fields)) as loaded,
+            _begun_answers(loaded, wanted) as answers,
+        ):
+            async for answer, choice, update in _in_turn(answers):
+                first = None if choice in began else form.first(choice)
+                began.add(choice)
                 if first is not None:
                     yield event([first])
                 said = Said.nothing()
                 said.add(update)
-                beside = paces[update.choice].beside(len(answer.request.tokens), update)
+                beside = paces[choice].beside(len(answer.request.tokens), update)
                 if any(parts_of(update)) or update.logprobs or (update.reading and beside):
-                    piece = form.piece(update.choice, said, calls[update.choice])
+                    piece = form.piece(choice, said, calls[choice])
                     yield event([{**piece, "finish_reason": None}], **beside)
-                calls[update.choice] += len(said.tool_calls)
+                calls[choice] += len(said.tool_calls)
                 if update.finish is not None:
                     usages.append(update.finish.usage)
-                    last = form.piece(update.choice, Said.nothing(), 0)
-                    reason = _reason(said, called=bool(calls[update.choice]))
+                    last = form.piece(choice, Said.nothing(), 0)
+                    reason = _reason(said, called=bool(calls[choice]))
                     beside = _llama_fields(answer, usages, fields, state)
                     yield event([{**last, "finish_reason": reason}], **beside)
     except Exception as error:
@@ -312,5 +339,13 @@ async def _events(
         yield b"data: " + json.dumps({"error": failure}).encode() + b"\n\n"
         return
     if counts:
-        yield event([], usage=_usage(usages), **_llama_fields(answer, usages, fields, state))
+        beside = _llama_fields(answers[-1], usages, fields, state)
+        yield event([], usage=_usage(answers, usages), **beside)
     yield b"data: [DONE]\n\n"
+
+
+async def _in_turn(answers: Sequence[Answer]) -> AsyncIterator[tuple[Answer, int, Update]]:
+    """News of answers, one after another, with the numbers of their choices among all."""
+    for number, answer in enumerate(answers):
+        async for update in answer:
+            yield answer, number * answer.request.n + update.choice, update

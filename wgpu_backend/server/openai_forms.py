@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from wgpu_backend.grammar import Grammar
 from wgpu_backend.server import forms
+from wgpu_backend.server.answering import engine_of, require_short
 from wgpu_backend.server.chat_turns import turn_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
+from wgpu_backend.server.llama_prompts import prompts
+from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.structured import (
     checked_tools,
     chosen_tools,
@@ -18,6 +22,7 @@ from wgpu_backend.server.structured import (
 )
 from wgpu_backend.server.timings import reads_along
 from wgpu_backend.server.wanted import RequestError, Wanted
+from wgpu_backend.tokenizer import Tokenizer
 
 _WITHOUT_MEANING = forms.without_meaning(
     "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
@@ -77,11 +82,11 @@ CHAT = {
 COUNTED = {name: field for name, field in CHAT.items() if name != "stream"}
 COMPLETIONS = {
     **_COMMON,
-    "prompt": Field((str, list), "a text, or tokens", required=True),
+    "prompt": Field((str, list), "a text, tokens, or a list of such; nothing begins a new text"),
     "logprobs": forms.LOGPROBS,
     "suffix": Field((str,), "is refused"),
     "echo": Field((bool,), "is refused"),
-    "best_of": forms.WHOLE,
+    "best_of": Field((int,), "as many as n: none are made to be left out", least=1),
 }
 EMBEDDINGS = {
     **_WITHOUT_MEANING,
@@ -156,9 +161,10 @@ def completion_wanted(fields: Fields) -> Wanted:
     """What a request for the continuation of a text asks for."""
     fields.refuse("suffix", "inserting is not supported")
     fields.refuse("echo", "is not supported")
+    _require_all_given(fields)
     return Wanted(
         None,
-        _prompt(fields),
+        "",
         _options(fields, "n_predict", "max_tokens"),
         USUAL,
         logprobs=fields.get("logprobs", int),
@@ -171,6 +177,40 @@ def completion_wanted(fields: Fields) -> Wanted:
     )
 
 
+def _require_all_given(fields: Fields) -> None:
+    """Refuse a choice among more answers than are given."""
+    made, given = fields.get("best_of", int), fields.get("n", int) or 1
+    if made is not None and made != given:
+        raise RequestError(400, f"best_of: {made}, needs {given}, as n; a choice is not supported")
+
+
+def for_each_prompt(fields: Fields, wanted: Wanted, loaded: Loaded) -> list[Wanted]:
+    """What a request asks for of each of its prompts, in which control tokens may be spelled.
+
+    Raises
+    ------
+    RequestError
+        A prompt is neither text nor tokens, or the model makes no text.
+    ContextFull
+        One is far too long.
+    """
+    tokenizer = engine_of(loaded).model.tokenizer
+    given = fields.get("prompt", str, list) or ""
+    for text in [given] if isinstance(given, str) else given:
+        if isinstance(text, str):
+            require_short(text, loaded)
+    found = prompts(given, tokenizer)[0]
+    return [replace(wanted, prompt=tokens or _new_text(tokenizer)) for tokens in found]
+
+
+def _new_text(tokenizer: Tokenizer) -> list[int]:
+    """Tokens that a text of its own begins behind."""
+    first = tokenizer.eos_id if tokenizer.bos_id is None else tokenizer.bos_id
+    if first is None:
+        raise RequestError(400, "prompt is required, as this model has no token to begin with")
+    return [first]
+
+
 def _grammar(fields: Fields) -> Grammar | None:
     """What an answer has to be, in OpenAI's words or llama-server's."""
     form = response_grammar(fields.get("response_format", dict), "response_format")
@@ -178,17 +218,3 @@ def _grammar(fields: Fields) -> Grammar | None:
     if form is not None and own is not None:
         raise RequestError(400, "response_format: needs no grammar or json_schema beside it")
     return form or own
-
-
-def _prompt(fields: Fields) -> str | list[int]:
-    given = fields.get("prompt", str, list)
-    if not given:
-        raise RequestError(400, "prompt is required")
-    if isinstance(given, str):
-        return given
-    items = cast("list[object]", given)
-    if isinstance(items[0], str | list):
-        if len(items) > 1:
-            raise RequestError(400, "prompt: several at once are not supported, send one each")
-        return cast("str | list[int]", items[0])
-    return cast("list[int]", items)
