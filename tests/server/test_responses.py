@@ -114,6 +114,50 @@ def test_items_are_read(client):
         assert contents(found)[0]["content"][0]["text"] == "It is cold."
 
 
+def test_roles_alternate(client):
+    def count(*items, **more):
+        return asked(client, input=[*items], **more)["usage"]["input_tokens"]
+
+    def said(role, text):
+        return {"role": role, "content": text}
+
+    user, answer = said("user", "Hi"), said("assistant", "a\n\nb")
+    joined = count(user, instructions="Be kind\n\nand brief")
+    assert count(said("developer", "and brief"), user, instructions="Be kind") == joined
+    assert count(said("system", "Be kind"), said("developer", "and brief"), user) == joined
+    apart = said("assistant", "a"), said("assistant", "b")
+    assert count(user, *apart, user) == count(user, answer, user)
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_what_is_given_is_given_back(client, ask):
+    given = {"metadata": {"a": "b"}, "parallel_tool_calls": False, "truncation": "auto"}
+    found = ask(client, **given, text={"verbosity": "low"})
+    assert {name: found[name] for name in given} == given
+    assert found["text"] == {"format": {"type": "text"}, "verbosity": "low"}
+    assert found["usage"]["input_tokens_details"]["cache_write_tokens"] == 0
+
+
+def test_the_oldest_may_be_left_out(client):
+    said = [{"role": role, "content": "a" * 60} for role in ("user", "assistant") * 4]
+    said.append({"role": "user", "content": "Hi"})
+    refused = client.post("/v1/responses", json={**ASKED, "input": said})
+    assert (refused.status_code, "context" in refused.text) == (400, True)
+    assert asked(client, input=said, truncation="auto")["usage"]["input_tokens"] < 256
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_log_probabilities(client, ask):
+    for more, top in (({"include": ["message.output_text.logprobs"]}, 0), ({"top_logprobs": 2}, 2)):
+        found = ask(client, **more)
+        [part] = found["output"][0]["content"]
+        assert [each["token"] for each in part["logprobs"]] == ["Hello", " there", " now."]
+        assert [len(each["top_logprobs"]) for each in part["logprobs"]] == [top] * 3
+        assert found["top_logprobs"] == top
+    found = ask(client, **THINKS, top_logprobs=0)
+    assert [each["token"] for each in found["output"][1]["content"][0]["logprobs"]] == ["Yes"]
+
+
 IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from wgpu_backend.output_parsers import Content, Part, Thinking
 from wgpu_backend.server.events import dumped
+from wgpu_backend.server.ollama import logprobs_of
+from wgpu_backend.serving.results import TokenLogprob
 
 Item = dict[str, Any]
 _EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
@@ -20,6 +22,20 @@ class Items:
     done: list[Item] = field(default_factory=list[Item])
     thought: str = ""
     _open: Item | None = None
+    _likely: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+
+    def likely(self, found: tuple[TokenLogprob, ...]) -> None:
+        """Take log probabilities of the tokens that the next parts are made of."""
+        self._likely += found
+
+    def _likely_of(self, text: str) -> list[Item]:
+        """Those of a text, which ends with the last token; tokens before it were a tag."""
+        size, found = len(text.encode()), list[TokenLogprob]()
+        while self._likely and size > 0:
+            found.insert(0, self._likely.pop())
+            size -= len(found[0].piece)
+        self._likely = []
+        return logprobs_of(found)
 
     def push(self, part: Part) -> list[Item]:
         """Events of another part."""
@@ -28,6 +44,7 @@ class Items:
         if isinstance(part, Thinking):
             self.thought += part.text
             return self._text("reasoning", "reasoning_text", part.text)
+        self._likely = []
         return [*self.close(), *self._call(part.name, dumped(part.arguments))]
 
     def _text(self, kind: str, inner: str, text: str) -> list[Item]:
@@ -37,8 +54,11 @@ class Items:
         if self._open is None or self._open["type"] != kind:
             events += [*self.close(), *self._began(kind, inner)]
         assert self._open is not None
-        self._open["content"][0]["text"] += text
-        more: Item = {"logprobs": []} if inner == "output_text" else {}
+        likely = self._likely_of(text)
+        part: Item = self._open["content"][0]
+        part["text"] += text
+        more: Item = {"logprobs": likely} if inner == "output_text" else {}
+        part |= {name: [*part[name], *values] for name, values in more.items()}
         return [*events, self._event(f"{_EVENTS[inner]}.delta", delta=text, **more)]
 
     def _began(self, kind: str, inner: str) -> list[Item]:
@@ -78,7 +98,7 @@ class Items:
             return []
         [part] = item["content"]
         item["status"] = status
-        more: Item = {"logprobs": []} if part["type"] == "output_text" else {}
+        more: Item = {"logprobs": part["logprobs"]} if part["type"] == "output_text" else {}
         events = [
             self._event(f"{_EVENTS[part['type']]}.done", text=part["text"], **more),
             self._event("response.content_part.done", part=part),

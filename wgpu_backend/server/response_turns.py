@@ -16,6 +16,9 @@ _ROLES = {"developer": "system", "system": "system", "user": "user", "assistant"
 def turns(fields: Fields) -> list[Turn]:
     """Turns of a request: its instructions, and its input.
 
+    System texts in front are one, as are answers with nothing between them: templates want roles
+    to alternate.
+
     Raises
     ------
     RequestError
@@ -42,7 +45,7 @@ def _add(item: Fields, found: list[Turn]) -> None:
             _say(found, _ROLES[role], _text(item, "content"))
         case "reasoning":
             thought = _text(item, "content") or _text(item, "summary")
-            found.append({"role": "assistant", "content": "", "reasoning_content": thought})
+            _add_text(_assistant(found), "reasoning_content", thought)
         case "function_call":
             _assistant(found).setdefault("tool_calls", []).append(_call(item))
         case "function_call_output":
@@ -53,11 +56,16 @@ def _add(item: Fields, found: list[Turn]) -> None:
 
 
 def _say(found: list[Turn], role: str, text: str) -> None:
-    last = found[-1] if found else {}
-    if role == "assistant" and last.get("role") == role and not last["content"]:
-        last["content"] = text  # behind its reasoning
+    if role == "assistant":
+        _add_text(_assistant(found), "content", text)
+    elif [turn["role"] for turn in found] == [role] == ["system"]:
+        _add_text(found[0], "content", text)
     else:
         found.append({"role": role, "content": text})
+
+
+def _add_text(turn: Turn, name: str, text: str) -> None:
+    turn[name] = f"{turn[name]}\n\n{text}" if turn.get(name) else text
 
 
 def _assistant(found: list[Turn]) -> Turn:

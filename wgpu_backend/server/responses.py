@@ -28,10 +28,9 @@ from wgpu_backend.serving.results import Finish
 
 _FORM = {
     **forms.without_meaning(
-        "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
-        "prompt_cache_key", "prompt_cache_retention", "include", "stream_options",
-        "max_tool_calls", "truncation", "prompt_cache_options", "moderation", "context_management",
-        "access_programs", "background_options",
+        "user", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+        "prompt_cache_retention", "stream_options", "max_tool_calls", "prompt_cache_options",
+        "moderation", "context_management", "access_programs", "background_options",
     ),
     **forms.refused("no templates of prompts are kept here", "prompt"),
     **forms.refused("no pictures are made here", "image"),
@@ -45,6 +44,13 @@ _FORM = {
     "tool_choice": Field((str, dict), "auto, none, required, or a function"),
     "reasoning": Field((dict,), "effort: none, or how much"),
     "text": Field((dict,), "format: what the answer has to look like"),
+    "truncation": Field(
+        (str,), "auto: leave out the oldest of what is too long", among=("auto", "disabled")
+    ),
+    "include": Field((list,), "message.output_text.logprobs: log probabilities of tokens"),
+    "top_logprobs": forms.LOGPROBS,
+    "metadata": Field((dict,), "taken, and given back"),
+    "parallel_tool_calls": Field((bool,), "taken, and given back"),
     "stream": forms.STREAM,
     "return_progress": forms.PROGRESS,
     "timings_per_token": forms.TIMINGS,
@@ -53,7 +59,8 @@ _FORM = {
     "conversation": Field((str, dict), "is refused: none is kept"),
 }  # fmt: skip
 _REASONING = {"effort": forms.TEXT, **forms.without_meaning("summary", "generate_summary")}
-_TEXT = {"format": forms.OBJECT, **forms.without_meaning("verbosity")}
+_TEXT = {"format": forms.OBJECT, "verbosity": Field((str,), "taken, and given back")}
+_LIKELY = "message.output_text.logprobs"
 _KEPT = "no response is kept here, send the conversation itself"
 
 
@@ -110,20 +117,29 @@ def _echoed(fields: Fields) -> dict[str, Any]:
         "top_p": 1.0 if top_p is None else top_p,
         "tools": fields.objects("tools"),
         "tool_choice": fields.get("tool_choice", str, dict) or "auto",
-        "parallel_tool_calls": True,
+        "parallel_tool_calls": fields.switch("parallel_tool_calls", default=True),
         "reasoning": {"effort": reasoning.get("effort", str), "summary": None},
-        "text": {"format": _format(fields)},
-        "truncation": "disabled",
+        "text": _text(fields),
+        "truncation": fields.text("truncation", "disabled"),
+        "top_logprobs": fields.get("top_logprobs", int) or 0,
         "previous_response_id": None,
         "store": False,
         "background": False,
-        "metadata": {},
+        "metadata": fields.get("metadata", dict) or {},
     }
 
 
-def _format(fields: Fields) -> dict[str, Any]:
+def _text(fields: Fields) -> dict[str, Any]:
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
-    return text.get("format", dict) or {"type": "text"}
+    verbosity = text.get("verbosity", str)
+    beside = {} if verbosity is None else {"verbosity": verbosity}
+    return {"format": text.get("format", dict) or {"type": "text"}, **beside}
+
+
+def _logprobs(fields: Fields) -> int | None:
+    """How many of the most likely tokens are told of at each place; None for none at all."""
+    most = fields.get("top_logprobs", int)
+    return 0 if most is None and _LIKELY in fields.texts("include") else most
 
 
 def _wanted(fields: Fields) -> Wanted:
@@ -146,7 +162,8 @@ def _wanted(fields: Fields) -> Wanted:
         must_call=must_call,
         grammar=response_grammar(text.get("format", dict), "text.format"),
         think=False if effort == "none" else effort,
-        truncate=False,
+        truncate=fields.text("truncation") == "auto",
+        logprobs=_logprobs(fields),
         progress=reads_along(fields),
     )
 
@@ -185,7 +202,7 @@ def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -
         "output": items.done,
         "usage": {
             "input_tokens": prompt,
-            "input_tokens_details": {"cached_tokens": used.cached_tokens},
+            "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": used.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": answer.count(items.thought)},
             "total_tokens": prompt + used.completion_tokens,
@@ -197,6 +214,7 @@ async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
     async with state.using(asked.name) as loaded:
         answer, items, finish = await answer_of(loaded, asked.wanted), Items(), None
         async for update in answer:
+            items.likely(update.logprobs)
             for part in update.parts:
                 items.push(part)
             finish = update.finish
@@ -234,6 +252,7 @@ async def _news(
             beside = asked.pace.beside(len(answer.request.tokens), update)
             if update.reading is not None and beside:
                 yield {"type": "response.in_progress", "response": head, **beside}
+            items.likely(update.logprobs)
             for event in [event for part in update.parts for event in items.push(part)]:
                 yield {**event, **beside}
             if update.finish is not None:
