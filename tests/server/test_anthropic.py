@@ -164,6 +164,14 @@ def test_a_path_that_there_is_not_is_told_in_this_apis_words(client):
         assert (found.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
 
 
+def test_an_answer_has_an_id_in_its_head(client):
+    heads = [client.post("/v1/messages", json=body).headers for body in (ASKED, {})]
+    ids = {head["request-id"] for head in heads}
+    assert len(ids) == 2
+    assert all(id_.startswith("req_") for id_ in ids)
+    assert "request-id" not in client.get("/api/version").headers
+
+
 def test_an_answer_that_is_begun_goes_on(client):
     begun = {"role": "assistant", "content": [{"type": "text", "text": "Once upon"}]}
     body = {"model": "tale", "messages": [USER, begun], "max_tokens": 4}

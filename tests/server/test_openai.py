@@ -74,6 +74,11 @@ def test_a_model_that_there_is_not_has_a_code(client):
     assert (found.status_code, found.json()["error"]["type"]) == (405, "invalid_request_error")
 
 
+def test_an_answer_has_an_id_in_its_head(client):
+    for found in (client.get("/v1/models"), client.post("/v1/chat/completions", json={})):
+        assert found.headers["x-request-id"].startswith("req_")
+
+
 def test_histories_are_taken_as_models_wrote_them(client):
     said = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]}
     assert "assistant: No" in prompt(client, USER, said, USER)

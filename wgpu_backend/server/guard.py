@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import json
 import sys
+import uuid
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any
@@ -23,6 +24,7 @@ _HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
 _OPEN = ("/", "/health")  # without a key
 _PAGE = "/page/"  # which asks for the key by itself
 _VARIES = (("vary", "Origin"),)  # all that a preflight of an unknown origin gets: no permission
+_NUMBERS = {"OpenAI": "x-request-id", "Anthropic": "request-id"}  # where SDKs look for an id
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
@@ -66,12 +68,13 @@ class Guard:
             self._require_key(headers, scope["path"])
             limited = self._limited(headers, scope, receive)
         except RequestError as error:
-            path = scope["path"]
-            failure = error_body(self._apis.get(path) or api_of(path), error.status, str(error))
-            body = json.dumps(failure).encode()
-            await _answer(send, error.status, body, _refusal(error.status, origin))
+            api = self._api(scope)
+            body = json.dumps(error_body(api, error.status, str(error))).encode()
+            beside = (*_refusal(error.status, origin), *_numbered(api))
+            await _answer(send, error.status, body, beside)
             return
-        sending = Sending(send, _cors(origin), self._settings.pause_seconds)
+        extra = (*_cors(origin), *_numbered(self._api(scope)))
+        sending = Sending(send, extra, self._settings.pause_seconds)
         try:
             await self._app(scope, limited, sending)
         except Exception:
@@ -79,6 +82,11 @@ class Guard:
                 raise
         finally:
             sending.close()
+
+    def _api(self, scope: Scope) -> str:
+        """The API that a request is of."""
+        path = scope["path"]
+        return self._apis.get(path) or api_of(path)
 
     def _without_prefix(self, scope: Scope) -> Scope:
         """The request without the prefix, where other servers share the address."""
@@ -161,6 +169,11 @@ def _allowed(origin: str, origins: Iterable[str]) -> bool:
         return True
     bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
     return origin in origins or bare in origins
+
+
+def _numbered(api: str) -> tuple[tuple[str, str], ...]:
+    """A header with an id of the answer, for APIs whose clients tell it in reports."""
+    return ((_NUMBERS[api], f"req_{uuid.uuid4().hex}"),) if api in _NUMBERS else ()
 
 
 def _cors(origin: str) -> tuple[tuple[str, str], ...]:
