@@ -58,6 +58,7 @@ def test_roles_have_the_names_that_templates_know(client):
     tokens = "/v1/chat/completions/input_tokens"
     counted = client.post(tokens, json=count).json()["input_tokens"]
     assert counted == posted(client, messages=[*said])["usage"]["prompt_tokens"]
+    assert client.post(tokens, json={**count, "messages": []}).status_code == 400
     wrong = {**count, "messages": [{"role": "narrator", "content": "a"}]}
     for path in ("/v1/chat/completions", tokens):
         found = client.post(path, json=wrong)
@@ -197,6 +198,7 @@ def test_a_stream_of_several_prompts_counts_at_its_end(client):
         texts[piece["choices"][0]["index"]] += piece["choices"][0]["text"]
     assert list(texts.values()) == [PLAIN] * 2 + ["It is cold."] * 2
     assert last["usage"]["total_tokens"] == 5 + 12
+    assert last["usage"]["prompt_tokens_details"]["cached_tokens"] <= 3
     del body["stream_options"]
     assert all("usage" not in piece for piece in events(client.post("/v1/completions", json=body)))
 

@@ -46,8 +46,6 @@ def endpoints(state: State) -> list[Endpoint]:
     """Endpoints over the models of a state."""
 
     async def chat(request: Request, fields: Fields) -> Response:
-        if not fields.get("messages", list):
-            raise RequestError(400, "messages: needs at least one")
         own = request.url.path == "/chat/completions"  # llama-server's first piece has no text
         form = _Chat(None if own else "")
         wanted = chat_wanted(fields)
@@ -229,7 +227,10 @@ def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
     """Counts of answers, whose choices share their prompts."""
     prompt = sum(len(answer.request.tokens) for answer in answers)
     made = sum(usage.completion_tokens for usage in found)
-    cached = sum(usage.cached_tokens for usage in found[:: len(found) // len(answers)])
+    size = len(found) // len(answers)
+    each = (found[at : at + size] for at in range(0, len(found), size))
+    # Choices behind the first have the prompt from that one.
+    cached = sum(min(usage.cached_tokens for usage in usages) for usages in each)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": made,

@@ -128,6 +128,8 @@ def chat_wanted(fields: Fields) -> Wanted:
             400, "continue_final_message and add_generation_prompt: needs one of the two"
         )
     said = [turn_of(message) for message in fields.objects("messages")]
+    if not said:
+        raise RequestError(400, "messages: needs at least one")
     if [turn.get("role") for turn in said[-2:]] == ["assistant"] * 2:
         raise RequestError(400, "messages: the last two are answers, needs one to go on with")
     choice = fields.get("tool_choice", str, dict)
