@@ -152,6 +152,92 @@ def test_one_of_takes_branches_that_overlap(pairs):
     assert found == {"1", "true", "false", '"a"'}
 
 
+NUMBER = {"type": "integer", "minimum": 1, "maximum": 1}
+POINT = {"type": "object", "properties": {"x": NUMBER}, "required": ["x"]}
+PYDANTIC = {
+    "$defs": {"Point": {**POINT, "title": "Point"}},
+    "properties": {
+        "at": {"$ref": "#/$defs/Point"},
+        "more": {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}], "default": None},
+        "all": {"items": {"$ref": "#/$defs/Point"}, "type": "array", "maxItems": 1},
+    },
+    "required": ["at", "more", "all"],
+    "title": "Shape",
+    "type": "object",
+}
+SECOND = {"properties": {"y": NUMBER}, "required": ["y"]}
+CLOSED = {
+    "as pydantic has it": (
+        PYDANTIC,
+        [
+            {"at": {"x": 1}, "more": more, "all": every}
+            for more in (None, {"x": 1})
+            for every in ([], [{"x": 1}])
+        ],
+    ),
+    "of parts": ({"type": "object", "allOf": [POINT, SECOND]}, [{"x": 1, "y": 1}]),
+    "of parts elsewhere": (
+        {"$defs": {"A": POINT}, "type": "object", "allOf": [{"$ref": "#/$defs/A"}, SECOND]},
+        [{"x": 1, "y": 1}],
+    ),
+    "beside a reference": (
+        {"$defs": {"A": POINT}, "type": "object", "$ref": "#/$defs/A", **SECOND},
+        [{"y": 1, "x": 1}, {"x": 1, "y": 1}],
+    ),
+    "one or the other": (
+        {
+            "type": "object",
+            "properties": {"x": NUMBER, "y": NUMBER},
+            "anyOf": [{"required": ["x"]}, {"required": ["y"]}],
+        },
+        [{"x": 1}, {"y": 1}, {"x": 1, "y": 1}],
+    ),
+    "of its own kind": (
+        {"$defs": {"A": {**POINT, "properties": {"x": NUMBER, "a": {"$ref": "#/$defs/A"}}}},
+         "$ref": "#/$defs/A"},
+        None,
+    ),
+    "named as keywords": (
+        {
+            "type": "object",
+            "properties": {"properties": {"const": {"properties": {}}}},
+            "required": ["properties"],
+        },
+        [{"properties": {"properties": {}}}],
+    ),
+    "with none": ({"type": "object", "properties": {}}, [{}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CLOSED)
+def test_objects_have_the_properties_that_are_named_and_no_others(pairs, case):
+    tokenizer, vocabulary = pairs
+    schema, wanted = CLOSED[case]
+    rng = random.Random(2)
+    grammar = Grammar.json_schema(schema)
+    texts = [random_text(vocabulary, tokenizer, grammar, rng) for _ in range(12)]
+    found = [json.loads(text) for text in texts if text is not None]
+    assert found
+    assert wanted is None or [each for each in found if each not in wanted] == []
+    assert '"b"' not in "".join(filter(None, texts))
+
+
+def test_what_is_told_of_other_properties_holds(pairs):
+    tokenizer, vocabulary = pairs
+    rng = random.Random(2)
+    for told in ({"additionalProperties": NUMBER}, {"patternProperties": {"^[a-z]$": NUMBER}}):
+        grammar = Grammar.json_schema({**POINT, **told})
+        texts = [random_text(vocabulary, tokenizer, grammar, rng) for _ in range(12)]
+        assert any(len(json.loads(text)) > 1 for text in texts if text is not None)
+
+
+def test_references_that_lead_to_many_others_are_bounded(pairs):
+    link = {f"r{i}": {"allOf": [{"$ref": f"#/$defs/r{i + 1}"}, SECOND]} for i in range(2_000)}
+    schema = {"$defs": link | {"r2000": POINT}, "$ref": "#/$defs/r0"}
+    with pytest.raises(GrammarError, match="200000 steps through its references"):
+        Grammar.json_schema(schema).source()
+
+
 def test_control_tokens_and_tags_are_no_text(pairs):
     tokenizer, vocabulary = pairs
     matcher = vocabulary.matcher(Grammar.regex(r"(<s>|<\|note\|>)ab"))

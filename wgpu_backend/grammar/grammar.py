@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from wgpu_backend.errors import GrammarError
+from wgpu_backend.grammar.schemas import prepared
 
 Kind = Literal["json_schema", "gbnf", "regex", "lark"]
 _KINDS = ("json_schema", "gbnf", "regex", "lark")
@@ -15,8 +16,6 @@ MOST_BYTES = 1 << 19
 MOST_DEPTH = 60  # llguidance reads JSON 127 deep, and a schema's levels take two each
 # As llama.cpp has it: more would let a model that is in doubt write white space without end.
 _WHITE_SPACE = r"( |\n[ \t]{0,20})?"
-_DATA = ("const", "enum", "default", "examples")  # no schemas
-_NAMED = ("properties", "patternProperties", "$defs", "definitions")  # of schemas by names
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,8 @@ class Grammar:
     @classmethod
     def json_schema(cls, schema: Mapping[str, object] | str | bool) -> Grammar:
         """JSON that a schema describes; properties come in the schema's order.
+
+        Objects have no others but those that it names, unless it speaks of `additionalProperties`.
 
         Parameters
         ----------
@@ -130,26 +131,7 @@ class Grammar:
         if isinstance(schema, bool):
             return self.text
         how = {"whitespace_pattern": _WHITE_SPACE, "coerce_one_of": True}
-        return json.dumps({**_meaningful(schema), "x-guidance": how})
-
-
-def _meaningful(schema: Any) -> Any:  # noqa: ANN401
-    """The same schema without `uniqueItems` that are false, which llguidance would refuse."""
-    if isinstance(schema, list):
-        return [_meaningful(each) for each in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    given = cast("dict[str, Any]", schema)
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        if name in _DATA:
-            found[name] = value
-        elif name in _NAMED and isinstance(value, dict):
-            inner = cast("dict[str, Any]", value)
-            found[name] = {key: _meaningful(each) for key, each in inner.items()}
-        elif name != "uniqueItems" or value is not False:
-            found[name] = _meaningful(value)
-    return found
+        return json.dumps({**prepared(schema), "x-guidance": how})
 
 
 def _require_schema(text: str) -> None:
