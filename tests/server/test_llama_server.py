@@ -115,6 +115,66 @@ def test_probabilities_behind_all_options(client):
     assert banned not in [top["id"] for top in other["top_probs"]]
 
 
+def test_samplers_that_are_left_out_do_not_apply(client):
+    def settings(**more):
+        return asked(client, n_predict=1, **more)["generation_settings"]
+
+    penalised = {"repeat_penalty": 1.3, "presence_penalty": 0.5, "temperature": 0.5}
+    found = settings(samplers=["dry", "top_k", "xtc"], top_k=7, min_keep=1, **penalised)
+    neutral = {"top_p": 1, "min_p": 0, "typical_p": 1, "temperature": 1, "repeat_penalty": 1}
+    assert {name: found[name] for name in neutral} == neutral
+    assert (found["top_k"], found["presence_penalty"]) == (7, 0)
+    assert settings(samplers="et", **penalised)["repeat_penalty"] == 1.3
+    assert settings(samplers="et", **penalised)["top_k"] == 0
+
+
+def test_values_out_of_range_come_to_the_nearest(client):
+    wide = {"top_k": -1, "temperature": -1, "top_p": 1.5, "min_p": -0.1}
+    found = asked(client, n_predict=1, **wide)["generation_settings"]
+    assert {name: found[name] for name in wide} == {**wide, **dict.fromkeys(wide, 0), "top_p": 1}
+    off = {"top_n_sigma": -1, "adaptive_target": -1, "adaptive_decay": 0.9, "t_max_predict_ms": -1}
+    others = {"stream_options": {}, "reasoning_format": "none", "t_max_prompt_ms": 5}
+    assert asked(client, max_completion_tokens=9, **off, **others)["tokens_predicted"] == 6
+    limit = {"prompt": "Once", "max_completion_tokens": 3, "logprobs": 40}
+    found = client.post("/completion", json=limit).json()
+    assert found["tokens_predicted"] == 3
+    assert [len(e["top_logprobs"]) for e in found["completion_probabilities"]] == [40] * 3
+
+
+def test_an_empty_prompt_is_the_token_that_begins_a_text(client, tokenizer):
+    found = asked(client, prompt="")
+    assert (found["tokens_evaluated"], found["tokens_predicted"]) == (1, 6)
+    assert asked(client, prompt=[tokenizer.bos_id])["content"] == found["content"]
+    [[vector]] = [each["embedding"] for each in asked(client, "/embedding", content="")]
+    assert len(vector) > 1
+
+
+def test_tokens_of_a_stop_text_are_not_given(client, tokenizer):
+    whole = asked(client, n_predict=8, return_tokens=True)
+    stop = tokenizer.decode(whole["tokens"][4:6])
+    more = {"n_predict": 8, "stop": [stop], "n_probs": 1}
+    cut = asked(client, return_tokens=True, **more)
+    assert cut["stop_type"] == "word"
+    assert 0 < len(cut["tokens"]) <= 4
+    assert whole["tokens"][: len(cut["tokens"])] == cut["tokens"]
+    assert [each["id"] for each in cut["completion_probabilities"]] == cut["tokens"]
+    *pieces, last = streamed(client, **more)
+    assert [token for piece in pieces for token in piece["tokens"]] == cut["tokens"]
+    told = [each["id"] for piece in pieces for each in piece["completion_probabilities"]]
+    assert told == cut["tokens"]
+    assert "completion_probabilities" not in last
+
+
+def test_several_prompts_are_streamed_side_by_side(client):
+    wanted = asked(client, prompt=["Once", "A fox"], n_cmpl=2)
+    found = streamed(client, prompt=["Once", "A fox"], n_cmpl=2)
+    texts = [
+        "".join(each["content"] for each in found if each["index"] == index) for index in range(4)
+    ]
+    assert texts == [each["content"] for each in wanted]
+    assert sorted(each["index"] for each in found if each["stop"]) == [0, 1, 2, 3]
+
+
 def test_times_stand_beside_each_piece_of_a_stream(client):
     *pieces, last = streamed(client, timings_per_token=True)
     assert [each["timings"]["predicted_n"] for each in pieces] == list(range(1, 7))
@@ -170,6 +230,8 @@ def test_tokens_there_and_back(client, tokenizer):
     assert asked(client, "/detokenize", tokens=ids) == {"content": text}
     whole = asked(client, "/tokenize", content="a", add_special=True, parse_special=False)["tokens"]
     assert whole == tokenizer.encode("a")
+    mixed = asked(client, "/tokenize", content=[5, text, 7], add_special=True)["tokens"]
+    assert mixed == [5, *ids, 7]
     pieces = asked(client, "/tokenize", content=text, with_pieces=True)["tokens"]
     assert [piece["id"] for piece in pieces] == ids
     known = [
@@ -196,6 +258,10 @@ def test_what_the_server_is(client):
     props = client.get("/props").json()
     assert (props["total_slots"], props["model_path"][:7]) == (2, "sha256-")
     assert "<|user|>" in props["chat_template"]
+    assert (props["bos_token"], props["eos_token"]) == ("<|begin|>", "<|end|>")
+    assert client.get("/v1/health").json() == client.get("/health").json() == {"status": "ok"}
+    assert client.get("/lora-adapters").json() == []
+    assert (asked(client, n_predict=1)["id_slot"], asked(client, id_slot=3)["id_slot"]) == (-1, 3)
     assert client.get("/props?model=actor").json()["model_alias"] == "actor:latest"
     slots = client.get("/slots").json()
     assert [slot["is_processing"] for slot in slots] == [False] * len(slots)
@@ -223,11 +289,15 @@ def test_infill(client, tmp_path):
         ("/completion", {"prompt": []}, "prompt"),
         ("/completion", {"prompt": [1, -1]}, "tokens: '-1', needs a number below 2048"),
         ("/completion", {"prompt": [True]}, "tokens: 'True'"),
-        ("/completion", {"prompt": "a", "mirostat": 2}, "mirostat: is not supported"),
+        ("/completion", {"prompt": "a", "mirostat": 2}, "mirostat: 2 is not supported"),
         ("/completion", {"prompt": "a", "logit_bias": [5]}, "logit_bias: needs pairs"),
         ("/completion", {"prompt": "a", "logit_bias": [[1, "x"]]}, "logit_bias: 'x'"),
-        ("/completion", {"prompt": "a", "temperature": -1}, "temperature: -1"),
-        ("/completion", {"prompt": ["a", "b"], "stream": True}, "several at once"),
+        ("/completion", {"prompt": "a", "adaptive_target": 0}, "adaptive_target: 0 is not"),
+        ("/completion", {"prompt": "a", "min_keep": 2}, "min_keep: 2 is not supported, needs at"),
+        ("/completion", {"prompt": "a", "samplers": ["top_x"]}, "samplers: 'top_x', needs one of"),
+        ("/completion", {"prompt": "a", "samplers": "tk"}, "needs the order top_k, temperature"),
+        ("/completion", {"prompt": "a", "samplers": ["top_k", "top_k"]}, "top_k, each once"),
+        ("/tokenize", {"content": [1, "Hi", 2048]}, "tokens: '2048'"),
         ("/infill", {"input_prefix": "a"}, "its vocabulary has no fim_pre"),
         ("/infill", {"model": "actor", "input_extra": [{}]}, "input_extra[0].text is required"),
         ("/detokenize", {"tokens": ["a"]}, "tokens: 'a'"),

@@ -24,7 +24,7 @@ def test_choices_differ_in_their_seeds_where_there_is_one():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"logprobs": 21}, "logprobs: 21, needs 0 to 20"),
+        ({"logprobs": 1001}, "logprobs: 1001, needs 0 to 1000"),
         ({"logprobs": True}, "logprobs: True, needs a whole number"),
         ({"n": 0}, "n: 0, needs 1 to 128"),
         ({"keep": -2}, "keep: -2"),

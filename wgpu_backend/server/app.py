@@ -135,7 +135,10 @@ def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         return PlainTextResponse(text, headers=headers, media_type="text/plain; version=0.0.4")
 
     return [
-        Endpoint("others", "GET", "/health", "Whether the server is up", health),
+        *(
+            Endpoint("others", "GET", path, "Whether the server is up", health)
+            for path in ("/health", "/v1/health")
+        ),
         Endpoint("others", "GET", "/metrics", "Figures for Prometheus", metrics),
     ]
 

@@ -42,7 +42,8 @@ class Fields:
             if value is not None:
                 form[name].check(self._where + name, value)
         for name, field in form.items():
-            if field.required and self._values.get(name) in (None, ""):
+            value = self._values.get(name)
+            if field.required and (value is None or (value == "" and not field.empty)):
                 raise RequestError(400, f"{self._where}{name} is required")
 
     def get(self, name: str, *kinds: type) -> Any:  # noqa: ANN401

@@ -38,6 +38,8 @@ class Field:
         Whether it is base64 that a form of several parts brings as a file.
     refused : str
         Why it may have no value but an empty one; empty where it may.
+    empty : bool
+        Whether a text that is required may be empty.
     """
 
     kinds: tuple[type, ...]
@@ -48,6 +50,7 @@ class Field:
     among: tuple[str, ...] = ()
     is_file: bool = False
     refused: str = ""
+    empty: bool = False
 
     def check(self, name: str, value: object) -> None:
         """Refuse a value that the field may not have.
@@ -84,7 +87,7 @@ class Field:
         found: dict[str, Any] = {"type": types if self.required else [*types, "null"]}
         if self.about:
             found["description"] = self.about
-        if self.required and str in self.kinds:
+        if self.required and str in self.kinds and not self.empty:
             found["minLength"] = 1
         if self.among:
             found["enum"] = [*self.among] if self.required else [*self.among, None]

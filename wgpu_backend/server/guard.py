@@ -21,7 +21,7 @@ from wgpu_backend.server.wanted import RequestError
 
 _METHODS = "GET, POST, DELETE, OPTIONS"  # HEAD needs no permission
 _HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
-_OPEN = ("/", "/health")  # without a key
+_OPEN = ("/", "/health", "/v1/health")  # without a key
 _PAGE = "/page/"  # which asks for the key by itself
 _VARIES = (("vary", "Origin"),)  # all that a preflight of an unknown origin gets: no permission
 _NUMBERS = {"OpenAI": "x-request-id", "Anthropic": "request-id"}  # where SDKs look for an id

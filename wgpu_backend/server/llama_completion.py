@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from wgpu_backend.server import forms
+from wgpu_backend.server import forms, llama_sampling
 from wgpu_backend.server.answering import Answer, Update, answer_of, require_short
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import error_body
@@ -21,50 +22,31 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.infilling import infill
 from wgpu_backend.server.llama_prompts import biases, prompts
+from wgpu_backend.server.llama_sampling import DEFAULTS, NUMBERS, WHOLE
 from wgpu_backend.server.ollama import logprob_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, until_gone
 from wgpu_backend.server.structured import own_grammar
 from wgpu_backend.server.timings import Pace, reads_along, timings
-from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
+from wgpu_backend.server.wanted import Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
+from wgpu_backend.tokenizer import Tokenizer
 
-_NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
-            "frequency_penalty")  # fmt: skip
-_WHOLE = ("top_k", "repeat_last_n", "seed")
-DEFAULTS: dict[str, Any] = {
-    "temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0,
-    "repeat_penalty": 1.0, "repeat_last_n": 64, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-    "seed": -1,
-}  # fmt: skip
-_BY_CHANCE = (-1, (1 << 32) - 1)  # seeds that mean none
-_REFUSED = {
-    "dynatemp_range": forms.NUMBER, "dry_multiplier": forms.NUMBER,
-    "xtc_probability": forms.NUMBER, "mirostat": forms.WHOLE, "n_indent": forms.WHOLE,
-    "t_max_predict_ms": forms.NUMBER, "lora": forms.LIST,
-}  # fmt: skip
 _SAMPLING = {
     **forms.without_meaning(
-        "dynatemp_exponent", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
-        "dry_sequence_breakers", "xtc_threshold", "mirostat_tau", "mirostat_eta", "min_keep",
-        "samplers", "cache_prompt", "n_cache_reuse", "n_keep", "n_discard",
-        "sse_ping_interval", "backend_sampling",
+        "cache_prompt", "n_cache_reuse", "n_keep", "n_discard", "sse_ping_interval",
+        "stream_options", "reasoning_format", "t_max_prompt_ms",
     ),
-    **_REFUSED,
-    **dict.fromkeys(_NUMBERS, forms.NUMBER),
-    **dict.fromkeys(_WHOLE, forms.WHOLE),
+    **llama_sampling.FORM,
     "model": forms.MODEL_OR_OWN,
     "stream": forms.STREAM,
     "grammar": Field((str,), "a grammar in GBNF that the text keeps to"),
     "json_schema": Field((dict,), "a JSON Schema that the text follows"),
-    "n_predict": forms.MOST,
-    "max_tokens": forms.MOST,
     "n_cmpl": forms.CHOICES,
     "n": forms.CHOICES,
     "stop": forms.STOP,
     "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
     "logit_bias": Field((list, dict), "pairs of a token or a text and a number, or false"),
-    "n_probs": Field((int,), "most likely tokens that are given at each place", least=0, most=20),
     "post_sampling_probs": Field(
         (bool,), "give probabilities behind all options, among what could be chosen"
     ),
@@ -74,7 +56,9 @@ _SAMPLING = {
     "return_progress": forms.PROGRESS,
     "response_fields": Field((list,), "paths of fields that are given; all where it is missing"),
 }  # fmt: skip
-_PROMPT = Field((str, list, dict), "a text, tokens, both mixed, or several prompts", required=True)
+_PROMPT = Field(
+    (str, list, dict), "a text, tokens, both mixed, or several prompts", required=True, empty=True
+)
 _COMPLETION = {**_SAMPLING, "prompt": _PROMPT}
 _INFILL = {
     **_SAMPLING,
@@ -129,21 +113,24 @@ class _Asked:
     """What is asked for beside the text."""
 
     name: str
-    probabilities: bool
+    options: Mapping[str, Any]
+    probabilities: int | None
     sampled: bool
     tokens: bool
     paths: Sequence[str]
+    slot: int
 
 
 async def _answer(state: State, request: Request, fields: Fields, given: Any) -> Response:  # noqa: ANN401
-    for name in _REFUSED:
-        fields.refuse(name, "is not supported")
+    options = llama_sampling.sampling(fields)
     asked = _Asked(
         state.named(fields),
-        bool(fields.get("n_probs", int)),
+        options,
+        llama_sampling.probabilities(fields),
         fields.switch("post_sampling_probs", default=False),
         fields.switch("return_tokens", default=False),
         fields.texts("response_fields"),
+        -1 if (slot := fields.get("id_slot", int)) is None else slot,
     )
     if fields.switch("stream", default=False):
         lines = _events(state, fields, asked, given)
@@ -152,7 +139,9 @@ async def _answer(state: State, request: Request, fields: Fields, given: Any) ->
     async def whole() -> list[dict[str, Any]] | dict[str, Any]:
         async with state.using(asked.name) as loaded:
             found, several = await run_in_threadpool(given, fields, loaded)
-            made = await _all([_wanted(fields, loaded, each) for each in found], loaded, asked)
+            made = await _all(
+                [_wanted(fields, loaded, asked, each) for each in found], loaded, asked
+            )
         ended = [each for choices in made for each in choices]
         for index, each in enumerate(ended):
             each["index"] = index
@@ -166,35 +155,55 @@ async def _all(
     wanted: Sequence[Wanted], loaded: Loaded, asked: _Asked
 ) -> list[list[dict[str, Any]]]:
     """Texts of several prompts, made together; where one fails, all end."""
+    tokenizer = loaded.model.tokenizer
+    async with _begun(wanted, loaded) as answers:
+        return await asyncio.gather(*(_whole(answer, asked, tokenizer) for answer in answers))
+
+
+@asynccontextmanager
+async def _begun(wanted: Sequence[Wanted], loaded: Loaded) -> AsyncGenerator[list[Answer]]:
+    """Answers that are made together, and end with the block."""
     answers: list[Answer] = []
     try:
         for each in wanted:
             answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
-        return await asyncio.gather(*(_whole(answer, asked) for answer in answers))
+        yield answers
     finally:
         for answer in answers:
             answer.generation.cancel()
 
 
-def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
-    own = loaded.stored.parameters
-    options: dict[str, Any] = {
-        name: v for name in _NUMBERS if (v := fields.get(name, float)) is not None
-    }
-    options |= {name: v for name in _WHOLE if (v := fields.get(name, int)) is not None}
-    if options.get("seed") in _BY_CHANCE:
-        options["seed"] = -1
+async def _merged(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Update]]:
+    """News of several answers as they come, with each one's number."""
+    sources = [aiter(answer) for answer in answers]
+    waiting = {_next(source): number for number, source in enumerate(sources)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                number, update = waiting.pop(each), each.result()
+                if update is not None:
+                    waiting[_next(sources[number])] = number
+                    yield number, update
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def _next(source: AsyncIterator[Update]) -> asyncio.Future[Update | None]:
+    return asyncio.ensure_future(anext(source, None))
+
+
+def _wanted(fields: Fields, loaded: Loaded, asked: _Asked, tokens: Sequence[int]) -> Wanted:
+    own, options = loaded.stored.parameters, {**asked.options}
     if stop := fields.texts("stop"):
         options["stop"] = stop
-    for name in ("max_tokens", "n_predict"):
-        if (most := fields.get(name, int)) is not None:
-            options["num_predict"] = most
     return Wanted(
         None,
         tokens,
         options,
         {name: value for name, value in DEFAULTS.items() if name not in own},
-        logprobs=fields.get("n_probs", int) or None,
+        logprobs=asked.probabilities,
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
         ignore_eos=fields.switch("ignore_eos", default=False),
@@ -209,22 +218,44 @@ def _wanted(fields: Fields, loaded: Loaded, tokens: Sequence[int]) -> Wanted:
 class _Made:
     """One text as far as it is there."""
 
-    content: str
-    tokens: list[int]
-    logprobs: list[TokenLogprob]
+    tokenizer: Tokenizer
     pace: Pace = field(default_factory=lambda: Pace(progress=False, times=False))
+    content: str = ""
+    tokens: list[int] = field(default_factory=list[int])
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
 
-    def add(self, update: Update) -> str:
-        """Take news, and give their text."""
+    def add(self, update: Update) -> _News:
+        """Take news, and give what they bring: tokens of a stop text are none of it."""
         text = "".join(getattr(part, "text", "") for part in update.parts)
+        tokens, before = [*self.tokens, *update.tokens], len(self.tokens)
         self.content += text
-        self.tokens += update.tokens
-        self.logprobs += update.logprobs
-        return text
+        if update.finish is not None and update.finish.stop is not None:
+            tokens = tokens[: max(before, self._spelling(tokens))]
+        logprobs = update.logprobs[: len(tokens) - before]
+        self.tokens, self.logprobs = tokens, [*self.logprobs, *logprobs]
+        return _News(text, tokens[before:], logprobs)
+
+    def _spelling(self, tokens: Sequence[int]) -> int:
+        """How many tokens spell the text."""
+        stream, size = self.tokenizer.stream(), 0
+        for count, token in enumerate(tokens):
+            if size >= len(self.content):
+                return count
+            size += len(stream.push(token))
+        return len(tokens)
 
 
-async def _whole(answer: Answer, asked: _Asked) -> list[dict[str, Any]]:
-    made = [_Made("", [], []) for _ in range(answer.request.n)]
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What an update brings to a text."""
+
+    text: str
+    tokens: Sequence[int]
+    logprobs: Sequence[TokenLogprob]
+
+
+async def _whole(answer: Answer, asked: _Asked, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    made = [_Made(tokenizer) for _ in range(answer.request.n)]
     ends: dict[int, Finish] = {}
     async for update in answer:
         made[update.choice].add(update)
@@ -234,6 +265,8 @@ async def _whole(answer: Answer, asked: _Asked) -> list[dict[str, Any]]:
     for choice, each in enumerate(made):
         ended = _end(answer, asked, each, ends[choice])
         tokens = each.tokens if asked.tokens else list[int]()
+        if asked.probabilities:
+            ended["completion_probabilities"] = _probabilities(each.logprobs, asked)
         found.append({**ended, "content": each.content, "tokens": tokens})
     return found
 
@@ -244,14 +277,21 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
     try:
         async with state.using(asked.name) as loaded:
             found, _ = await run_in_threadpool(given, fields, loaded)
-            if len(found) > 1:
-                raise RequestError(400, "prompt: several at once are not streamed, send one each")
-            answer = await answer_of(loaded, _wanted(fields, loaded, found[0]))
-            made = [_Made("", [], [], Pace.of(fields)) for _ in range(answer.request.n)]
-            async for update in answer:
-                began = True
-                for data in _news(answer, asked, made[update.choice], update):
-                    yield _event({"index": update.choice, **data})
+            wanted = [_wanted(fields, loaded, asked, each) for each in found]
+            async with _begun(wanted, loaded) as answers:
+                made = [
+                    [
+                        _Made(loaded.model.tokenizer, Pace.of(fields))
+                        for _ in range(answer.request.n)
+                    ]
+                    for answer in answers
+                ]
+                async for number, update in _merged(answers):
+                    began = True
+                    answer, texts = answers[number], made[number]
+                    index = number * len(texts) + update.choice
+                    for data in _news(answer, asked, texts[update.choice], update):
+                        yield _event({**data, "index": index})
     except Exception as error:
         if not began:
             raise
@@ -259,17 +299,18 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
 
 
 def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[dict[str, Any]]:
-    text, found = made.add(update), list[dict[str, Any]]()
+    news, found = made.add(update), list[dict[str, Any]]()
     beside = made.pace.beside(len(answer.request.tokens), update)
     if update.reading is not None:
         return [{"content": "", "tokens": [], "stop": False, **beside}] if beside else []
-    if text or update.tokens:
-        piece: dict[str, Any] = {"content": text, "tokens": [*update.tokens], "stop": False}
+    if news.text or news.tokens:
+        piece: dict[str, Any] = {"content": news.text, "tokens": [*news.tokens], "stop": False}
+        piece |= {"id_slot": asked.slot}
         piece |= beside
         piece |= {"tokens_predicted": len(made.tokens)}
         piece |= {"tokens_evaluated": len(answer.request.tokens)}
         if asked.probabilities:
-            piece["completion_probabilities"] = _probabilities(update.logprobs, asked)
+            piece["completion_probabilities"] = _probabilities(news.logprobs, asked)
         found.append(piece)
     if update.finish is not None:
         ended: dict[str, Any] = {
@@ -291,6 +332,7 @@ def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str
     kind = "limit" if finish.reason == "length" else "eos" if finish.stop is None else "word"
     found: dict[str, Any] = {
         "index": 0,
+        "id_slot": asked.slot,
         "stop": True,
         "model": asked.name,
         "tokens_predicted": usage.completion_tokens,
@@ -304,14 +346,12 @@ def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str
         "stopping_word": finish.stop or "",
         "timings": timings(prompt, finish.usage),
     }
-    if asked.probabilities:
-        found["completion_probabilities"] = _probabilities(made.logprobs, asked)
     return found
 
 
 def _settings(answer: Answer) -> dict[str, Any]:
     request, options = answer.request, answer.request.options
-    found = {name: getattr(options, name) for name in (*_NUMBERS, *_WHOLE)}
+    found = {name: getattr(options, name) for name in (*NUMBERS, *WHOLE)}
     limit = -1 if request.max_tokens is None else request.max_tokens
     return {
         **found,

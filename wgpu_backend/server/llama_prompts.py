@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from wgpu_backend.server.wanted import RequestError
@@ -32,14 +33,48 @@ def _tokens(given: Any, tokenizer: Tokenizer) -> list[int]:  # noqa: ANN401
         if parts.get("multimodal_data"):
             raise RequestError(400, "prompt: multimodal_data is not supported")
         given = parts.get("prompt_string")
-    if isinstance(given, str):
-        return tokenizer.encode(given, parse_special=True)
-    if not isinstance(given, list) or not given:
+    if given == "":
+        return begun_text(tokenizer)
+    if not isinstance(given, str | list) or not given:
         raise RequestError(400, f"prompt: {str(cast('object', given))[:40]!r}, {_NEEDED}")
+    return mixed(cast("str | list[object]", given), tokenizer)
+
+
+def begun_text(tokenizer: Tokenizer) -> list[int]:
+    """Tokens of an empty text: what begins one, so that there is something to continue.
+
+    Raises
+    ------
+    RequestError
+        The vocabulary has nothing of the kind.
+    """
+    found = tokenizer.encode("") or [each for each in [tokenizer.bos_id] if each is not None]
+    if not found:
+        raise RequestError(
+            400, "prompt: is empty, and the vocabulary has no token that begins a text; give one"
+        )
+    return found
+
+
+def mixed(
+    given: str | Sequence[object],
+    tokenizer: Tokenizer,
+    *,
+    add_special: bool = True,
+    parse_special: bool = True,
+) -> list[int]:
+    """Tokens of a text, or of texts and tokens one behind another.
+
+    Raises
+    ------
+    RequestError
+        There is something else among them.
+    """
     found: list[int] = []
-    for number, item in enumerate(cast("list[object]", given)):
+    for number, item in enumerate([given] if isinstance(given, str) else given):
         if isinstance(item, str):
-            found += tokenizer.encode(item, add_special=number == 0, parse_special=True)
+            begins = add_special and number == 0
+            found += tokenizer.encode(item, add_special=begins, parse_special=parse_special)
         else:
             found.append(token_of(item, tokenizer))
     return found

@@ -15,17 +15,18 @@ from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.llama_completion import DEFAULTS
-from wgpu_backend.server.llama_prompts import token_of
+from wgpu_backend.server.llama_prompts import mixed, token_of
+from wgpu_backend.server.llama_sampling import DEFAULTS
 from wgpu_backend.server.manner import closing, supplied
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.tokenizer import Tokenizer
 
 _MOST = 1 << 20  # characters of a text whose tokens are asked for
 _TOKENIZE = {
     "model": forms.MODEL_OR_OWN,
-    "content": Field((str,), "the text"),
+    "content": Field((str, list), "a text, or texts and tokens one behind another"),
     "add_special": Field((bool,), "add tokens that begin and end a text"),
     "parse_special": Field((bool,), "read control tokens that the text spells; true by itself"),
     "with_pieces": Field((bool,), "give what each token stands for, too"),
@@ -68,8 +69,9 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def embed(_: Request, fields: Fields) -> Response:
         kinds = (str, list, dict)
-        given = fields.get("content", *kinds) or fields.get("input", *kinds)
-        if not given:
+        found = (fields.get(name, *kinds) for name in ("content", "input"))
+        given = next((each for each in found if each is not None), None)
+        if given is None or given == []:
             raise RequestError(400, "content is required")
         found = await embeddings(state, fields, given, truncate=False, of_tokens=True)
         alone = state.settings.pooling != "none"
@@ -85,6 +87,9 @@ def endpoints(state: State) -> list[Endpoint]:
             alias = state.alias_of(loaded.stored) or str(loaded.stored.entry.name)
             return JSONResponse(_properties(loaded, alias, state.settings.version))
 
+    async def adapters(_: Request, __: Fields) -> Response:
+        return JSONResponse([])  # those of a model belong to it, and have no scale to set
+
     api = "llama-server"
     return [
         Endpoint(api, "POST", "/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
@@ -94,6 +99,7 @@ def endpoints(state: State) -> list[Endpoint]:
             Endpoint(api, "POST", path, "Vectors of texts", embed, _EMBEDDING)
             for path in ("/embedding", "/embeddings")
         ),
+        Endpoint(api, "GET", "/lora-adapters", "Adapters to be scaled: none", adapters),
         Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
     ]
 
@@ -106,11 +112,14 @@ def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
     RequestError
         The text is too long.
     """
-    tokenizer, content = loaded.model.tokenizer, fields.text("content")
-    if len(content) > _MOST:
-        raise RequestError(400, f"content: {len(content)} characters, needs at most {_MOST}")
-    ids = tokenizer.encode(
-        content,
+    tokenizer, content = loaded.model.tokenizer, fields.get("content", str, list) or ""
+    items = [content] if isinstance(content, str) else cast("list[object]", content)
+    size = sum(len(each) if isinstance(each, str) else 1 for each in items)
+    if size > _MOST:
+        raise RequestError(400, f"content: {size} characters, needs at most {_MOST}")
+    ids = mixed(
+        items,
+        tokenizer,
         add_special=fields.switch("add_special", default=False),
         parse_special=fields.switch("parse_special", default=True),
     )
@@ -147,6 +156,10 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
     return found + closing(found, source) if silent else found
 
 
+def _spelled(tokenizer: Tokenizer, token: int | None) -> str:
+    return "" if token is None else tokenizer.token_text(token)
+
+
 def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
     model, template = loaded.model, loaded.model.prompter.template
     params = {**DEFAULTS, **loaded.stored.parameters, **loaded.manner.sampling}
@@ -155,6 +168,8 @@ def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
         "total_slots": model.num_parallel,
         "model_alias": alias,
         "model_path": loaded.stored.path.name,
+        "bos_token": _spelled(model.tokenizer, model.tokenizer.bos_id),
+        "eos_token": _spelled(model.tokenizer, model.tokenizer.eos_id),
         "chat_template": "" if template is None else template.source,
         "modalities": {"vision": False, "audio": False},
         "build_info": f"wgpu-backend {version}",

@@ -14,7 +14,7 @@ from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.sample.options import RANDOM_SEED, whole_number
 
 MOST_CHOICES = 128
-MOST_LOGPROBS = 20  # OpenAI's and Ollama's bound
+MOST_LOGPROBS = 1000  # each token brings so many; OpenAI's and Ollama's routes allow 20
 MOST_BIAS = 100.0  # OpenAI's; beyond it a token is ruled out, or all others are
 WhenFull = Literal["stop", "shift"]
 
@@ -53,7 +53,7 @@ class Request:
         Texts that end the answer; they are not given.
     logprobs : int or None
         Give log probabilities, before any option changes them: of the tokens that were chosen, and
-        of so many of the most likely ones, 0 to 20; None for none.
+        of so many of the most likely ones, 0 to 1000; None for none.
     logit_bias : mapping of int to float
         Added to the logits of tokens, -100 to 100; ``-inf`` rules a token out.
     when_full : str
