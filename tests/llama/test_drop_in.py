@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import tiny_model
 from wgpu_backend import load
+from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.errors import BackendError, ContextFull, OptionError, TemplateError
 from wgpu_backend.llama import (
     Llama,
@@ -18,6 +19,7 @@ from wgpu_backend.llama import (
     StateError,
     StoppingCriteriaList,
 )
+from wgpu_backend.llama.formats import FORMATS, Format
 
 PROMPT = "the rain and the man"
 
@@ -116,6 +118,8 @@ def test_biases_and_processors_change_what_is_chosen(llama):
 
     llama(PROMPT, max_tokens=3, logits_processor=LogitsProcessorList([note]))
     assert seen == [20, 21, 22] or np.diff(seen).tolist() == [1, 1]
+    llama(PROMPT, max_tokens=3, logits_processor=[note, note], logit_bias={wanted: 1e4})
+    assert seen[3:] == [seen[0]] * 2 + [seen[1]] * 2 + [seen[2]] * 2
     end = llama.token_eos()
     least = MinTokensLogitsProcessor(4, end)
     made = llama(PROMPT, max_tokens=9, logit_bias={end: 1e4}, logits_processor=least)
@@ -127,6 +131,9 @@ def test_a_criterion_ends_an_answer(llama):
     enough = StoppingCriteriaList([lambda ids, _: len(ids) >= start + 3])
     made = llama(PROMPT, max_tokens=20, temperature=0.0, stopping_criteria=enough)
     assert made["usage"]["completion_tokens"] == 3
+    plain = [lambda ids, _: len(ids) >= start + 2]
+    made = llama(PROMPT, max_tokens=20, temperature=0.0, stopping_criteria=plain)
+    assert made["usage"]["completion_tokens"] == 2
 
 
 def test_chats_are_the_template_continued(path, llama):
@@ -161,6 +168,84 @@ def test_a_named_format_takes_the_place_of_the_files(llama, monkeypatch):
     monkeypatch.setattr(llama, "chat_format", None)
     with pytest.raises(TemplateError):
         llama.create_chat_completion([{"content": "no role"}])
+
+
+SAID = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "b"))]
+ENDS = {
+    "vicuna": "questions. USER: a ASSISTANT: b</s>USER: a ASSISTANT:",
+    "alpaca": "### Response:\nb</s>\n\n### Instruction:\na\n\n### Response:\n",
+    "zephyr": "<|user|>\na</s>\n<|assistant|>\nb</s>\n<|user|>\na</s>\n<|assistant|>\n",
+    "phind": "programming assistant.\n\n### User Message\na\n\n### Assistant\nb\n\n"
+    "### User Message\na\n\n### Assistant\n",
+    "qwen": "system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
+    "<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_render_and_have_a_stop_text(name):
+    found = FORMATS[name]
+    template = ChatTemplate(found.template, bos_token="<s>", eos_token="</s>")
+    text = template.render([*SAID, SAID[0]])
+    assert found.stop
+    assert text.endswith(ENDS.get(name, ""))
+    system = {"role": "system", "content": "Be brief."}
+    assert ("Be brief." in template.render([system, *SAID, SAID[0]])) == (
+        name != "mistral-instruct"
+    )
+
+
+def test_a_chat_ends_with_the_stop_text_of_its_format(path, monkeypatch):
+    given = []
+
+    def note(self, prompt, **options):
+        given.append(options["stop"])
+        choice = {"text": "", "logprobs": None, "finish_reason": "stop"}
+        return {"id": "", "created": 0, "model": "", "usage": {}, "choices": [choice]}
+
+    monkeypatch.setattr(Llama, "create_completion", note)
+    old = {"f16_kv": True, "mul_mat_q": True, "low_vram": False}
+    with Llama(path, device="cpu", n_ctx=64, **old) as llama:
+        assert (llama.chat_format, llama.n_batch) == ("chat_template.default", 64)
+        llama.create_chat_completion(SAID[:1], stop="x")
+        llama.chat_format = "llama-3"
+        llama.create_chat_completion(SAID[:1], stop=["x", "y"])
+        llama.create_chat_completion(SAID[:1])
+    assert given == [["x", "<|end|>"], ["x", "y", "<|eot_id|>"], ["<|eot_id|>"]]
+
+
+def test_functions_reach_the_template_as_tools(llama, monkeypatch):
+    source = "{{ tools[0].function.name }} {{ functions[0].name }} {{ tool_choice }}"
+    monkeypatch.setitem(FORMATS, "chatml", Format(source, ()))
+    monkeypatch.setattr(llama, "chat_format", "chatml")
+    asked = {"messages": SAID[:1], "functions": [{"name": "look"}], "max_tokens": 1}
+    made = llama.create_chat_completion(**asked, function_call="auto", tool_choice="none")
+    wanted = llama.tokenize(b"look look none", False)
+    assert made["usage"]["prompt_tokens"] == len(wanted)
+    with pytest.raises(OptionError, match="function_call: calls of functions"):
+        llama.create_chat_completion(**asked, function_call={"name": "look"})
+
+
+def test_a_character_that_the_end_cuts_is_left_out(llama):
+    [half] = [t for t in range(llama.n_vocab()) if llama.model.token_to_piece(t) == b"\xe2"]
+    for stream in (False, True):
+        made = llama(PROMPT, max_tokens=1, logit_bias={half: 1e4}, stream=stream)
+        assert "".join(map(text, made if stream else [made])) == ""
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_seed_that_is_left_open_is_drawn(path, seed):
+    with Llama(path, device="cpu", seed=seed) as llama:
+        one, other = (text(llama(PROMPT, temperature=2.0, top_k=0, top_p=1.0)) for _ in range(2))
+    assert one != other
+
+
+def test_what_the_file_says_has_no_arrays(llama):
+    assert llama.metadata["general.architecture"] == "llama"
+    assert "tokenizer.ggml.tokens" not in llama.metadata
+    llama(PROMPT, max_tokens=2)
+    assert llama._input_ids.tolist() == llama.eval_tokens
+    assert llama._scores.shape == (llama.n_tokens, llama.n_vocab())
 
 
 def test_a_state_goes_on_as_it_was(llama):
@@ -218,7 +303,7 @@ def test_embeddings_need_leave_and_have_openais_shape(path, llama):
         assert np.linalg.norm(vector) == pytest.approx(1.0)
         mean = np.mean(rows, axis=0)
         np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=2e-3)
-    with Llama(path, device="cpu") as other, pytest.raises(OptionError, match="embedding=True"):
+    with Llama(path, device="cpu") as other, pytest.raises(RuntimeError, match="embedding=True"):
         other.embed("x")
 
 

@@ -250,7 +250,12 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def pieces(
-    tokens: Generator[int], detokenizer: Detokenizer, stops: Sequence[str], stats: Stats
+    tokens: Generator[int],
+    detokenizer: Detokenizer,
+    stops: Sequence[str],
+    stats: Stats,
+    *,
+    unfinished: bool = True,
 ) -> Iterator[str]:
     """Text of a token stream, held back while it may be the beginning of a stop text.
 
@@ -263,6 +268,8 @@ def pieces(
         Texts that end the stream; they are not given.
     stats : Stats
         Gets the reason when a stop text ended it.
+    unfinished : bool
+        Give a character that the end cuts as U+FFFD; else it is left out.
     """
     texts = StopTexts(stops)
     with closing(tokens):
@@ -273,5 +280,6 @@ def pieces(
             if texts.found is not None:
                 stats.done_reason = "stop"
                 return
-    if rest := texts.push(detokenizer.flush()) + texts.flush():
+    cut = detokenizer.flush() if unfinished else ""
+    if rest := texts.push(cut) + texts.flush():
         yield rest

@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import OptionError
 from wgpu_backend.llama.completion import Completions
+from wgpu_backend.llama.formats import FORMATS
 from wgpu_backend.llama.grammar import response_grammar
-from wgpu_backend.llama.processors import LogitsProcessor, LogitsProcessorList
+from wgpu_backend.llama.processors import Processors
 
 Json = dict[str, Any]
-_log = logging.getLogger("wgpu_backend.llama")
 OF_THE_FILE = "chat_template.default"
-
-_CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-_LLAMA2 = (
-    "{{ bos_token }}{% set ns = namespace(system='') %}{% for m in messages %}"
-    "{% if m.role == 'system' %}{% set ns.system = '<<SYS>>\n' ~ m.content ~ '\n<</SYS>>\n\n' %}"
-    "{% elif m.role == 'user' %}[INST] {{ ns.system ~ m.content }} [/INST]"
-    "{% set ns.system = '' %}{% else %} {{ m.content }} {{ eos_token }}{% endif %}{% endfor %}"
-)
-_LLAMA3 = (
-    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
-    "{{ m.content }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
-)
-_MISTRAL = (
-    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
-    "{% elif m.role == 'assistant' %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
-)
-_GEMMA = (
-    "{{ bos_token }}{% for m in messages %}<start_of_turn>"
-    "{{ 'model' if m.role == 'assistant' else 'user' }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"
-    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
-)
-FORMATS: Mapping[str, str] = {
-    "chatml": _CHATML,
-    "qwen": _CHATML,
-    "llama-2": _LLAMA2,
-    "llama-3": _LLAMA3,
-    "mistral-instruct": _MISTRAL,
-    "gemma": _GEMMA,
-}
+_TOLD = ("functions", "function_call", "tool_choice")  # beside tools, for templates
 
 
 class ChatCompletions(Completions):
@@ -83,7 +50,7 @@ class ChatCompletions(Completions):
         mirostat_tau: float = 5.0,
         mirostat_eta: float = 0.1,
         model: str | None = None,
-        logits_processor: LogitsProcessor | LogitsProcessorList | None = None,
+        logits_processor: Processors | None = None,
         grammar: object = None,
         logit_bias: Mapping[int, float] | None = None,
         logprobs: bool | None = None,
@@ -97,13 +64,15 @@ class ChatCompletions(Completions):
         ----------
         messages : sequence of mappings
             Each with a ``role`` and a ``content``.
-        tools : sequence of mappings or None
+        functions, tools : sequence of mappings or None
             For the model's template. What it answers is its text: calls are not told apart.
+        stop : str, sequence of str or None
+            Texts that end the answer, beside those of the format.
         logprobs, top_logprobs
             Tell of each token, and of so many of the likeliest.
         stream : bool
             Give an iterator of parts.
-        temperature, top_p, top_k, min_p, typical_p, stop, seed, max_tokens, logit_bias
+        temperature, top_p, top_k, min_p, typical_p, seed, max_tokens, logit_bias
             And the others: see `Llama.create_completion`.
 
         Returns
@@ -138,27 +107,30 @@ class ChatCompletions(Completions):
             return self.chat_handler(llama=self, messages=messages, **asked, **options, **told)
         _require_free(asked)
         options["grammar"] = grammar if grammar is not None else response_grammar(response_format)
-        tokens = self._prompter().chat(conversation(messages), tools=tools)
+        prompter, ends = self._prompter()
+        given = {name: asked[name] for name in _TOLD if asked[name] is not None}
+        tokens = prompter.chat(
+            conversation(messages), tools=_tools(tools, functions), chat_template_kwargs=given
+        )
+        options["stop"] = [*([stop] if isinstance(stop, str) else stop or ()), *ends]
         count = (top_logprobs or 0) if logprobs else None
         made = self.create_completion(tokens, logprobs=count, **options)
         return _parts(made) if stream else _whole(made)
 
-    def _prompter(self) -> Prompter:
-        """What renders conversations: the file's template, or that of the format."""
+    def _prompter(self) -> tuple[Prompter, Sequence[str]]:
+        """What renders conversations, the file's template or a format, and what ends answers."""
         name, model = self.chat_format, self.model
         prompter = model.language.prompter
-        if name is None and prompter.template is None:
-            name = "llama-2"  # as llama-cpp-python guesses
-            _log.warning("%s has no chat template, taking llama-2; see chat_format", model.path)
-        if name in (None, OF_THE_FILE):
-            return prompter
-        if name not in FORMATS:
-            raise OptionError(f"chat_format: {name!r}, needs one of {', '.join(FORMATS)}, or None")
-        made = Prompter(model.config, model.tokenizer)
         tokens = (model.token_bos(), model.token_eos())
         bos, eos = (model.token_get_text(each) if each >= 0 else "" for each in tokens)
-        made.template = ChatTemplate(FORMATS[name], bos_token=bos, eos_token=eos)
-        return made
+        if name in (None, OF_THE_FILE) and prompter.template is not None:
+            return prompter, [eos] if eos else []
+        name = name or "llama-2"  # as llama-cpp-python guesses
+        if name not in FORMATS:
+            raise OptionError(f"chat_format: {name!r}, needs one of {', '.join(FORMATS)}, or None")
+        made, found = Prompter(model.config, model.tokenizer), FORMATS[name]
+        made.template = ChatTemplate(found.template, bos_token=bos, eos_token=eos)
+        return made, found.stop
 
     def create_chat_completion_openai_v1(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Answer a conversation, in classes of the package `openai`, which has to be installed."""
@@ -180,16 +152,19 @@ def _require_free(asked: Json) -> None:
     """
     for name in ("function_call", "tool_choice"):
         if asked[name] not in (None, "none", "auto"):
-            _refuse(name)
-    if asked["functions"]:
-        _refuse("functions")
+            raise OptionError(
+                f"{name}: calls of functions are not told apart here; ask for the arguments with a "
+                "response_format, or serve the model with `wgpu-backend serve`"
+            )
 
 
-def _refuse(name: str) -> NoReturn:
-    raise OptionError(
-        f"{name}: calls of functions are not told apart here; ask for the arguments with a "
-        "response_format, or serve the model with `wgpu-backend serve`"
-    )
+def _tools(
+    tools: Sequence[Mapping[str, Any]] | None, functions: Sequence[Mapping[str, Any]] | None
+) -> Sequence[Mapping[str, Any]] | None:
+    """Tools for a template, which older programs give as functions."""
+    if tools is not None or functions is None:
+        return tools
+    return [{"type": "function", "function": each} for each in functions]
 
 
 def _logprobs(told: Json | None) -> Json | None:

@@ -21,7 +21,13 @@ from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.llama.drop_in_state import LlamaState
 from wgpu_backend.llama.drop_in_steps import Steps
 from wgpu_backend.llama.logprobs import Logprobs, log_softmax
-from wgpu_backend.llama.processors import LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from wgpu_backend.llama.processors import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    Processors,
+    StoppingCriteria,
+    processor_of,
+)
 from wgpu_backend.llama.samplers import DEFAULT_SEED
 
 Json = dict[str, Any]
@@ -124,8 +130,8 @@ class Completions(Steps):
         mirostat_tau: float = 5.0,
         mirostat_eta: float = 0.1,
         model: str | None = None,
-        stopping_criteria: StoppingCriteria | None = None,
-        logits_processor: LogitsProcessor | LogitsProcessorList | None = None,
+        stopping_criteria: StoppingCriteria | Sequence[StoppingCriteria] | None = None,
+        logits_processor: Processors | None = None,
         grammar: object = None,
         logit_bias: Mapping[int, float] | None = None,
     ) -> Any:  # noqa: ANN401  an answer, or an iterator of its parts
@@ -227,7 +233,7 @@ class Completions(Steps):
         """Set the seed, and go on from the state that has most of the prompt."""
         if seed is not None:
             self._seed = seed
-        elif self._seed == DEFAULT_SEED or self._seed < 0:
+        elif self._seed in (0, DEFAULT_SEED) or self._seed < 0:  # 0 as llama-cpp-python has it
             self._seed = secrets.randbits(31)
         else:
             self._seed = Random(self._seed).randint(0, 2**31)
@@ -263,7 +269,8 @@ class Completions(Steps):
         told = Logprobs(self.model, asked.tokens, asked.text, asked.logprobs)
         stream = self.model.tokenizer.stream()
         echoed = not asked.echo
-        for text in pieces(self._tokens(asked), stream, asked.stop, asked.stats):
+        made = self._tokens(asked)
+        for text in pieces(made, stream, asked.stop, asked.stats, unfinished=False):
             if not echoed:  # its logits are there with the first token
                 yield asked.chunk(asked.text, told.of_prompt(self._rows), None)
                 echoed = True
@@ -290,9 +297,10 @@ class Completions(Steps):
 
 
 def _biased(
-    biases: Mapping[int, float] | None, processor: LogitsProcessor | None
+    biases: Mapping[int, float] | None, processor: Processors | None
 ) -> LogitsProcessor | None:
-    """Processor that adds biases behind another one."""
+    """Processor that adds biases behind others."""
+    processor = processor_of(processor)
     if not biases:
         return processor
     ids = np.array([int(token) for token in biases])
@@ -309,4 +317,4 @@ def _biased(
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+    return data.decode("utf-8", "ignore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError
-from wgpu_backend.llama.chat import ChatCompletions
+from wgpu_backend.llama.chat import OF_THE_FILE, ChatCompletions
 from wgpu_backend.llama.context import Context
 from wgpu_backend.llama.drop_in_embeddings import Embeddings
 from wgpu_backend.llama.drop_in_options import cache_type, require_known
@@ -22,6 +23,7 @@ from wgpu_backend.llama.processors import Ids
 from wgpu_backend.llama.samplers import DEFAULT_SEED
 
 Scores = NDArray[np.single]
+_log = logging.getLogger("wgpu_backend.llama")
 
 
 class Llama(ChatCompletions, Embeddings):
@@ -36,8 +38,8 @@ class Llama(ChatCompletions, Embeddings):
         GGUF file, or folder.
     vocab_only : bool
         Read tokens alone.
-    seed : int
-        Of random numbers; 0xFFFFFFFF, or one below 0, draws one.
+    seed : int or None
+        Of random numbers; None, 0, 0xFFFFFFFF, or one below 0, draws one.
     n_ctx : int
         Positions of the context; 0 for what the model was trained on.
     n_batch : int
@@ -53,7 +55,7 @@ class Llama(ChatCompletions, Embeddings):
     lora_path : str or None
         A LoRA adapter, with `lora_scale`.
     chat_format : str or None
-        ``chatml``, ``llama-2`` and so on; None for the file's own template.
+        ``chatml``, ``llama-2`` and so on, see ``docs/llama.md``; None for the file's own template.
     chat_handler : callable or None
         In place of a format; called as `create_chat_completion` is, with ``llama=``.
     type_k, type_v : int or None
@@ -76,7 +78,7 @@ class Llama(ChatCompletions, Embeddings):
         model_path: str | Path,
         *,
         vocab_only: bool = False,
-        seed: int = DEFAULT_SEED,
+        seed: int | None = DEFAULT_SEED,
         n_ctx: int = 512,
         n_batch: int = 512,
         pooling_type: int = -1,
@@ -100,12 +102,15 @@ class Llama(ChatCompletions, Embeddings):
         self.lora_path, self.lora_scale = lora_path, lora_scale
         self.chat_format, self.chat_handler = chat_format, chat_handler
         self.cache: Any = None
-        self._seed, self._logits_all, self._embedding = seed, logits_all, embedding
+        self._seed, self._logits_all, self._embedding = seed or DEFAULT_SEED, logits_all, embedding
         self._model = Model(Path(model_path), device=device, vocab_only=vocab_only)
         self._finaliser = weakref.finalize(self, self._model.close)
+        if chat_format is None and chat_handler is None:
+            self.chat_format = self._guessed_format()
         self._context: Context | None = None
         if not vocab_only:
             self._open(n_ctx, kv_dtype, pooling_type)
+            self.n_batch = min(n_batch, self.n_ctx())
         self.n_tokens, self._requires_eval = 0, True
         self.input_ids: Ids = np.zeros(self.n_ctx() if self._context else 0, np.intc)
         self._rows: list[Scores | None] = []
@@ -120,6 +125,12 @@ class Llama(ChatCompletions, Embeddings):
         except BaseException:
             self.close()
             raise
+
+    def _guessed_format(self) -> str:
+        if self._model.chat_template() is not None:
+            return OF_THE_FILE
+        _log.info("%s has no chat template, taking llama-2; see chat_format", self.model_path)
+        return "llama-2"
 
     def __enter__(self) -> Llama:
         return self
@@ -147,9 +158,18 @@ class Llama(ChatCompletions, Embeddings):
         return self._model
 
     @property
+    def _input_ids(self) -> Ids:
+        """Tokens that the context has, for programs that reach for llama-cpp-python's own."""
+        return self.input_ids[: self.n_tokens]
+
+    @property
+    def _scores(self) -> Scores:
+        return self.scores
+
+    @property
     def metadata(self) -> dict[str, str]:
-        """Keys of the file, and their values as text."""
-        return self._model.metadata()
+        """Keys of the file, and their values as text; without arrays."""
+        return self._model.metadata(arrays=False)
 
     # Tokens.
 

@@ -17,6 +17,10 @@ from wgpu_backend.llama.context import Context
 NO_POOLING = 0
 
 
+class NotForEmbeddings(OptionError, RuntimeError):
+    """The model was made without ``embedding=True``; llama-cpp-python has a RuntimeError there."""
+
+
 class Embeddings(ABC):
     """The part of `Llama` that makes vectors of texts."""
 
@@ -74,7 +78,7 @@ class Embeddings(ABC):
             A text is too long.
         """
         if not self._embedding:
-            raise OptionError("embed: needs a model that was made with embedding=True")
+            raise NotForEmbeddings("embed: needs a model that was made with embedding=True")
         texts = [input] if isinstance(input, str) else list(input)
         most = min(self.n_batch, self.ctx.n_ctx())
         found: list[Any] = []

@@ -12,8 +12,7 @@ from wgpu_backend.sample.options import nearest
 HARMLESS = (
     "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "use_mmap", "use_mlock", "n_ubatch",
     "n_threads", "n_threads_batch", "offload_kqv", "flash_attn", "op_offload", "swa_full",
-    "no_perf", "numa",
-    "lora_base",
+    "no_perf", "numa", "lora_base", "f16_kv", "mul_mat_q", "low_vram",
 )  # fmt: skip
 
 # Other answers would come without them: the values that change nothing.

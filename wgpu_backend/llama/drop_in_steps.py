@@ -16,9 +16,10 @@ from wgpu_backend.llama.drop_in_options import require_neutral_sampling
 from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.processors import (
     Ids,
-    LogitsProcessor,
-    LogitsProcessorList,
+    Processors,
     StoppingCriteria,
+    criterion_of,
+    processor_of,
 )
 
 Scores = NDArray[np.single]
@@ -145,7 +146,7 @@ class Steps(ABC):
         mirostat_eta: float = 0.1,
         mirostat_tau: float = 5.0,
         penalize_nl: bool = True,
-        logits_processor: LogitsProcessor | LogitsProcessorList | None = None,
+        logits_processor: Processors | None = None,
         grammar: object = None,
         idx: int | None = None,
         *,
@@ -187,12 +188,12 @@ class Steps(ABC):
         mirostat_eta: float,
         mirostat_tau: float,
         penalize_nl: bool,
-        processor: LogitsProcessor | None,
+        given: Processors | None,
         grammar: object,
     ) -> SamplerChain:
         """Samplers in llama-cpp-python's order."""
         require_neutral_sampling(tfs_z, penalize_nl)
-        chain = SamplerChain()
+        chain, processor = SamplerChain(), processor_of(given)
         if processor is not None:
             chain.add_custom(lambda logits: processor(self.input_ids[: self.n_tokens], logits))
         chain.add_penalties(
@@ -228,8 +229,8 @@ class Steps(ABC):
         mirostat_tau: float = 5.0,
         mirostat_eta: float = 0.1,
         penalize_nl: bool = True,
-        logits_processor: LogitsProcessor | LogitsProcessorList | None = None,
-        stopping_criteria: StoppingCriteria | None = None,
+        logits_processor: Processors | None = None,
+        stopping_criteria: StoppingCriteria | Sequence[StoppingCriteria] | None = None,
         grammar: object = None,
     ) -> Generator[int, Sequence[int] | None, None]:
         """Give tokens that follow a prompt, without end; those sent in are read behind each.
@@ -241,12 +242,13 @@ class Steps(ABC):
             presence_penalty, tfs_z, mirostat_mode, mirostat_eta, mirostat_tau, penalize_nl,
             logits_processor, grammar,
         )  # fmt: skip
+        ends = criterion_of(stopping_criteria)
         given = [int(token) for token in tokens]
         chain.accept_all(given if reset else [*self.eval_tokens, *given])
         self.eval(self._unread(given) if reset else given)
         while True:
             token = self.sample(chain=chain)
-            if stopping_criteria is not None and stopping_criteria(*self._seen()):
+            if ends is not None and ends(*self._seen()):
                 return
             sent = yield token
             following = [token, *(sent or ())]

@@ -198,9 +198,13 @@ class Model(Tokens):
             f"{self.config.architecture}.wkv.head_size" in self._metadata
         )
 
-    def metadata(self) -> dict[str, str]:
-        """Keys of the file and their values as text; arrays say their length."""
-        return {key: _text(value) for key, value in self._metadata.items()}
+    def metadata(self, *, arrays: bool = True) -> dict[str, str]:
+        """Keys of the file and their values as text; arrays say their length, or are left out."""
+        return {
+            key: _text(value)
+            for key, value in self._metadata.items()
+            if arrays or not isinstance(value, list | np.ndarray)
+        }
 
     def meta_val_str(self, key: str) -> str | None:
         """Value of a key as text; None where the file has no such key."""

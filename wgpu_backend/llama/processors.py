@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ Ids = NDArray[np.intc]
 Scores = NDArray[np.single]
 LogitsProcessor = Callable[[Ids, Scores], Scores]
 StoppingCriteria = Callable[[Ids, Scores], bool]
+Processors = LogitsProcessor | Sequence[LogitsProcessor]
+"""One function, or several, one behind another."""
 
 
 class LogitsProcessorList(list[LogitsProcessor]):
@@ -30,6 +32,18 @@ class StoppingCriteriaList(list[StoppingCriteria]):
         """Whether one of them says so; all are asked."""
         said = [bool(each(input_ids, logits)) for each in self]
         return any(said)
+
+
+def processor_of(given: Processors | None) -> LogitsProcessor | None:
+    """One function of what may be a plain list of them."""
+    return given if given is None or callable(given) else LogitsProcessorList(given)
+
+
+def criterion_of(
+    given: StoppingCriteria | Sequence[StoppingCriteria] | None,
+) -> StoppingCriteria | None:
+    """One function of what may be a plain list of them."""
+    return given if given is None or callable(given) else StoppingCriteriaList(given)
 
 
 class MinTokensLogitsProcessor:
