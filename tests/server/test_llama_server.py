@@ -15,6 +15,7 @@ from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create
+from wgpu_backend.server.infilling import Gap
 from wgpu_backend.tokenizer import Tokenizer
 
 ASKED = {"prompt": "Once", "n_predict": 6, "temperature": 0}
@@ -247,6 +248,14 @@ def test_templates_and_vectors(client):
     short = asked(client, "/apply-template", messages=said, add_generation_prompt=False)["prompt"]
     assert prompt.startswith(short)
     assert prompt != short
+    begun = [*said, {"role": "assistant", "content": "Once upon"}]
+    whole = {"messages": begun, "temperature": 0.5, "stream": True, "max_tokens": 1}
+    found = asked(client, "/apply-template", **whole, continue_final_message=True)["prompt"]
+    assert found == prompt + "Once upon"
+    made = asked(client, "/chat/completions", **{**whole, "stream": False}, verbose=True)
+    assert made["__verbose"]["prompt"] == found
+    found = asked(client, "/apply-template", messages=begun, add_generation_prompt=False)["prompt"]
+    assert found.endswith("Once upon<|end|>")
     body = {"model": "tale", "input": ["a fox", "a bear"]}
     data = client.post("/v1/embeddings", json=body).json()["data"]
     for path in ("/embedding", "/embeddings"):
@@ -278,8 +287,42 @@ def test_infill(client, tmp_path):
         "input_extra": [{"text": "c"}],
     }
     found = client.post("/infill", json={**body, "n_predict": 2, "temperature": 0}).json()
-    assert found["prompt"].endswith("c\n<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>")
+    wanted = "\n\n--- snippet ---\n\nc<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>"
+    assert found["prompt"].endswith(wanted)
     assert found["content"] == "in between"
+    found = client.post("/infill", json={**body, "prompt": "de", "n_predict": 2}).json()
+    assert found["prompt"].endswith("<|fim_prefix|>ade<|fim_suffix|>b<|fim_middle|>")
+    long = {"input_prefix": "a " * 5000, "input_suffix": "b " * 5000, "n_predict": 2}
+    assert client.post("/infill", json={**body, **long}).json()["content"] == "in between"
+
+
+class Fim(Tokenizer):
+    """Tokens for infilling in a vocabulary that has none."""
+
+    add_bos = False
+
+    @property
+    def special_ids(self):
+        return {"fim_pre": 5, "fim_suf": 6, "fim_mid": 7, "fim_rep": 8, "fim_sep": 9}
+
+
+def test_files_stand_around_a_gap_as_models_are_trained():
+    tokenizer = Fim.from_gguf(bundled())
+
+    def text(ids):
+        return "".join(f"<{i}>" if i in range(5, 10) else tokenizer.decode([i]) for i in ids)
+
+    gap = Gap("a", "b", "c", [("x.py", "d"), ("y.py", "e")])
+    found = gap.tokens(tokenizer, 256, 10)
+    files = "<8>myproject\n<9>x.py\nd<9>y.py\ne<9>filename\n"
+    assert text(found) == files + "<5>ac<6>b<7>"
+    words = [" ".join(f"{name}{i}" for i in range(900)) for name in "ab"]
+    found = Gap(*words, "c", [("x.py", words[0])]).tokens(tokenizer, 256, 56)
+    before, behind, middle = (found.index(token) for token in (5, 6, 7))
+    assert (behind - before - 2, middle - behind - 1) == (150, 50 - 4)
+    assert text(found[before:behind]).endswith("99c")
+    assert text(found[behind + 1 : middle]).startswith("b0")
+    assert len(found) <= 200
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.infilling import infill
+from wgpu_backend.server.infilling import Gap
 from wgpu_backend.server.llama_prompts import biases, prompts
 from wgpu_backend.server.llama_sampling import DEFAULTS, NUMBERS, WHOLE
 from wgpu_backend.server.ollama import logprob_of
@@ -97,15 +97,15 @@ def _given_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], boo
 
 
 def _infill_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
-    texts: list[str] = []
+    files: list[tuple[str, str]] = []
     for number, item in enumerate(fields.objects("input_extra")):
         extra = Fields(item, _EXTRA, f"input_extra[{number}].")
-        texts.append(f"{extra.text('filename', 'tmp')}\n{extra.text('text')}\n")
+        files.append((extra.text("filename", "tmp"), extra.text("text")))
     prefix, suffix = fields.text("input_prefix"), fields.text("input_suffix")
-    tokenizer = loaded.model.tokenizer
-    made = infill(tokenizer, prefix, suffix, texts)
-    begun = tokenizer.encode(fields.text("prompt"), add_special=False)
-    return [[*made, *begun]], False
+    gap = Gap(prefix, suffix, fields.text("prompt"), files)
+    limit: int = llama_sampling.sampling(fields).get("num_predict", -1)
+    model = loaded.model
+    return [gap.tokens(model.tokenizer, model.num_ctx, limit)], False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.errors import TemplateError
 from wgpu_backend.server import forms
-from wgpu_backend.server.chat_turns import turn_of
+from wgpu_backend.server.chat_turns import begun_answer
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
@@ -18,9 +19,10 @@ from wgpu_backend.server.forms import Field
 from wgpu_backend.server.llama_prompts import mixed, token_of
 from wgpu_backend.server.llama_sampling import DEFAULTS
 from wgpu_backend.server.manner import closing, supplied
+from wgpu_backend.server.openai_forms import CHAT, chat_wanted
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
-from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.server.wanted import RequestError, Wanted
 from wgpu_backend.tokenizer import Tokenizer
 
 _MOST = 1 << 20  # characters of a text whose tokens are asked for
@@ -32,13 +34,6 @@ _TOKENIZE = {
     "with_pieces": Field((bool,), "give what each token stands for, too"),
 }
 _DETOKENIZE = {"model": forms.MODEL_OR_OWN, "tokens": Field((list,), required=True)}
-_TEMPLATE = {
-    "model": forms.MODEL_OR_OWN,
-    "messages": forms.MESSAGES,
-    "tools": forms.TOOLS,
-    "add_generation_prompt": Field((bool,), "end where the answer begins; true by itself"),
-    "chat_template_kwargs": Field((dict,), "variables of the template"),
-}
 _EMBEDDING = {
     **forms.without_meaning("encoding_format", "embd_normalize"),
     "model": forms.MODEL_OR_OWN,
@@ -94,7 +89,7 @@ def endpoints(state: State) -> list[Endpoint]:
     return [
         Endpoint(api, "POST", "/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
         Endpoint(api, "POST", "/detokenize", "Text of tokens", detokenize, _DETOKENIZE),
-        Endpoint(api, "POST", "/apply-template", "A conversation as text", template, _TEMPLATE),
+        Endpoint(api, "POST", "/apply-template", "A conversation as text", template, CHAT),
         *(
             Endpoint(api, "POST", path, "Vectors of texts", embed, _EMBEDDING)
             for path in ("/embedding", "/embeddings")
@@ -139,21 +134,31 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
     prompter = loaded.model.prompter
     if prompter.template is None:
         raise TemplateError("the model's file has no chat template")
-    messages = prompter.checked([turn_of(message) for message in fields.objects("messages")])
     kwargs: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
     own = ("messages", "tools", "add_generation_prompt")
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
+    wanted = loaded.manner.applied(chat_wanted(fields))
+    messages = prompter.checked(conversation([*(wanted.messages or ())]))
     asks = fields.switch("add_generation_prompt", default=True)
-    source, tools = prompter.template.source, fields.objects("tools") or None
-    variables: dict[str, Any] = {
-        **supplied(source, tools or ()),
-        **loaded.manner.variables,
-        **kwargs,
-    }
+    begun = begun_answer(messages) if asks else ""
+    source, tools = prompter.template.source, [*wanted.tools] or None
+    variables: dict[str, Any] = {**supplied(source, wanted.tools), **_thinking(wanted)}
+    variables |= wanted.template
+    if begun:
+        messages = messages[:-1]
+        variables.setdefault("enable_thinking", False)
     found = prompter.template.render(messages, add_generation_prompt=asks, tools=tools, **variables)
-    silent = asks and variables.get("enable_thinking") is False
-    return found + closing(found, source) if silent else found
+    silent = asks and not begun and variables.get("enable_thinking") is False
+    return found + begun + (closing(found, source) if silent else "")
+
+
+def _thinking(wanted: Wanted) -> dict[str, Any]:
+    """Variables by which templates know whether to reason, and how much."""
+    if wanted.think is None:
+        return {}
+    switches = dict.fromkeys(("enable_thinking", "thinking"), bool(wanted.think))
+    return switches | ({"reasoning_effort": wanted.think} if isinstance(wanted.think, str) else {})
 
 
 def _spelled(tokenizer: Tokenizer, token: int | None) -> str:
