@@ -280,6 +280,21 @@ def test_what_is_none_in_a_message_is_left_out():
     assert ChatTemplate(source).render([{"content": None, "tool_calls": None}]) == "FalseFalse"
 
 
+def test_a_content_that_is_not_there_is_none_where_a_template_needs_one():
+    source = (
+        "{% for m in messages %}{% if m['content'] is not none %}"
+        "{{ m.role }}: {{ m['content'].split('</think>')[-1] }}{% else %}call{% endif %}"
+        "{% endfor %}"
+    )
+    template = ChatTemplate(source)
+    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
+    said = {"role": "user", "content": "Hi"}
+    assert template.render([said, call]) == "user: Hicall"
+    assert template.render([said, {**call, "content": None}]) == "user: Hicall"
+    with pytest.raises(TemplateError, match="no attribute 'name'"):
+        ChatTemplate("{{ messages[0].name.first }}").render([call])
+
+
 @pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
 def test_reasoning_is_found_under_the_names_that_templates_know(name):
     source = "{{ messages[0].reasoning_content }} {{ messages[0].thinking }}"

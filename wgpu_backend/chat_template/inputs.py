@@ -67,3 +67,14 @@ def as_in_transformers(message: object) -> object:
     if reasoning is None:
         return there
     return {"thinking": reasoning, **there, "reasoning_content": reasoning}
+
+
+def with_content(message: object) -> object:
+    """A message whose content is None where it has none.
+
+    Templates such as DeepSeek R1's ask whether it is none, and take it for a text where it is not
+    there.
+    """
+    if not isinstance(message, Mapping) or "content" in message:
+        return cast("object", message)
+    return {**cast("Mapping[str, object]", message), "content": None}

@@ -16,7 +16,7 @@ from typing import NoReturn
 import jinja2
 
 from wgpu_backend.chat_template.budget import Budget, Limits
-from wgpu_backend.chat_template.inputs import adopted, as_in_transformers
+from wgpu_backend.chat_template.inputs import adopted, as_in_transformers, with_content
 from wgpu_backend.chat_template.sandbox import Sandbox, load
 from wgpu_backend.errors import TemplateError
 
@@ -86,7 +86,8 @@ class ChatTemplate:
         ----------
         messages : sequence of Mapping
             The conversation: mappings with a ``role`` and a ``content``, as the template asks.
-            What is None in one is left out, and its reasoning reaches the template as
+            What is None in one is left out (but a content that the template asks for all the
+            same), and its reasoning reaches the template as
             ``reasoning_content`` and ``thinking`` under either name, as in transformers.
         add_generation_prompt : bool, optional
             End with the start of the assistant's answer.
@@ -108,7 +109,6 @@ class ChatTemplate:
         TemplateError
             When the template refuses the conversation, fails, or exceeds its limits.
         """
-        budget = Budget(self._limits)
         said = [as_in_transformers(message) for message in messages]
         given: dict[str, object] = {
             "documents": documents,
@@ -119,10 +119,20 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         with _as_template_error():
-            values = {name: adopted(budget, name, value) for name, value in given.items()}
-            values["raise_exception"] = _refuse
-            values["strftime_now"] = self._strftime_now
-            return _collect(load(self._code, budget).generate(values), budget)
+            try:
+                return self._rendered(given)
+            except jinja2.UndefinedError:
+                spelled = [with_content(message) for message in said]
+                if spelled == said:
+                    raise
+                return self._rendered({**given, "messages": spelled})
+
+    def _rendered(self, given: Mapping[str, object]) -> str:
+        budget = Budget(self._limits)
+        values = {name: adopted(budget, name, value) for name, value in given.items()}
+        values["raise_exception"] = _refuse
+        values["strftime_now"] = self._strftime_now
+        return _collect(load(self._code, budget).generate(values), budget)
 
     def _strftime_now(self, form: str) -> str:
         if len(form) > _MAX_DATE_CHARS or re.search(r"%[\W_]*\d", form):
