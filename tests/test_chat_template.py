@@ -280,7 +280,7 @@ def test_what_is_none_in_a_message_is_left_out():
     assert ChatTemplate(source).render([{"content": None, "tool_calls": None}]) == "FalseFalse"
 
 
-def test_a_content_that_is_not_there_is_none_where_a_template_needs_one():
+def test_a_content_that_is_not_there_is_none_or_empty_where_a_template_needs_one():
     source = (
         "{% for m in messages %}{% if m['content'] is not none %}"
         "{{ m.role }}: {{ m['content'].split('</think>')[-1] }}{% else %}call{% endif %}"
@@ -291,6 +291,8 @@ def test_a_content_that_is_not_there_is_none_where_a_template_needs_one():
     said = {"role": "user", "content": "Hi"}
     assert template.render([said, call]) == "user: Hicall"
     assert template.render([said, {**call, "content": None}]) == "user: Hicall"
+    plain = ChatTemplate("{% for m in messages %}{{ m.content.strip() ~ m.role }}{% endfor %}")
+    assert plain.render([said, call]) == "Hiuserassistant"
     with pytest.raises(TemplateError, match="no attribute 'name'"):
         ChatTemplate("{{ messages[0].name.first }}").render([call])
 

@@ -69,12 +69,11 @@ def as_in_transformers(message: object) -> object:
     return {"thinking": reasoning, **there, "reasoning_content": reasoning}
 
 
-def with_content(message: object) -> object:
-    """A message whose content is None where it has none.
+def with_content(message: object, nothing: str | None) -> object:
+    """A message with this content where it has none.
 
-    Templates such as DeepSeek R1's ask whether it is none, and take it for a text where it is not
-    there.
+    Templates such as DeepSeek R1's ask whether it is none, and Qwen3's take it for a text.
     """
     if not isinstance(message, Mapping) or "content" in message:
         return cast("object", message)
-    return {**cast("Mapping[str, object]", message), "content": None}
+    return {**cast("Mapping[str, object]", message), "content": nothing}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import MappingProxyType
 from typing import NoReturn
@@ -122,10 +122,12 @@ class ChatTemplate:
             try:
                 return self._rendered(given)
             except jinja2.UndefinedError:
-                spelled = [with_content(message) for message in said]
-                if spelled == said:
-                    raise
-                return self._rendered({**given, "messages": spelled})
+                for nothing in (None, ""):
+                    spelled = [with_content(message, nothing) for message in said]
+                    with suppress(jinja2.TemplateError, TypeError):
+                        if spelled != said:
+                            return self._rendered({**given, "messages": spelled})
+                raise
 
     def _rendered(self, given: Mapping[str, object]) -> str:
         budget = Budget(self._limits)
