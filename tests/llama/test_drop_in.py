@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import os
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.errors import BackendError, ContextFull, OptionError, TemplateError
 from wgpu_backend.llama import (
     Llama,
+    LlamaDiskCache,
     LlamaGrammar,
     LlamaRAMCache,
     LogitsProcessorList,
@@ -273,6 +275,45 @@ def test_a_cache_brings_back_what_was_computed(llama):
     before = llama.ctx.perf.n_p_eval
     assert text(llama(PROMPT, max_tokens=4, temperature=0.0)) == first
     assert llama.ctx.perf.n_p_eval == before  # one token alone was read
+
+
+def test_a_cache_in_files_outlives_its_process(llama, path, tmp_path):
+    llama.set_cache(LlamaDiskCache(tmp_path / "states"))
+    first = text(llama(PROMPT, max_tokens=4, temperature=0.0))
+    [file] = (tmp_path / "states").iterdir()
+    (tmp_path / "states" / "damaged.npz").write_bytes(b"PK")
+    cache = LlamaDiskCache(str(tmp_path / "states"))
+    tokens = llama.tokenize(PROMPT.encode())
+    assert tokens in cache
+    assert [llama.token_eos()] not in cache
+    assert cache[tokens].input_ids.tolist() == llama.input_ids.tolist()
+    with Llama(path, device="cpu", n_ctx=128) as other:
+        other.set_cache(cache)
+        assert text(other(PROMPT, max_tokens=4, temperature=0.0)) == first
+        assert other.ctx.perf.n_p_eval <= 1
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(KeyError):
+        LlamaDiskCache(tmp_path / "states")[tokens]
+
+
+def test_a_cache_in_files_keeps_what_was_used_last(llama, tmp_path):
+    llama.eval(llama.tokenize(PROMPT.encode()))
+    state = llama.save_state()
+    cache = LlamaDiskCache(tmp_path)
+    cache[[1, 2]] = state
+    one = cache.cache_size
+    cache.capacity_bytes = int(2.5 * one)
+    cache[[5, 6]] = state
+    os.utime(cache._nearest([1, 2]), (1, 1))
+    os.utime(cache._nearest([5, 6]), (2, 2))
+    assert cache[[1, 2]].seed == state.seed
+    cache[[8]] = state
+    assert [[1, 2] in cache, [5, 6] in cache, [8] in cache] == [True, False, True]
+    state.llama_state = b"of another model"
+    llama.set_cache(cache)
+    cache[llama.tokenize(PROMPT.encode())] = state
+    llama.reset()
+    assert text(llama(PROMPT, max_tokens=2))
 
 
 def test_step_by_step(llama):

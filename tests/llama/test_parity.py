@@ -17,7 +17,7 @@ LLAMA = """__init__ ctx model eval_tokens eval_logits tokenize detokenize set_ca
     sample generate create_embedding embed create_completion __call__ create_chat_completion
     create_chat_completion_openai_v1 __getstate__ __setstate__ save_state load_state n_ctx n_embd
     n_vocab tokenizer token_eos token_bos token_nl pooling_type close logits_to_logprobs
-    longest_token_prefix from_pretrained""".split()  # noqa: SIM905
+    longest_token_prefix from_pretrained metadata _input_ids _scores""".split()  # noqa: SIM905
 GROUPS = """model_load model_n_ model_meta model_has model_quantize n_ctx batch_init encode decode
     set_n_threads get_logits get_embeddings memory_clear memory_seq memory_can state_get state_seq
     vocab_get vocab_is vocab_fim tokenize detokenize adapter_lora set_adapters_lora

@@ -7,7 +7,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -29,6 +29,7 @@ from wgpu_backend.llama.processors import (
     processor_of,
 )
 from wgpu_backend.llama.samplers import DEFAULT_SEED
+from wgpu_backend.llama.states import StateError
 
 Json = dict[str, Any]
 
@@ -247,7 +248,8 @@ class Completions(Steps):
         had = self.longest_token_prefix(self.eval_tokens, tokens)
         if self.longest_token_prefix(known, tokens) > had:
             seed_now = self._seed
-            self.load_state(found)
+            with suppress(StateError):  # of another model; caches in files outlive theirs
+                self.load_state(found)
             self._seed = seed_now
 
     def _tokens(self, asked: Asked) -> Generator[int]:

@@ -45,7 +45,8 @@ class Llama(ChatCompletions, Embeddings):
     n_batch : int
         Tokens that are computed together at most.
     pooling_type : int
-        How embeddings become one: ``LLAMA_POOLING_TYPE_…``; -1 for what the file says, or the mean.
+        How embeddings become one: ``LLAMA_POOLING_TYPE_…``; -1 for what the file says, else none:
+        then each token has a vector.
     logits_all : bool
         Keep the logits of every token, for `logprobs`.
     embedding : bool

@@ -54,9 +54,9 @@ class LlamaRAMCache:
         return sum(state.llama_state_size for state in self._states.values())
 
     def _nearest(self, key: Sequence[int]) -> tuple[int, ...] | None:
-        shared = {each: _common(each, key) for each in self._states}
-        best = max(shared, key=lambda each: shared[each], default=None)
-        return best if best is not None and shared[best] else None
+        common = {each: shared(each, key) for each in self._states}
+        best = max(common, key=lambda each: common[each], default=None)
+        return best if best is not None and common[best] else None
 
     def __getitem__(self, key: Sequence[int]) -> LlamaState:
         """State that has most of the first tokens of `key`; KeyError where none has any."""
@@ -76,7 +76,8 @@ class LlamaRAMCache:
             self._states.popitem(last=False)
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Tokens that two texts begin with alike."""
     count = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
