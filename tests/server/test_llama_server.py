@@ -336,7 +336,7 @@ def test_files_stand_around_a_gap_as_models_are_trained():
         ("/completion", {"prompt": "a", "logit_bias": [5]}, "logit_bias: needs pairs"),
         ("/completion", {"prompt": "a", "logit_bias": [[1, "x"]]}, "logit_bias: 'x'"),
         ("/completion", {"prompt": "a", "adaptive_target": 0}, "adaptive_target: 0 is not"),
-        ("/completion", {"prompt": "a", "min_keep": 2}, "min_keep: 2 is not supported, needs at"),
+        ("/completion", {"prompt": "a", "min_keep": 2}, "min_keep: 2 is not supported; leave"),
         ("/completion", {"prompt": "a", "samplers": ["top_x"]}, "samplers: 'top_x', needs one of"),
         ("/completion", {"prompt": "a", "samplers": "tk"}, "needs the order top_k, temperature"),
         ("/completion", {"prompt": "a", "samplers": ["top_k", "top_k"]}, "top_k, each once"),

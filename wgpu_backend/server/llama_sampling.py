@@ -73,7 +73,7 @@ def sampling(fields: Fields) -> dict[str, Any]:
     """
     for name, off in _OFF.items():
         if (value := fields.get(name, float)) is not None and value > off:
-            raise RequestError(400, f"{name}: {value} is not supported, needs at most {off:.3g}")
+            raise RequestError(400, f"{name}: {value} is not supported; leave it out")
     fields.refuse("lora", "is not supported")
     found: dict[str, Any] = {
         name: v for name in NUMBERS if (v := fields.get(name, float)) is not None
