@@ -280,19 +280,22 @@ def test_what_is_none_in_a_message_is_left_out():
     assert ChatTemplate(source).render([{"content": None, "tool_calls": None}]) == "FalseFalse"
 
 
-def test_a_content_that_is_not_there_is_none_or_empty_where_a_template_needs_one():
+def test_a_content_of_none_is_none_or_empty_where_a_template_needs_one():
     source = (
         "{% for m in messages %}{% if m['content'] is not none %}"
         "{{ m.role }}: {{ m['content'].split('</think>')[-1] }}{% else %}call{% endif %}"
         "{% endfor %}"
     )
     template = ChatTemplate(source)
-    call = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
     said = {"role": "user", "content": "Hi"}
     assert template.render([said, call]) == "user: Hicall"
-    assert template.render([said, {**call, "content": None}]) == "user: Hicall"
-    plain = ChatTemplate("{% for m in messages %}{{ m.content.strip() ~ m.role }}{% endfor %}")
-    assert plain.render([said, call]) == "Hiuserassistant"
+    with pytest.raises(TemplateError, match="no attribute 'content'"):  # as in transformers
+        template.render([said, {"role": "assistant", "tool_calls": call["tool_calls"]}])
+    plain = "{% for m in messages %}{{ m.content.strip() ~ m.role }}{% endfor %}"
+    assert ChatTemplate(plain + "{# tool_calls #}").render([said, call]) == "Hiuserassistant"
+    with pytest.raises(TemplateError, match="no attribute 'content'"):
+        ChatTemplate(plain).render([said, call])
     with pytest.raises(TemplateError, match="no attribute 'name'"):
         ChatTemplate("{{ messages[0].name.first }}").render([call])
 

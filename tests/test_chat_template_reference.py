@@ -14,6 +14,8 @@ HERE = Path(__file__).parent
 OWN = HERE / "data" / "chat_templates"
 SHARED = HERE.parent.parent / "shared" / "data" / "chat_templates"
 CONVERSATIONS = json.loads((OWN / "conversations.json").read_text("utf-8"))
+# A content of None, which transformers leaves out: templates that fail of that are given it here.
+WITHOUT_CONTENT = "reasoning about a call"
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 
 
@@ -36,10 +38,14 @@ def differences(path):
         except TemplateError:
             return None
 
+    found = {
+        name: (render(**conversation), rendered(theirs, conversation))
+        for name, conversation in CONVERSATIONS.items()
+    }
     return [
         name
-        for name, conversation in CONVERSATIONS.items()
-        if render(**conversation) != rendered(theirs, conversation)
+        for name, (made, wanted) in found.items()
+        if made != wanted and not (wanted is None and name == WITHOUT_CONTENT)
     ]
 
 

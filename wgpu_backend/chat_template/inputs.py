@@ -70,10 +70,11 @@ def as_in_transformers(message: object) -> object:
 
 
 def with_content(message: object, nothing: str | None) -> object:
-    """A message with this content where it has none.
+    """A message as templates get it, with this content where it was given with None.
 
     Templates such as DeepSeek R1's ask whether it is none, and Qwen3's take it for a text.
     """
-    if not isinstance(message, Mapping) or "content" in message:
-        return cast("object", message)
-    return {**cast("Mapping[str, object]", message), "content": nothing}
+    said = as_in_transformers(message)
+    if not isinstance(message, Mapping) or "content" not in message:
+        return said
+    return {"content": nothing, **cast("Mapping[str, object]", said)}

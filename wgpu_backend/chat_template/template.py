@@ -122,8 +122,9 @@ class ChatTemplate:
             try:
                 return self._rendered(given)
             except jinja2.UndefinedError:
-                for nothing in (None, ""):
-                    spelled = [with_content(message, nothing) for message in said]
+                # Without a place for calls, an empty turn would be all that is left of one.
+                for nothing in (None, "") if "tool_calls" in self.source else (None,):
+                    spelled = [with_content(message, nothing) for message in messages]
                     with suppress(jinja2.TemplateError, TypeError):
                         if spelled != said:
                             return self._rendered({**given, "messages": spelled})
