@@ -294,6 +294,33 @@ def test_a_model_is_made_of_one_that_is_none_of_the_store(tmp_path):
     assert shown["details"]["family"] == "llama"
 
 
+@pytest.mark.parametrize("given", [{"files": "wrong"}, {"adapters": "wrong", "from": "tale"}])
+def test_a_model_is_made_of_no_blob_that_is_not_there(client, given):
+    wrong = "sha256:" + "0" * 64
+    body = {name: {"a": wrong} if value == "wrong" else value for name, value in given.items()}
+    made = client.post("/api/create", json={"model": "new", **body})
+    assert (made.status_code, made.json()) == (400, {"error": f"blob {wrong} not found"})
+
+
+def test_a_model_is_made_of_something(client):
+    made = client.post("/api/create", json={"model": "new"})
+    assert made.status_code == 400
+    assert made.json() == {"error": "neither 'from' or 'files' was specified"}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_name_is_never_looked_for_among_files(tmp_path, monkeypatch, exists):
+    client = client_of(tmp_path)
+    (tmp_path / "x").mkdir()
+    if exists:
+        (tmp_path / "x" / "y").write_bytes(bundled().read_bytes())
+    monkeypatch.chdir(tmp_path)
+    for base in ("x/y", f"{tmp_path}/x/y", "~/x/y"):
+        made = client.post("/api/create", json={"model": "new", "from": base, "stream": False})
+        assert made.status_code in (400, 404)
+        assert client.post("/api/show", json={"model": "new"}).status_code == 404
+
+
 def test_models_are_made_copied_pulled_and_deleted(client):
     data = bundled().read_bytes()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"

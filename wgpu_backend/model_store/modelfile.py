@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from wgpu_backend.errors import StoreError
+from wgpu_backend.model_store.names import ModelName
 
 Values = dict[str, int | float | bool | str | list[str]]
 _ONE = {
@@ -41,8 +43,8 @@ class Modelfile:
 
     Parameters
     ----------
-    base : str
-        A model's name, or the path of a GGUF file or a folder.
+    base : str, ModelName or Path
+        A model's name, or the path of a GGUF file or a folder; a text may be either.
     parameters : dict
         By name; ``stop`` is a list.
     adapters, licenses : list of str
@@ -51,7 +53,7 @@ class Modelfile:
         Roles and what they say.
     """
 
-    base: str = ""
+    base: str | ModelName | Path = ""
     parameters: Values = field(default_factory=Values)
     adapters: list[str] = field(default_factory=list[str])
     licenses: list[str] = field(default_factory=list[str])

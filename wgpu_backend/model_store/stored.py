@@ -208,9 +208,11 @@ def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> N
 
 
 def _base(
-    store: Store, base: str, folder: Path, told: Callable[[str], None]
+    store: Store, base: str | ModelName | Path, folder: Path, told: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
     """Layers and config of what a model is made from: a GGUF file, or another model."""
+    if isinstance(base, ModelName):  # as what a client names: no file is looked for
+        return _layers_of(store, base, told)
     path = folder / Path(base).expanduser()
     if path.is_file():
         layer, config = _gguf(store, "model", path, told)
@@ -219,7 +221,14 @@ def _base(
         raise StoreError(
             f"FROM {base}: a folder; `wgpu-backend create OUT.gguf {base}` makes a GGUF file of it"
         )
-    entry = store.entry(ModelName.parse(base))
+    return _layers_of(store, ModelName.parse(str(base)), told)
+
+
+def _layers_of(
+    store: Store, name: ModelName, told: Callable[[str], None]
+) -> tuple[list[Layer], dict[str, object]]:
+    """Layers and config of a model."""
+    entry = store.entry(name)
     config: Any = json.loads(_read(store, entry.manifest.config))
     told(f"using existing model {entry.name}")
     return list(entry.manifest.layers), cast("dict[str, object]", config)

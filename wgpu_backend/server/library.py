@@ -270,24 +270,38 @@ def _progress(progress: Progress) -> dict[str, Any]:
 
 def _modelfile(state: State, fields: Fields) -> Modelfile:
     fields.refuse("quantize", "is not supported, `wgpu-backend quantize` writes files")
-    files = Fields(fields.get("files", dict) or {}, where="files.")
     adapters: dict[str, Any] = fields.get("adapters", dict) or {}
-    names = list(fields.get("files", dict) or {})
-    if len(names) > 1:
-        raise RequestError(400, f"files: {len(names)} files, needs one of GGUF")
-    base = str(state.store.blob(files.required(names[0]))) if names else fields.required("from")
-    if not names:
-        fixed = state.fixed(base)  # a path of this machine is no name, and none of a client's
-        base = base if fixed is None else str(fixed.path)
     return Modelfile(
-        base,
+        _base(state, fields),
         fields.get("parameters", dict) or {},
-        [str(state.store.blob(digest)) for digest in adapters.values()],
+        [str(_blob(state, digest)) for digest in adapters.values()],
         fields.texts("license"),
         fields.get("template", str),
         fields.get("system", str),
         [(str(m.get("role")), str(m.get("content", ""))) for m in fields.objects("messages")],
     )
+
+
+def _base(state: State, fields: Fields) -> ModelName | Path:
+    """What a model is made from; a path only where the server itself knows the file."""
+    files: dict[str, object] = fields.get("files", dict) or {}
+    if len(files) > 1:
+        raise RequestError(400, f"files: {len(files)} files, needs one of GGUF")
+    for digest in files.values():
+        return _blob(state, digest)
+    name = fields.text("from")
+    if not name:
+        raise RequestError(400, "neither 'from' or 'files' was specified")
+    fixed = state.fixed(name)
+    return ModelName.parse(name) if fixed is None else fixed.path
+
+
+def _blob(state: State, digest: object) -> Path:
+    """A blob that a client has brought."""
+    found = state.store.blob(f"sha256:{digest_hex(digest)}")
+    if not found.is_file():
+        raise RequestError(400, f"blob {digest} not found")
+    return found
 
 
 async def _received(state: State, request: Request, path: Path) -> None:
