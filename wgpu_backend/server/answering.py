@@ -113,6 +113,8 @@ class Answer:
     Attributes
     ----------
     request : Request
+    tokens : list of int
+        Of the prompt, and of its first choice as far as that is there.
 
     Raises
     ------
@@ -138,6 +140,7 @@ class Answer:
             # How far the prompt was read is what an end that is found here has to tell.
             self.request = replace(self.request, stop=(), progress=True)
         self._loaded, self._slot, self._progress = loaded, wanted.slot, wanted.progress
+        self.tokens = [*self.request.tokens]
         self.generation: Generation = engine.submit(self.request)
 
     def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
@@ -159,9 +162,7 @@ class Answer:
     async def __aiter__(self) -> AsyncIterator[Update]:
         """News of the answer."""
         if self._slot is not None:
-            self._loaded.slots[self._slot] = held = [*self.request.tokens]
-        else:
-            held = None
+            self._loaded.slots[self._slot] = self.tokens
         with self.generation:
             async for event in self.generation:
                 text = self._texts[event.choice]
@@ -170,8 +171,8 @@ class Answer:
                 if event.reading is not None and not self._progress:
                     text.read(event.reading)
                     continue
-                if held is not None and not event.choice:
-                    held += event.tokens
+                if not event.choice:
+                    self.tokens += event.tokens
                 yield text.update(event)
                 if all(each.ended for each in self._texts):
                     return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.llama_prompts import token_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedModel
-from wgpu_backend.server.serving_state import State
+from wgpu_backend.server.serving_state import State, num_ctx_of
 from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.tokenizer import Tokenizer
 
@@ -35,12 +35,12 @@ class Vectors:
     tokens : int
         Sum over all texts, after truncation.
     load_seconds : float
-        Time that loading the model took, whenever that was.
+        Time that this request waited for its model.
     """
 
     vectors: list[Any]
     tokens: int
-    load_seconds: float
+    load_seconds: float = 0.0
 
 
 async def embeddings(
@@ -71,13 +71,15 @@ async def embeddings(
     if pooling == "none" and not of_tokens:
         raise RequestError(400, "--pooling none: gives vectors of tokens, needs /embedding")
     keep = fields.get("keep_alive", int, float, str)
-    async with state.using(name, None, keep) as loaded:
+    begin = time.monotonic()
+    async with state.using(name, num_ctx_of(fields), keep) as loaded:
+        waited = time.monotonic() - begin
         found, seconds = await run_in_threadpool(
             _embedded, loaded, fields, given, pooling, truncate=truncate
         )
         # Here and not in the pool's thread: two of those could lose a count.
         loaded.embedded.add(len(found.vectors), found.tokens, seconds)
-        return found
+        return replace(found, load_seconds=waited)
 
 
 def _embedded(
@@ -96,7 +98,7 @@ def _embedded(
     else:
         found = model.embed(texts, pooling=pooling) if texts else np.zeros((0, 0), np.float32)
         vectors = _shortened(found, fields.get("dimensions", int)).tolist()
-    return Vectors(vectors, count, loaded.load_seconds), time.monotonic() - begin
+    return Vectors(vectors, count), time.monotonic() - begin
 
 
 def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -18,11 +20,10 @@ from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.infilling import infill
+from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
 from wgpu_backend.server.pool import Loaded
-from wgpu_backend.server.serving_state import State, begun, seconds_of, until_gone
-from wgpu_backend.server.structured import format_grammar
-from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
+from wgpu_backend.server.serving_state import State, begun, num_ctx_of, seconds_of, until_gone
+from wgpu_backend.server.wanted import Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
 _COMMON = {
@@ -70,7 +71,38 @@ _EMBEDDINGS = {
     "options": forms.OBJECT,
 }
 FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)  # as far as clients' calendars go
-Shape = Callable[[Said], dict[str, Any]]
+Shape = Callable[[Said, int], dict[str, Any]]
+"""Words what was said; the number is that of the calls before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a route reads what it is asked, and words the answer.
+
+    Parameters
+    ----------
+    wanted : callable
+    shape : callable
+    context : bool
+        Whether the end of an answer has the tokens that a next request may go on from.
+    """
+
+    wanted: Callable[[Fields, Loaded], Wanted]
+    shape: Shape
+    context: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """When a request came, and how long it waited for its model, in seconds."""
+
+    began: float
+    load: float
+
+    @classmethod
+    def loaded(cls, began: float) -> _Start:
+        """Of a request whose model is there now."""
+        return cls(began, time.monotonic() - began)
 
 
 def endpoints(state: State) -> list[Endpoint]:
@@ -80,10 +112,10 @@ def endpoints(state: State) -> list[Endpoint]:
         name = fields.required("model")
         if name in state.studio:
             return await painting.generated(state, request, fields, name)
-        return await _answer(state, request, fields, _generate_wanted, _response)
+        return await _answer(state, request, fields, _GENERATED)
 
     async def chat(request: Request, fields: Fields) -> Response:
-        return await _answer(state, request, fields, _chat_wanted, _message)
+        return await _answer(state, request, fields, _CHATTED)
 
     async def embed(_: Request, fields: Fields) -> Response:
         texts = fields.texts("input")
@@ -121,118 +153,71 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _generate_wanted(fields: Fields, loaded: Loaded) -> Wanted:
-    for name, why in (
-        ("images", "images are not supported"),
-        *((name, "only models of pictures have it") for name in ("width", "height", "steps")),
-        ("template", "templates of a request are not supported, the model's own is used"),
-    ):
-        fields.refuse(name, why)
-    prompt = fields.text("prompt")
-    if suffix := fields.text("suffix"):
-        between = infill(loaded.model.tokenizer, prompt, suffix)
-        return _wanted(fields, None, prompt=between)
-    raw = fields.switch("raw", default=False) or loaded.model.prompter.template is None
-    system = fields.text("system", loaded.stored.system)
-    first = [{"role": "system", "content": system}] if system else []
-    before = cast("list[int]", fields.get("context", list) or [])
-    messages = None if raw else [*first, {"role": "user", "content": prompt}]
-    return _wanted(fields, messages, prompt=prompt, before=before)
-
-
-def _chat_wanted(fields: Fields, loaded: Loaded) -> Wanted:
-    messages = [_turn(message) for message in fields.objects("messages")]
-    if loaded.stored.system and not any(m["role"] == "system" for m in messages):
-        messages.insert(0, {"role": "system", "content": loaded.stored.system})
-    first = [dict(message) for message in loaded.stored.messages]
-    return _wanted(fields, [*first, *messages], tools=fields.objects("tools"))
-
-
-def _turn(message: Mapping[str, Any]) -> dict[str, Any]:
-    if message.get("images"):
-        raise RequestError(400, "messages: images are not supported")
-    made = {key: value for key, value in message.items() if key != "images"}
-    if "tool_name" in made:
-        made["name"] = made["tool_name"]
-    made.setdefault("content", "")
-    return made
-
-
-def _wanted(fields: Fields, messages: list[dict[str, Any]] | None, **more: Any) -> Wanted:  # noqa: ANN401
-    top = fields.get("top_logprobs", int)
-    logprobs = fields.switch("logprobs", default=False)
-    return Wanted(
-        messages,
-        options=fields.get("options", dict) or {},
-        grammar=format_grammar(fields.get("format", str, dict)),
-        think=fields.get("think", bool, str),
-        truncate=fields.switch("truncate", default=True),
-        shift=fields.switch("shift", default=True),
-        logprobs=(top or 0) if logprobs or top else None,
-        **more,
-    )
-
-
-async def _answer(
-    state: State,
-    request: Request,
-    fields: Fields,
-    make: Callable[[Fields, Loaded], Wanted],
-    shape: Shape,
-) -> Response:
+async def _answer(state: State, request: Request, fields: Fields, way: _Way) -> Response:
     name = fields.required("model")
     keep = fields.get("keep_alive", int, float, str)
     if not (fields.text("prompt") or fields.get("messages", list)):
-        return await _loaded_alone(state, name, fields, shape)
-    lines = _lines(state, name, fields, make, shape)
+        return await _loaded_alone(state, name, fields, way)
+    lines = _lines(state, name, fields, way)
     if fields.switch("stream", default=True):
         return StreamingResponse(await begun(lines), media_type="application/x-ndjson")
 
     async def whole() -> dict[str, Any]:
         begin = time.monotonic()
-        async with state.using(name, _num_ctx(fields), keep) as loaded:
-            answer = await answer_of(loaded, make(fields, loaded))
+        async with state.using(name, num_ctx_of(fields), keep) as loaded:
+            start = _Start.loaded(begin)
+            answer = await answer_of(loaded, way.wanted(fields, loaded))
             [said] = await answer.whole()
-            made = shape(said)
-            if said.logprobs:
-                made["logprobs"] = logprobs_of(said.logprobs)
-            return {**_head(name), **made, **_end(loaded, said.finish, begin, answer)}
+            end = _end(fields, way, said.finish, answer, start)
+            return {**_head(name), **_shaped(way, said, 0), **end}
 
     return JSONResponse(await until_gone(request, whole()))
 
 
-async def _lines(
-    state: State,
-    name: str,
-    fields: Fields,
-    make: Callable[[Fields, Loaded], Wanted],
-    shape: Shape,
-) -> AsyncIterator[bytes]:
+async def _lines(state: State, name: str, fields: Fields, way: _Way) -> AsyncIterator[bytes]:
     """Lines of a streamed answer; what fails in its middle is its last."""
     began = False
     begin = time.monotonic()
     keep = fields.get("keep_alive", int, float, str)
     try:
-        async with state.using(name, _num_ctx(fields), keep) as loaded:
-            answer = await answer_of(loaded, make(fields, loaded))
-            async for update in answer:
-                said = Said.nothing()
-                said.add(update)
-                line = {**_head(name), **shape(said), "done": False}
-                if update.logprobs:
-                    line["logprobs"] = logprobs_of(update.logprobs)
-                if update.finish is not None:
-                    line |= _end(loaded, update.finish, begin, answer)
-                if update.parts or update.logprobs or update.finish is not None:
-                    began = True
-                    yield json.dumps(line).encode() + b"\n"
+        async with state.using(name, num_ctx_of(fields), keep) as loaded:
+            start = _Start.loaded(begin)
+            answer = await answer_of(loaded, way.wanted(fields, loaded))
+            async for line in _objects(fields, way, answer, start):
+                began = True
+                yield _line({**_head(name), **line})
     except Exception as error:
         if not began:
             raise
-        yield json.dumps({"error": message_of(error), "status": status_of(error)}).encode() + b"\n"
+        yield _line({"error": message_of(error), "status": status_of(error)})
 
 
-async def _loaded_alone(state: State, name: str, fields: Fields, shape: Shape) -> Response:
+async def _objects(
+    fields: Fields, way: _Way, answer: Answer, start: _Start
+) -> AsyncIterator[dict[str, Any]]:
+    """What each line says; the last has no text, which clients would pass over there."""
+    calls = 0
+    async for update in answer:
+        said = Said.nothing()
+        said.add(update)
+        if update.parts or update.logprobs:
+            yield {**_shaped(way, said, calls), "done": False}
+            calls += len(said.tool_calls)
+        if update.finish is not None:
+            end = _end(fields, way, update.finish, answer, start)
+            yield {**way.shape(Said.nothing(), calls), **end}
+
+
+def _line(made: dict[str, Any]) -> bytes:
+    return json.dumps(made).encode() + b"\n"
+
+
+def _shaped(way: _Way, said: Said, calls: int) -> dict[str, Any]:
+    made = way.shape(said, calls)
+    return {**made, "logprobs": logprobs_of(said.logprobs)} if said.logprobs else made
+
+
+async def _loaded_alone(state: State, name: str, fields: Fields, way: _Way) -> Response:
     """Load a model, or with a ``keep_alive`` of 0 unload it."""
     keep = fields.get("keep_alive", int, float, str)
     if keep is not None and seconds_of(keep) == 0:
@@ -240,52 +225,58 @@ async def _loaded_alone(state: State, name: str, fields: Fields, shape: Shape) -
         await state.pool.unload(str(found.entry.name))
         reason = "unload"
     else:
-        async with state.using(name, _num_ctx(fields), keep):
+        async with state.using(name, num_ctx_of(fields), keep):
             reason = "load"
-    made = {**_head(name), **shape(Said.nothing()), "done": True, "done_reason": reason}
+    made = {**_head(name), **way.shape(Said.nothing(), 0), "done": True, "done_reason": reason}
     return JSONResponse(made)
-
-
-def _num_ctx(fields: Fields) -> int | None:
-    return Fields(fields.get("options", dict) or {}, where="options.").get("num_ctx", int)
 
 
 def _head(name: str) -> dict[str, Any]:
     return {"model": name, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
 
 
-def _response(said: Said) -> dict[str, Any]:
+def _response(said: Said, _: int) -> dict[str, Any]:
     made: dict[str, Any] = {"response": said.content}
     if said.thinking:
         made["thinking"] = said.thinking
     return made
 
 
-def _message(said: Said) -> dict[str, Any]:
+def _message(said: Said, calls: int) -> dict[str, Any]:
     made: dict[str, Any] = {"role": "assistant", "content": said.content}
     if said.thinking:
         made["thinking"] = said.thinking
     if said.tool_calls:
-        made["tool_calls"] = [
-            {"function": {"index": i, "name": call.name, "arguments": dict(call.arguments)}}
-            for i, call in enumerate(said.tool_calls)
-        ]
+        made["tool_calls"] = [_call(call, i) for i, call in enumerate(said.tool_calls, calls)]
     return {"message": made}
 
 
-def _end(loaded: Loaded, finish: Finish | None, begin: float, answer: Answer) -> dict[str, Any]:
+def _call(call: ToolCall, index: int) -> dict[str, Any]:
+    function = {"index": index, "name": call.name, "arguments": dict(call.arguments)}
+    return {"id": f"call_{secrets.token_hex(4)}", "function": function}
+
+
+_GENERATED = _Way(generate_wanted, _response, context=True)
+_CHATTED = _Way(chat_wanted, _message)
+
+
+def _end(
+    fields: Fields, way: _Way, finish: Finish | None, answer: Answer, start: _Start
+) -> dict[str, Any]:
     """What the last line has: why it ended, and what it took, in nanoseconds."""
     assert finish is not None
     usage = finish.usage
+    goes_on = way.context and not fields.switch("raw", default=False)
     return {
         "done": True,
         "done_reason": "length" if finish.reason == "length" else "stop",
-        "total_duration": _ns(time.monotonic() - begin),
-        "load_duration": _ns(loaded.load_seconds),
+        "total_duration": _ns(time.monotonic() - start.began),
+        "load_duration": _ns(start.load),
         "prompt_eval_count": usage.prompt_tokens or len(answer.request.tokens),
         "prompt_eval_duration": _ns(usage.prompt_seconds),
         "eval_count": usage.completion_tokens,
         "eval_duration": _ns(usage.seconds),
+        **({"context": answer.tokens} if goes_on else {}),
     }
 
 

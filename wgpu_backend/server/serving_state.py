@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -266,6 +266,15 @@ def seconds_of(keep_alive: object) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != rest:
         raise RequestError(400, f"keep_alive: {text[:40]!r}, needs a duration such as 5m, 1h30m")
     return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def num_ctx_of(fields: Fields) -> int | None:
+    """Positions that a request's ``options`` ask for; None where they say nothing."""
+    options: dict[str, Any] = fields.get("options", dict) or {}
+    found = Fields(options, where="options.").get("num_ctx", float)
+    if isinstance(found, float) and not found.is_integer():
+        raise RequestError(400, f"options.num_ctx: {found}, needs a whole number")
+    return None if found is None else int(found)
 
 
 async def until_gone(request: Request, work: Awaitable[Result]) -> Result:

@@ -1,0 +1,154 @@
+"""Ollama's routes as its clients know them, with the scripted model and the story's."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from tests.server.serving import client_of, lines, opened
+from wgpu_backend.output_parsers import ToolCall
+from wgpu_backend.server import ollama
+from wgpu_backend.server.answering import Update
+from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.manner import Manner
+from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
+
+USER = {"role": "user", "content": "x"}
+OWN = {"role": "user", "content": "own"}
+SYSTEM, OTHER = {"role": "system", "content": "Be."}, {"role": "system", "content": "Not."}
+FIXED = {"num_predict": 6, "seed": 1, "temperature": 0}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with client_of(tmp_path_factory.mktemp("store")) as client:
+        yield client
+
+
+def posted(client, path, **body):
+    found = client.post(path, json={"model": "actor", "stream": False, **body})
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def with_own(system="Be."):
+    """A loaded model with messages of its own, as far as requests are read by it."""
+    stored = SimpleNamespace(system=system, messages=(OWN,))
+    prompter = SimpleNamespace(template=SimpleNamespace(source=""))
+    return SimpleNamespace(stored=stored, model=SimpleNamespace(prompter=prompter), manner=Manner())
+
+
+def test_the_last_line_of_a_stream_has_no_text(client):
+    body = {"model": "tale", "prompt": "Once", "raw": True, "options": FIXED}
+    told = lines(client.post("/api/generate", json=body))
+    assert [line["done"] for line in told] == [*[False] * (len(told) - 1), True]
+    assert told[-1]["response"] == ""
+    assert all(line["response"] for line in told[:-1])
+    said = {"model": "actor", "messages": [USER], "think": False}
+    told = lines(client.post("/api/chat", json=said))
+    assert "".join(line["message"]["content"] for line in told[:-1]) == "Hello there now."
+    assert told[-1]["message"] == {"role": "assistant", "content": ""}
+
+
+def test_calls_are_counted_over_an_answer(client):
+    class Twice:
+        async def __aiter__(self):
+            for name in "ab":
+                yield Update(0, (ToolCall(name, {}),))
+
+    async def told():
+        found = ollama._objects(Fields({}), ollama._CHATTED, Twice(), ollama._Start(0, 0))
+        return [line["message"]["tool_calls"][0] async for line in found]
+
+    first, second = asyncio.run(told())
+    assert [each["function"]["index"] for each in (first, second)] == [0, 1]
+    assert first["id"] != second["id"]
+    called = posted(client, "/api/chat", messages=[USER], tools=[TOOL], think=False)
+    [call] = called["message"]["tool_calls"]
+    assert call["id"].startswith("call_")
+    assert len(call["id"]) == 13
+
+
+@pytest.mark.parametrize(
+    ("given", "messages"),
+    [
+        ([USER], [SYSTEM, OWN, USER]),
+        ([OTHER, USER], [OTHER, OWN, USER]),
+        ([USER, OTHER], [SYSTEM, OWN, USER, OTHER]),
+        ([{"role": "USER", "content": None}], [SYSTEM, OWN, {"role": "user", "content": ""}]),
+    ],
+)
+def test_a_conversation_begins_with_the_models_own_messages(given, messages):
+    assert chat_wanted(Fields({"messages": given}), with_own()).messages == messages
+
+
+@pytest.mark.parametrize(
+    ("given", "messages"),
+    [
+        ({}, [SYSTEM, OWN, USER]),
+        ({"system": "Not."}, [OTHER, OWN, USER]),
+        ({"context": [5]}, [SYSTEM, USER]),
+        ({"raw": True}, None),
+    ],
+)
+def test_a_prompt_begins_with_the_models_own_messages(given, messages):
+    assert generate_wanted(Fields({"prompt": "x", **given}), with_own()).messages == messages
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("chat", {"messages": [{"content": "x"}]}, "messages[0].role"),
+        ("chat", {"messages": [USER], "think": "bogus"}, 'invalid think value: "bogus" (must be'),
+        ("generate", {"prompt": "x", "raw": True, "system": "y"}, "raw mode does not support"),
+        ("generate", {"prompt": "x", "raw": True, "context": [5]}, "raw mode does not support"),
+        ("generate", {"prompt": "x", "options": {"num_ctx": 64.5}}, "needs a whole number"),
+    ],
+)
+def test_what_ollama_refuses(client, path, body, message):
+    found = client.post(f"/api/{path}", json={"model": "actor", **body})
+    assert found.status_code == 400
+    assert message in found.json()["error"]
+
+
+def test_an_answer_to_a_prompt_can_be_gone_on_from(client):
+    first = posted(client, "/api/generate", prompt="x", think=False)
+    count = first["prompt_eval_count"]
+    assert len(first["context"]) >= count + first["eval_count"] - 1
+    second = posted(
+        client, "/api/generate", prompt="y", think=False, context=first["context"], keep_alive="5m"
+    )
+    assert second["context"][: len(first["context"])] == first["context"]
+    assert second["response"] == "Hello there now."
+    assert "context" not in posted(client, "/api/generate", prompt="<|plain|>", raw=True)
+    assert "context" not in posted(client, "/api/chat", messages=[USER])
+
+
+def test_models_that_can_reason_do_where_a_request_does_not_say(client):
+    message = posted(client, "/api/chat", messages=[USER])["message"]
+    assert (message["thinking"].strip(), message["content"]) == ("hm", "Yes")
+    assert "thinking" not in posted(client, "/api/chat", messages=[USER], think=False)["message"]
+    assert posted(client, "/api/generate", prompt="x")["thinking"].strip() == "hm"
+    assert "thinking" not in posted(client, "/api/generate", model="tale", prompt="x")
+
+
+def test_probabilities_are_given_where_they_are_asked_for(client):
+    asked = {"messages": [USER], "think": False, "top_logprobs": 2}
+    assert "logprobs" not in posted(client, "/api/chat", **asked)
+    assert "logprobs" in posted(client, "/api/chat", **asked, logprobs=True)
+
+
+def test_a_request_is_told_how_long_it_waited_for_its_model_itself(tmp_path):
+    def slowly(stored, num_ctx):
+        time.sleep(0.3)
+        return opened(stored, num_ctx)
+
+    body = {"prompt": "<|plain|>", "raw": True, "options": {"num_ctx": 64.0}}
+    with client_of(tmp_path, opens=slowly) as client:
+        first, second = (posted(client, "/api/generate", **body) for _ in range(2))
+
+    waits = [each["load_duration"] for each in (first, second)]
+    assert waits[0] >= 3e8 > waits[1]
