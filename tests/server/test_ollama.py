@@ -123,7 +123,8 @@ def test_an_answer_to_a_prompt_can_be_gone_on_from(client):
     )
     assert second["context"][: len(first["context"])] == first["context"]
     assert second["response"] == "Hello there now."
-    assert "context" not in posted(client, "/api/generate", prompt="<|plain|>", raw=True)
+    raw = posted(client, "/api/generate", prompt="x", raw=True, options=FIXED)
+    assert "context" not in raw
     assert "context" not in posted(client, "/api/chat", messages=[USER])
 
 
@@ -146,7 +147,7 @@ def test_a_request_is_told_how_long_it_waited_for_its_model_itself(tmp_path):
         time.sleep(0.3)
         return opened(stored, num_ctx)
 
-    body = {"prompt": "<|plain|>", "raw": True, "options": {"num_ctx": 64.0}}
+    body = {"prompt": "x", "raw": True, "options": {**FIXED, "num_ctx": 64.0}}
     with client_of(tmp_path, opens=slowly) as client:
         first, second = (posted(client, "/api/generate", **body) for _ in range(2))
 
