@@ -7,7 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from tests.server.running import free_port
 from tests.server.serving import client_of, lines, opened
+from wgpu_backend.cli.serve.models import story
+from wgpu_backend.model_store import pull
 from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server import ollama
 from wgpu_backend.server.answering import Update
@@ -39,6 +42,13 @@ def with_own(system="Be."):
     stored = SimpleNamespace(system=system, messages=(OWN,))
     prompter = SimpleNamespace(template=SimpleNamespace(source=""))
     return SimpleNamespace(stored=stored, model=SimpleNamespace(prompter=prompter), manner=Manner())
+
+
+@pytest.fixture
+def changing(tmp_path):
+    """A server whose models a test may change, with one of its own."""
+    with client_of(tmp_path, fixed={"story": story()}) as client:
+        yield client
 
 
 def test_the_last_line_of_a_stream_has_no_text(client):
@@ -153,3 +163,53 @@ def test_a_request_is_told_how_long_it_waited_for_its_model_itself(tmp_path):
 
     waits = [each["load_duration"] for each in (first, second)]
     assert waits[0] >= 3e8 > waits[1]
+
+
+def test_names_are_found_in_any_letters_case(changing):
+    for path, more in (
+        ("generate", {"prompt": "x", "raw": True, "options": FIXED}),
+        ("chat", {"messages": []}),
+        ("embed", {"input": "x"}),
+        ("show", {}),
+        ("create", {"from": "ACTOR"}),
+        ("copy", {"source": "TALE:Latest", "destination": "Actor"}),
+    ):
+        found = changing.post(
+            f"/api/{path}", json={"model": "Tale", **more} if path != "copy" else more
+        )
+        assert found.status_code == 200, (path, found.text)
+    assert changing.post("/api/show", json={"model": "Story"}).status_code == 200
+    names = {each["name"] for each in changing.get("/api/tags").json()["models"]}
+    assert names == {"actor:latest", "tale:latest", "story:latest", "pictures"}
+    assert changing.request("DELETE", "/api/delete", json={"model": "TALE"}).status_code == 200
+    assert changing.post("/api/show", json={"model": "tale"}).status_code == 404
+
+
+def test_the_servers_own_model_is_copied_and_never_hidden(changing):
+    own = {"source": "story", "destination": "mine"}
+    assert changing.post("/api/copy", json=own).status_code == 200
+    assert changing.post("/api/show", json={"model": "mine"}).json()["details"]["family"] == "llama"
+    for path, body in (
+        ("copy", {"source": "tale", "destination": "Story"}),
+        ("create", {"model": "story:latest", "from": "tale"}),
+    ):
+        found = changing.post(f"/api/{path}", json=body)
+        assert found.status_code == 400
+        assert "is the server's own; choose another name" in found.json()["error"]
+
+
+def test_errors_of_long_work_have_a_status(changing, monkeypatch):
+    monkeypatch.setattr(pull, "TRIES", 1)
+    missing = changing.post("/api/create", json={"model": "new", "from": "no"})
+    assert (missing.status_code, missing.json()) == (404, {"error": "model 'no:latest' not found"})
+    registry = {"model": f"http://127.0.0.1:{free_port()}/a/b", "insecure": True, "stream": False}
+    unreachable = changing.post("/api/pull", json=registry)
+    assert unreachable.status_code == 502
+    assert list(unreachable.json()) == ["error"]
+    told = lines(changing.post("/api/pull", json={**registry, "stream": True}))
+    assert list(told[-1]) == ["error"]
+
+
+def test_what_is_missing_is_told_by_its_name(client):
+    assert client.post("/api/show", json={}).json() == {"error": "model is required"}
+    assert client.post("/api/show", content=b"").json() == {"error": "missing request body"}

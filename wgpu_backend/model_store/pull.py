@@ -71,6 +71,10 @@ class PullCancelled(StoreError):
     """A pull that was called off; what it has is kept for the next one."""
 
 
+class RegistryFailed(StoreError):
+    """A registry that cannot be reached, or does not do what registries do."""
+
+
 class _NoRanges(Exception):
     """The server sends whole files alone."""
 
@@ -189,7 +193,7 @@ class Puller:
     def _pause(self, attempt: int, url: str, error: Exception) -> None:
         if attempt >= TRIES - 1:
             told = str(error) or type(error).__name__
-            raise StoreError(f"{url}: {told}, after {TRIES} tries") from error
+            raise RegistryFailed(f"{url}: {told}, after {TRIES} tries") from error
         for _ in range(round(min(2.0**attempt, 30.0) / _LOOK_SECONDS)):
             self._check()
             self._wait(_LOOK_SECONDS)
@@ -400,7 +404,7 @@ def _require_there(response: httpx2.Response, name: ModelName) -> None:
         told = f"{name.host} has no such model, or not for everybody (HTTP status {status})"
         raise ModelNotFound(f"{name}: {told}")
     if status != 200:
-        raise StoreError(f"{response.url}: HTTP status {status}, needs 200")
+        raise RegistryFailed(f"{response.url}: HTTP status {status}, needs 200")
 
 
 def _bounded(response: httpx2.Response) -> bytes:

@@ -26,6 +26,7 @@ from wgpu_backend.model_store.pull import (
     STALL_SECONDS,
     TRIES,
     Progress,
+    RegistryFailed,
     Wait,
     address_of,
 )
@@ -305,7 +306,7 @@ class Pusher:
             except (httpx2.HTTPError, _Again) as error:
                 if attempt == TRIES - 1:
                     told = str(error) or type(error).__name__
-                    raise StoreError(f"push: {told}, after {TRIES} tries") from error
+                    raise RegistryFailed(f"push: {told}, after {TRIES} tries") from error
                 self._wait(min(2.0**attempt, 30.0))
         raise AssertionError  # the last try raises
 

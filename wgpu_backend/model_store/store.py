@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import shutil
 from collections.abc import Iterator
@@ -126,6 +127,19 @@ class Store:
             except StoreError:
                 continue
         return sorted(found, key=str)
+
+    def existing(self, name: ModelName) -> ModelName:
+        """The name of a model that is there, which may be written in other letters' case.
+
+        As Ollama has it; what is not there keeps its name.
+        """
+        wanted = str(name.path)
+        there = {str(each.path): each for each in self.names()}
+        if wanted in there:
+            return name
+        folded = {path.casefold(): each for path, each in there.items()}
+        found = folded.get(wanted.casefold())
+        return name if found is None else dataclasses.replace(found, scheme=name.scheme)
 
     def entries(self) -> Iterator[Entry]:
         """All models whose manifest can be read, those changed last first."""

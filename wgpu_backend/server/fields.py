@@ -115,8 +115,11 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
     """
     if form is not None and is_multipart(request, form):
         return Fields(await multipart_values(request, form), form)
+    body = await request.body()
+    if not body.strip():
+        raise RequestError(400, "missing request body")
     try:
-        value: object = json.loads(await request.body())
+        value: object = json.loads(body)
     except ValueError as error:
         raise RequestError(400, f"body: no JSON: {error}") from None
     except RecursionError:

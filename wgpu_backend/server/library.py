@@ -24,7 +24,7 @@ from wgpu_backend.model_store.files import draft, settle, sha256
 from wgpu_backend.model_store.manifest import digest_hex
 from wgpu_backend.model_store.modelfile import Modelfile, write_modelfile
 from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.pull import Progress, Puller
+from wgpu_backend.model_store.pull import Progress, Puller, RegistryFailed
 from wgpu_backend.model_store.push import Pusher
 from wgpu_backend.model_store.store import Entry
 from wgpu_backend.model_store.stored import Stored, create, details
@@ -33,7 +33,7 @@ from wgpu_backend.server import forms
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.serving_state import State
+from wgpu_backend.server.serving_state import State, begun
 from wgpu_backend.server.wanted import RequestError, message_of, status_of
 
 _LINES = "application/x-ndjson"
@@ -82,7 +82,7 @@ def _facts(state: State) -> list[Endpoint]:
         return JSONResponse({"models": await run_in_threadpool(_tags, state)})
 
     async def show(_: Request, fields: Fields) -> Response:
-        name = fields.text("model") or fields.required("name")
+        name = _model(fields)
         verbose = fields.switch("verbose", default=False)
         return JSONResponse(await run_in_threadpool(_shown, state.find(name), verbose=verbose))
 
@@ -95,12 +95,12 @@ def _facts(state: State) -> list[Endpoint]:
 
 def _changes(state: State) -> list[Endpoint]:
     async def copy(_: Request, fields: Fields) -> Response:
-        names = [ModelName.parse(fields.required(name)) for name in ("source", "destination")]
-        await run_in_threadpool(state.store.copy, *names)
+        names = fields.required("source"), fields.required("destination")
+        await run_in_threadpool(_copied, state, *names)
         return Response()
 
     async def delete(_: Request, fields: Fields) -> Response:
-        name = ModelName.parse(fields.text("model") or fields.required("name"))
+        name = await run_in_threadpool(_existing, state, _model(fields))
         await state.pool.unload(str(name))
         await run_in_threadpool(state.store.remove, name)
         return Response()
@@ -109,6 +109,8 @@ def _changes(state: State) -> list[Endpoint]:
         path = state.store.blob(request.path_params["digest"])
         if request.method == "HEAD":
             return Response(status_code=200 if path.is_file() else 404)
+        if path.is_file():
+            return Response(status_code=200)
         await _received(state, request, path)
         return Response(status_code=201)
 
@@ -122,7 +124,7 @@ def _changes(state: State) -> list[Endpoint]:
 
 def _long(state: State) -> list[Endpoint]:
     async def pull(_: Request, fields: Fields) -> Response:
-        name = ModelName.parse(fields.text("model") or fields.required("name"))
+        name = await run_in_threadpool(_existing, state, _model(fields))
         insecure = fields.switch("insecure", default=False)
 
         def work(tell: Tell, stop: threading.Event) -> None:
@@ -135,7 +137,7 @@ def _long(state: State) -> list[Endpoint]:
         return await _worked(work, fields)
 
     async def push(_: Request, fields: Fields) -> Response:
-        name = ModelName.parse(fields.text("model") or fields.required("name"))
+        name = await run_in_threadpool(_existing, state, _model(fields))
         insecure = fields.switch("insecure", default=False)
         await run_in_threadpool(state.store.entry, name)  # what is not there has a status
 
@@ -152,8 +154,8 @@ def _long(state: State) -> list[Endpoint]:
         return await _worked(work, fields)
 
     async def make(_: Request, fields: Fields) -> Response:
-        name = ModelName.parse(fields.text("model") or fields.required("name"))
-        wanted = _modelfile(state, fields)
+        name = await run_in_threadpool(_own, state, _model(fields))
+        wanted = await run_in_threadpool(_modelfile, state, fields)
 
         def work(tell: Tell, _: threading.Event) -> None:
             create(state.store, name, wanted, Path("/"), lambda status: tell({"status": status}))
@@ -165,6 +167,30 @@ def _long(state: State) -> list[Endpoint]:
         Endpoint("Ollama", "POST", "/api/push", "Bring a model to a registry", push, _PULL, _LINES),
         Endpoint("Ollama", "POST", "/api/create", "Make a model", make, _CREATE, _LINES),
     ]
+
+
+def _model(fields: Fields) -> str:
+    return fields.text("model") or fields.text("name") or fields.required("model")
+
+
+def _existing(state: State, name: str) -> ModelName:
+    """A model of the store, whichever letters' case it is asked for in."""
+    return state.store.existing(ModelName.parse(name))
+
+
+def _own(state: State, name: str) -> ModelName:
+    """A name for a model of the store, where none of the server's own would hide it."""
+    if state.fixed(name) is not None or name in state.studio:
+        raise RequestError(400, f"model {name!r} is the server's own; choose another name")
+    return _existing(state, name)
+
+
+def _copied(state: State, source: str, destination: str) -> None:
+    fixed, name = state.fixed(source), _own(state, destination)
+    if fixed is None:
+        state.store.copy(_existing(state, source), name)
+    else:
+        create(state.store, name, fixed.modelfile, fixed.path.parent)
 
 
 def _tags(state: State) -> list[dict[str, Any]]:
@@ -293,7 +319,7 @@ def _base(state: State, fields: Fields) -> ModelName | Path:
     if not name:
         raise RequestError(400, "neither 'from' or 'files' was specified")
     fixed = state.fixed(name)
-    return ModelName.parse(name) if fixed is None else fixed.path
+    return _existing(state, name) if fixed is None else fixed.path
 
 
 def _blob(state: State, digest: object) -> Path:
@@ -322,14 +348,24 @@ async def _worked(work: Callable[[Tell, threading.Event], None], fields: Fields)
     """Do long work in a thread, and stream what it tells."""
     lines = _progress_lines(work)
     if fields.switch("stream", default=True):
-        return StreamingResponse(
-            (json.dumps(line).encode() + b"\n" async for line in lines),
-            media_type=_LINES,
-        )
+        return StreamingResponse(await begun(_encoded(lines)), media_type=_LINES)
     last: dict[str, Any] = {}
     async for line in lines:
         last = line
-    return JSONResponse(last, last.get("status", 500) if "error" in last else 200)
+    if "error" in last:
+        raise RequestError(last["status"], last["error"])
+    return JSONResponse(last)
+
+
+async def _encoded(lines: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Lines as they are sent; an error that is the first of them is one of the request."""
+    began = False
+    async for line in lines:
+        failed = line.get("error")
+        if failed is not None and not began:
+            raise RequestError(line["status"], failed)
+        began = True
+        yield json.dumps(line if failed is None else {"error": failed}).encode() + b"\n"
 
 
 async def _progress_lines(
@@ -345,7 +381,8 @@ async def _progress_lines(
         try:
             work(tell, stop)
         except Exception as error:  # the headers are out: the client gets a line
-            tell({"error": message_of(error), "status": status_of(error)})
+            failed = isinstance(error, RegistryFailed)
+            tell({"error": message_of(error), "status": 502 if failed else status_of(error)})
         finally:
             tell(None)
 

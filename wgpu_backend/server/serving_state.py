@@ -189,7 +189,7 @@ class State:
         if fixed is not None:
             return fixed
         try:
-            return open_stored(self.store, _parsed(name))
+            return open_stored(self.store, self.store.existing(_parsed(name)))
         except ModelNotFound:
             raise ModelNotFound(f"model '{name}' not found") from None
 
@@ -201,8 +201,8 @@ class State:
         RequestError
             It is no name.
         """
-        fixed = self.settings.fixed
-        return fixed.get(name) or fixed.get(str(_parsed(name)).removesuffix(":latest"))
+        short = str(_parsed(name)).casefold().removesuffix(":latest")
+        return self.settings.fixed.get(short)
 
     def _meant(self, name: str) -> Stored:
         """The model that serves requests for a name."""
