@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.running import free_port
+from tests.server.scripted import CONTEXT
 from tests.server.serving import client_of, lines, opened
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.model_store import pull
@@ -213,3 +214,14 @@ def test_errors_of_long_work_have_a_status(changing, monkeypatch):
 def test_what_is_missing_is_told_by_its_name(client):
     assert client.post("/api/show", json={}).json() == {"error": "model is required"}
     assert client.post("/api/show", content=b"").json() == {"error": "missing request body"}
+
+
+def test_a_context_is_no_longer_than_what_a_model_was_trained_with(changing):
+    for asked, had in ((100_000, CONTEXT), (64, 64), (None, 256)):
+        options = FIXED if asked is None else {**FIXED, "num_ctx": asked}
+        posted(changing, "/api/generate", prompt="x", raw=True, options=options)
+        [running] = changing.get("/api/ps").json()["models"]
+        assert running["context_length"] == had
+    changing.post("/api/embed", json={"model": "tale", "input": "x", "options": {"num_ctx": 32}})
+    running = {each["name"]: each for each in changing.get("/api/ps").json()["models"]}
+    assert running["tale:latest"]["context_length"] == 32

@@ -191,9 +191,45 @@ def test_another_context_and_another_file_load_again():
         await used(pool, "a")
         await used(pool, "a", num_ctx=128)
         assert [each.num_ctx for each in machine.opened] == [64, 128]
-        await used(pool, "a")  # no context is asked for: that which is there does
-        async with pool.using(Stored(Entry("a", digest="b"))):
+        async with pool.using(Stored(Entry("a", digest="b")), 128):
             assert len(machine.opened) == 3
+
+    run(test)
+
+
+def test_a_context_that_one_client_asks_for_is_not_everybodys():
+    async def test(pool, machine):
+        await used(pool, "a", num_ctx=128)
+        await asyncio.gather(*(used(pool, "a") for _ in range(3)))
+        await used(pool, "a", num_ctx=64)  # which it has by itself
+        await used(pool, "a")
+        assert [each.num_ctx for each in machine.opened] == [128, 64]
+
+    run(test)
+
+
+def test_a_context_that_became_another_is_not_loaded_again():
+    async def test(pool, machine):
+        async with pool.using(named("a"), 128) as found:
+            found.model.num_ctx = 100
+        await used(pool, "a", num_ctx=128)
+        assert len(machine.opened) == 1
+
+    run(test)
+
+
+def test_who_unloads_a_model_waits_for_nobody_and_holds_up_nobody():
+    async def test(pool, machine):
+        expiring = asyncio.create_task(pool.expire())
+        async with busy(pool, "a"):
+            await asyncio.wait_for(pool.unload("a"), 1)
+            await asyncio.wait_for(used(pool, "b"), 1)
+            assert names(pool) == ["a", "b"]
+        while "a" in names(pool):
+            await asyncio.sleep(0.01)
+        await pool.unload("b")
+        assert names(pool) == []
+        expiring.cancel()
 
     run(test)
 

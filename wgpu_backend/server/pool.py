@@ -71,6 +71,8 @@ class Loaded:
         Requests that are under way.
     idle_since : float
         Of the clock that only goes forward.
+    asked : int or None
+        Positions that were asked for when it was loaded; None where it chose itself.
     leaving : bool
         It goes when its requests are done, and takes no others.
     manner : Manner
@@ -88,6 +90,7 @@ class Loaded:
     keep_seconds: float
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
+    asked: int | None = None
     leaving: bool = False
     manner: Manner = field(default_factory=Manner)
     embedded: Embedded = field(default_factory=Embedded)
@@ -111,6 +114,13 @@ class Loaded:
     def nbytes(self) -> int:
         """What it takes on its device."""
         return nbytes_of(self.model)
+
+    def has(self, num_ctx: int | None) -> bool:
+        """Whether its context is what a request asks for; None for what it has by itself.
+
+        One client's context is not everybody's: who asks for none gets none that another did.
+        """
+        return num_ctx == self.asked or num_ctx == self.model.num_ctx
 
     def close(self) -> None:
         """Give its memory back."""
@@ -169,7 +179,8 @@ class Pool:
         ----------
         stored : Stored
         num_ctx : int or None
-            A model that has another context is loaded again when nobody uses it.
+            None for the model's own. A model that has another context is loaded again when nobody
+            uses it.
         keep_seconds : float or None
         """
         # A client that goes away while a model loads must not leave half of one.
@@ -212,7 +223,7 @@ class Pool:
         if found is None or found.leaving or found.lost:
             return None
         same = found.stored.entry.digest == stored.entry.digest
-        if not same or num_ctx not in (None, found.model.num_ctx):
+        if not same or not found.has(num_ctx):
             return None
         self._loaded[key] = self._loaded.pop(key)  # at the end: used last
         return found
@@ -257,7 +268,7 @@ class Pool:
                 await self._evict()
         engine = engine_for(model, self._max_queue)
         seconds = time.monotonic() - begin
-        return Loaded(stored, model, engine, seconds, self._keep_seconds)
+        return Loaded(stored, model, engine, seconds, self._keep_seconds, asked=num_ctx)
 
     async def _make_room(self, stored: Stored, num_ctx: int | None) -> None:
         while len(self._loaded) >= self._most:
@@ -270,10 +281,16 @@ class Pool:
             await self._evict()
 
     async def unload(self, name: str) -> None:
-        """Unload a model when its last request is done; harmless where it is not loaded."""
-        async with self._changing:
-            if name in self._loaded:
-                await self._unload(name)
+        """Let a model go when its last request is done, for which nobody waits.
+
+        Harmless where it is not loaded.
+        """
+        found = self._loaded.get(name)
+        if found is None:
+            return
+        found.keep_seconds = 0.0
+        if not found.users and not self._changing.locked():
+            await asyncio.shield(self._expired())
 
     async def expire(self) -> None:
         """Unload what nobody asked for in time, for as long as the server runs.
@@ -301,7 +318,7 @@ class Pool:
         if before.seconds_left == 0:
             return
         try:
-            self._loaded[key] = await self._load(before.stored, before.model.num_ctx)
+            self._loaded[key] = await self._load(before.stored, before.asked)
         except Exception as error:  # the next request fails with it again
             _LOG.warning("%s: not loaded again: %s", key, error)
         else:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
@@ -24,6 +28,7 @@ from wgpu_backend.server.studio import Studio
 from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.worker.pictures import HANG_SECONDS
 
+_LOG = logging.getLogger("wgpu_backend.server")
 Result = TypeVar("Result")
 _DURATION = re.compile(r"([+-]?\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -222,8 +227,10 @@ class State:
         """Hold a model by its name."""
         stored = await run_in_threadpool(self._meant, name)
         keep = None if keep_alive is None else seconds_of(keep_alive)
-        own = stored.parameters.get("num_ctx")
-        async with self.pool.using(stored, num_ctx if num_ctx is not None else own, keep) as found:
+        wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
+        if wanted is not None:
+            wanted = await run_in_threadpool(_trained_for, stored, wanted)
+        async with self.pool.using(stored, wanted, keep) as found:
             manner = self.settings.manner
             if manner != Manner() and found.manner is not manner:
                 await run_in_threadpool(self._instruct, found)
@@ -236,6 +243,25 @@ class State:
         if source := self.settings.manner.template:
             loaded.model.prompter.use_template(source)
         loaded.manner = self.settings.manner
+
+
+def _trained_for(stored: Stored, num_ctx: int) -> int:
+    """A context of a request, no longer than what the model was trained with."""
+    most = _trained(stored.path)
+    if num_ctx <= most:
+        return num_ctx
+    _LOG.warning("%s: num_ctx: %s, it was trained with %s", stored.entry.name, num_ctx, most)
+    return most
+
+
+@lru_cache(maxsize=64)
+def _trained(path: Path) -> int:
+    """Positions that a model was trained with; as many as are asked for where its file is silent.
+
+    A blob's content never changes, so each is read once.
+    """
+    with open_gguf(path, check_types=False) as file:
+        return file.config.uint("context_length", sys.maxsize)
 
 
 def _parsed(name: str) -> ModelName:
