@@ -225,3 +225,41 @@ def test_a_context_is_no_longer_than_what_a_model_was_trained_with(changing):
     changing.post("/api/embed", json={"model": "tale", "input": "x", "options": {"num_ctx": 32}})
     running = {each["name"]: each for each in changing.get("/api/ps").json()["models"]}
     assert running["tale:latest"]["context_length"] == 32
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": None, "num_ctx": None, "stop": None},
+        {"num_predict": 2.0, "seed": 1.0},
+        {"top_k": -1, "top_p": 2, "min_p": -1, "temperature": -1, "typical_p": 1.5},
+        {"rope_frequency_base": 1e4, "num_gqa": 1, "embedding_only": False},
+    ],
+)
+def test_options_that_clients_of_ollama_send(client, options):
+    more = {"num_predict": 2} | options
+    assert posted(client, "/api/generate", prompt="x", think=False, options=more)["eval_count"] == 2
+
+
+def test_parameters_that_only_other_engines_know_are_left_out(changing, caplog):
+    odd = {"rope_frequency_base": 1e4, "heat": 1, "num_predict": 1, "top_k": -1, "num_ctx": 64.0}
+    asked = {"model": "odd", "from": "actor", "parameters": odd, "stream": False}
+    assert changing.post("/api/create", json=asked).status_code == 200
+    for _ in range(2):
+        assert posted(changing, "/api/generate", model="odd", prompt="x")["eval_count"] == 1
+    told = [each.message for each in caplog.records if "ignores parameters" in each.message]
+    assert told == ["odd:latest: ignores parameters heat, rope_frequency_base"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num_ctx", "big", "parameters.num_ctx: 'big', needs a whole number"),
+        ("top_p", True, "parameters.top_p: 'True', needs a number"),
+        ("stop", [1], "parameters.stop: '[1]', needs a text, or a list of them"),
+    ],
+)
+def test_parameters_of_the_wrong_kind_are_refused(changing, name, value, message):
+    asked = {"model": "odd", "from": "actor", "parameters": {name: value}}
+    found = changing.post("/api/create", json=asked)
+    assert (found.status_code, found.json()) == (400, {"error": message})

@@ -260,6 +260,18 @@ def test_origins_as_they_are_given(tmp_path):
         assert client.get("/api/tags", headers={"Origin": "https://c.d"}).status_code == 403
 
 
+def test_programs_may_call_and_pages_may_not(tmp_path):
+    origins = Listening().settings(anybody=False)["origins"]
+    with client_of(tmp_path, origins=origins) as client:
+        for origin in (
+            "app://obsidian.md", "file://", "tauri://a.b", "vscode-webview://1a2b", "vscode-file://x",
+            "http://localhost:5",
+        ):  # fmt: skip
+            assert client.get("/api/tags", headers={"Origin": origin}).status_code == 200
+        for origin in ("http://a.b", "https://app", "null", "xapp://a", "http://localhost.a.b"):
+            assert client.get("/api/tags", headers={"Origin": origin}).status_code == 403
+
+
 def test_vectors_of_each_token_where_nothing_pools(tmp_path):
     with client_of(tmp_path, default_model="tale", pooling="none") as client:
         ids = client.post("/tokenize", json={"content": "a fox", "add_special": True}).json()

@@ -154,9 +154,9 @@ def test_embeddings_of_both(client):
         ("/api/generate", {"model": "tale", "prompt": "a", "options": {"heat": 1}}, 400, "heat"),
         (
             "/api/generate",
-            {"model": "tale", "prompt": "a", "options": {"top_p": 7}},
+            {"model": "tale", "prompt": "a", "options": {"presence_penalty": 700}},
             400,
-            "top_p: 7, needs",
+            "presence_penalty: 700, needs",
         ),
         (
             "/api/generate",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard, cast
 
 from wgpu_backend.errors import StoreError
 from wgpu_backend.model_store.names import ModelName
@@ -35,6 +37,7 @@ _REAL = {
     "frequency_penalty", "tfs_z",
 }  # fmt: skip
 _SWITCHES = {"use_mmap", "numa"}
+KNOWN_PARAMETERS = frozenset({*_WHOLE, *_REAL, *_SWITCHES, *_DEPRECATED, "stop"})
 
 
 @dataclass(slots=True)
@@ -134,6 +137,48 @@ def _value(name: str, text: str) -> int | float | bool:
     if name in _SWITCHES:
         return _switch(text)
     raise KeyError(name)
+
+
+def checked_parameters(given: Mapping[str, object]) -> Values:
+    """Parameters that were read as JSON, without those that are null; unknown names stay.
+
+    Raises
+    ------
+    StoreError
+        A value is of the wrong kind.
+    """
+    checked = {name: _checked(name, each) for name, each in given.items() if each is not None}
+    return cast("Values", checked)
+
+
+def _checked(name: str, value: object) -> object:
+    if name == "stop":
+        return _stops(value)
+    if name in _WHOLE:
+        return _whole(name, value)
+    if name in _REAL and not _is_number(value):
+        raise StoreError(f"parameters.{name}: {str(value)[:60]!r}, needs a number")
+    return value
+
+
+def _whole(name: str, value: object) -> int:
+    if _is_number(value) and value == int(value):
+        return int(value)
+    raise StoreError(f"parameters.{name}: {str(value)[:60]!r}, needs a whole number")
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
+
+
+def _stops(value: object) -> list[str]:
+    found = cast("list[object]", value if isinstance(value, list) else [value])
+    texts = [each for each in found if isinstance(each, str)]
+    if len(texts) < len(found):
+        raise StoreError(f"parameters.stop: {str(found)[:60]!r}, needs a text, or a list of them")
+    return texts
 
 
 def _switch(text: str) -> bool:

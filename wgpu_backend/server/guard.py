@@ -168,7 +168,8 @@ def _allowed(origin: str, origins: Iterable[str]) -> bool:
     if "*" in origins:
         return True
     bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
-    return origin in origins or bare in origins
+    begun = (each[:-1] for each in origins if each.endswith("://*"))
+    return origin in origins or bare in origins or origin.startswith(tuple(begun))
 
 
 def _numbered(api: str) -> tuple[tuple[str, str], ...]:

@@ -22,7 +22,7 @@ from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.images.folder import INDEX
 from wgpu_backend.model_store.files import draft, settle, sha256
 from wgpu_backend.model_store.manifest import digest_hex
-from wgpu_backend.model_store.modelfile import Modelfile, write_modelfile
+from wgpu_backend.model_store.modelfile import Modelfile, checked_parameters, write_modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import Progress, Puller, RegistryFailed
 from wgpu_backend.model_store.push import Pusher
@@ -299,7 +299,7 @@ def _modelfile(state: State, fields: Fields) -> Modelfile:
     adapters: dict[str, Any] = fields.get("adapters", dict) or {}
     return Modelfile(
         _base(state, fields),
-        fields.get("parameters", dict) or {},
+        checked_parameters(fields.get("parameters", dict) or {}),
         [str(_blob(state, digest)) for digest in adapters.values()],
         fields.texts("license"),
         fields.get("template", str),

@@ -10,7 +10,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.infilling import infill
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.structured import format_grammar
-from wgpu_backend.server.wanted import RequestError, Wanted
+from wgpu_backend.server.wanted import RequestError, Wanted, soft_limits
 
 _EFFORTS = ("high", "medium", "low", "max")
 Turns = list[dict[str, Any]]
@@ -91,7 +91,7 @@ def _wanted(fields: Fields, loaded: Loaded, messages: Turns | None, **more: Any)
     logprobs = fields.switch("logprobs", default=False)
     return Wanted(
         messages,
-        options=fields.get("options", dict) or {},
+        options=soft_limits(fields.get("options", dict) or {}),
         grammar=format_grammar(fields.get("format", str, dict)),
         think=_think(fields, loaded, messages),
         truncate=fields.switch("truncate", default=True),

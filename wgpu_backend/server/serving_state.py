@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.model_store.modelfile import KNOWN_PARAMETERS, checked_parameters
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
@@ -25,7 +26,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.pool import Loaded, Measure, Open, Pool
 from wgpu_backend.server.studio import Studio
-from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.server.wanted import RequestError, soft_limits
 from wgpu_backend.worker.pictures import HANG_SECONDS
 
 _LOG = logging.getLogger("wgpu_backend.server")
@@ -49,7 +50,7 @@ class Settings:
     hosts : tuple of str
         Names by which the server may be called; empty for any.
     origins : tuple of str
-        Of pages that may call it; ``*`` for all.
+        Of pages that may call it; ``*`` for all, and ``app://*`` for all of a scheme.
     api_keys : tuple of str
         Empty where anybody may call.
     prefix : str
@@ -130,6 +131,7 @@ class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.store = settings.store
+        self._told = set[str]()  # digests of models whose parameters a warning was about
         self.studio = Studio(
             settings.pictures, settings.picture_device, settings.picture_hang_seconds
         )
@@ -220,12 +222,22 @@ class State:
                 raise
         return self.find(self.settings.default_model)
 
+    def _usable(self, name: str) -> Stored:
+        """The same, without parameters that only other engines know."""
+        stored = self._meant(name)
+        given = soft_limits(checked_parameters(stored.parameters))
+        unknown = given.keys() - KNOWN_PARAMETERS
+        if unknown and stored.entry.digest not in self._told:
+            self._told.add(stored.entry.digest)
+            _LOG.warning("%s: ignores parameters %s", stored.entry.name, ", ".join(sorted(unknown)))
+        return replace(stored, parameters={n: v for n, v in given.items() if n not in unknown})
+
     @asynccontextmanager
     async def using(
         self, name: str, num_ctx: int | None = None, keep_alive: object = None
     ) -> AsyncGenerator[Loaded]:
         """Hold a model by its name."""
-        stored = await run_in_threadpool(self._meant, name)
+        stored = await run_in_threadpool(self._usable, name)
         keep = None if keep_alive is None else seconds_of(keep_alive)
         wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
         if wanted is not None:

@@ -29,7 +29,13 @@ _BUSY = (QueueFull, CacheFull, OutOfMemory, NoDeviceLeft)
 _WITHOUT_MEANING = {
     "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "numa", "use_mlock", "low_vram",
     "f16_kv", "vocab_only", "logits_all", "penalize_newline", "mirostat", "mirostat_tau",
-    "mirostat_eta", "tfs_z", "draft_num_predict",
+    "mirostat_eta", "tfs_z", "draft_num_predict", "rope_frequency_base", "rope_frequency_scale",
+    "num_gqa", "embedding_only",
+}  # fmt: skip
+# Beyond these, Ollama's options mean what they do there: that nothing is left out, or greedy.
+_SOFT: Mapping[str, tuple[float, float]] = {
+    "top_k": (0, 1 << 24), "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1),
+    "typical_p": (0, 1),
 }  # fmt: skip
 
 
@@ -142,5 +148,18 @@ class Wanted:
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without those that mean nothing here."""
-    return {name: value for name, value in options.items() if name not in _WITHOUT_MEANING}
+    """Options without those that mean nothing here, and those that are null."""
+    given = ((name, value) for name, value in options.items() if value is not None)
+    return {name: value for name, value in given if name not in _WITHOUT_MEANING}
+
+
+def soft_limits(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options, those that are out of range at its end, where that means the same to Ollama."""
+    return {name: _softened(name, value) for name, value in options.items()}
+
+
+def _softened(name: str, value: object) -> object:
+    if name not in _SOFT or isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    least, most = _SOFT[name]
+    return least if value < least else min(value, most)

@@ -15,7 +15,8 @@ from wgpu_backend.cli.serve.texts import text_of, words
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
-_SCHEMES = ("http", "https", "app", "file", "tauri", "vscode-webview")
+_SCHEMES = ("http", "https")
+_PROGRAMS = ("app", "file", "tauri", "vscode-webview", "vscode-file")  # no web page is of these
 _LOCAL_ORIGINS = "localhost"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,\x00-\x1f\x7f-\uffff]{1,256}")
 _PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]{1,60}){1,8}/?")
@@ -110,6 +111,7 @@ class Listening:
                 "--allow-anyone"
             )
         own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
+        own += [f"{scheme}://*" for scheme in _PROGRAMS]
         others = words(os.environ.get("OLLAMA_ORIGINS", ""))
         return {
             "hosts": _LOCAL if local else (),
