@@ -11,6 +11,7 @@ import pytest
 from tests.model_store.killed import run_killed
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
+from wgpu_backend.model_store import stored
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
@@ -192,3 +193,8 @@ def test_what_a_killed_process_left_goes_in_an_hour(store: Store, tmp_path: Path
     create(store, ModelName.parse("other"), Modelfile(str(bundled()), system="Short."), tmp_path)
     assert not old.exists()
     assert new.exists()  # somebody may be writing it
+
+
+def test_numbers_of_weights_are_written_as_ollama_does():
+    found = [stored._count(each) for each in (7_241_732_096, 134_515_008, 8 * 10**9, 33_300, 12)]
+    assert found == ["7.2B", "134.52M", "8B", "33K", "12"]

@@ -1,6 +1,7 @@
 """Ollama's routes as its clients know them, with the scripted model and the story's."""
 
 import asyncio
+import math
 import time
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.running import free_port
-from tests.server.scripted import CONTEXT
+from tests.server.scripted import CONTEXT, WIDTH
 from tests.server.serving import client_of, lines, opened
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.model_store import pull
@@ -263,3 +264,28 @@ def test_parameters_of_the_wrong_kind_are_refused(changing, name, value, message
     asked = {"model": "odd", "from": "actor", "parameters": {name: value}}
     found = changing.post("/api/create", json=asked)
     assert (found.status_code, found.json()) == (400, {"error": message})
+
+
+def test_what_models_can_do_is_told(changing):
+    listed = {each["name"]: each for each in changing.get("/api/tags").json()["models"]}
+    able = ["completion", "tools", "thinking", "insert"]
+    assert listed["actor:latest"]["capabilities"] == able
+    assert listed["tale:latest"]["capabilities"] == ["completion"]
+    assert listed["story:latest"]["details"] == listed["tale:latest"]["details"]
+    assert listed["story:latest"]["details"]["quantization_level"]
+    shown = changing.post("/api/show", json={"model": "actor"}).json()
+    assert shown["capabilities"] == able
+    assert "tokenizer.chat_template" not in shown["model_info"]
+    tensors = {each["name"]: each["shape"] for each in shown["tensors"]}
+    assert tensors["token_embd.weight"][0] == WIDTH
+    weights = sum(math.prod(shape) for shape in tensors.values())
+    assert shown["model_info"]["general.parameter_count"] == weights
+
+
+@pytest.mark.parametrize("dimensions", [0, -1, 10**6])
+def test_vectors_stay_whole_where_they_have_not_so_many_dimensions(client, dimensions):
+    asked = {"model": "tale", "input": ["x"], "dimensions": dimensions}
+    [cut] = client.post("/api/embed", json=asked).json()["embeddings"]
+    [whole] = client.post("/api/embed", json={**asked, "dimensions": None}).json()["embeddings"]
+    assert cut == whole
+    assert client.post("/api/embed", json={**asked, "input": ""}).json()["embeddings"] == []

@@ -13,6 +13,7 @@ from tests.model_store.registry import Registry
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.server.library import OLLAMA_VERSION
 from wgpu_backend.server.serving_state import seconds_of
 from wgpu_backend.server.wanted import RequestError
 
@@ -34,7 +35,7 @@ def events(response):
 
 def test_what_the_server_is(client):
     assert client.get("/").text == "Ollama is running"
-    assert client.get("/api/version").json() == {"version": "1"}
+    assert client.get("/api/version").json() == {"version": OLLAMA_VERSION, "wgpu_backend": "1"}
     assert client.get("/health").json() == {"status": "ok"}
 
 

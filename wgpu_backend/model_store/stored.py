@@ -18,7 +18,7 @@ from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Entry, Store
 
 _MAX_TEXT = 16 << 20  # bytes of a template, a license …
-_COUNT = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
+_COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))  # size, letter and decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,22 @@ def details(store: Store, entry: Entry) -> dict[str, object]:
         given = cast("dict[str, object]", config) if isinstance(config, dict) else {}
     except (OSError, ValueError, StoreError):
         given = {}
+    return _details(given)
+
+
+def details_of(path: Path) -> dict[str, object]:
+    """The same of a file that is none of a store's.
+
+    Raises
+    ------
+    GGUFError
+        It is damaged.
+    """
+    with open_gguf(path, check_types=False) as file:
+        return _details(_config(file))
+
+
+def _details(given: Mapping[str, object]) -> dict[str, object]:
     family = str(given.get("model_family") or "")
     return {
         "parent_model": "",
@@ -258,9 +274,9 @@ def _config(file: GGUFFile) -> dict[str, object]:
 
 def _count(weights: int) -> str:
     """Number of weights as Ollama writes it: ``7.2B``, ``134.52M``."""
-    for size, letter in _COUNT:
+    for size, letter, decimals in _COUNT:
         if weights >= size:
-            return f"{weights / size:.4g}{letter}"
+            return f"{weights / size:.{decimals if weights % size else 0}f}{letter}"
     return str(weights)
 
 

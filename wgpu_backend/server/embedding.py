@@ -44,7 +44,13 @@ class Vectors:
 
 
 async def embeddings(
-    state: State, fields: Fields, given: object, *, truncate: bool, of_tokens: bool = False
+    state: State,
+    fields: Fields,
+    given: object,
+    *,
+    truncate: bool,
+    of_tokens: bool = False,
+    exact: bool = True,
 ) -> Vectors:
     """Vectors of texts, by the model that the fields name.
 
@@ -58,6 +64,8 @@ async def embeddings(
         Cut texts that are too long.
     of_tokens : bool
         Whether the caller can return a vector of each token, as ``--pooling none`` gives them.
+    exact : bool
+        Refuse `dimensions` that vectors do not have; else they stay whole.
 
     Raises
     ------
@@ -75,7 +83,7 @@ async def embeddings(
     async with state.using(name, num_ctx_of(fields), keep) as loaded:
         waited = time.monotonic() - begin
         found, seconds = await run_in_threadpool(
-            _embedded, loaded, fields, given, pooling, truncate=truncate
+            _embedded, loaded, fields, given, pooling, truncate=truncate, exact=exact
         )
         # Here and not in the pool's thread: two of those could lose a count.
         loaded.embedded.add(len(found.vectors), found.tokens, seconds)
@@ -83,7 +91,13 @@ async def embeddings(
 
 
 def _embedded(
-    loaded: Loaded, fields: Fields, given: object, pooling: str | None, *, truncate: bool
+    loaded: Loaded,
+    fields: Fields,
+    given: object,
+    pooling: str | None,
+    *,
+    truncate: bool,
+    exact: bool,
 ) -> tuple[Vectors, float]:
     """Vectors of texts, and the seconds that they took."""
     model, begin = loaded.model, time.monotonic()
@@ -97,7 +111,7 @@ def _embedded(
         vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in texts]
     else:
         found = model.embed(texts, pooling=pooling) if texts else np.zeros((0, 0), np.float32)
-        vectors = _shortened(found, fields.get("dimensions", int)).tolist()
+        vectors = _shortened(found, fields.get("dimensions", int), exact=exact).tolist()
     return Vectors(vectors, count), time.monotonic() - begin
 
 
@@ -123,11 +137,15 @@ def _beginning(text: str, model: ServedModel) -> str:
     return begin if enough else text
 
 
-def _shortened(found: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:
+def _shortened(
+    found: NDArray[np.float32], dimensions: int | None, *, exact: bool
+) -> NDArray[np.float32]:
     """The first `dimensions` values of each vector, normalised again; (texts, width) f32."""
     if dimensions is None or not len(found):
         return found
     if not 0 < dimensions <= found.shape[1]:
+        if not exact:
+            return found
         raise RequestError(400, f"dimensions: {dimensions}, needs 1 to {found.shape[1]}")
     found = found[:, :dimensions]
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from wgpu_backend.errors import StoreError
+from wgpu_backend.errors import BackendError, StoreError
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.images.folder import INDEX
 from wgpu_backend.model_store.files import draft, settle, sha256
@@ -26,16 +27,17 @@ from wgpu_backend.model_store.modelfile import Modelfile, checked_parameters, wr
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import Progress, Puller, RegistryFailed
 from wgpu_backend.model_store.push import Pusher
-from wgpu_backend.model_store.store import Entry
+from wgpu_backend.model_store.store import Entry, Store
 from wgpu_backend.model_store.stored import Stored, create, details
-from wgpu_backend.output_parsers import calls_tools, thinks
 from wgpu_backend.server import forms
+from wgpu_backend.server.abilities import abilities, abilities_of
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.serving_state import State, begun
 from wgpu_backend.server.wanted import RequestError, message_of, status_of
 
+OLLAMA_VERSION = "0.30.0"  # whose API these routes follow; clients refuse what is too old
 _LINES = "application/x-ndjson"
 # Pulls may take hours: in the threads of asyncio they would keep models from being loaded.
 _WORKERS = ThreadPoolExecutor(64, "library")
@@ -76,7 +78,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 def _facts(state: State) -> list[Endpoint]:
     async def version(_: Request, __: Fields) -> Response:
-        return JSONResponse({"version": state.settings.version})
+        return JSONResponse({"version": OLLAMA_VERSION, "wgpu_backend": state.settings.version})
 
     async def tags(_: Request, __: Fields) -> Response:
         return JSONResponse({"models": await run_in_threadpool(_tags, state)})
@@ -194,8 +196,8 @@ def _copied(state: State, source: str, destination: str) -> None:
 
 
 def _tags(state: State) -> list[dict[str, Any]]:
-    fixed = [_tag(each.entry, each.details) for each in state.settings.fixed.values()]
-    stored = [_tag(entry, details(state.store, entry)) for entry in state.store.entries()]
+    fixed = [_tag(each.entry, each.details, each.path) for each in state.settings.fixed.values()]
+    stored = [_listed(state.store, entry) for entry in state.store.entries()]
     pictures = [_pipeline(name, state.settings.pictures[name]) for name in state.studio.models()]
     return [*fixed, *stored, *pictures]
 
@@ -216,7 +218,21 @@ def _pipeline(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _tag(entry: Entry, facts: Any) -> dict[str, Any]:  # noqa: ANN401
+def _listed(store: Store, entry: Entry) -> dict[str, Any]:
+    models = entry.manifest.of_kind("model")
+    path = store.blob(models[0].digest) if models else None
+    return _tag(entry, details(store, entry), path)
+
+
+def _abilities(path: Path | None) -> list[str]:
+    """What a model can do; nothing where its file is missing or damaged."""
+    try:
+        return [] if path is None else [*abilities_of(path)]
+    except (BackendError, OSError):
+        return []
+
+
+def _tag(entry: Entry, facts: Any, path: Path | None) -> dict[str, Any]:  # noqa: ANN401
     name = str(entry.name)
     return {
         "name": name,
@@ -225,6 +241,7 @@ def _tag(entry: Entry, facts: Any) -> dict[str, Any]:  # noqa: ANN401
         "size": entry.manifest.size,
         "digest": entry.digest,
         "details": facts,
+        "capabilities": _abilities(path),
     }
 
 
@@ -235,15 +252,14 @@ def _time(seconds: float) -> str:
 def _shown(stored: Stored, *, verbose: bool) -> dict[str, Any]:
     with open_gguf(stored.path, check_types=False) as file:
         info = {key: _value(value, verbose=verbose) for key, value in file.metadata.items()}
+        info["general.parameter_count"] = sum(math.prod(i.shape) for i in file.tensors.values())
+        info.pop("tokenizer.chat_template", None)
         tensors = [
-            {"name": i.name, "type": i.dtype.name.upper(), "shape": list(i.shape)}
+            {"name": i.name, "type": i.dtype.name.upper(), "shape": list(reversed(i.shape))}
             for i in file.tensors.values()
         ]
         own = file.config.string("tokenizer.chat_template", "")
-        encodes = f"{file.config.architecture}.pooling_type" in file.metadata
-    can = ["embedding"] if encodes else ["completion"]
-    can += ["tools"] if calls_tools(own) else []
-    can += ["thinking"] if thinks(own) else []
+        can = abilities(file)
     made: dict[str, Any] = {
         "modelfile": write_modelfile(stored.modelfile),
         "parameters": _parameters(stored),

@@ -60,7 +60,7 @@ _EMBED = {
     "model": forms.MODEL,
     "input": Field((str, list), "a text, or a list of them"),
     "truncate": Field((bool,), "cut texts that are too long"),
-    "dimensions": Field((int,), "numbers of each vector", least=1),
+    "dimensions": Field((int,), "numbers of each vector; all where there are not so many"),
     "keep_alive": forms.DURATION,
     "options": forms.OBJECT,
 }
@@ -118,10 +118,10 @@ def endpoints(state: State) -> list[Endpoint]:
         return await _answer(state, request, fields, _CHATTED)
 
     async def embed(_: Request, fields: Fields) -> Response:
-        texts = fields.texts("input")
+        texts = fields.texts("input") if fields.get("input", str, list) else []
         begin = time.monotonic()
         found = await embeddings(
-            state, fields, texts, truncate=fields.switch("truncate", default=True)
+            state, fields, texts, truncate=fields.switch("truncate", default=True), exact=False
         )
         return JSONResponse(
             {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.tokenizer.vocabulary import (
@@ -156,6 +157,17 @@ def read_special(
         add_bos=_adds(metadata, "bos", roles, default=add_bos or _ADDS_BOS.get(model, False)),
         add_eos=_adds(metadata, "eos", roles, default=_ADDS_EOS.get(model, False)),
         types=types,
+    )
+
+
+def plays_roles(metadata: Mapping[str, object], roles: Iterable[str]) -> bool:
+    """Whether a file names a token for each of some roles, or has one that goes by its text."""
+    texts = metadata.get("tokenizer.ggml.tokens")
+    there = set(cast("list[object]", texts) if isinstance(texts, list) else ())
+    return all(
+        any("tokenizer.ggml." + key in metadata for key in _ROLES[role][0])
+        or not there.isdisjoint(_ROLES[role][1])
+        for role in roles
     )
 
 

@@ -21,15 +21,13 @@ def story() -> Stored:
     from wgpu_backend.model_store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
     from wgpu_backend.model_store.names import ModelName
     from wgpu_backend.model_store.store import Entry
-    from wgpu_backend.model_store.stored import Stored
+    from wgpu_backend.model_store.stored import Stored, details_of
 
     digest, facts = sha256(BUNDLED), BUNDLED.stat()
     layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
     manifest = Manifest(Layer(CONFIG_TYPE, f"sha256:{digest}", 0), (layer,))
     entry = Entry(ModelName.parse(STORY), manifest, digest, facts.st_mtime)
-    details = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"]}
-    sizes = {"parameter_size": "", "quantization_level": ""}
-    return Stored(entry, BUNDLED, details={**details, **sizes})
+    return Stored(entry, BUNDLED, details=details_of(BUNDLED))
 
 
 def pipelines(folders: Sequence[Path]) -> dict[str, Path]:

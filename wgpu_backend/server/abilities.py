@@ -1,0 +1,41 @@
+"""What models can do, in Ollama's words, as their files tell."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.output_parsers import calls_tools, thinks
+from wgpu_backend.tokenizer.special import plays_roles
+
+_INFILLING = ("fim_pre", "fim_suf", "fim_mid")
+
+
+def abilities(file: GGUFFile) -> list[str]:
+    """What a model can do: ``completion`` or ``embedding`` first.
+
+    Parameters
+    ----------
+    file : GGUFFile
+    """
+    template = file.config.string("tokenizer.chat_template", "")
+    encodes = f"{file.config.architecture}.pooling_type" in file.metadata
+    can = ["embedding"] if encodes else ["completion"]
+    can += ["tools"] if calls_tools(template) else []
+    can += ["thinking"] if thinks(template) else []
+    infills = not encodes and plays_roles(file.metadata, _INFILLING)
+    return [*can, "insert"] if infills else can
+
+
+@lru_cache(maxsize=1024)
+def abilities_of(path: Path) -> tuple[str, ...]:
+    """The same of a blob, whose content never changes: so each is read once.
+
+    Raises
+    ------
+    GGUFError
+        It is damaged.
+    """
+    with open_gguf(path, check_types=False) as file:
+        return tuple(abilities(file))
