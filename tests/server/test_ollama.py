@@ -15,7 +15,7 @@ from wgpu_backend.cli.serve.models import story
 from wgpu_backend.model_store import pull
 from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server import ollama
-from wgpu_backend.server.answering import Update
+from wgpu_backend.server.answering import Update, _cut
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
@@ -23,6 +23,7 @@ from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
 USER = {"role": "user", "content": "x"}
 OWN = {"role": "user", "content": "own"}
 SYSTEM, OTHER = {"role": "system", "content": "Be."}, {"role": "system", "content": "Not."}
+LONG = "a " * 999
 FIXED = {"num_predict": 6, "seed": 1, "temperature": 0}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
@@ -289,3 +290,26 @@ def test_vectors_stay_whole_where_they_have_not_so_many_dimensions(client, dimen
     [whole] = client.post("/api/embed", json={**asked, "dimensions": None}).json()["embeddings"]
     assert cut == whole
     assert client.post("/api/embed", json={**asked, "input": ""}).json()["embeddings"] == []
+
+
+@pytest.mark.parametrize("said", [{"prompt": LONG, "raw": True}, {"prompt": LONG}])
+def test_a_prompt_that_is_too_long_loses_its_middle(client, said):
+    asked = {"model": "tale", "options": {**FIXED, "num_keep": 3}, "stream": False}
+    made = posted(client, "/api/generate", **{**asked, **said})
+    assert made["prompt_eval_count"] == 192
+    refused = client.post("/api/generate", json={**asked, **said, "truncate": False})
+    assert refused.status_code == 400
+    assert "256" in refused.json()["error"]
+
+
+def test_a_message_that_is_too_long_loses_its_middle(client):
+    long = [USER, {"role": "assistant", "content": "y"}, {"role": "user", "content": LONG}]
+    made = posted(client, "/api/chat", messages=long, think=False)
+    assert made["prompt_eval_count"] == 192
+    assert made["message"]["content"] == "Hello there now."
+
+
+def test_what_is_cut_keeps_its_beginning_and_end():
+    found = [_cut([*range(100)], keep, 40) for keep in (0, 4, -1)]
+    assert found == [[*range(70, 100)], [*range(4), *range(74, 100)], [*range(15), *range(85, 100)]]
+    assert _cut([1, 2, 3], 4, 40) == [1, 2, 3]

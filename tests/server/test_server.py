@@ -169,7 +169,12 @@ def test_embeddings_of_both(client):
         ("/v1/embeddings", {"model": "tale", "input": [[9999]]}, 400, "tokens: '9999'"),
         ("/v1/embeddings", {"model": "tale", "input": [{}]}, 400, "input: {}, needs"),
         ("/api/generate", {"model": "tale", "prompt": "a", "keep_alive": "x"}, 400, "keep_alive"),
-        ("/api/generate", {"model": "tale", "prompt": "a " * 999, "raw": True}, 400, "256"),
+        (
+            "/api/generate",
+            {"model": "tale", "prompt": "a " * 999, "raw": True, "truncate": False},
+            400,
+            "256",
+        ),
         ("/api/chat", {"model": "tale", "messages": [5]}, 400, "messages[0]"),
         (
             "/api/chat",

@@ -12,7 +12,7 @@ from typing import Any, cast
 from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.engine.arguments import conversation
-from wgpu_backend.engine.fitting import fitted
+from wgpu_backend.engine.fitting import PARTS, fitted
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.grammar import Grammar, tag_id
 from wgpu_backend.output_parsers import (
@@ -27,6 +27,7 @@ from wgpu_backend.output_parsers import (
 )
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
+from wgpu_backend.sample.options import whole_number
 from wgpu_backend.server.chat_turns import begun_answer
 from wgpu_backend.server.manner import closing, supplied, without_reasoning
 from wgpu_backend.server.pool import Loaded
@@ -336,11 +337,12 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
     sources = (loaded.stored.parameters, wanted.usual, loaded.manner.sampling, wanted.options)
     options = {name: value for each in sources for name, value in meaningful(each).items()}
     options.pop("num_ctx", None)
-    keep = options.pop("num_keep", 4)
+    keep = whole_number("num_keep", options.pop("num_keep", 4))
     stop = options.pop("stop", None) or ()
     limit = options.pop("num_predict", None)
+    tokens = [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, limit)]
     return Request(
-        [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, limit)],
+        _cut(tokens, keep, loaded.model.num_ctx) if wanted.cut else tokens,
         options=options,  # pyright: ignore[reportArgumentType] checked by itself
         max_tokens=limit,
         stop=stop,
@@ -353,6 +355,15 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         ignore_eos=wanted.ignore_eos,
         progress=wanted.progress,
     )
+
+
+def _cut(tokens: list[int], keep: int, room: int) -> list[int]:
+    """Tokens without their middle, where the context has no room for them and an answer."""
+    if len(tokens) < room:
+        return tokens
+    size = room - max(room // PARTS, 1)
+    first = min(keep if keep >= 0 else size, size // 2)
+    return [*tokens[:first], *tokens[first - size :]]
 
 
 def require_short(text: str, loaded: Loaded) -> None:
@@ -406,7 +417,12 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
 
     if not wanted.truncate:
         return render(messages)
-    return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
+    try:
+        return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
+    except ContextFull:
+        if not wanted.cut:
+            raise
+    return render(messages)
 
 
 def _silence(found: Sequence[int], loaded: Loaded, wanted: Wanted) -> list[int]:

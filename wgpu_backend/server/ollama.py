@@ -33,7 +33,9 @@ _COMMON = {
     "keep_alive": forms.DURATION,
     "options": Field((dict,), "sampling options by Ollama's names, and num_ctx"),
     "think": Field((bool, str), "whether to reason first, or how much"),
-    "truncate": Field((bool,), "leave out the oldest messages where there is no room"),
+    "truncate": Field(
+        (bool,), "leave out the oldest messages, or the middle of the newest, for room"
+    ),
     "shift": Field((bool,), "go on where the context is full"),
     "logprobs": Field((bool,), "give log probabilities of tokens"),
     "top_logprobs": forms.LOGPROBS,

@@ -88,13 +88,15 @@ def _turn(message: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 def _wanted(fields: Fields, loaded: Loaded, messages: Turns | None, **more: Any) -> Wanted:  # noqa: ANN401
     top = fields.get("top_logprobs", int)
+    truncate = fields.switch("truncate", default=True)
     logprobs = fields.switch("logprobs", default=False)
     return Wanted(
         messages,
         options=soft_limits(fields.get("options", dict) or {}),
         grammar=format_grammar(fields.get("format", str, dict)),
         think=_think(fields, loaded, messages),
-        truncate=fields.switch("truncate", default=True),
+        truncate=truncate,
+        cut=truncate,
         shift=fields.switch("shift", default=True),
         logprobs=(top or 0) if logprobs else None,
         **more,

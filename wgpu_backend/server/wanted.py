@@ -104,6 +104,8 @@ class Wanted:
         Leave reasoning, with its tags, in the text; None for the operator's default.
     truncate : bool
         Leave out the oldest messages where the context has no room.
+    cut : bool
+        Leave out the middle of what still has no room then.
     shift : bool
         Go on where the context is full.
     logprobs : int or None
@@ -134,6 +136,7 @@ class Wanted:
     think: bool | str | None = None
     raw_thoughts: bool | None = False
     truncate: bool = True
+    cut: bool = False
     shift: bool = False
     logprobs: int | None = None
     sampled: bool = False

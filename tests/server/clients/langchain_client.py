@@ -7,7 +7,7 @@ from langchain_ollama import ChatOllama, OllamaEmbeddings, OllamaLLM
 from ollama import ResponseError
 
 FIXED = {"base_url": url(), "temperature": 0, "num_predict": 12}
-model = ChatOllama(model="actor", **FIXED)
+model = ChatOllama(model="actor", reasoning=False, **FIXED)
 
 
 @tool

@@ -20,6 +20,7 @@ PROVIDERS = {"ollama_chat": "", "openai": "/v1", "anthropic": ""}
 
 def ask(provider, model="actor", **more):
     fixed = {"api_base": url() + PROVIDERS[provider], "api_key": "none", "temperature": 0}
+    fixed |= {"think": False} if provider == "ollama_chat" else {}
     asked = {"messages": SAID, "max_tokens": 50, **fixed, **more}
     return litellm.completion(f"{provider}/{model}", **asked)
 
@@ -30,6 +31,10 @@ def generate():
         api_key="none", max_tokens=12,
     )  # fmt: skip
     assert found.usage.completion_tokens == 12
+    asked = {"messages": SAID, "api_base": url(), "max_tokens": 12, "temperature": 0}
+    whole = litellm.completion("ollama/tale", **asked).choices[0].message.content
+    pieces = litellm.completion("ollama/tale", stream=True, **asked)
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole
 
 
 def chat():

@@ -24,17 +24,17 @@ await tryAll({
     equal(found.eval_count, 12);
   },
   async chat() {
-    const found = await client.chat({ model: "actor", messages, options });
+    const found = await client.chat({ model: "actor", messages, think: false, options });
     equal(found.message.content, "Hello there now.");
   },
   async stream() {
     let text = "";
-    for await (const part of await client.chat({ model: "actor", messages, options, stream: true }))
+    for await (const part of await client.chat({ model: "actor", messages, think: false, options, stream: true }))
       text += part.message.content;
     equal(text, "Hello there now.");
   },
   async tools() {
-    const found = await client.chat({ model: "actor", messages, tools, options });
+    const found = await client.chat({ model: "actor", messages, tools, think: false, options });
     equal(found.message.tool_calls[0].function.arguments, { city: "Oslo" });
   },
   async schema() {

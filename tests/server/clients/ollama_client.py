@@ -52,7 +52,7 @@ def generate():
 
 
 def chat():
-    found = client.chat("actor", SAID, options=FIXED)
+    found = client.chat("actor", SAID, think=False, options=FIXED)
     assert found.message.content == "Hello there now."
 
 
@@ -64,17 +64,18 @@ def stream():
 
 
 def tools():
-    found = client.chat("actor", SAID, tools=[weather], options=FIXED)
+    found = client.chat("actor", SAID, tools=[weather], think=False, options=FIXED)
     [call] = found.message.tool_calls
     assert (call.function.name, call.function.arguments) == ("weather", {"city": "Oslo"})
     said = [*SAID, found.message, {"role": "tool", "content": "3", "tool_name": "weather"}]
-    found = client.chat("actor", said, tools=[weather], options=FIXED)
+    found = client.chat("actor", said, tools=[weather], think=False, options=FIXED)
     assert found.message.content == "It is cold."
 
 
 def thinking():
-    found = client.chat("actor", SAID, think=True, options=FIXED)
-    assert (found.message.thinking, found.message.content) == ("hm", "Yes")
+    for think in (True, None):
+        found = client.chat("actor", SAID, think=think, options=FIXED)
+        assert (found.message.thinking, found.message.content) == ("hm", "Yes")
 
 
 def schema():
