@@ -61,6 +61,7 @@ def said(page, text, model="actor:latest"):
 
 @needs_browser
 def test_a_conversation_is_held_kept_and_inspected(page):
+    page.select_option("#think", "false")
     page.check("#probabilities")
     answer = said(page, "Hi <b>there</b>")
     expect(answer.locator(".text")).to_have_text("Hello there now.")
