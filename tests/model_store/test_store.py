@@ -198,3 +198,26 @@ def test_what_a_killed_process_left_goes_in_an_hour(store: Store, tmp_path: Path
 def test_numbers_of_weights_are_written_as_ollama_does():
     found = [stored._count(each) for each in (7_241_732_096, 134_515_008, 8 * 10**9, 33_300, 12)]
     assert found == ["7.2B", "134.52M", "8B", "33K", "12"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no modes")
+def test_other_users_may_read_what_they_may_read_of_any_file(store: Store, tmp_path: Path):
+    (tmp_path / "plain").touch()
+    mode = (tmp_path / "plain").stat().st_mode
+    assert {(store.root / name).stat().st_mode for name in files(store)} == {mode}
+
+
+def test_a_manifest_that_cannot_be_read_hides_no_other(store: Store, monkeypatch, caplog):
+    store.copy(NAME, ModelName.parse("other"))
+    opened = Path.open
+
+    def refused(path: Path, *given, **more):
+        if path.parent.name == "story":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *given, **more)
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert [str(entry.name) for entry in store.entries()] == ["other:latest"]
+    assert "story:latest is left out" in caplog.text
+    with pytest.raises(StoreError, match="cannot be read: Permission denied"):
+        open_stored(store, NAME)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -23,12 +23,13 @@ def draft(folder: Path) -> Generator[tuple[BinaryIO, Path]]:
     """Open a file without a name of its own yet; it goes unless `settle` gives it one."""
     folder.mkdir(parents=True, exist_ok=True)
     sweep(folder)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=DRAFT)
+    # Not of `tempfile`, whose files are their user's alone: other users may share a store.
+    path = folder / f"{DRAFT}{secrets.token_hex(8)}"
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield file, Path(name)
+        with path.open("xb") as file:
+            yield file, path
     finally:
-        Path(name).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def sweep(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -24,6 +25,8 @@ from wgpu_backend.model_store.manifest import (
     parse_manifest,
 )
 from wgpu_backend.model_store.names import ModelName
+
+_LOG = logging.getLogger("wgpu_backend.model_store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Store:
         ModelNotFound
             There is none.
         StoreError
-            Its manifest is damaged.
+            Its manifest is damaged, or another user's alone.
         """
         path = self._manifest(name)
         try:
@@ -113,6 +116,8 @@ class Store:
             modified = path.stat().st_mtime
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise ModelNotFound(f"model {str(name)!r} not found") from None
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
         manifest = parse_manifest(data, str(path))
         return Entry(name, manifest, hashlib.sha256(data).hexdigest(), modified)
 
@@ -142,13 +147,15 @@ class Store:
         return name if found is None else dataclasses.replace(found, scheme=name.scheme)
 
     def entries(self) -> Iterator[Entry]:
-        """All models whose manifest can be read, those changed last first."""
+        """All models whose manifest can be read, those changed last first; others are told."""
         found: list[Entry] = []
         for name in self.names():
             try:
                 found.append(self.entry(name))
-            except StoreError:
+            except ModelNotFound:  # removed since
                 continue
+            except StoreError as error:
+                _LOG.warning("%s is left out: %s", name, error)
         yield from sorted(found, key=lambda entry: -entry.modified)
 
     def put(self, name: ModelName, manifest: Manifest) -> Entry:
