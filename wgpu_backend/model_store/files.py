@@ -42,9 +42,11 @@ def sweep(folder: Path) -> None:
             continue
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write a file whole."""
+def replace(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Write a file whole; a private one is read by its user alone."""
     with draft(path.parent) as (file, written):
+        if private:
+            written.chmod(0o600)
         file.write(data)
         file.close()
         settle(written, path)
