@@ -12,6 +12,7 @@ from tests.model_store.killed import run_killed
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
 from wgpu_backend.model_store import stored
+from wgpu_backend.model_store.manifest import Manifest
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
@@ -122,6 +123,15 @@ def test_damage_is_told(store: Store, tmp_path: Path):
     with pytest.raises(StoreError, match="no manifest"):
         open_stored(store, NAME)
     assert list(store.entries()) == []
+
+
+@pytest.mark.parametrize("wrong", [[{"role": "user"}], ["x"], [{"role": 1, "content": "x"}]])
+def test_messages_of_a_wrong_shape_are_told(store: Store, wrong):
+    layers = [each for each in store.entry(NAME).manifest.layers if each.kind != "messages"]
+    layers.append(store.add_bytes("messages", json.dumps(wrong).encode()))
+    store.put(NAME, Manifest(store.entry(NAME).manifest.config, tuple(layers)))
+    with pytest.raises(StoreError, match=r"messages of the model: \[0\] needs texts, role and"):
+        open_stored(store, NAME)
 
 
 def test_what_cannot_be_made_leaves_nothing(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
 import uvicorn
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.server import listening
 from wgpu_backend.server.app import make_app
@@ -62,6 +62,17 @@ def test_a_body_that_does_not_come_is_not_waited_for(port):
     found = told(port, head, b"{")
     assert b" 408 " in found
     assert b"nothing came for 0.3 seconds" in found
+
+
+def test_a_client_that_goes_amid_its_body_is_no_error_of_the_servers(port, caplog):
+    path = b"/api/blobs/sha256:" + b"0" * 64
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
+        client.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx")
+        time.sleep(0.05)
+    figure = b'status="499"'
+    ask = b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    assert until(lambda: figure in told(port, ask))
+    assert "Traceback" not in caplog.text
 
 
 def test_who_does_not_read_is_left():

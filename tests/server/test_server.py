@@ -17,6 +17,7 @@ from wgpu_backend.server.library import OLLAMA_VERSION
 from wgpu_backend.server.serving_state import seconds_of
 from wgpu_backend.server.wanted import RequestError
 
+NO_BLOB = f"sha256:{'1' * 64}"
 FIXED = {"num_predict": 6, "seed": 1, "temperature": 0}
 
 
@@ -187,6 +188,12 @@ def test_embeddings_of_both(client):
         ("/api/copy", {"source": "no", "destination": "b"}, 404, "not found"),
         ("/api/create", {"model": "a", "from": "/etc/passwd"}, 400, "model name"),
         ("/api/create", {"model": "a", "files": {"x": "sha256:../.."}}, 400, "digest"),
+        (
+            "/api/create",
+            {"model": "a", "from": "tale", "adapters": {"x": NO_BLOB}},
+            400,
+            f"blob {NO_BLOB} not found",
+        ),
         ("/v1/completions", {"model": "tale", "prompt": "a", "n": 0}, 400, "n: 0"),
         ("/v1/completions", {"model": "tale", "prompt": [{}]}, 400, "prompt: 'None', needs a text"),
         ("/v1/completions", {"model": "tale", "prompt": [9999]}, 400, "tokens: '9999'"),
@@ -211,6 +218,32 @@ def test_what_is_wrong_is_told(client, path, body, status, message):
     error = found.json()["error"]
     told = error["message"] if path.startswith("/v1/") else error
     assert (found.status_code, message in told) == (status, True), found.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/api/show", {"\ud800": 1}, "\ud800: no such field"),
+        ("/v1/chat/completions", {"\ud800": 1}, "\ud800: no such field"),
+        ("/api/create", {"system": "\ud800"}, r"system: '\ud800' is half a character"),
+        ("/api/create", {"license": ["\ud800"]}, r"license: '\ud800' is half a character"),
+    ],
+)
+def test_half_a_surrogate_pair_is_told(client, path, body, message):
+    if path == "/api/create":
+        body |= {"model": "a", "from": "tale", "stream": False}
+    found = client.post(path, content=json.dumps(body))
+    error = found.json()["error"]
+    told = error["message"] if path.startswith("/v1/") else error
+    assert (found.status_code, message in told) == (400, True), found.text
+
+
+def test_a_blob_that_is_no_model_is_told_without_the_servers_folders(client):
+    digest = f"sha256:{hashlib.sha256(b'GGUF').hexdigest()}"
+    assert client.post(f"/api/blobs/{digest}", content=b"GGUF").status_code == 201
+    body = {"model": "a", "files": {"a.gguf": digest}, "stream": False}
+    found = client.post("/api/create", json=body)
+    assert (found.status_code, "/" in found.json()["error"]) == (400, False), found.text
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])

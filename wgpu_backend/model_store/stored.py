@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -84,7 +84,6 @@ def open_stored(store: Store, name: ModelName) -> Stored:
     for layer in manifest.blobs:
         if not store.has(layer):
             raise StoreError(f"{name}: blob {layer.digest} is missing or cut; pull it again")
-    messages = _json(store, manifest, "messages", list)
     return Stored(
         entry,
         store.blob(models[0].digest),
@@ -92,7 +91,7 @@ def open_stored(store: Store, name: ModelName) -> Stored:
         _json(store, manifest, "params", dict) or {},
         _text(store, manifest, "template"),
         _text(store, manifest, "system"),
-        tuple({"role": str(m["role"]), "content": str(m["content"])} for m in messages or ()),
+        tuple(_messages(store, manifest)),
         _text(store, manifest, "license"),
         details(store, entry),
     )
@@ -113,6 +112,16 @@ def _json(store: Store, manifest: Manifest, kind: str, wanted: type) -> Any:  # 
             raise StoreError(f"blob {layer.digest}: {kind}: needs a JSON {wanted.__name__}")
         return cast("Any", value)
     return None
+
+
+def _messages(store: Store, manifest: Manifest) -> Iterator[Mapping[str, str]]:
+    given = cast("list[object]", _json(store, manifest, "messages", list) or [])
+    for number, each in enumerate(given):
+        found = cast("dict[str, object]", each if isinstance(each, dict) else {})
+        said = {name: found.get(name) for name in ("role", "content")}
+        if not all(isinstance(value, str) for value in said.values()):
+            raise StoreError(f"messages of the model: [{number}] needs texts, role and content")
+        yield cast("dict[str, str]", said)
 
 
 def _read(store: Store, layer: Layer) -> bytes:
@@ -181,7 +190,7 @@ def create(
     GGUFError
         A file is damaged.
     StoreError
-        The disk is full, or the store read-only.
+        The disk is full, or the store read-only; or a text is none of UTF-8.
     """
     store.require_writable()
     layers, config = _base(store, wanted.base, folder, told)
@@ -189,7 +198,7 @@ def create(
         layers.append(_gguf(store, "adapter", folder / path, told)[0])
     for kind, text in _texts(wanted).items():
         layers = [layer for layer in layers if layer.kind != kind]
-        layers.append(store.add_bytes(kind, text.encode()))
+        layers.append(store.add_bytes(kind, _utf8(kind, text)))
     _merge_parameters(store, layers, wanted)
     told("writing manifest")
     root = {"type": "layers", "diff_ids": [layer.digest for layer in layers]}
@@ -208,6 +217,14 @@ def _texts(wanted: Modelfile) -> dict[str, str]:
         "license": "\n\n".join(wanted.licenses) or None,
     }
     return {kind: text for kind, text in given.items() if text is not None}
+
+
+def _utf8(kind: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        wrong = text[error.start : error.end]
+        raise StoreError(f"{kind}: {wrong[:8]!r} is half a character, none of UTF-8") from None
 
 
 def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, ExceptionHandler
 
@@ -44,7 +45,7 @@ from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError, message_of, 
 _LOG = logging.getLogger("wgpu_backend.server")
 # What routes raise on purpose; Starlette logs others as its own, and raises them once more.
 _FORESEEN: tuple[type[Exception], ...] = (
-    BackendError, RequestError, OSError, HTTPException, Exception,
+    BackendError, RequestError, OSError, HTTPException, ClientDisconnect, Exception,
 )  # fmt: skip
 
 
@@ -154,12 +155,15 @@ def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandle
     async def failed(request: Request, error: Exception) -> Response:
         status, message = status_of(error), message_of(error)
         headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+        if isinstance(error, ClientDisconnect):  # amid its body: nobody reads the answer
+            status, message = 499, "the client has gone"
         if isinstance(error, HTTPException):
             status, message = error.status_code, str(error.detail)
             headers = dict(error.headers or {})
         statuses[status] += 1
         path = request.url.path
         body = error_body(apis.get(path) or api_of(path), status, message, error)
-        return JSONResponse(body, status, headers)
+        # In ASCII: a message may quote what is no text of UTF-8, as half of a surrogate pair.
+        return Response(json.dumps(body), status, headers, media_type="application/json")
 
     return failed

@@ -6,9 +6,11 @@ import asyncio
 import hashlib
 import json
 import math
+import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from wgpu_backend.errors import BackendError, StoreError
+from wgpu_backend.errors import BackendError, GGUFError, StoreError
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.images.folder import INDEX
 from wgpu_backend.model_store.files import draft, settle, sha256
@@ -160,7 +162,8 @@ def _long(state: State) -> list[Endpoint]:
         wanted = await run_in_threadpool(_modelfile, state, fields)
 
         def work(tell: Tell, _: threading.Event) -> None:
-            create(state.store, name, wanted, Path("/"), lambda status: tell({"status": status}))
+            with _without_folder(state.store.root / "blobs"):
+                create(state.store, name, wanted, Path("/"), lambda said: tell({"status": said}))
 
         return await _worked(work, fields)
 
@@ -344,6 +347,15 @@ def _blob(state: State, digest: object) -> Path:
     if not found.is_file():
         raise RequestError(400, f"blob {digest} not found")
     return found
+
+
+@contextmanager
+def _without_folder(folder: Path) -> Generator[None]:
+    """Tell of a client's damaged file what it did wrong, and nothing of this machine's folders."""
+    try:
+        yield
+    except GGUFError as error:
+        raise RequestError(400, str(error).replace(f"{folder}{os.sep}", "")) from None
 
 
 async def _received(state: State, request: Request, path: Path) -> None:
