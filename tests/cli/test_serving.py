@@ -7,7 +7,12 @@ import pytest
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.options import Changes, Settings
 from wgpu_backend.cli.serve import loads
+from wgpu_backend.cli.serve.command import Wanted, _keep_seconds, _settings
+from wgpu_backend.cli.serve.engine import EngineOptions
+from wgpu_backend.cli.serve.listening import Listening
 from wgpu_backend.cli.serve.models import pipelines
+from wgpu_backend.cli.serve.own_model import OwnModel
+from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.cli.serve.sockets import bound
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.model_store.stored import Stored
@@ -36,6 +41,36 @@ def test_the_context_is_the_requests_or_the_commands_or_the_variables(monkeypatc
     assert spec().num_ctx == 64
     monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "7")
     assert (spec().num_parallel, spec(parallel=2).num_parallel) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OLLAMA_NUM_PARALLEL", "-1"),
+        ("OLLAMA_NUM_PARALLEL", "1000"),
+        ("OLLAMA_CONTEXT_LENGTH", "abc"),
+        ("OLLAMA_CONTEXT_LENGTH", "9" * 5000),
+    ],
+)
+def test_what_loads_would_fail_with_is_refused_at_the_start(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match=f"{variable}: '{value[:60]}.*, needs a whole number"):
+        loads.loads(Settings(), [], None, {})
+
+
+def test_how_long_models_stay_is_a_duration():
+    assert _keep_seconds("-1") == -1
+    with pytest.raises(UsageError, match="OLLAMA_KEEP_ALIVE: 'abc', needs a duration"):
+        _keep_seconds("abc")
+
+
+def test_an_empty_variable_is_none(monkeypatch):
+    for name in ("OLLAMA_KEEP_ALIVE", "OLLAMA_NUM_PARALLEL", "OLLAMA_CONTEXT_LENGTH"):
+        monkeypatch.setenv(name, "")
+    engine = EngineOptions()
+    wanted = Wanted(Listening(), OwnModel(), engine, Shown(), {})
+    made = _settings(wanted, Settings(), [DeviceInfo("cpu", "cpu", kind="cpu")], {})
+    assert (made.keep_seconds, spec().num_parallel, spec().num_ctx) == (300, 4, None)
 
 
 @pytest.mark.parametrize(

@@ -434,7 +434,7 @@ def test_durations(given, seconds):
     assert seconds_of(given) == seconds
 
 
-@pytest.mark.parametrize("given", ["", "m", "5x", "5m5", "s5", True])
+@pytest.mark.parametrize("given", ["", "m", "5x", "5m5", "s5", True, "inf", "nan", "1e400", 1e400])
 def test_what_is_no_duration(given):
     with pytest.raises(RequestError, match="keep_alive"):
         seconds_of(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
@@ -291,18 +292,22 @@ def seconds_of(keep_alive: object) -> float:
     RequestError
         It is neither.
     """
-    if isinstance(keep_alive, int | float) and not isinstance(keep_alive, bool):
-        return float(keep_alive)
     text = str(keep_alive).strip()
-    try:
+    seconds = _seconds(text)
+    if seconds is None or not math.isfinite(seconds):
+        raise RequestError(400, f"keep_alive: {text[:40]!r}, needs a duration such as 5m, 1h30m")
+    return seconds
+
+
+def _seconds(text: str) -> float | None:
+    """Seconds of a text; None where it is no duration."""
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        pass
     sign = -1.0 if text.startswith("-") else 1.0
     rest = text.lstrip("+-")
     parts = _DURATION.findall(rest)
     if not parts or "".join(number + unit for number, unit in parts) != rest:
-        raise RequestError(400, f"keep_alive: {text[:40]!r}, needs a duration such as 5m, 1h30m")
+        return None
     return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 

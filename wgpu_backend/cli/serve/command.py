@@ -12,7 +12,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.cli.console import log_as_notes, note
-from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.library import open_store, signing_key
 from wgpu_backend.cli.names import STORY
 from wgpu_backend.cli.options import Settings
@@ -124,20 +124,31 @@ def _settings(
 ) -> ServerSettings:
     from wgpu_backend import __version__
     from wgpu_backend.server.serving_state import Settings as Serving
-    from wgpu_backend.server.serving_state import seconds_of
 
     engine = {**wanted.engine.engine(), **drafts(wanted.draft, wanted.draft_tokens)}
     return Serving(
         open_store(),
         fixed={STORY: story()},
         version=__version__,
-        keep_seconds=seconds_of(os.environ.get("OLLAMA_KEEP_ALIVE", "5m")),
+        keep_seconds=_keep_seconds(os.environ.get("OLLAMA_KEEP_ALIVE") or "5m"),
         pictures=pipelines(wanted.pictures),
         picture_device=devices[0].id,
         signing_key=signing_key(),
         **loads(settings, devices, wanted.parallel, engine),
         **told,
     )
+
+
+def _keep_seconds(text: str) -> float:
+    from wgpu_backend.server.serving_state import seconds_of
+    from wgpu_backend.server.wanted import RequestError
+
+    try:
+        return seconds_of(text)
+    except RequestError:
+        raise UsageError(
+            f"OLLAMA_KEEP_ALIVE: {brief(text)}, needs a duration, such as 5m or -1 for ever"
+        ) from None
 
 
 def _run(app: ASGIApp, sockets: list[socket]) -> None:

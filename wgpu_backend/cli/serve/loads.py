@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.loading import find_device
 from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.parameters import MAX_CONTEXT
 
 if TYPE_CHECKING:
     from wgpu_backend.device_info import DeviceInfo
@@ -31,6 +32,8 @@ def devices_of(settings: Settings) -> list[DeviceInfo]:
 
 
 _PICTURE_HANGS = 4  # a step of a picture takes longer than one of text, and tells nothing
+_MAX_PARALLEL = 32  # as --num-parallel
+_DIGITS = 20  # a number that has more is above all limits
 
 
 def loads(
@@ -53,8 +56,10 @@ def loads(
     Raises
     ------
     UsageError
-        A variable of the environment is no number.
+        A variable of the environment is no number that can be.
     """
+    for check in (_context, _parallel):  # which each load asks again
+        check()
     from wgpu_backend.worker.health import Health
     from wgpu_backend.worker.opening import Workers
 
@@ -97,15 +102,14 @@ def spec(
     from wgpu_backend.plugins import imported_files
     from wgpu_backend.worker.messages import LoadSpec
 
-    own = whole("OLLAMA_CONTEXT_LENGTH", 0) or None
     changes = settings.changes
     adapters = [*((path, 1.0) for path in stored.adapters), *changes.adapters]
     return LoadSpec(
         str(stored.path),
         device,
         profile=settings.profile,
-        num_ctx=num_ctx or settings.num_ctx or own,
-        num_parallel=parallel or whole("OLLAMA_NUM_PARALLEL", 0) or 4,
+        num_ctx=num_ctx or settings.num_ctx or _context(),
+        num_parallel=parallel or _parallel(),
         kv_dtype=settings.kv,
         exact=settings.exact,
         coarse=settings.coarse,
@@ -116,15 +120,23 @@ def spec(
     )
 
 
-def whole(variable: str, default: int) -> int:
+def _context() -> int | None:
+    return whole("OLLAMA_CONTEXT_LENGTH", 0, MAX_CONTEXT) or None
+
+
+def _parallel() -> int:
+    return whole("OLLAMA_NUM_PARALLEL", 0, _MAX_PARALLEL) or 4
+
+
+def whole(variable: str, default: int, most: int = 1 << 30) -> int:
     """A whole number of the environment.
 
     Raises
     ------
     UsageError
-        It is none.
+        It is none, or above `most`.
     """
-    text = os.environ.get(variable, "") or str(default)
-    if not text.isdecimal():
-        raise UsageError(f"{variable}: {text[:40]!r}, needs a whole number")
+    text = os.environ.get(variable, "").strip() or str(default)
+    if not text.isdecimal() or len(text) > _DIGITS or int(text) > most:
+        raise UsageError(f"{variable}: {brief(text)}, needs a whole number from 0 to {most}")
     return int(text)
