@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.options import Changes, Settings
+from wgpu_backend.cli.running import print_running
 from wgpu_backend.cli.serve import loads
 from wgpu_backend.cli.serve.command import Wanted, _keep_seconds, _settings
 from wgpu_backend.cli.serve.engine import EngineOptions
-from wgpu_backend.cli.serve.listening import Listening
+from wgpu_backend.cli.serve.listening import Listening, address
 from wgpu_backend.cli.serve.models import pipelines
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
@@ -103,6 +105,55 @@ def test_folders_of_pipelines_are_served_by_their_names(tmp_path):
             pipelines(wrong)
     with pytest.raises(UsageError, match="no-folder', needs a folder with model_index"):
         pipelines([tmp_path / "no-folder"])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (None, ("127.0.0.1", 11434)),
+        (":5", ("127.0.0.1", 5)),
+        ("::1", ("[::1]", 11434)),
+        ("::", ("[::]", 11434)),
+        ("[::1]", ("[::1]", 11434)),
+        ("[::1]:80", ("[::1]", 80)),
+        ('"0.0.0.0:5"', ("0.0.0.0", 5)),
+        (" '::1' ", ("[::1]", 11434)),
+        ("HTTP://Host:8080/", ("Host", 8080)),
+        ("http://host", ("host", 80)),
+        ("HTTPS://host", ("host", 443)),
+    ],
+)
+def test_a_host_is_named_as_ollama_has_it(text, found):
+    assert address(text) == found
+
+
+@pytest.mark.parametrize("text", ["host:x", "host:70000", f"host:{'9' * 5000}"])
+def test_a_port_that_is_none_is_told(text):
+    with pytest.raises(UsageError, match=r"OLLAMA_HOST: 'host:.*, needs host:port"):
+        address(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "proxied"),
+    [
+        ("", "http://127.0.0.1:11434/api/ps", False),
+        ("::", "http://[::1]:11434/api/ps", False),
+        ("localhost:1", "http://localhost:1/api/ps", False),
+        ("https://far.example", "https://far.example:443/api/ps", True),
+    ],
+)
+def test_a_proxy_is_asked_for_other_machines_alone(monkeypatch, host, url, proxied):
+    asked = []
+
+    def answers(method, url, *, headers, trust_env, **_):
+        asked.append((url, trust_env, headers))
+        return httpx2.Response(200, json={"models": []})
+
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    monkeypatch.setenv("WGPU_BACKEND_API_KEY", "šifra,other")
+    monkeypatch.setattr("httpx2.request", answers)
+    print_running(as_json=True)
+    assert asked == [(url, proxied, {b"Authorization": "Bearer šifra".encode()})]
 
 
 def test_a_host_is_bound_at_all_its_addresses_or_refused():

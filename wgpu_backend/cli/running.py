@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
-from wgpu_backend.cli.serve.listening import DEFAULT_HOST, address
+from wgpu_backend.cli.serve.listening import DEFAULT_HOST, address, is_local, scheme_of
 from wgpu_backend.errors import StoreError
+
+_REACHED_AT = {"0.0.0.0": DEFAULT_HOST, "[::]": "[::1]"}  # servers that listen everywhere
 
 
 def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
@@ -23,19 +25,30 @@ def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> 
     """
     import httpx2
 
-    host, port = address(os.environ.get("OLLAMA_HOST"))
-    host = DEFAULT_HOST if host == "0.0.0.0" else host
+    server, proxied = _address()
     key = os.environ.get("WGPU_BACKEND_API_KEY", "").partition(",")[0].strip()
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    url = f"http://{host}:{port}{path}"
+    # In bytes: a key may have any letters.
+    headers = {b"Authorization": f"Bearer {key}".encode()} if key else {}
+    url = f"{server}{path}"
     try:
-        response = httpx2.request(method, url, json=body, headers=headers, timeout=60)
+        response = httpx2.request(
+            method, url, json=body, headers=headers, timeout=60, trust_env=proxied
+        )
         found = cast("dict[str, Any]", response.json())
-    except (httpx2.HTTPError, ValueError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         raise StoreError(f"{url}: no server answers; `wgpu-backend serve` starts one") from None
     if response.status_code != 200:
         raise StoreError(f"{url}: {found.get('error', response.status_code)}")
     return found
+
+
+def _address() -> tuple[str, bool]:
+    """URL of the server, and whether a proxy may be in between: not where it is this machine."""
+    named = os.environ.get("OLLAMA_HOST")
+    host, port = address(named)
+    host = _REACHED_AT.get(host, host)
+    scheme = "https" if scheme_of(named)[0] == "https" else "http"
+    return f"{scheme}://{host}:{port}", not is_local(host)
 
 
 def print_running(*, as_json: bool) -> None:

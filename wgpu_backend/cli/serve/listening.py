@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +19,8 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 _SCHEMES = ("http", "https")
 _PROGRAMS = ("app", "file", "tauri", "vscode-webview", "vscode-file")  # no web page is of these
+_SCHEME_PORTS = {"http": 80, "https": 443}
+_PORT_DIGITS = 5
 _LOCAL_ORIGINS = "localhost"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,\x00-\x1f\x7f-\uffff]{1,256}")
 _PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]{1,60}){1,8}/?")
@@ -64,7 +68,7 @@ class Listening:
         if self.host is not None and not found:
             raise UsageError(f"--host: {brief(self.host)}, needs an address, such as 127.0.0.1")
         host, port = address(os.environ.get("OLLAMA_HOST"))
-        return found or (host,), port if self.port is None else self.port
+        return tuple(map(bracketed, found)) or (host,), port if self.port is None else self.port
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -122,20 +126,52 @@ class Listening:
 
 
 def address(text: str | None) -> tuple[str, int]:
-    """Host and port of ``OLLAMA_HOST``: ``host``, ``host:port``, ``:port`` or a URL.
+    """Host and port of ``OLLAMA_HOST``: ``host``, ``host:port``, ``:port``, a URL, or an address.
+
+    A URL without a port has its scheme's, as Ollama has it; IPv6 comes with brackets.
 
     Raises
     ------
     UsageError
         The port is none.
     """
-    rest = (text or "").strip().removeprefix("http://").removeprefix("https://").rstrip("/")
+    scheme, rest = scheme_of(text)
+    usual = _SCHEME_PORTS.get(scheme, DEFAULT_PORT)
+    if _is_address(rest):
+        return bracketed(rest), usual
     host, colon, port = rest.rpartition(":")
-    if not colon or rest.endswith("]"):
-        host, port = rest, str(DEFAULT_PORT)
-    if not port.isdecimal() or not 0 <= int(port) < 1 << 16:
-        raise UsageError(f"OLLAMA_HOST: {rest[:60]!r}, needs host:port")
-    return host or DEFAULT_HOST, int(port)
+    if not colon:
+        host, port = rest, str(usual)
+    if not port.isdecimal() or len(port) > _PORT_DIGITS or int(port) >= 1 << 16:
+        raise UsageError(f"OLLAMA_HOST: {brief(rest)}, needs host:port")
+    return bracketed(host) or DEFAULT_HOST, int(port)
+
+
+def scheme_of(text: str | None) -> tuple[str, str]:
+    """Scheme of ``OLLAMA_HOST``, empty where it has none, and what follows; without quotes."""
+    rest = (text or "").strip().strip("\"'").strip()
+    before, found, behind = rest.partition("://")
+    return (before.lower(), behind.rstrip("/")) if found else ("", rest.rstrip("/"))
+
+
+def bracketed(host: str) -> str:
+    """A host as URLs have it: an address of IPv6 in brackets."""
+    bare = host.strip("[]")
+    return f"[{bare}]" if ":" in bare and _is_address(bare) else host
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine, as no other has it."""
+    with suppress(ValueError):
+        return ip_address(host.strip("[]")).is_loopback
+    return host.lower() == "localhost"
+
+
+def _is_address(host: str) -> bool:
+    with suppress(ValueError):
+        ip_address(host.strip("[]"))
+        return True
+    return False
 
 
 def _keys_of(path: Path | None) -> tuple[str, ...]:
