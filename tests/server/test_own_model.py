@@ -11,10 +11,12 @@ import wgpu_backend as wb
 from tests.server.serving import client_of
 from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.chat_template.named import NAMED
+from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.serve.engine import EngineOptions
 from wgpu_backend.cli.serve.listening import Listening
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
+from wgpu_backend.server.guard import _allowed
 from wgpu_backend.server.manner import Manner, closing
 
 SAID = [
@@ -247,6 +249,31 @@ def test_any_of_several_keys_will_do(tmp_path):
             for key in (*keys, "fourth", "")
         ]
         assert found == [200, 200, 200, 401, 401]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "known", "unknown"),
+    [
+        ("chrome-extension://*", "chrome-extension://abc", "moz-extension://abc"),
+        ("http://*.example.com", "http://a.example.com:80", "http://example.com"),
+        ("http://*.example.com", "http://a.b.example.com", "https://a.example.com"),
+        ("http://a*a.b", "http://a-a.b", "http://a.b"),
+        ("*.example.com", "https://a.example.com", "null"),
+        ("http://192.168.1.*", "http://192.168.1.7:3000", "http://192.168.1.evil.example"),
+        ("HTTP://A.b:*", "http://a.b:5", "http://a.b.c:5"),
+    ],
+)
+def test_a_star_in_an_origin(monkeypatch, allowed, known, unknown):
+    monkeypatch.setenv("OLLAMA_ORIGINS", f'"{allowed}"')
+    origins = Listening().settings(anybody=False)["origins"]
+    assert (_allowed(known, origins), _allowed(unknown, origins)) == (True, False)
+
+
+@pytest.mark.parametrize("wrong", ["http://*.a.*", "a.b", "http://a.b/", "http://a/*", "null"])
+def test_origins_that_cannot_work_are_refused(monkeypatch, wrong):
+    monkeypatch.setenv("OLLAMA_ORIGINS", wrong)
+    with pytest.raises(UsageError, match=r"OLLAMA_ORIGINS: .*, needs"):
+        Listening().settings(anybody=False)
 
 
 def test_origins_as_they_are_given(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import sys
 import uuid
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,8 @@ _OPEN = ("/", "/health", "/v1/health")  # without a key
 _PAGE = "/page/"  # which asks for the key by itself
 _VARIES = (("vary", "Origin"),)  # all that a preflight of an unknown origin gets: no permission
 _NUMBERS = {"OpenAI": "x-request-id", "Anthropic": "request-id"}  # where SDKs look for an id
+_NUMERIC = re.compile(r"[a-z][a-z0-9+.-]*://(\d{1,3}\.)+\d{0,3}")  # an address begun
+_REST = re.compile(r"[\d.]*(:\d*)?")
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
@@ -168,8 +171,22 @@ def _allowed(origin: str, origins: Iterable[str]) -> bool:
     if "*" in origins:
         return True
     bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
-    begun = (each[:-1] for each in origins if each.endswith("://*"))
-    return origin in origins or bare in origins or origin.startswith(tuple(begun))
+    return any(_matches(found, each) for each in origins for found in (origin, bare))
+
+
+def _matches(origin: str, allowed: str) -> bool:
+    """Whether an origin is the one that is allowed, whose one ``*`` stands for any text.
+
+    Behind digits and dots it is the rest of an address, which no name of somebody else's is.
+    """
+    before, star, behind = allowed.partition("*")
+    if not star:
+        return origin == allowed
+    rest = origin.removeprefix(before)
+    if not (origin.startswith(before) and rest.endswith(behind)):
+        return False
+    numeric = _NUMERIC.fullmatch(before) is not None
+    return not numeric or _REST.fullmatch(rest.removesuffix(behind)) is not None
 
 
 def _numbered(api: str) -> tuple[tuple[str, str], ...]:

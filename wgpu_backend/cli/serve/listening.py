@@ -23,6 +23,8 @@ _SCHEME_PORTS = {"http": 80, "https": 443}
 _PORT_DIGITS = 5
 _LOCAL_ORIGINS = "localhost"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,\x00-\x1f\x7f-\uffff]{1,256}")
+_ENDING = re.compile(r"\*[^\s/,*\x00-\x1f\x7f-\uffff]{1,256}")
+_NEEDED = "needs *, localhost or http://host:port, in which one * may stand for any text"
 _PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]{1,60}){1,8}/?")
 
 
@@ -53,7 +55,7 @@ class Listening:
         str | None,
         typer.Option(
             metavar="ORIGINS",
-            help="Pages that may call: http://a,http://b, or * for all; this machine's always may.",
+            help="Pages that may call: http://a,http://*.b, * for all; this machine's always may.",
         ),
     ] = None
     api_prefix: Annotated[
@@ -78,13 +80,10 @@ class Listening:
     @property
     def origins(self) -> tuple[str, ...]:
         """Origins that were given, without the word for those that may call anyway."""
-        text, found = self.cors_origins, words(self.cors_origins or "")
-        known = all(each in ("*", _LOCAL_ORIGINS) or _ORIGIN.fullmatch(each) for each in found)
-        if text is not None and not (found and known):
-            raise UsageError(
-                f"--cors-origins: {brief(text)}, needs *, localhost or http://host:port"
-            )
-        return tuple(each for each in found if each != _LOCAL_ORIGINS)
+        text = self.cors_origins
+        if text is not None and not words(text):
+            raise UsageError(f"--cors-origins: {brief(text)}, {_NEEDED}")
+        return _origins("--cors-origins", text or "")
 
     @property
     def prefix(self) -> str:
@@ -116,13 +115,23 @@ class Listening:
             )
         own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
         own += [f"{scheme}://*" for scheme in _PROGRAMS]
-        others = words(os.environ.get("OLLAMA_ORIGINS", ""))
+        others = _origins("OLLAMA_ORIGINS", os.environ.get("OLLAMA_ORIGINS", "").strip("\"' "))
         return {
             "hosts": _LOCAL if local else (),
             "origins": (*own, *self.origins, *others),
             "api_keys": keys,
             "prefix": self.prefix,
         }
+
+
+def _origins(name: str, text: str) -> tuple[str, ...]:
+    """Origins of a list, without the word for those that may call anyway; others are refused."""
+    found = words(text.lower())  # as browsers write them
+    for each in found:
+        known = each in ("*", _LOCAL_ORIGINS) or _ORIGIN.fullmatch(each) or _ENDING.fullmatch(each)
+        if not known or each.count("*") > 1:
+            raise UsageError(f"{name}: {brief(each)}, {_NEEDED}")
+    return tuple(each for each in found if each != _LOCAL_ORIGINS)
 
 
 def address(text: str | None) -> tuple[str, int]:
