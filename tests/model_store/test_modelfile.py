@@ -1,7 +1,7 @@
 """Modelfiles, read and written."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wgpu_backend.errors import StoreError
@@ -44,13 +44,28 @@ def test_a_modelfile_is_read():
 
 
 @given(
-    st.text(
-        st.characters(codec="utf-8", exclude_characters='"\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029')
-    )
+    st.text(st.characters(codec="utf-8", exclude_characters="\r")),
+    st.text(st.sampled_from('"\n a\u2028\x0c\x85')),
 )
-def test_what_is_written_is_read(text):
-    made = Modelfile("base", system=text.strip() or "x")
+@example('Say """so""" twice.', 'It ends in """\nand goes on.')
+def test_what_is_written_is_read(text, other):
+    made = Modelfile("base", {"stop": [other]}, system=text, messages=[("user", other)])
     assert parse_modelfile(write_modelfile(made)) == made
+
+
+def test_what_else_ollama_reads():
+    text = (
+        "FROM\tstory\r\nPARAMETER\ttemperature\t0.5\r\n"
+        'SYSTEM "text over\r\nseveral lines"\r\n# And:\r\nTEMPLATE a\u2028b\x0cc\x85d\r\n'
+        'MESSAGE user "Two\r\nlines"'
+    )
+    assert parse_modelfile(text) == Modelfile(
+        "story",
+        {"temperature": 0.5},
+        system="text over\nseveral lines",
+        template="a\u2028b\x0cc\x85d",
+        messages=[("user", "Two\nlines")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,6 +80,9 @@ def test_what_is_written_is_read(text):
         ("FROM a\nPARAMETER use_mmap 7", "line 2: parameter use_mmap: '7'"),
         ("FROM a\nMESSAGE king Hi", "role 'king', needs one of"),
         ('FROM a\nSYSTEM """never', 'line 2: no closing """'),
+        ('FROM a\nSYSTEM "never\nTEMPLATE b', 'line 2: no closing "'),
+        ('FROM a\nSYSTEM """b"""\nTOASTER c', "line 3: 'TOASTER' is no command"),
+        ("FROM a\nPARAMETER temperature nan", "line 2: parameter temperature: 'nan'"),
         ("FROM a\nDRAFT b", "DRAFT is not supported"),
     ],
 )

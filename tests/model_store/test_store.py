@@ -58,6 +58,15 @@ def test_a_model_is_made_of_another(store: Store, tmp_path: Path):
     assert open_stored(store, NAME).system == "Tell."
 
 
+def test_an_adapter_may_be_in_the_home_folder(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "own.gguf").write_bytes(bundled().read_bytes())
+    store = Store(tmp_path / "models")
+    create(store, NAME, Modelfile(str(bundled()), adapters=["~/own.gguf"]), tmp_path / "elsewhere")
+    assert len(open_stored(store, NAME).adapters) == 1
+
+
 def test_a_model_is_copied_and_removed_and_its_blobs_go_last(store: Store):
     copy = ModelName.parse("copy")
     store.copy(NAME, copy)

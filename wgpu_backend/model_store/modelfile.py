@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ _ONE = {
     "PARSER",
     "REQUIRES",
 }
+_WITH_WORD = ("PARAMETER", "MESSAGE")  # a parameter's name, or a role, in front of the value
+_BEGINS = re.compile(rf"\s*(#|({'|'.join((*_ONE, *_WITH_WORD))})[ \t])", re.IGNORECASE)
+_WORD = re.compile(r"\s*(\S+)[ \t]*(.*)", re.DOTALL)
 _ROLES = ("system", "user", "assistant", "tool")
 _DEPRECATED = {
     "penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock", "mirostat",
@@ -74,14 +78,14 @@ def parse_modelfile(text: str) -> Modelfile:
         A line is no command, a value is of the wrong kind, or there is no ``FROM``.
     """
     made = Modelfile()
-    for line, command, value in _commands(text):
-        _obey(made, line, command, value)
+    for line, command, word, value in _commands(text):
+        _obey(made, line, command, word, value)
     if not made.base:
         raise StoreError("Modelfile: no FROM line")
     return made
 
 
-def _obey(made: Modelfile, line: int, command: str, value: str) -> None:
+def _obey(made: Modelfile, line: int, command: str, word: str, value: str) -> None:
     match command:
         case "FROM":
             made.base = value
@@ -94,11 +98,9 @@ def _obey(made: Modelfile, line: int, command: str, value: str) -> None:
         case "SYSTEM":
             made.system = value
         case "MESSAGE":
-            role, _, said = value.partition(" ")
-            made.messages.append((_role(line, role), _unquoted(said)))
+            made.messages.append((_role(line, word), value))
         case "PARAMETER":
-            name, _, rest = value.partition(" ")
-            _set(made.parameters, line, name.lower(), _unquoted(rest))
+            _set(made.parameters, line, word.lower(), value)
         case "RENDERER" | "PARSER" | "REQUIRES":
             pass  # of Ollama's own code: the template tells the format of answers here
         case _:
@@ -133,7 +135,7 @@ def _value(name: str, text: str) -> int | float | bool:
     if name in _WHOLE:
         return int(text)
     if name in _REAL:
-        return float(text)
+        return _finite(text)
     if name in _SWITCHES:
         return _switch(text)
     raise KeyError(name)
@@ -181,44 +183,77 @@ def _stops(value: object) -> list[str]:
     return texts
 
 
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(text)
+    return value
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(text)
     return text.lower() == "true"
 
 
-def _commands(text: str) -> Iterator[tuple[int, str, str]]:
-    """Line, command in capitals and value of each; a quoted value may have several lines."""
-    lines = iter(enumerate(text.removeprefix("\ufeff").splitlines(), 1))
-    for number, line in lines:
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
+def _commands(text: str) -> Iterator[tuple[int, str, str, str]]:
+    """Line, command in capitals, word and value of each; a quoted value may have several lines.
+
+    The word is empty for most commands. Only a newline ends a line: others may be in a text.
+    """
+    lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+    after = 0
+    for at, line in enumerate(lines):
+        if at < after or not line.strip() or line.lstrip().startswith("#"):
             continue
-        command, _, rest = stripped.partition(" ")
-        command = command.upper()
-        if command not in _ONE and command not in ("PARAMETER", "MESSAGE"):
-            raise StoreError(f"Modelfile: line {number}: {command[:40]!r} is no command")
-        value = rest.strip()
-        if '"""' in value and value.count('"""') == 1:
-            first = line.lstrip().partition(" ")[2].lstrip()  # its end belongs to the text
-            value = _several(number, first, lines)
+        where = f"Modelfile: line {at + 1}"
+        command, rest = _first_word(line)
+        command, word = command.upper(), ""
+        if command not in _ONE and command not in _WITH_WORD:
+            raise StoreError(f"{where}: {command[:40]!r} is no command")
+        if command in _WITH_WORD:
+            word, rest = _first_word(rest)
+        value, after = _value_from([rest, *lines[at + 1 :]], where)
+        after += at
         if not value:
-            raise StoreError(f"Modelfile: line {number}: {command} has no value")
-        yield number, command, value if command in ("PARAMETER", "MESSAGE") else _unquoted(value)
+            raise StoreError(f"{where}: {command} has no value")
+        yield at + 1, command, word, _unquoted(value)
 
 
-def _several(number: int, first: str, lines: Iterator[tuple[int, str]]) -> str:
-    """Value that goes on until its closing quotation marks."""
-    found = [first]
-    for _, line in lines:
-        found.append(line)
-        if '"""' in line:
-            return "\n".join(found).rstrip()
-    raise StoreError(f'Modelfile: line {number}: no closing """')
+def _first_word(text: str) -> tuple[str, str]:
+    found = _WORD.fullmatch(text)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def _value_from(lines: list[str], where: str) -> tuple[str, int]:
+    """Value that begins with the first line, and how many lines it has.
+
+    As Ollama has it, a text in quotation marks ends where a line does. It goes on if what follows
+    is no command, which no file of Ollama's has: so a text may have lines that end in marks.
+    """
+    first = lines[0].strip()
+    mark = next((mark for mark in ('"""', '"') if first.startswith(mark)), None)
+    if mark is None:
+        return first, 1
+    ends = [count for count in range(1, len(lines) + 1) if _is_end(lines, count, mark)]
+    if not ends:
+        raise StoreError(f"{where}: no closing {mark}")
+    count = next((end for end in ends if _is_command(lines[end:])), ends[0])
+    return "\n".join(lines[:count]).strip(), count
+
+
+def _is_end(lines: list[str], count: int, mark: str) -> bool:
+    """Whether so many lines end as a text in quotation marks does."""
+    last = lines[count - 1].strip()
+    return last.endswith(mark) and (count > 1 or len(last) >= 2 * len(mark))
+
+
+def _is_command(lines: list[str]) -> bool:
+    """Whether a command follows, or nothing."""
+    line = next((line for line in lines if line.strip()), None)
+    return line is None or _BEGINS.match(line) is not None
 
 
 def _unquoted(text: str) -> str:
-    text = text.strip()
     for mark in ('"""', '"'):
         if len(text) >= 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
             return text[len(mark) : -len(mark)]
@@ -242,7 +277,7 @@ def write_modelfile(made: Modelfile) -> str:
 
 
 def _parameter(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+    return _quoted(value) if isinstance(value, str) else str(value).lower()
 
 
 def _quoted(text: str) -> str:

@@ -195,7 +195,7 @@ def create(
     store.require_writable()
     layers, config = _base(store, wanted.base, folder, told)
     for path in wanted.adapters:
-        layers.append(_gguf(store, "adapter", folder / path, told)[0])
+        layers.append(_gguf(store, "adapter", folder / Path(path).expanduser(), told)[0])
     for kind, text in _texts(wanted).items():
         layers = [layer for layer in layers if layer.kind != kind]
         layers.append(store.add_bytes(kind, _utf8(kind, text)))
