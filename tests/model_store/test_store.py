@@ -123,6 +123,20 @@ def test_ollamas_own_store_is_read(tmp_path: Path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["blobs", "manifests"]
 
 
+def test_what_a_manifest_says_besides_is_kept(store: Store, tmp_path: Path):
+    path = store.root / "manifests/registry.ollama.ai/library/story/latest"
+    written = json.loads(path.read_bytes())
+    written |= {"annotations": {"made": "elsewhere"}}
+    written["layers"][0]["name"] = "a.gguf"
+    path.write_text(json.dumps(written, indent=2))
+    copy, made = ModelName.parse("copy"), ModelName.parse("made")
+    store.copy(NAME, copy)
+    assert store.entry(copy).digest == store.entry(NAME).digest
+    entry = create(store, made, Modelfile("copy", system="New."), tmp_path)
+    assert json.loads(entry.manifest.encoded())["layers"][0]["name"] == "a.gguf"
+    assert b'"mediaType":"' in entry.manifest.encoded()
+
+
 def test_damage_is_told(store: Store, tmp_path: Path):
     model = open_stored(store, NAME).path
     os.truncate(model, 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from wgpu_backend.errors import StoreError
@@ -15,6 +15,7 @@ CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 LAYER_TYPE = "application/vnd.ollama.image."
 MAX_NBYTES = 4 << 20  # of a manifest
 _MAX_LAYERS = 10_000
+_KNOWN = ("mediaType", "digest", "size")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 
@@ -43,11 +44,14 @@ class Layer:
         ``sha256:`` and 64 digits.
     size : int
         Bytes.
+    more : mapping
+        What else its manifest says of it, such as ``name``.
     """
 
     media_type: str
     digest: str
     size: int
+    more: Mapping[str, object] = field(default_factory=dict[str, object], compare=False)
 
     @property
     def kind(self) -> str:
@@ -56,7 +60,8 @@ class Layer:
 
     def json(self) -> dict[str, object]:
         """As manifests have it."""
-        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        known = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        return {**known, **self.more}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +72,13 @@ class Manifest:
     ----------
     config : Layer
     layers : tuple of Layer
+    read : bytes
+        What it was read of, which has more than is known here; empty where it is new.
     """
 
     config: Layer
     layers: tuple[Layer, ...]
+    read: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def blobs(self) -> tuple[Layer, ...]:
@@ -87,15 +95,17 @@ class Manifest:
         return [layer for layer in self.layers if layer.kind == kind]
 
     def encoded(self) -> bytes:
-        """As a file has it; the digest of these bytes is the model's."""
-        return json.dumps(
-            {
-                "schemaVersion": 2,
-                "mediaType": MANIFEST_TYPE,
-                "config": self.config.json(),
-                "layers": [layer.json() for layer in self.layers],
-            }
-        ).encode()
+        """As a file has it; the digest of these bytes is the model's.
+
+        One that was read stays as it was, and so does its digest; a new one is as Ollama writes it.
+        """
+        value = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": self.config.json(),
+            "layers": [layer.json() for layer in self.layers],
+        }
+        return self.read or json.dumps(value, separators=(",", ":")).encode()
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
@@ -120,7 +130,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         if not isinstance(layers, list) or len(cast("list[object]", layers)) > _MAX_LAYERS:
             raise StoreError(f"{where}: layers is no list of at most {_MAX_LAYERS}")
         found = tuple(_layer(layer, where) for layer in cast("list[object]", layers))
-        return Manifest(_layer(value["config"], where), found)
+        return Manifest(_layer(value["config"], where), found, data)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(f"{where}: no manifest: {type(error).__name__}: {error}") from None
 
@@ -130,4 +140,5 @@ def _layer(value: object, where: str) -> Layer:
     kind, size = given.get("mediaType"), given.get("size")
     if not isinstance(kind, str) or not isinstance(size, int) or size < 0:
         raise StoreError(f"{where}: a layer has no media type or size")
-    return Layer(kind, f"sha256:{digest_hex(given.get('digest'))}", size)
+    more = {key: given[key] for key in given if key not in _KNOWN}
+    return Layer(kind, f"sha256:{digest_hex(given.get('digest'))}", size, more)
