@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import tiny_model
 from tests.model_store.killed import run_killed
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
@@ -254,3 +255,12 @@ def test_a_manifest_that_cannot_be_read_hides_no_other(store: Store, monkeypatch
     assert "story:latest is left out" in caplog.text
     with pytest.raises(StoreError, match="cannot be read: Permission denied"):
         open_stored(store, NAME)
+
+
+def test_one_of_several_parts_is_refused_with_the_others(tmp_path: Path):
+    store, first = Store(tmp_path / "models"), "m-00001-of-00003.gguf"
+    tiny_model(tmp_path / first, extra={"split.count": 3, "split.no": 0})
+    (tmp_path / "m-00003-of-00003.gguf").touch()
+    told = rf"^{first}: one of 3 parts; .* --merge {first} .*; not there: m-00002-of-00003.gguf$"
+    with pytest.raises(StoreError, match=told):
+        create(store, NAME, Modelfile(first), tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Entry, Store
 
 _MAX_TEXT = 16 << 20  # bytes of a template, a license …
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_MAX_PARTS = 99_999  # as their names have room for
 _COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))  # size, letter and decimals
 
 
@@ -272,8 +275,22 @@ def _gguf(
 ) -> tuple[Layer, dict[str, object]]:
     told(f"copying {path.name}")
     with open_gguf(path, check_types=False) as file:
+        _require_whole(file)
         config = _config(file)
     return store.add_file(kind, path), config
+
+
+def _require_whole(file: GGUFFile) -> None:
+    """Refuse one of several files that a model was split into."""
+    count, path = file.config.uint("split.count", 1, at_most=_MAX_PARTS), file.path
+    if count < 2:
+        return
+    parts = [_PART.sub(f"-{n:05}-of-{count:05}.gguf", path.name) for n in range(1, count + 1)]
+    gone = sorted({part for part in parts if not (path.parent / part).exists()})
+    raise StoreError(
+        f"{path.name}: one of {count} parts; make one file of all with `llama-gguf-split --merge "
+        f"{parts[0]} OUT.gguf`" + (f"; not there: {', '.join(gone[:9])}" if gone else "")
+    )
 
 
 def _config(file: GGUFFile) -> dict[str, object]:
