@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from wgpu_backend.model_store import stored
 from wgpu_backend.model_store.manifest import Manifest
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.pruning import prune
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create, open_stored
 
@@ -264,3 +267,61 @@ def test_one_of_several_parts_is_refused_with_the_others(tmp_path: Path):
     told = rf"^{first}: one of 3 parts; .* --merge {first} .*; not there: m-00002-of-00003.gguf$"
     with pytest.raises(StoreError, match=told):
         create(store, NAME, Modelfile(first), tmp_path)
+
+
+def not_allowed(root, *, onerror, **_):
+    onerror(PermissionError(13, "Permission denied", str(root)))
+    return iter(())
+
+
+def in_two_hours(monkeypatch):
+    now = time.time()
+    monkeypatch.setattr("wgpu_backend.model_store.pruning.time.time", lambda: now + 7200)
+
+
+def test_blobs_of_no_model_go_and_no_others(store: Store, monkeypatch):
+    before = files(store)
+    foreign = store.root / "manifests/other.example/me/model/tag"
+    foreign.parent.mkdir(parents=True)
+    kept = store.add_bytes("license", b"another registry's")
+    foreign.write_bytes(store.entry(NAME).manifest.encoded())
+    manifest = json.loads(foreign.read_bytes())
+    manifest["layers"].append({**kept.json(), "digest": kept.digest.replace(":", "-")})
+    foreign.write_text(json.dumps(manifest))
+    store.add_bytes("license", b"of no model")
+    partial = store.root / "blobs" / f"sha256-{'0' * 64}-partial"
+    partial.touch()
+    whole = files(store)
+    assert (prune(store), files(store)) == (0, whole)  # they are young
+    in_two_hours(monkeypatch)
+    assert prune(store) == 1
+    ours = {str(foreign.relative_to(store.root)), str(partial.relative_to(store.root))}
+    assert files(store) == before | ours | {str(store.blob(kept.digest).relative_to(store.root))}
+
+
+@pytest.mark.parametrize("doubt", ["damaged", "unreadable", "none", "folder", "coming"])
+def test_in_doubt_no_blob_goes(store: Store, monkeypatch, doubt):
+    store.add_bytes("license", b"of no model")
+    in_two_hours(monkeypatch)
+    manifest = store.root / "manifests/registry.ollama.ai/library/story/latest"
+    if doubt == "damaged":
+        (manifest.parent / "other").write_bytes(manifest.read_bytes()[:100])
+    elif doubt == "unreadable":
+        monkeypatch.setattr("wgpu_backend.model_store.pruning.os.walk", not_allowed)
+    elif doubt == "none":
+        manifest.unlink()
+    elif doubt == "folder":
+        (store.root / "manifests-v2").mkdir()
+    else:
+        partial = store.root / "blobs" / f"sha256-{'0' * 64}-partial"
+        partial.touch()
+        os.utime(partial, (time.time(), time.time()))
+    before = files(store)
+    with suppress(StoreError):
+        assert prune(store) == 0
+    assert files(store) == before
+
+
+def test_a_read_only_store_keeps_all(store: Store):
+    with pytest.raises(StoreError, match="read-only"):
+        prune(Store(store.root, read_only=True))

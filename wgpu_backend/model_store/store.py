@@ -25,6 +25,7 @@ from wgpu_backend.model_store.manifest import (
     parse_manifest,
 )
 from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.pruning import named_digests
 
 _LOG = logging.getLogger("wgpu_backend.model_store")
 
@@ -211,13 +212,13 @@ class Store:
 
     def _drop(self, digests: set[str]) -> None:
         """Remove blobs that no manifest has; none where a manifest cannot be read."""
-        for name in self.names() if digests else ():
-            try:
-                digests -= {layer.digest for layer in self.entry(name).manifest.blobs}
-            except StoreError:
-                return
+        try:
+            named = named_digests(self.root) if digests else set[str]()
+        except StoreError:
+            return
         for digest in digests:
-            self.blob(digest).unlink(missing_ok=True)
+            if digest_hex(digest) not in named:
+                self.blob(digest).unlink(missing_ok=True)
 
     def add_bytes(self, kind: str, data: bytes) -> Layer:
         """Store a blob."""

@@ -12,7 +12,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.cli.console import log_as_notes, note
-from wgpu_backend.cli.failures import UsageError, brief
+from wgpu_backend.cli.failures import UsageError, brief, message_of
 from wgpu_backend.cli.library import open_store, signing_key
 from wgpu_backend.cli.names import STORY
 from wgpu_backend.cli.options import Settings
@@ -23,11 +23,13 @@ from wgpu_backend.cli.serve.models import pipelines, require_known, story
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.cli.serve.sockets import bound
+from wgpu_backend.errors import StoreError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from wgpu_backend.device_info import DeviceInfo
+    from wgpu_backend.model_store.store import Store
     from wgpu_backend.server.serving_state import Settings as ServerSettings
 
 _GRACE_SECONDS = 30
@@ -95,6 +97,7 @@ def serve(wanted: Wanted, settings: Settings) -> None:
         require_known(name, serving)
     hosts, port = wanted.listening.addresses
     sockets = [each for host in hosts for each in bound(host.strip("[]"), port)]
+    _prune(serving.store)
     app = make_app(serving)
     for host in hosts:
         note(f"serving on http://{host}:{port}")
@@ -137,6 +140,22 @@ def _settings(
         **loads(settings, devices, wanted.parallel, engine),
         **told,
     )
+
+
+def _prune(store: Store) -> None:
+    """Remove blobs of no model, as Ollama does when it starts."""
+    from wgpu_backend.model_store.pruning import prune
+
+    kept = os.environ.get("OLLAMA_NOPRUNE", "").strip().lower() not in ("", "0", "false")
+    if kept or store.read_only:
+        return
+    try:
+        count = prune(store)
+    except (OSError, StoreError) as error:
+        note(f"blobs that no model has are kept: {message_of(error)}")
+        return
+    if count:
+        note(f"removed {count} blobs of no model")
 
 
 def _keep_seconds(text: str) -> float:
