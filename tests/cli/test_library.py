@@ -50,6 +50,15 @@ def test_a_model_is_made_listed_shown_run_copied_and_removed(cli: Cli, library: 
     assert cli("rm", "tale").err == "wgpu-backend: model 'tale:latest' not found\n"
 
 
+def test_a_damaged_manifest_is_told(cli: Cli, library: Path) -> None:
+    cli("create", "broken", "-f", str(library))
+    path = library.parent / "models/manifests/registry.ollama.ai/library/broken/latest"
+    path.write_text("{")
+    for asked in (("show", "broken"), ("show", "broken", "--modelfile"), ("run", "broken", "Hi")):
+        told = cli(*asked)
+        assert (told.code, f"{path}: no manifest: " in told.err) == (FAILED, True), told.err
+
+
 def test_a_model_is_made_from_the_bundled_one(cli: Cli, library: Path) -> None:
     library.write_text("FROM story\nPARAMETER num_predict 2\n")
     done = cli("create", "short", "-f", str(library))

@@ -52,10 +52,11 @@ def stored(name: str) -> Stored | None:
 
     try:
         parsed = ModelName.parse(name)
+    except StoreError:
+        return None
+    try:
         open_store().entry(parsed)
     except ModelNotFound:
-        return None
-    except StoreError:
         return None
     from wgpu_backend.model_store.stored import open_stored
 
