@@ -1,5 +1,6 @@
 """What `serve` has workers load, and where."""
 
+import sys
 from pathlib import Path
 
 import httpx2
@@ -15,10 +16,11 @@ from wgpu_backend.cli.serve.listening import Listening, address
 from wgpu_backend.cli.serve.models import pipelines
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
-from wgpu_backend.cli.serve.sockets import bound
+from wgpu_backend.cli.serve.sockets import all_bound, bound
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.model_store.stored import Stored
 
+LINUX = sys.platform == "linux"  # where all of 127 is this machine
 STORED = Stored(None, Path("model.gguf"), adapters=(Path("own.gguf"),))
 
 
@@ -166,5 +168,13 @@ def test_a_host_is_bound_at_all_its_addresses_or_refused():
         bound("no such host", 1)
     found = bound("localhost", 0)
     assert "127.0.0.1" in {each.getsockname()[0] for each in found}
+    for each in found:
+        each.close()
+
+
+def test_all_sockets_have_the_one_port_that_the_system_chose():
+    found, port = all_bound(["localhost", "127.0.0.2"] if LINUX else ["localhost"], 0)
+    assert port
+    assert {each.getsockname()[1] for each in found} == {port}
     for each in found:
         each.close()

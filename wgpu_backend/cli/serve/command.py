@@ -22,7 +22,7 @@ from wgpu_backend.cli.serve.loads import devices_of, loads
 from wgpu_backend.cli.serve.models import pipelines, require_known, story
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
-from wgpu_backend.cli.serve.sockets import bound
+from wgpu_backend.cli.serve.sockets import all_bound
 from wgpu_backend.errors import StoreError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def serve(wanted: Wanted, settings: Settings) -> None:
     if (name := wanted.own_model.own_model) is not None:
         require_known(name, serving)
     hosts, port = wanted.listening.addresses
-    sockets = [each for host in hosts for each in bound(host.strip("[]"), port)]
+    sockets, port = all_bound(hosts, port)
     _prune(serving.store)
     app = make_app(serving)
     for host in hosts:
