@@ -325,6 +325,13 @@ def test_keys_are_taken_as_clients_send_them(tmp_path):
             assert found.json()["error"]["type"] == "authentication_error"
 
 
+@pytest.mark.parametrize("given", ["clé".encode(), "clé".encode("latin-1"), "ключ".encode()])
+def test_keys_may_have_any_letters(tmp_path, given):
+    with client_of(tmp_path, api_keys=("clé", "ключ")) as own:
+        assert own.get("/api/tags", headers={b"X-Api-Key": given}).status_code == 200
+        assert own.get("/api/tags", headers={b"X-Api-Key": given[:-1]}).status_code == 401
+
+
 def test_a_model_is_made_of_one_that_is_none_of_the_store(tmp_path):
     client = client_of(tmp_path, fixed={"story": story()})
     made = client.post("/api/create", json={"model": "own", "from": "story:latest"})

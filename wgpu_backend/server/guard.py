@@ -127,7 +127,8 @@ class Guard:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = headers.get("x-api-key") or (token if scheme.lower() == "bearer" else "")
         # All are compared, so that time tells nothing of them.
-        if not sum(hmac.compare_digest(given.encode(), key.encode()) for key in keys):
+        bytes_given = given.encode("latin-1")  # as they came
+        if not sum(hmac.compare_digest(bytes_given, each) for key in keys for each in _spelt(key)):
             raise RequestError(401, "the API key is missing or wrong")
 
     def _limited(self, headers: Headers, scope: Scope, receive: Receive) -> Receive:
@@ -157,6 +158,12 @@ class Guard:
             return await asyncio.wait_for(receive(), most)
         except TimeoutError:
             raise RequestError(408, f"body: nothing came for {most:g} seconds") from None
+
+
+def _spelt(key: str) -> set[bytes]:
+    """Bytes that clients send for a key: most are of UTF-8, some of ISO 8859-1."""
+    latin = {key.encode("latin-1")} if all(ord(letter) < 256 for letter in key) else set[bytes]()
+    return latin | {key.encode()}
 
 
 def _is_address(host: str) -> bool:
