@@ -14,7 +14,7 @@ from tests.patience import PATIENCE, until
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.server import listening
 from wgpu_backend.server.app import make_app
-from wgpu_backend.server.guard import Guard
+from wgpu_backend.server.guard import LOCAL, Guard
 from wgpu_backend.server.serving_state import Settings
 
 
@@ -55,6 +55,38 @@ def test_headers_that_do_not_end_are_not_waited_for(port):
 
 def test_headers_have_an_end(port):
     assert b" 400 " in told(port, b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://localhost/api/version", "localhost", 200),
+        ("HTTP://127.0.0.1:11434/api%2Fversion?a=b", "evil.example", 200),
+        ("http://evil.example/api/version", "localhost", 403),
+        ("http:///api/version", "localhost", 403),
+        ("ftp://localhost/api/version", "localhost", 404),
+    ],
+)
+def test_a_url_in_the_paths_place_is_checked_by_its_host(target, host, status):
+    async def app(scope, _receive, send):
+        found = 200 if scope["path"] == "/api/version" else 404
+        await send({"type": "http.response.start", "status": found, "headers": []})
+
+    path = target.partition("?")[0]
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    guard = Guard(app, Settings(None, None, hosts=LOCAL), {})
+    asyncio.run(guard({**scope, "headers": [(b"host", host.encode())]}, None, send))
+    assert sent[0]["status"] == status
+
+
+def test_a_url_in_the_paths_place_is_served(port):
+    head = b"GET http://localhost/api/version HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    assert b" 200 OK" in told(port, head)
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(port):

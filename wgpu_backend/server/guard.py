@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -56,6 +57,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope = _of_target(scope)
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         try:
@@ -158,6 +160,21 @@ class Guard:
             return await asyncio.wait_for(receive(), most)
         except TimeoutError:
             raise RequestError(408, f"body: nothing came for {most:g} seconds") from None
+
+
+def _of_target(scope: Scope) -> Scope:
+    """The request with the host and the path of a URL in the path's place, as for proxies.
+
+    That host counts, and not the header's, so it is the one that is checked.
+    """
+    target: bytes = scope.get("raw_path") or b""
+    scheme, found, rest = target.partition(b"://")
+    if not found or scheme.lower() not in (b"http", b"https"):
+        return scope
+    host, _, path = rest.partition(b"/")
+    headers = [(b"host", host), *(each for each in scope["headers"] if each[0] != b"host")]
+    path = b"/" + path
+    return {**scope, "headers": headers, "raw_path": path, "path": unquote(path)}
 
 
 def _spelt(key: str) -> set[bytes]:
