@@ -57,6 +57,18 @@ def test_headers_have_an_end(port):
     assert b" 400 " in told(port, b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)
 
 
+def test_headers_that_come_at_once_have_an_end():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"x", b"x" * 70_000)]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    asyncio.run(Guard(None, Settings(None, None), {})(scope, None, send))
+    assert (sent[0]["status"], b"needs at most 65536" in sent[1]["body"]) == (431, True)
+
+
 @pytest.mark.parametrize(
     ("target", "host", "status"),
     [

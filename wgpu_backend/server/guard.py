@@ -23,6 +23,7 @@ from wgpu_backend.server.wanted import RequestError
 
 _METHODS = "GET, POST, DELETE, OPTIONS"  # HEAD needs no permission
 _HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
+_MAX_HEADERS = 64 << 10  # bytes, as h11 has it
 _OPEN = ("/", "/health", "/v1/health")  # without a key
 _PAGE = "/page/"  # which asks for the key by itself
 _VARIES = (("vary", "Origin"),)  # all that a preflight of an unknown origin gets: no permission
@@ -61,6 +62,7 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         try:
+            _require_short(scope)
             host, name = self._require_host(headers)
             known = not origin or self._is_known(origin, host, name)
             if scope["method"] == "OPTIONS" and origin:
@@ -160,6 +162,14 @@ class Guard:
             return await asyncio.wait_for(receive(), most)
         except TimeoutError:
             raise RequestError(408, f"body: nothing came for {most:g} seconds") from None
+
+
+def _require_short(scope: Scope) -> None:
+    """Refuse headers that came at once and so went past the limit of those that come in pieces."""
+    count = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+    count += sum(len(name) + len(value) for name, value in scope["headers"])
+    if count > _MAX_HEADERS:
+        raise RequestError(431, f"headers: {count} bytes, needs at most {_MAX_HEADERS}")
 
 
 def _of_target(scope: Scope) -> Scope:
