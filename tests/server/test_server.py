@@ -246,6 +246,13 @@ def test_a_blob_that_is_no_model_is_told_without_the_servers_folders(client):
     assert (found.status_code, "/" in found.json()["error"]) == (400, False), found.text
 
 
+def test_a_blob_that_the_disk_has_no_room_for_is_not_awaited(client, monkeypatch):
+    monkeypatch.setattr("wgpu_backend.server.library.free_bytes", lambda _: 2)
+    found = client.post(f"/api/blobs/{NO_BLOB}", content=b"xxx")
+    told = {"error": "blob: 3 bytes, the disk has 2 free"}
+    assert (found.status_code, found.json()) == (507, told)
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000])
 def test_what_is_no_json_object_is_told(client, body):
     assert client.post("/api/chat", content=body).status_code == 400

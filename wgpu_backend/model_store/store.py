@@ -269,6 +269,12 @@ class Store:
             raise StoreError(f"{self.root}: the store is read-only")
 
 
+def free_bytes(folder: Path) -> int:
+    """Bytes that the disk of a folder has free, which may not be there yet."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    return shutil.disk_usage(there).free
+
+
 def require_room(folder: Path, nbytes: int) -> None:
     """Refuse what the disk has no room for.
 
@@ -277,7 +283,6 @@ def require_room(folder: Path, nbytes: int) -> None:
     StoreError
         With both numbers.
     """
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    free = shutil.disk_usage(there).free
+    free = free_bytes(folder)
     if free < nbytes:
         raise StoreError(f"{folder}: {nbytes} bytes are needed, the disk has {free} free")

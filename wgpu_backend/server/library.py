@@ -29,7 +29,7 @@ from wgpu_backend.model_store.modelfile import Modelfile, checked_parameters, wr
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import Progress, Puller, RegistryFailed
 from wgpu_backend.model_store.push import Pusher
-from wgpu_backend.model_store.store import Entry, Store
+from wgpu_backend.model_store.store import Entry, Store, free_bytes
 from wgpu_backend.model_store.stored import Stored, create, details
 from wgpu_backend.server import forms
 from wgpu_backend.server.abilities import abilities, abilities_of
@@ -361,6 +361,9 @@ def _without_folder(folder: Path) -> Generator[None]:
 async def _received(state: State, request: Request, path: Path) -> None:
     """Take a blob in, and keep it if its digest is right."""
     state.store.require_writable()
+    length, free = int(request.headers.get("content-length", "0")), free_bytes(path.parent)
+    if length > free:
+        raise RequestError(507, f"blob: {length} bytes, the disk has {free} free")
     with draft(path.parent) as (file, written):
         async for chunk in request.stream():
             await run_in_threadpool(file.write, chunk)
