@@ -172,6 +172,16 @@ def test_a_model_that_has_to_go_finishes_its_requests_and_takes_no_others():
     run(test, most=1)
 
 
+def test_who_only_looks_takes_any_context():
+    async def test(pool, machine):
+        await used(pool, "a", num_ctx=128)
+        async with pool.using(named("a"), "any") as loaded:
+            assert loaded.model.num_ctx == 128
+        assert len(machine.opened) == 1
+
+    run(test)
+
+
 def test_a_request_for_a_loaded_model_does_not_wait_for_another_to_load():
     async def test(pool, machine):
         await used(pool, "a")

@@ -74,7 +74,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def count(_: Request, fields: Fields) -> Response:
         wanted = _wanted(fields)
-        async with state.using(fields.required("model")) as loaded:
+        async with state.using(fields.required("model"), "any") as loaded:
             found = await run_in_threadpool(prompt_of, loaded, wanted)
         return JSONResponse({"input_tokens": len(found)})
 

@@ -26,7 +26,7 @@ def endpoints(state: State) -> list[Endpoint]:
         text = fields.get("input", str)
         if text is None:
             raise RequestError(400, "input is required")
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             asked = Fields({"content": text, "add_special": True})
             return await run_in_threadpool(tokenized, asked, loaded)
 
@@ -37,7 +37,7 @@ def endpoints(state: State) -> list[Endpoint]:
         return JSONResponse({"count": len(await tokens_of(fields))})
 
     async def detokenize(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             tokenizer = loaded.model.tokenizer
             ids = [token_of(each, tokenizer) for each in fields.get("tokens", list)]
         return JSONResponse({"text": tokenizer.decode(ids)})

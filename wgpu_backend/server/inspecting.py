@@ -39,7 +39,7 @@ def endpoints(state: State) -> list[Endpoint]:
         return JSONResponse({"version": state.settings.version, "models": found})
 
     async def attention(_: Request, fields: Fields) -> Response:
-        async with state.using(fields.required("model")) as loaded:
+        async with state.using(fields.required("model"), "any") as loaded:
             found = await run_in_threadpool(
                 _attention, loaded, fields.text("prompt"), fields.get("layer", int) or 0
             )
@@ -47,7 +47,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def graph(_: Request, fields: Fields) -> Response:
         prompt = fields.get("tokens", int) or _PROMPT
-        async with state.using(fields.required("model")) as loaded:
+        async with state.using(fields.required("model"), "any") as loaded:
             found = await run_in_threadpool(_looked, loaded, "graphs", {"prompt": prompt})
             return JSONResponse(found)
 

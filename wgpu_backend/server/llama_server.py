@@ -46,19 +46,19 @@ def endpoints(state: State) -> list[Endpoint]:
     """Endpoints over the models of a state."""
 
     async def tokenize(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             found = await run_in_threadpool(tokenized, fields, loaded)
         return JSONResponse({"tokens": found})
 
     async def detokenize(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             tokenizer = loaded.model.tokenizer
             ids = [token_of(each, tokenizer) for each in fields.get("tokens", list)]
             text = tokenizer.decode(ids, skip_special=False)
         return JSONResponse({"content": text})
 
     async def template(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             found = await run_in_threadpool(_rendered, fields, loaded)
         return JSONResponse({"prompt": found})
 
@@ -78,7 +78,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def props(request: Request, _: Fields) -> Response:
         fields = Fields(dict(request.query_params))
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             alias = state.alias_of(loaded.stored) or str(loaded.stored.entry.name)
             return JSONResponse(_properties(loaded, alias, state.settings.version))
 

@@ -53,7 +53,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def count(_: Request, fields: Fields) -> Response:
         wanted = chat_wanted(fields)
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             tokens = await run_in_threadpool(prompt_of, loaded, wanted)
         return JSONResponse({"input_tokens": len(tokens)})
 

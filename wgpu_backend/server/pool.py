@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from wgpu_backend.errors import OptionError, OutOfMemory
 from wgpu_backend.model_store.stored import Stored
@@ -29,6 +30,8 @@ _TICK_SECONDS = 0.1
 Open = Callable[[Stored, int | None], Opened]
 """Loads a model with a context of so many positions; None for its own."""
 Measure = Callable[[Stored, int | None], Room]
+Wish = int | Literal["any"] | None
+"""Positions of a context; None for the model's own."""
 """Says what a model would take, and what there is."""
 
 
@@ -115,12 +118,12 @@ class Loaded:
         """What it takes on its device."""
         return nbytes_of(self.model)
 
-    def has(self, num_ctx: int | None) -> bool:
+    def has(self, num_ctx: Wish) -> bool:
         """Whether its context is what a request asks for; None for what it has by itself.
 
         One client's context is not everybody's: who asks for none gets none that another did.
         """
-        return num_ctx == self.asked or num_ctx == self.model.num_ctx
+        return num_ctx in ("any", self.asked, self.model.num_ctx)
 
     def close(self) -> None:
         """Give its memory back."""
@@ -171,14 +174,14 @@ class Pool:
 
     @asynccontextmanager
     async def using(
-        self, stored: Stored, num_ctx: int | None = None, keep_seconds: float | None = None
+        self, stored: Stored, num_ctx: Wish = None, keep_seconds: float | None = None
     ) -> AsyncGenerator[Loaded]:
         """Hold a model; it is loaded where it is not.
 
         Parameters
         ----------
         stored : Stored
-        num_ctx : int or None
+        num_ctx : int, "any" or None
             None for the model's own. A model that has another context is loaded again when nobody
             uses it.
         keep_seconds : float or None
@@ -195,13 +198,12 @@ class Pool:
         finally:
             self._release(found)
 
-    async def _taken(
-        self, stored: Stored, num_ctx: int | None, keep_seconds: float | None
-    ) -> Loaded:
-        found = self._there(stored, num_ctx)
+    async def _taken(self, stored: Stored, wish: Wish, keep_seconds: float | None) -> Loaded:
+        found = self._there(stored, wish)
         if found is None:
+            num_ctx = None if wish == "any" else wish
             async with self._changing:
-                found = self._there(stored, num_ctx) or await self._brought(stored, num_ctx)
+                found = self._there(stored, wish) or await self._brought(stored, num_ctx)
         if keep_seconds is not None:
             found.keep_seconds = keep_seconds
         found.users += 1
@@ -216,7 +218,7 @@ class Pool:
         found.idle_since = time.monotonic()
         self._idle.set()
 
-    def _there(self, stored: Stored, num_ctx: int | None) -> Loaded | None:
+    def _there(self, stored: Stored, num_ctx: Wish) -> Loaded | None:
         """A model that is loaded as it is asked for."""
         key = str(stored.entry.name)
         found = self._loaded.get(key)

@@ -25,7 +25,7 @@ from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.manner import Manner
-from wgpu_backend.server.pool import Loaded, Measure, Open, Pool
+from wgpu_backend.server.pool import Loaded, Measure, Open, Pool, Wish
 from wgpu_backend.server.studio import Studio
 from wgpu_backend.server.wanted import RequestError, soft_limits
 from wgpu_backend.worker.pictures import HANG_SECONDS
@@ -235,13 +235,13 @@ class State:
 
     @asynccontextmanager
     async def using(
-        self, name: str, num_ctx: int | None = None, keep_alive: object = None
+        self, name: str, num_ctx: Wish = None, keep_alive: object = None
     ) -> AsyncGenerator[Loaded]:
-        """Hold a model by its name."""
+        """Hold a model by its name; "any" context is for what computes nothing with it."""
         stored = await run_in_threadpool(self._usable, name)
         keep = None if keep_alive is None else seconds_of(keep_alive)
         wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
-        if wanted is not None:
+        if isinstance(wanted, int):
             wanted = await run_in_threadpool(_trained_for, stored, wanted)
         async with self.pool.using(stored, wanted, keep) as found:
             manner = self.settings.manner

@@ -46,7 +46,7 @@ def endpoints(state: State) -> list[Endpoint]:
         fields = await fields_of(request, _FORM) if await request.body() else Fields({})
         path = "" if action == "erase" else _path(state, fields.text("filename"))
         number = request.path_params["slot"]
-        async with state.using(state.named(fields)) as loaded:
+        async with state.using(state.named(fields), "any") as loaded:
             slot = _number(number, loaded)
             found = await run_in_threadpool(acts[action], loaded, slot, path)
         return JSONResponse({"id_slot": slot, **found})
