@@ -18,6 +18,7 @@ STORY = ("Once upon a time there was a", "Tell me a story about a fox.", "One da
 # Rows and results of passes over prompts and of steps, with seats for four.
 PROMPTS, STEPS = (16, 8, 4), (4, 4, 4)
 GREEDY = {"temperature": 0}
+POSITIONS = 1024  # enough that attention is cut in parts
 SUBJECT = [5, 6, 7, 8, 9]
 
 
@@ -132,7 +133,7 @@ def at_places(model, rng):
 
 def logits_of(model, texts, sizes):
     """Logits of the last token of each text in a pass of that size, as bits."""
-    shape = BatchShape(*sizes, model.cache.reach(256, sizes[0]))
+    shape = BatchShape(*sizes, model.cache.reach(POSITIONS, sizes[0]))
     works = [Work(n, text, (len(text) - 1,)) for n, text in enumerate(texts)]
     return np.array(model.runner.run(works, model.head, {}, shape).wait()[0]).view(np.uint32)
 
@@ -159,7 +160,7 @@ def test_bits_of_a_row_hang_on_nothing_beside_it(
         tiny_model(path, "llama", name)
     else:
         written(path, outlines()[name])
-    with running(path, executor, 256) as model:
+    with running(path, executor, POSITIONS) as model:
         first, *others = at_places(model, rng)
     for found in others:
         np.testing.assert_array_equal(found, first)
