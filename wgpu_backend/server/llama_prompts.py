@@ -41,18 +41,17 @@ def _tokens(given: Any, tokenizer: Tokenizer) -> list[int]:  # noqa: ANN401
 
 
 def begun_text(tokenizer: Tokenizer) -> list[int]:
-    """Tokens of an empty text: what begins one, so that there is something to continue.
+    """Tokens of an empty text: what begins one, or ends the one before it.
 
     Raises
     ------
     RequestError
         The vocabulary has nothing of the kind.
     """
-    found = tokenizer.encode("") or [each for each in [tokenizer.bos_id] if each is not None]
+    known = (tokenizer.bos_id, tokenizer.eos_id)
+    found = tokenizer.encode("") or [each for each in known if each is not None][:1]
     if not found:
-        raise RequestError(
-            400, "prompt: is empty, and the vocabulary has no token that begins a text; give one"
-        )
+        raise RequestError(400, "prompt: is empty, and the model has no token to begin with")
     return found
 
 

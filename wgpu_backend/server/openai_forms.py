@@ -22,7 +22,6 @@ from wgpu_backend.server.structured import (
 )
 from wgpu_backend.server.timings import reads_along
 from wgpu_backend.server.wanted import RequestError, Wanted
-from wgpu_backend.tokenizer import Tokenizer
 
 _WITHOUT_MEANING = forms.without_meaning(
     "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
@@ -201,16 +200,7 @@ def for_each_prompt(fields: Fields, wanted: Wanted, loaded: Loaded) -> list[Want
     for text in [given] if isinstance(given, str) else given:
         if isinstance(text, str):
             require_short(text, loaded)
-    found = prompts(given, tokenizer)[0]
-    return [replace(wanted, prompt=tokens or _new_text(tokenizer)) for tokens in found]
-
-
-def _new_text(tokenizer: Tokenizer) -> list[int]:
-    """Tokens that a text of its own begins behind."""
-    first = tokenizer.eos_id if tokenizer.bos_id is None else tokenizer.bos_id
-    if first is None:
-        raise RequestError(400, "prompt is required, as this model has no token to begin with")
-    return [first]
+    return [replace(wanted, prompt=tokens) for tokens in prompts(given, tokenizer)[0]]
 
 
 def _grammar(fields: Fields) -> Grammar | None:
