@@ -18,7 +18,6 @@ from tests.server.running import alive
 from tests.worker import losing
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.worker import client
-from wgpu_backend.worker.channel import interpreter
 from wgpu_backend.worker.estimate import needed
 from wgpu_backend.worker.messages import LoadSpec
 from wgpu_backend.worker.remote import open_worker
@@ -361,7 +360,8 @@ def test_what_is_wrong_in_an_imported_file_comes_with_its_line(tmp_path):
         worker.engine.submit(asked([1, 2, 3], max_tokens=2)).result(PATIENCE)
 
 
-def test_on_windows_an_environments_python_is_started_without_its_launcher():
-    base, environment = r"C:\Python\python.exe", r"C:\env\Scripts\python.exe"
-    assert interpreter(environment, base) == (base, {"__PYVENV_LAUNCHER__": environment})
-    assert interpreter(base, base) == (base, {})
+def test_a_worker_needs_no_more_of_an_environment_than_its_paths(path, monkeypatch):
+    """On Windows the environment's own program cannot be given a socket."""
+    monkeypatch.setattr(sys, "executable", sys._base_executable)
+    with closing(opened(path)) as worker:
+        assert len(worker.engine.submit(asked([1, 2], max_tokens=2)).result(PATIENCE).text) > 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -147,40 +146,17 @@ class Channel:
             self._reader.join()
 
 
-def interpreter(python: str, base: str) -> tuple[str, Mapping[str, str]]:
-    """What to start for a Python of Windows, so that the process started is Python's own.
-
-    A virtual environment's program only starts another, the base's, as its child; a socket shared
-    with it would be out of the child's reach.
-
-    Parameters
-    ----------
-    python : str
-        The environment's program.
-    base : str
-        The one that it starts; the same outside of environments.
-
-    Returns
-    -------
-    (str, mapping of str to str)
-        The program, and variables by which it finds the environment.
-    """
-    if os.path.normcase(python) == os.path.normcase(base):
-        return python, {}
-    return base, {"__PYVENV_LAUNCHER__": python}
-
-
 def _started(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
     """Start a new interpreter: a fork would have the threads' locks and the device's handles."""
     arguments = ["-P", "-c", _PROGRAM.format(program)]
     paths = json.dumps(sys.path)
     if sys.platform == "win32":  # a socket is shared with a process that is there already
-        base = str(getattr(sys, "_base_executable", sys.executable))
-        python, environment = interpreter(sys.executable, base)
+        # A virtual environment's program starts this one as its child, which the socket would not
+        # reach; the paths are all that it has of the environment.
+        python = str(getattr(sys, "_base_executable", sys.executable))
         process = subprocess.Popen(
             [python, *arguments, "-", paths],
             stdin=subprocess.PIPE,
-            env={**os.environ, **environment},
             creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
         )
         assert process.stdin is not None
